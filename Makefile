@@ -1,0 +1,46 @@
+# Everything runs in a virtual environment of its own, made on first use: `make demo` and `make test`
+# work on a machine that has Python 3.10 or newer, make and a C compiler.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+KERNEL := $(wildcard src/boltdp/kernel/*.[ch])
+
+.PHONY: demo test test-slow lint format bench clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo       train on real health data and draw accuracy against epsilon"
+	@echo "make test       lint, type-check and test everything"
+	@echo "make test-slow  the tests that take minutes"
+	@echo "make bench      measure speed, as ratios with their targets"
+	@echo "make lint       ruff and mypy --strict"
+	@echo "make format     let ruff format the code"
+	@echo "make clean      remove the virtual environment and build products"
+
+$(VENV)/installed: pyproject.toml setup.py tools/environment $(KERNEL)
+	PYTHON=$(PYTHON) tools/environment $(VENV)
+	touch $@
+
+demo: $(VENV)/installed
+	$(RUN) demo/demo.py
+
+lint: $(VENV)/installed
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+format: $(VENV)/installed
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+test: lint
+	$(RUN) -m pytest -m "not slow" --cov --cov-fail-under=100
+
+test-slow: $(VENV)/installed
+	$(RUN) -m pytest -m slow
+
+bench: $(VENV)/installed
+	$(RUN) -m bench
+
+clean:
+	rm -rf $(VENV) build src/*.egg-info src/boltdp/kernel/*.so

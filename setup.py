@@ -1,0 +1,20 @@
+"""Build the C kernel as a plain shared library.
+
+The library does not know Python: it needs a C compiler, no Python headers, and is loaded with ctypes.
+"""
+
+from setuptools import Extension, setup
+
+KERNEL = "src/boltdp/kernel/"
+
+setup(
+    ext_modules=[
+        Extension(
+            "boltdp.kernel._kernel",
+            sources=[KERNEL + "sgd.c", KERNEL + "rows.c"],
+            depends=[KERNEL + "sgd.h", KERNEL + "rows.h"],
+            # ISO mode and -ffp-contract=off keep every build to the same bits; never add -ffast-math.
+            extra_compile_args=["-std=c99", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"],
+        )
+    ]
+)

@@ -1,0 +1,76 @@
+"""The losses and the two constants of each that the privacy analysis needs.
+
+The constants hold for rows with norm at most 1, which the kernel enforces. `sensitivity.md` derives them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from boltdp.errors import ParameterError
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Binary logistic loss ln(1 + exp(-y <w, x>)), y in {-1, +1}.
+
+    >>> Logistic().lipschitz, Logistic().smoothness
+    (1.0, 0.25)
+    """
+
+    name: ClassVar[str] = "logistic"
+    lipschitz: ClassVar[float] = 1.0
+    smoothness: ClassVar[float] = 0.25
+    vectors: ClassVar[int] = 1
+
+
+@dataclass(frozen=True)
+class HuberSVM:
+    """Hinge loss with its kink replaced by a parabola of half-width h around margin 1.
+
+    >>> HuberSVM(width=0.1).smoothness
+    5.0
+    """
+
+    width: float = 0.1
+    name: ClassVar[str] = "huber"
+    lipschitz: ClassVar[float] = 1.0
+    vectors: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        if not (0 < self.width < math.inf):
+            raise ParameterError(f"width must be a finite number > 0, got {self.width}")
+
+    @property
+    def smoothness(self) -> float:
+        """1/(2h): the slope of the parabola's derivative."""
+        return 1.0 / (2.0 * self.width)
+
+
+@dataclass(frozen=True)
+class Multinomial:
+    """Softmax cross-entropy over K classes with one weight vector a class.
+
+    >>> Multinomial(classes=10).lipschitz == math.sqrt(2)
+    True
+    """
+
+    classes: int
+    name: ClassVar[str] = "multinomial"
+    # sqrt(2) rounded up, so that the float is a bound.
+    lipschitz: ClassVar[float] = math.sqrt(2.0)
+    smoothness: ClassVar[float] = 0.5
+
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise ParameterError(f"classes must be >= 2, got {self.classes}")
+
+    @property
+    def vectors(self) -> int:
+        """Weight vectors in one model."""
+        return self.classes
+
+
+Loss: TypeAlias = Logistic | HuberSVM | Multinomial

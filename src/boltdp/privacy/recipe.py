@@ -1,0 +1,104 @@
+"""What is run, in public numbers only: the kernel's state and the sensitivity are both derived from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from boltdp.errors import ParameterError
+from boltdp.privacy.losses import Loss
+from boltdp.privacy.schedules import Schedule
+
+Averaging = Literal["last", "all", "tail"]
+Permutation = Literal["once", "fresh"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One model's run of permutation-based SGD.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> r = Recipe(loss=Logistic(), dims=50, rows=10_001, batch_size=50, passes=2, schedule=constant(0.1))
+    >>> r.batches, r.updates, r.smallest_batch
+    (200, 400, 50)
+    """
+
+    loss: Loss
+    dims: int  #: features of a row, the constant one included
+    rows: int  #: m
+    batch_size: int  #: b, as asked for; the batches' real sizes differ by at most one
+    passes: int  #: k
+    schedule: Schedule
+    regularization: float = 0.0  #: lambda
+    radius: float = math.inf  #: R: weights are projected on the ball of this radius after each update
+    averaging: Averaging = "last"  #: the last iterate, the average of all, or of the last ceil(ln T)
+    permutation: Permutation = "once"  #: one permutation for all passes, or a fresh one each pass
+
+    def __post_init__(self) -> None:
+        if self.rows < 2:
+            raise ParameterError(f"the data must have at least 2 rows, got {self.rows}")
+        for name in ("dims", "batch_size", "passes"):
+            if getattr(self, name) < 1:
+                raise ParameterError(f"{name} must be >= 1, got {getattr(self, name)}")
+        if self.batch_size > self.rows:
+            raise ParameterError(
+                f"batch_size must be at most the number of rows, {self.rows}, got {self.batch_size}"
+            )
+        if not 0 <= self.regularization < math.inf:
+            raise ParameterError(f"regularization must be a finite number >= 0, got {self.regularization}")
+        if not self.radius > 0:
+            raise ParameterError(f"radius must be > 0, got {self.radius}")
+        for name, allowed in (("averaging", get_args(Averaging)), ("permutation", get_args(Permutation))):
+            if getattr(self, name) not in allowed:
+                raise ParameterError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        if self.schedule.largest > 2.0 / self.beta:
+            raise ParameterError(
+                f"the step size must be at most 2/beta = {2.0 / self.beta:.6g}, got {self.schedule.largest:.6g}",
+                hint="the privacy analysis needs steps that do not expand distances; take a smaller step",
+            )
+
+    @property
+    def beta(self) -> float:
+        """Smoothness of the whole objective."""
+        return self.loss.smoothness + self.regularization
+
+    @property
+    def gamma(self) -> float:
+        """Strong convexity of the whole objective."""
+        return self.regularization
+
+    @property
+    def batches(self) -> int:
+        """n, the updates of one pass: m rows are cut into round(m/b) batches whose sizes differ by at most one."""
+        return max(1, (2 * self.rows + self.batch_size) // (2 * self.batch_size))
+
+    @property
+    def smallest_batch(self) -> int:
+        """Rows in the smallest batch."""
+        return self.rows // self.batches
+
+    @property
+    def largest_batch(self) -> int:
+        """Rows in the largest batch."""
+        return -(-self.rows // self.batches)
+
+    @property
+    def updates(self) -> int:
+        """T, the updates of the whole run."""
+        return self.batches * self.passes
+
+    @property
+    def weights(self) -> int:
+        """D, the numbers in one model."""
+        return self.loss.vectors * self.dims
+
+    @property
+    def averaged(self) -> int:
+        """How many of the last iterates the result averages."""
+        if self.averaging == "last":
+            return 1
+        if self.averaging == "all":
+            return self.updates
+        return max(1, math.ceil(math.log(self.updates)))
