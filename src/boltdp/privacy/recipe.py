@@ -43,9 +43,7 @@ class Recipe:
             if getattr(self, name) < 1:
                 raise ParameterError(f"{name} must be >= 1, got {getattr(self, name)}")
         if self.batch_size > self.rows:
-            raise ParameterError(
-                f"batch_size must be at most the number of rows, {self.rows}, got {self.batch_size}"
-            )
+            raise ParameterError(f"batch_size must be at most the number of rows, {self.rows}, got {self.batch_size}")
         if not 0 <= self.regularization < math.inf:
             raise ParameterError(f"regularization must be a finite number >= 0, got {self.regularization}")
         if not self.radius > 0:

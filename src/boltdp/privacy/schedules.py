@@ -45,21 +45,25 @@ class Schedule:
         if not self.cap > 0:
             raise ParameterError(f"cap must be > 0, got {self.cap}")
 
-    def steps(self, start: int, stop: int) -> npt.NDArray[np.float64]:
-        """eta_t for t = start, ..., stop - 1, to the bit as the kernel computes them."""
+    def at(self, updates: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """eta_t for the given t, to the bit as the kernel computes them."""
+        t = np.array(updates, dtype=np.float64, ndmin=1)
         if self.growth == "none":
-            return np.full(stop - start, min(self.cap, self.scale))
-        t = np.arange(start, stop, dtype=np.float64)
+            return np.full_like(t, min(self.cap, self.scale))
         if self.growth == "sqrt":
             np.sqrt(t, out=t)
         t += self.offset
         np.divide(self.scale, t, out=t)
         return np.minimum(t, self.cap, out=t)
 
+    def steps(self, start: int, stop: int) -> npt.NDArray[np.float64]:
+        """eta_t for t = start, ..., stop - 1."""
+        return self.at(np.arange(start, stop))
+
     @property
     def largest(self) -> float:
         """The first step: schedules never increase."""
-        return float(self.steps(1, 2)[0])
+        return float(self.at(1)[0])
 
 
 def constant(step_size: float) -> Schedule:
@@ -114,4 +118,4 @@ def strongly_convex_constant(step_size: float, *, beta: float) -> Schedule:
 def _power(rows: int, exponent: float) -> float:
     if not 0 <= exponent < 1:
         raise ParameterError(f"the exponent c must be in [0, 1), got {exponent}")
-    return float(rows) ** exponent
+    return math.pow(rows, exponent)

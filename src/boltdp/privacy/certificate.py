@@ -1,0 +1,252 @@
+"""What was promised and how it was computed: public numbers only, enough to recompute the sensitivity and the noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from boltdp import __version__
+from boltdp.errors import BoltdpError
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.noise import Budget, Mechanism, calibrate
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import Schedule
+from boltdp.privacy.sensitivity import Sensitivity, published_sensitivity, sensitivity
+
+Analysis = Literal["proved", "paper"]
+Randomness = Literal["operating system", "seeded", "none"]
+
+#: Why a model made in a certain way has no privacy guarantee.
+SEEDED = "the noise came from a seed, so that whoever knows it can take the noise away"
+PUBLISHED = "the sensitivity is the paper's published one, which is too small for some settings"
+NOISELESS = "no noise was added"
+
+
+class CertificateError(BoltdpError):
+    """A certificate does not add up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """The record of one release of `models` models that were trained on the same rows with the same recipe."""
+
+    recipe: Recipe
+    budget: Budget | None  #: of all models together; None: noiseless
+    models: int
+    analysis: Analysis
+    sensitivity: Sensitivity | None
+    mechanism: Mechanism | None  #: of each model
+    randomness: Randomness
+    reasons: tuple[str, ...]  #: why the result is not private; empty for a private one
+    neighbours: str = "replace one row of the data set, whose size is public"
+    version: str = __version__
+
+    @property
+    def private(self) -> bool:
+        """Whether the privacy claim holds."""
+        return not self.reasons
+
+    def promise(self) -> str:
+        """The claim in plain words."""
+        if not self.private or self.budget is None:
+            return f"NOT PRIVATE: {'; '.join(self.reasons)}."
+        kind = f"epsilon = {self.budget.epsilon:g}"
+        if self.budget.delta:
+            kind = f"({kind}, delta = {self.budget.delta:g})"
+        likelier = math.exp(self.budget.epsilon) if self.budget.epsilon < 700 else math.inf
+        tail = f", except with probability {self.budget.delta:g}" if self.budget.delta else ""
+        return (
+            f"Differentially private with {kind}: whatever anyone sees of this model would have been at most "
+            f"{likelier:.3g} times as likely had any one of the {self.recipe.rows:,} rows been another{tail}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able values; floats keep every bit."""
+        loss, recipe = self.recipe.loss, self.recipe
+        return {
+            "private": self.private,
+            "reasons": list(self.reasons),
+            "neighbours": self.neighbours,
+            "epsilon": self.budget.epsilon if self.budget else None,
+            "delta": self.budget.delta if self.budget else None,
+            "models": self.models,
+            "loss": {
+                "name": loss.name,
+                **dataclasses.asdict(loss),
+                "lipschitz": loss.lipschitz,
+                "smoothness": loss.smoothness,
+            },
+            "rows": recipe.rows,
+            "dims": recipe.dims,
+            "batch_size": recipe.batch_size,
+            "batches": recipe.batches,
+            "passes": recipe.passes,
+            "schedule": {**dataclasses.asdict(recipe.schedule), "cap": _finite(recipe.schedule.cap)},
+            "regularization": recipe.regularization,
+            "radius": _finite(recipe.radius),
+            "averaging": recipe.averaging,
+            "permutation": recipe.permutation,
+            "analysis": self.analysis,
+            "sensitivity": dataclasses.asdict(self.sensitivity) if self.sensitivity else None,
+            "mechanism": dataclasses.asdict(self.mechanism) if self.mechanism else None,
+            "randomness": self.randomness,
+            "version": self.version,
+        }
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any]) -> Certificate:
+        """Read what `to_dict` wrote; derived numbers that don't follow from the rest are refused."""
+        try:
+            certificate = cls._read(record)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CertificateError(f"the certificate cannot be read: {_describe(error)}") from error
+        for key, value in certificate.to_dict().items():
+            if record[key] != value:
+                raise CertificateError(f"the certificate says {key} = {record[key]!r}, where {value!r} follows from it")
+        return certificate
+
+    @classmethod
+    def _read(cls, record: dict[str, Any]) -> Certificate:
+        recipe = Recipe(
+            loss=_read_loss(record["loss"]),
+            dims=record["dims"],
+            rows=record["rows"],
+            batch_size=record["batch_size"],
+            passes=record["passes"],
+            schedule=Schedule(**{**record["schedule"], "cap": _infinite(record["schedule"]["cap"])}),
+            regularization=record["regularization"],
+            radius=_infinite(record["radius"]),
+            averaging=record["averaging"],
+            permutation=record["permutation"],
+        )
+        noise, distance = record["mechanism"], record["sensitivity"]
+        return cls(
+            recipe=recipe,
+            budget=None if record["epsilon"] is None else Budget(record["epsilon"], record["delta"]),
+            models=record["models"],
+            analysis=record["analysis"],
+            sensitivity=Sensitivity(**distance) if distance else None,
+            mechanism=Mechanism(**noise) if noise else None,
+            randomness=record["randomness"],
+            reasons=tuple(record["reasons"]),
+            neighbours=record["neighbours"],
+            version=record["version"],
+        )
+
+
+def certify(
+    recipe: Recipe,
+    budget: Budget | None,
+    *,
+    models: int = 1,
+    analysis: Analysis = "proved",
+    randomness: Randomness = "operating system",
+    reasons: tuple[str, ...] = (),
+) -> Certificate:
+    """Compute the sensitivity and the noise of a release from public numbers.
+
+    `reasons` are faults of the claim that lie outside the privacy core, such as classes read from the data.
+
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> certify(recipe, Budget(1.0)).mechanism.kind
+    'spherical'
+    """
+    if budget is None:
+        return Certificate(
+            recipe=recipe,
+            budget=None,
+            models=models,
+            analysis=analysis,
+            sensitivity=None,
+            mechanism=None,
+            randomness="none",
+            reasons=(*reasons, NOISELESS),
+        )
+    distance = sensitivity(recipe) if analysis == "proved" else published_sensitivity(recipe)
+    inherent = {SEEDED: randomness != "operating system", PUBLISHED: analysis != "proved"}
+    return Certificate(
+        recipe=recipe,
+        budget=budget,
+        models=models,
+        analysis=analysis,
+        sensitivity=distance,
+        mechanism=calibrate(distance.total, dimensions=noise_dimensions(recipe), budget=budget.split(models)),
+        randomness=randomness,
+        reasons=(*reasons, *(reason for reason, holds in inherent.items() if holds)),
+    )
+
+
+def noise_dimensions(recipe: Recipe) -> int:
+    """Dimensions of the space in which one model's weights can move.
+
+    The gradient of the multinomial loss sums to zero over the classes, so its K vectors have K - 1 degrees of freedom.
+
+    >>> from boltdp.privacy.schedules import constant
+    >>> noise_dimensions(Recipe(loss=Multinomial(3), dims=5, rows=9, batch_size=1, passes=1, schedule=constant(1.0)))
+    10
+    """
+    if isinstance(recipe.loss, Multinomial):
+        return (recipe.loss.classes - 1) * recipe.dims
+    return recipe.weights
+
+
+def verify(certificate: Certificate) -> None:
+    """Recompute everything the certificate claims from its public numbers; raise CertificateError on a mismatch.
+
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> verify(certify(recipe, Budget(1.0)))
+    """
+    known = {SEEDED, PUBLISHED, NOISELESS}
+    expected = certify(
+        certificate.recipe,
+        certificate.budget,
+        models=certificate.models,
+        analysis=certificate.analysis,
+        randomness=certificate.randomness,
+        reasons=tuple(reason for reason in certificate.reasons if reason not in known),
+    )
+    for field in ("sensitivity", "mechanism", "reasons", "randomness", "neighbours"):
+        claimed, recomputed = getattr(certificate, field), getattr(expected, field)
+        if not _agree(claimed, recomputed):
+            raise CertificateError(
+                f"the certificate claims {field} {claimed}, but {recomputed} follows from its numbers"
+            )
+
+
+def _agree(claimed: object, recomputed: object) -> bool:
+    """Equal, floats up to the last digits, in which mathematical libraries differ between machines."""
+    if dataclasses.is_dataclass(claimed) and dataclasses.is_dataclass(recomputed):
+        pairs = zip(dataclasses.astuple(claimed), dataclasses.astuple(recomputed), strict=True)  # type: ignore[arg-type]
+        return all(_agree(a, b) for a, b in pairs)
+    if isinstance(claimed, float) and isinstance(recomputed, float):
+        return math.isclose(claimed, recomputed, rel_tol=1e-9)
+    return claimed == recomputed
+
+
+def _read_loss(record: dict[str, Any]) -> Loss:
+    match record["name"]:
+        case "logistic":
+            return Logistic()
+        case "huber":
+            return HuberSVM(width=record["width"])
+        case "multinomial":
+            return Multinomial(classes=record["classes"])
+        case name:
+            raise ValueError(f"unknown loss {name!r}")
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: it is written as null."""
+    return None if value == math.inf else value
+
+
+def _infinite(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def _describe(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

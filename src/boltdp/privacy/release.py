@@ -1,0 +1,59 @@
+"""The release: the only place where noise meets weights, and the only way for weights to leave."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp.errors import ParameterError
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.losses import Multinomial
+from boltdp.privacy.noise import seeded_bytes, system_bytes
+
+Weights = npt.NDArray[np.float64]
+
+
+def release(weights: Weights, certificate: Certificate, *, seed: int | None = None) -> Weights:
+    """Add to `weights`, of shape (models, vectors, dims), the noise that `certificate` states.
+
+    The certificate was made by `certify` before any row was read. A seed is accepted only where the certificate
+    says so, which makes the result not private.
+
+    >>> from boltdp.privacy.certificate import certify
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.noise import Budget
+    >>> from boltdp.privacy.recipe import Recipe
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> release(np.zeros((1, 1, 9)), certify(recipe, Budget(1.0))).shape
+    (1, 1, 9)
+    """
+    recipe, mechanism = certificate.recipe, certificate.mechanism
+    shape = (certificate.models, recipe.loss.vectors, recipe.dims)
+    if weights.shape != shape:
+        raise ParameterError(f"weights must have shape {shape}, got {weights.shape}")
+    if (seed is not None) != (certificate.randomness == "seeded"):
+        raise ParameterError(f"a certificate with randomness {certificate.randomness!r} must match the use of a seed")
+    if mechanism is None:
+        return weights.copy()
+    random_bytes = system_bytes if seed is None else seeded_bytes(seed)
+    if not isinstance(recipe.loss, Multinomial):
+        return np.stack([mechanism.add(model.ravel(), random_bytes).reshape(model.shape) for model in weights])
+    # The K vectors of a multinomial model sum to zero: noise goes into the K - 1 directions they can move in.
+    basis = contrasts(recipe.loss.classes)
+    return np.stack(
+        [basis.T @ mechanism.add((basis @ model).ravel(), random_bytes).reshape(-1, recipe.dims) for model in weights]
+    )
+
+
+def contrasts(classes: int) -> Weights:
+    """An orthonormal basis, one vector a row, of the vectors of length `classes` that sum to zero.
+
+    >>> np.round(contrasts(3) @ contrasts(3).T, 12)
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    rows = np.tril(np.ones((classes - 1, classes)))
+    rows[np.arange(classes - 1), np.arange(1, classes)] = -np.arange(1, classes)
+    basis: Weights = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return basis
