@@ -1,6 +1,7 @@
-"""The losses and the two constants of each that the privacy analysis needs.
+"""The losses and the constants of each that the privacy analysis needs.
 
-The constants hold for rows with norm at most 1, which the kernel enforces. `sensitivity.md` derives them.
+`lipschitz` is L, `smoothness` is beta_phi, `at_zero` the loss of any row at zero weights, `vectors` how many weight
+vectors one model has. They hold for rows with norm at most 1, which the kernel enforces. `sensitivity.md` derives them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class Logistic:
     name: ClassVar[str] = "logistic"
     lipschitz: ClassVar[float] = 1.0
     smoothness: ClassVar[float] = 0.25
+    at_zero: ClassVar[float] = math.log(2.0)
     vectors: ClassVar[int] = 1
 
 
@@ -48,6 +50,11 @@ class HuberSVM:
         """1/(2h): the slope of the parabola's derivative."""
         return 1.0 / (2.0 * self.width)
 
+    @property
+    def at_zero(self) -> float:
+        """At margin 0 the loss is on its linear part, unless the parabola is wide enough to reach there."""
+        return 1.0 if self.width <= 1 else (1.0 + self.width) ** 2 / (4.0 * self.width)
+
 
 @dataclass(frozen=True)
 class Multinomial:
@@ -66,6 +73,11 @@ class Multinomial:
     def __post_init__(self) -> None:
         if self.classes < 2:
             raise ParameterError(f"classes must be >= 2, got {self.classes}")
+
+    @property
+    def at_zero(self) -> float:
+        """All classes are equally likely: ln K."""
+        return math.log(self.classes)
 
     @property
     def vectors(self) -> int:

@@ -1,9 +1,9 @@
 """Noise, drawn exactly: how much (the calibration) and which (the samplers).
 
 A textbook sampler rounds at each step and so leaks through the low bits of its result. Here the noise is a real
-number: every uniform is an interval given by the random bits read so far, all arithmetic is on intervals (python-flint),
-and more bits are read until each coordinate of weights + noise rounds to one point of a fixed grid. Rounding the exact
-sum is post-processing, so the guarantee is that of the real-valued mechanism. Proofs: `noise.md`.
+number: every uniform is an interval given by the random bits read so far, all arithmetic is on intervals
+(python-flint), and more bits are read until each coordinate of weights + noise rounds to one point of a fixed grid.
+Rounding the exact sum is post-processing, so the guarantee is that of the real-valued mechanism. Proofs: `noise.md`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Budget:
             raise ParameterError(f"delta must be in [0, 1), got {self.delta}")
 
     def split(self, parts: int) -> Budget:
-        """The share of each of `parts` releases, by basic composition; rounded so that the shares never exceed the whole."""
+        """The share of each of `parts` releases, by basic composition; together they never exceed the whole."""
         return Budget(_divide_down(self.epsilon, parts), _divide_down(self.delta, parts))
 
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from scipy.linalg.blas import dtbsv
 
 from boltdp.errors import ParameterError
-from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
 from boltdp.privacy.recipe import Recipe
 
 Vector = npt.NDArray[np.float64]
@@ -66,8 +65,8 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
 def _recursion(recipe: Recipe) -> float:
     """Section 2: one loop backward over the updates.
 
-    A row met at update t ends at most (2*L*eta_t/|B_t|) * A_t away, where A_t is what is left of a unit of distance made
-    at update t in the (averaged) result: A_t = alpha_t + rho_{t+1} * A_{t+1}.
+    A row met at update t ends at most (2*L*eta_t/|B_t|) * A_t away, where A_t is what is left in the (averaged) result
+    of a unit of distance made at update t: A_t = alpha_t + rho_{t+1} * A_{t+1}.
     """
     n, last = recipe.batches, recipe.updates
     sizes = _batch_sizes(recipe)
@@ -97,8 +96,8 @@ def _recursion(recipe: Recipe) -> float:
 def _left_of_a_unit(alpha: Vector, rho_next: Vector, rest: float) -> Vector:
     """Solve A_i = alpha_i + rho_next_i * A_{i+1} for all i, given A_{len} = rest."""
     if not alpha.any():
-        shrunk: Vector = rest * np.cumprod(rho_next[::-1])[::-1]
-        return shrunk
+        products: Vector = np.multiply.accumulate(rho_next[::-1])[::-1]
+        return rest * products
     # A bidiagonal system: back substitution by the BLAS is the recursion itself, at the speed of C.
     right = alpha.copy()
     right[-1] += rho_next[-1] * rest
@@ -165,7 +164,7 @@ def largest_norm(recipe: Recipe) -> float:
     lipschitz = recipe.loss.lipschitz
     bounds = [recipe.radius, lipschitz * total]
     if recipe.schedule.largest * recipe.regularization <= 1.0:
-        bounds.append(math.sqrt(2.0 * _loss_at_zero(recipe) * total + lipschitz**2 * squares))
+        bounds.append(math.sqrt(2.0 * recipe.loss.at_zero * total + lipschitz**2 * squares))
     return min(bounds) * (1.0 + 2.0**-20)
 
 
@@ -188,18 +187,6 @@ def _step_sums(recipe: Recipe) -> tuple[float, float]:
     lengths = np.diff(edges)
     eta = recipe.schedule.at(edges[:-1])
     return float(eta @ lengths), float((eta * eta) @ lengths)
-
-
-def _loss_at_zero(recipe: Recipe) -> float:
-    """phi(0; z), the same for every row."""
-    match recipe.loss:
-        case Logistic():
-            return math.log(2.0)
-        case Multinomial(classes):
-            return math.log(classes)
-        case HuberSVM(width):
-            # At margin 0 the loss is on its linear part, 1, unless the parabola is wide enough to reach it.
-            return 1.0 if width <= 1 else (1.0 + width) ** 2 / (4.0 * width)
 
 
 def published_sensitivity(recipe: Recipe) -> Sensitivity:

@@ -1,0 +1,182 @@
+"""The noise: its distribution, its calibration against independent implementations, and its exactness."""
+
+from __future__ import annotations
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from boltdp.errors import ParameterError
+from boltdp.privacy.noise import (
+    GRID_BITS,
+    Budget,
+    Kind,
+    Mechanism,
+    Vector,
+    calibrate,
+    gaussian_sigma,
+    seeded_bytes,
+    system_bytes,
+)
+
+DRAWS = 3000
+
+
+def draws(kind: Kind, dimensions: int, *, scale: float = 1.0, seed: int = 11) -> Vector:
+    mechanism, source = Mechanism(kind, scale, dimensions), seeded_bytes(seed)
+    return np.array([mechanism.add(np.zeros(dimensions), source) for _ in range(DRAWS)])
+
+
+def fits(sample: Vector, distribution: object) -> bool:
+    return bool(stats.kstest(sample, distribution.cdf).pvalue > 1e-3)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 5])
+def test_spherical_noise_has_a_gamma_length_and_a_uniform_direction(dimensions: int) -> None:
+    noise = draws("spherical", dimensions, scale=0.25)
+    lengths = np.linalg.norm(noise, axis=1)
+    assert fits(lengths, stats.gamma(dimensions, scale=0.25))
+    directions = noise / lengths[:, None]
+    if dimensions > 1:
+        # A coordinate of a uniform direction: (1 + u)/2 is Beta((n-1)/2, (n-1)/2) distributed.
+        beta = stats.beta((dimensions - 1) / 2, (dimensions - 1) / 2)
+        assert all(fits((1 + directions[:, j]) / 2, beta) for j in range(dimensions))
+        assert abs(np.corrcoef(lengths, directions[:, 0])[0, 1]) < 4 / math.sqrt(DRAWS)
+    signs = (directions > 0).mean(axis=0)
+    assert np.abs(signs - 0.5).max() < 4 * 0.5 / math.sqrt(DRAWS)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 5])
+def test_gaussian_noise_is_normal_in_every_coordinate_and_in_length(dimensions: int) -> None:
+    noise = draws("gaussian", dimensions, scale=3.0)
+    assert all(fits(noise[:, j], stats.norm(scale=3.0)) for j in range(dimensions))
+    assert fits((noise**2).sum(axis=1) / 9.0, stats.chi2(dimensions))
+    correlation = np.corrcoef(noise.T).reshape(dimensions, dimensions) - np.eye(dimensions)
+    assert np.abs(correlation).max() < 4.5 / math.sqrt(DRAWS)
+
+
+def test_a_wrong_distribution_would_be_noticed() -> None:
+    noise = draws("spherical", 3)
+    assert not fits(np.linalg.norm(noise, axis=1), stats.gamma(3, scale=1.1))
+
+
+def test_noise_of_the_operating_system_never_repeats() -> None:
+    mechanism = Mechanism("spherical", 1.0, 4)
+    assert len({mechanism.add(np.zeros(4), system_bytes).tobytes() for _ in range(50)}) == 50
+
+
+@pytest.mark.parametrize("kind", ["spherical", "gaussian"])
+def test_expected_norm_is_the_mean_length(kind: Kind) -> None:
+    lengths = np.linalg.norm(draws(kind, 3), axis=1)
+    error = lengths.std() / math.sqrt(DRAWS)
+    assert abs(lengths.mean() - Mechanism(kind, 1.0, 3).expected_norm) < 4 * error
+
+
+@given(st.floats(-1e3, 1e3), st.floats(1e-6, 1e3))
+def test_result_is_on_the_public_grid(weight: float, scale: float) -> None:
+    noisy = Mechanism("gaussian", scale, 1).add(np.array([weight]), seeded_bytes(5))[0]
+    steps = noisy * 2.0 ** (GRID_BITS - math.frexp(scale)[1])
+    assert steps == round(steps)
+
+
+def test_neighbouring_weights_share_the_output_grid() -> None:
+    """Low bits of the weights do not survive: outputs of w and of w + tiny come from one set of points."""
+    mechanism = Mechanism("gaussian", 1.0, 1)
+    plain, shifted = (mechanism.add(np.array([w]), seeded_bytes(9))[0] for w in (0.0, 2.0**-60))
+    assert plain == shifted
+
+
+def test_more_bits_are_read_until_the_rounding_is_certain() -> None:
+    """A stream whose first bits are all zero leaves ln U unbounded; the sampler must ask again, not fail."""
+    requests: list[int] = []
+    good = seeded_bytes(3)
+
+    def source(count: int) -> bytes:
+        requests.append(count)
+        return bytes(count) if len(requests) == 1 else good(count)
+
+    noisy = Mechanism("spherical", 1.0, 2).add(np.zeros(2), source)
+    assert len(requests) > 1
+    assert np.isfinite(noisy).all()
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "expected"), [(0.1, 1e-8, 45.93736), (1.0, 1e-6, 4.224679), (4.0, 1e-10, 1.575316)]
+)
+def test_gaussian_matches_the_vectors_of_the_specification(epsilon: float, delta: float, expected: float) -> None:
+    assert gaussian_sigma(Budget(epsilon, delta)) == pytest.approx(expected, rel=1e-6)
+
+
+@given(st.floats(0.01, 20.0), st.floats(-14, -1))
+def test_gaussian_matches_dp_accounting(epsilon: float, log_delta: float) -> None:
+    delta = 10.0**log_delta
+    expected = dp_accounting.get_sigma_gaussian(epsilon, delta)
+    assert gaussian_sigma(Budget(epsilon, delta)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_slightly_smaller_gaussian_is_not_private() -> None:
+    budget = Budget(0.5, 1e-5)
+    sigma = gaussian_sigma(budget)
+    for factor, holds in ((1.0, True), (1 - 1e-6, False)):
+        accountant = dp_accounting.get_epsilon_gaussian(sigma * factor, budget.delta)
+        assert (accountant <= budget.epsilon * (1 + 1e-9)) is holds
+
+
+def test_gaussian_needs_delta() -> None:
+    with pytest.raises(ParameterError, match="delta must be > 0"):
+        gaussian_sigma(Budget(1.0))
+
+
+def test_the_shorter_noise_is_taken_when_delta_is_allowed() -> None:
+    budget = Budget(1.0, 1e-6)
+    for dimensions in range(1, 60):
+        chosen = calibrate(2.0, dimensions=dimensions, budget=budget)
+        other: Kind = "gaussian" if chosen.kind == "spherical" else "spherical"
+        scale = 2.0 * gaussian_sigma(budget) if other == "gaussian" else 2.0
+        assert chosen.expected_norm <= Mechanism(other, scale, dimensions).expected_norm * (1 + 1e-12)
+    assert calibrate(2.0, dimensions=60, budget=Budget(1.0)).kind == "spherical"
+
+
+def test_scale_is_never_rounded_down() -> None:
+    from fractions import Fraction
+
+    mechanism = calibrate(0.1, dimensions=3, budget=Budget(0.3))
+    assert Fraction(mechanism.scale) * Fraction(0.3) >= Fraction(0.1)
+
+
+@given(st.floats(1e-6, 1e3), st.floats(0, 0.5), st.integers(1, 100))
+def test_shares_never_exceed_the_budget(epsilon: float, delta: float, parts: int) -> None:
+    from fractions import Fraction
+
+    share = Budget(epsilon, delta).split(parts)
+    assert Fraction(share.epsilon) * parts <= Fraction(epsilon)
+    assert Fraction(share.delta) * parts <= Fraction(delta)
+    assert share.epsilon == pytest.approx(epsilon / parts, rel=1e-15)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
+def test_bad_epsilon_is_refused(epsilon: float) -> None:
+    with pytest.raises(ParameterError, match="epsilon must be a finite number > 0"):
+        Budget(epsilon)
+
+
+@pytest.mark.parametrize("delta", [-0.1, 1.0, math.nan])
+def test_bad_delta_is_refused(delta: float) -> None:
+    with pytest.raises(ParameterError, match=r"delta must be in \[0, 1\)"):
+        Budget(1.0, delta)
+
+
+@pytest.mark.parametrize("sensitivity", [0.0, -1.0, math.nan, math.inf])
+def test_bad_sensitivity_is_refused(sensitivity: float) -> None:
+    with pytest.raises(ParameterError, match="sensitivity must be a finite number > 0"):
+        calibrate(sensitivity, dimensions=1, budget=Budget(1.0))
+
+
+def test_wrong_shape_is_refused() -> None:
+    with pytest.raises(ParameterError, match="weights must be a vector of 3"):
+        Mechanism("gaussian", 1.0, 3).add(np.zeros(2), system_bytes)

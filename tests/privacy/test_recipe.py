@@ -1,0 +1,100 @@
+"""Losses, schedules and recipes: constants, formulas and refusals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boltdp.errors import ParameterError
+from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import (
+    Schedule,
+    constant,
+    decreasing,
+    square_root,
+    strongly_convex,
+    strongly_convex_constant,
+)
+
+
+def recipe(**changes: object) -> Recipe:
+    fields: dict[str, object] = {
+        "loss": Logistic(),
+        "dims": 3,
+        "rows": 100,
+        "batch_size": 10,
+        "passes": 2,
+        "schedule": constant(0.1),
+    }
+    return Recipe(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_lipschitz_constant_of_multinomial_is_rounded_up() -> None:
+    from fractions import Fraction
+
+    assert Fraction(Multinomial(3).lipschitz) ** 2 >= 2
+
+
+@given(st.integers(2, 10_000), st.data())
+def test_last_batch_is_never_short(rows: int, data: st.DataObject) -> None:
+    run = recipe(rows=rows, batch_size=data.draw(st.integers(1, rows)))
+    edges = [j * rows // run.batches for j in range(run.batches + 1)]
+    sizes = set(np.diff(edges).tolist())
+    assert sizes == {run.smallest_batch, run.largest_batch}
+    assert run.largest_batch - run.smallest_batch <= 1
+
+
+def test_steps_never_increase() -> None:
+    for schedule in (
+        constant(0.1),
+        decreasing(beta=1.0, rows=100),
+        square_root(beta=1.0, rows=100),
+        strongly_convex(beta=1.0, gamma=0.1),
+    ):
+        steps = schedule.steps(1, 1000)
+        assert (np.diff(steps) <= 0).all()
+        assert schedule.largest == steps[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: HuberSVM(0.0), "width must be"),
+        (lambda: Multinomial(1), "classes must be >= 2, got 1"),
+        (lambda: constant(0.0), "step size must be a finite number > 0, got 0"),
+        (lambda: constant(math.nan), "step size must be a finite number > 0, got nan"),
+        (lambda: Schedule("cubic", 1.0), "growth must be one of"),  # type: ignore[arg-type]
+        (lambda: Schedule("linear", 1.0, offset=-1.0), "offset must be"),
+        (lambda: Schedule("none", 1.0, offset=0.0), "offset must be 1 for a constant step"),
+        (lambda: Schedule("linear", 1.0, cap=0.0), "cap must be > 0"),
+        (lambda: decreasing(beta=1.0, rows=9, exponent=1.0), r"exponent c must be in \[0, 1\), got 1"),
+        (lambda: strongly_convex(beta=1.0, gamma=0.0), "regularization must be > 0"),
+        (lambda: strongly_convex_constant(1.1, beta=1.0), "step_size must be <= 1/beta = 1, got 1.1"),
+        (lambda: recipe(rows=1, batch_size=1), "at least 2 rows, got 1"),
+        (lambda: recipe(rows=0, batch_size=1), "at least 2 rows, got 0"),
+        (lambda: recipe(passes=0), "passes must be >= 1, got 0"),
+        (lambda: recipe(batch_size=101), "batch_size must be at most the number of rows, 100, got 101"),
+        (lambda: recipe(regularization=-1.0), "regularization must be a finite number >= 0"),
+        (lambda: recipe(radius=0.0), "radius must be > 0"),
+        (lambda: recipe(averaging="some"), "averaging must be one of last, all, tail"),
+        (lambda: recipe(permutation="never"), "permutation must be one of once, fresh"),
+        (lambda: recipe(schedule=constant(8.1)), "at most 2/beta = 8, got 8.1"),
+    ],
+)
+def test_bad_parameters_are_refused_in_one_sentence(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ParameterError, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+def test_tail_average_is_logarithmic() -> None:
+    assert recipe(averaging="tail").averaged == math.ceil(math.log(20))
+    assert recipe(averaging="all").averaged == 20
+    assert recipe().averaged == 1
+    assert recipe(averaging="tail", rows=2, batch_size=2, passes=1).averaged == 1

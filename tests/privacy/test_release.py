@@ -1,0 +1,185 @@
+"""Release and certificate: the noise that was stated is the noise that is added, and tampering is caught."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from boltdp.errors import ParameterError
+from boltdp.privacy.certificate import (
+    NOISELESS,
+    PUBLISHED,
+    SEEDED,
+    Certificate,
+    CertificateError,
+    certify,
+    noise_dimensions,
+    verify,
+)
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.noise import Budget
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.release import contrasts, release
+from boltdp.privacy.schedules import constant, strongly_convex
+
+LOSSES: list[Loss] = [Logistic(), HuberSVM(0.2), Multinomial(4)]
+
+
+def recipe(loss: Loss, *, regularization: float = 0.0, radius: float = math.inf) -> Recipe:
+    schedule = constant(0.05)
+    if regularization:
+        schedule = strongly_convex(beta=loss.smoothness + regularization, gamma=regularization)
+    return Recipe(
+        loss=loss,
+        dims=6,
+        rows=1000,
+        batch_size=30,
+        passes=3,
+        schedule=schedule,
+        regularization=regularization,
+        radius=radius,
+    )
+
+
+def certificates() -> list[Certificate]:
+    return [
+        certify(recipe(Logistic()), Budget(0.7)),
+        certify(recipe(Logistic(), regularization=0.1, radius=10.0), Budget(0.7, 1e-6), models=3),
+        certify(recipe(HuberSVM(0.2)), Budget(2.0, 1e-6), randomness="seeded"),
+        certify(recipe(Multinomial(4)), Budget(0.7), analysis="paper"),
+        certify(recipe(Logistic()), None),
+        certify(recipe(Logistic()), Budget(1.0), reasons=("the classes were read from the data",)),
+    ]
+
+
+@pytest.mark.parametrize("certificate", certificates())
+def test_certificate_survives_the_round_trip_and_verifies(certificate: Certificate) -> None:
+    record = json.loads(json.dumps(certificate.to_dict(), allow_nan=False))
+    again = Certificate.from_dict(record)
+    assert again == certificate
+    verify(again)
+
+
+def test_only_a_flawless_release_is_private() -> None:
+    assert [certificate.private for certificate in certificates()] == [True, True, False, False, False, False]
+    reasons = [certificate.reasons for certificate in certificates()]
+    assert reasons[2:5] == [(SEEDED,), (PUBLISHED,), (NOISELESS,)]
+
+
+TAMPERING: list[tuple[str, Any]] = [
+    ("epsilon", 0.1),
+    ("epsilon", -1.0),
+    ("delta", 1e-3),
+    ("rows", 10_000),
+    ("rows", "many"),
+    ("dims", 3),
+    ("batch_size", 100),
+    ("batches", 34),
+    ("passes", 1),
+    ("regularization", 0.5),
+    ("averaging", "all"),
+    ("permutation", "fresh"),
+    ("models", 2),
+    ("analysis", "paper"),
+    ("randomness", "seeded"),
+    ("randomness", "none"),
+    ("reasons", [SEEDED]),
+    ("private", False),
+    ("neighbours", "add or remove one row"),
+    ("loss", {"name": "logistic", "lipschitz": 0.5, "smoothness": 0.25}),
+    ("loss", {"name": "hinge", "lipschitz": 1.0, "smoothness": 0.25}),
+    ("schedule", {"growth": "none", "scale": 0.01, "offset": 1.0, "cap": None}),
+    ("sensitivity", {"bound": 1e-5, "margin": 0.0, "method": "recursion"}),
+    ("sensitivity", None),
+    ("mechanism", {"kind": "spherical", "scale": 1e-5, "dimensions": 6}),
+    ("mechanism", None),
+    ("schedule", None),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), TAMPERING)
+def test_a_tampered_certificate_is_caught(key: str, value: object) -> None:
+    record = certify(recipe(Logistic()), Budget(0.7)).to_dict()
+    record[key] = value
+    with pytest.raises(CertificateError):
+        verify(Certificate.from_dict(record))
+
+
+def test_a_missing_entry_is_named() -> None:
+    record = certify(recipe(Logistic()), Budget(0.7)).to_dict()
+    del record["passes"]
+    with pytest.raises(CertificateError, match="'passes' is missing"):
+        Certificate.from_dict(record)
+
+
+def test_the_promise_names_the_numbers_in_plain_words() -> None:
+    pure, approximate, seeded, *_ = certificates()
+    assert "epsilon = 0.7: " in pure.promise()
+    assert "2.01 times" in pure.promise()
+    assert "1,000 rows" in pure.promise()
+    assert "except with probability 1e-06" in approximate.promise()
+    assert seeded.promise() == f"NOT PRIVATE: {SEEDED}."
+    assert "inf times" in certify(recipe(Logistic()), Budget(1e4)).promise()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_release_adds_the_stated_noise(loss: Loss) -> None:
+    certificate = certify(recipe(loss), Budget(1.0, 1e-6), models=2, randomness="seeded")
+    weights = np.zeros((2, loss.vectors, 6))
+    weights[:, 0], weights[:, -1] = 1.0, -1.0 if loss.vectors > 1 else 1.0
+    assert certificate.mechanism is not None
+    lengths = [np.linalg.norm(release(weights, certificate, seed=s) - weights, axis=(1, 2)) for s in range(300)]
+    mechanism = certificate.mechanism
+    if mechanism.kind == "spherical":
+        expected = stats.gamma(mechanism.dimensions, scale=mechanism.scale)
+    else:
+        expected = stats.chi(mechanism.dimensions, scale=mechanism.scale)
+    assert stats.kstest(np.ravel(lengths), expected.cdf).pvalue > 1e-3
+
+
+def test_multinomial_weights_leave_only_through_their_own_subspace() -> None:
+    """What rounding leaves outside the subspace of zero sums gets no noise there, so it must not get out."""
+    certificate = certify(recipe(Multinomial(4)), Budget(1.0), randomness="seeded")
+    weights = np.zeros((1, 4, 6))
+    plain = release(weights, certificate, seed=1)
+    shifted = release(weights + 2.0**-45, certificate, seed=1)
+    assert np.abs(plain.sum(axis=1)).max() < 1e-12
+    assert (plain == shifted).all()
+
+
+def test_contrasts_are_an_orthonormal_basis_of_the_zero_sums() -> None:
+    for classes in (2, 3, 10):
+        basis = contrasts(classes)
+        assert np.allclose(basis @ basis.T, np.eye(classes - 1), atol=1e-15)
+        assert np.allclose(basis.sum(axis=1), 0, atol=1e-15)
+
+
+def test_noise_dimensions_count_the_degrees_of_freedom() -> None:
+    assert [noise_dimensions(recipe(loss)) for loss in LOSSES] == [6, 6, 18]
+
+
+def test_noiseless_release_returns_the_weights() -> None:
+    weights = np.arange(6.0).reshape(1, 1, 6)
+    assert (release(weights, certify(recipe(Logistic()), None)) == weights).all()
+
+
+def test_a_seed_is_taken_only_where_the_certificate_confesses_it() -> None:
+    certificate = certify(recipe(Logistic()), Budget(1.0))
+    with pytest.raises(ParameterError, match="must match the use of a seed"):
+        release(np.zeros((1, 1, 6)), certificate, seed=1)
+
+
+def test_weights_of_another_shape_are_refused() -> None:
+    with pytest.raises(ParameterError, match=r"weights must have shape \(1, 1, 6\)"):
+        release(np.zeros((1, 1, 5)), certify(recipe(Logistic()), Budget(1.0)))
+
+
+def test_release_without_a_seed_differs_every_time() -> None:
+    certificate = certify(recipe(Logistic()), Budget(1.0))
+    first, second = (release(np.zeros((1, 1, 6)), certificate) for _ in range(2))
+    assert (first != second).all()
