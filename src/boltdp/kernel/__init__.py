@@ -1,0 +1,387 @@
+"""The one SGD kernel: C in `sgd.c` and `rows.c`, called through ctypes, which releases the GIL.
+
+A packed row is 1 + dims numbers, float32 or float64: the class index, then the features. Rows longer than 1 are
+scaled into the unit ball as they are read; rows with a NaN, an infinity or an undeclared label have no gradient, and
+still count.
+`reference.py` says the same in plain Python.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sysconfig
+from collections.abc import Sequence
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64, c_void_p
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp.errors import DataError, ParameterError
+from boltdp.privacy.losses import HuberSVM, Multinomial
+from boltdp.privacy.recipe import Recipe
+
+__all__ = [
+    "State",
+    "builds",
+    "pack_categories",
+    "pack_numeric",
+    "permuted_position",
+    "project",
+    "run",
+    "source_position",
+]
+
+Rows: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
+# The enumerations of sgd.h.
+_LOSSES = {"logistic": 0, "huber": 1, "multinomial": 2}
+_GROWTHS = {"none": 0, "linear": 1, "sqrt": 2}
+_ELEMENTS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}
+_BUILDS = {"portable": 1, "avx2": 2}
+_FASTEST = 0
+
+# Cache lines are 64 bytes, and vectors that straddle two are slow to load.
+_ALIGNMENT = 64
+
+
+class _Recipe(ctypes.Structure):
+    """`struct sgd_recipe`."""
+
+    _fields_ = (
+        ("loss", c_uint64),
+        ("dims", c_uint64),
+        ("classes", c_uint64),
+        ("positive", c_uint64),
+        ("rows", c_uint64),
+        ("batches", c_uint64),
+        ("passes", c_uint64),
+        ("averaged", c_uint64),
+        ("growth", c_uint64),
+        ("scale", c_double),
+        ("offset", c_double),
+        ("cap", c_double),
+        ("width", c_double),
+        ("regularization", c_double),
+        ("radius", c_double),
+    )
+
+
+class _Header(ctypes.Structure):
+    """`struct sgd_state`, without its arrays."""
+
+    _fields_ = (
+        ("magic", c_uint64),
+        ("version", c_uint64),
+        ("bytes", c_uint64),
+        ("recipe", _Recipe),
+        ("updates", c_uint64),
+        ("row", c_uint64),
+        ("left", c_uint64),
+        ("carry", c_uint64),
+        ("unused", c_uint64 * 2),
+    )
+
+
+def _load() -> ctypes.CDLL:
+    """Load the library that setup.py builds. It knows no Python, so plain ctypes declarations are the whole binding."""
+    library = ctypes.CDLL(str(Path(__file__).with_name("_kernel" + sysconfig.get_config_var("EXT_SUFFIX"))))
+    signatures: dict[str, tuple[Any, list[Any]]] = {
+        "sgd_bytes": (c_uint64, [POINTER(_Recipe)]),
+        "sgd_init": (c_int, [c_void_p, c_size_t, POINTER(_Recipe)]),
+        "sgd_check": (c_int, [c_void_p, c_size_t]),
+        "sgd_run": (
+            c_int,
+            [POINTER(c_void_p), POINTER(c_size_t), c_size_t, c_void_p, c_size_t, c_int, c_int],
+        ),
+        "sgd_weights": (c_int, [c_void_p, c_size_t, c_void_p]),
+        "sgd_has_build": (c_int, [c_int]),
+        "sgd_error_text": (c_char_p, [c_int]),
+        "sgd_exp2_64ths": (c_double, [c_double]),
+        "sgd_row_scale": (c_double, [c_double, c_uint64]),
+        "rows_pack_float32": (
+            None,
+            [c_void_p, c_size_t, c_void_p, c_size_t, c_double, c_double, c_double],
+        ),
+        "rows_pack_float64": (
+            None,
+            [c_void_p, c_size_t, c_void_p, c_size_t, c_double, c_double, c_double],
+        ),
+        "rows_pack_categories": (None, [c_void_p, c_size_t, c_void_p, c_size_t, c_int32, c_float]),
+        "rows_project": (None, [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_void_p]),
+        "rows_permuted": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
+        "rows_source": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
+        "rows_read": (c_float, [c_void_p, c_size_t]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+_library = _load()
+
+
+def _error_text(code: int) -> str:
+    text: bytes = _library.sgd_error_text(code)
+    return text.decode()
+
+
+class State:
+    """One model on its way: its recipe, where it is in the rows, its weights. One flat block of bytes.
+
+    `positive` is, for the binary losses, the class index that is y = +1; every other declared class is y = -1, which
+    is how one-vs-all works. `classes` is how many labels are declared (a multinomial loss says so itself).
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=1, passes=1, schedule=constant(1.0))
+    >>> state = State(recipe)
+    >>> run([state], np.array([[1, 0.5], [0, -0.5]]))
+    >>> state.weights.round(4), state.finished
+    (array([[0.4844]]), True)
+    """
+
+    def __init__(self, recipe: Recipe, *, positive: int = 1, classes: int = 2) -> None:
+        loss, schedule = recipe.loss, recipe.schedule
+        if isinstance(loss, Multinomial):
+            classes = loss.classes
+        if classes < 2:
+            raise ParameterError(f"classes must be >= 2, got {classes}")
+        if not 0 <= positive < classes:
+            raise ParameterError(f"positive must be a class index from 0 to {classes - 1}, got {positive}")
+        c_recipe = _Recipe(
+            loss=_LOSSES[loss.name],
+            dims=recipe.dims,
+            classes=classes,
+            positive=positive,
+            rows=recipe.rows,
+            batches=recipe.batches,
+            passes=recipe.passes,
+            averaged=recipe.averaged,
+            growth=_GROWTHS[schedule.growth],
+            scale=schedule.scale,
+            offset=schedule.offset,
+            cap=schedule.cap,
+            width=loss.width if isinstance(loss, HuberSVM) else 1.0,
+            regularization=recipe.regularization,
+            radius=recipe.radius,
+        )
+        size = _library.sgd_bytes(c_recipe)
+        self._block = _aligned_block(size)
+        code = _library.sgd_init(self._block.ctypes.data, size, c_recipe)
+        if code:
+            raise ParameterError(_error_text(code), hint="sgd.h states the range of each number")
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> State:
+        """Continue from `to_bytes`, perhaps in another process. A block that is not a sound state is refused."""
+        given = np.frombuffer(data, dtype=np.uint8)
+        state = cls.__new__(cls)
+        state._block = _aligned_block(given.size)
+        state._block[:] = given
+        code = _library.sgd_check(state._block.ctypes.data, given.size)
+        if code:
+            raise DataError(f"cannot continue from these bytes: {_error_text(code)}")
+        return state
+
+    def to_bytes(self) -> bytes:
+        """Everything needed to continue. It holds un-noised weights: as private as the rows."""
+        return self._block.tobytes()
+
+    @property
+    def _header(self) -> _Header:
+        return _Header.from_buffer(self._block.data)
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """What the recipe's averaging asks for, of shape (vectors, dims), un-noised; meaningful when finished."""
+        recipe = self._header.recipe
+        vectors = recipe.classes if recipe.loss == _LOSSES["multinomial"] else 1
+        out = np.empty((vectors, recipe.dims))
+        code = _library.sgd_weights(self._block.ctypes.data, self._block.size, out.ctypes.data)
+        if code:
+            raise DataError(_error_text(code))
+        return out
+
+    @property
+    def updates(self) -> int:
+        """Updates done, of all passes."""
+        return int(self._header.updates)
+
+    @property
+    def row(self) -> int:
+        """Rows done of the pass in progress."""
+        return int(self._header.row)
+
+    @property
+    def passes_done(self) -> int:
+        """Whole passes done."""
+        header = self._header
+        return int(header.updates // header.recipe.batches)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all passes are done."""
+        return self.passes_done == int(self._header.recipe.passes)
+
+    @property
+    def dims(self) -> int:
+        """Features of a row."""
+        return int(self._header.recipe.dims)
+
+
+def run(states: Sequence[State], rows: Rows, *, build: str | None = None) -> None:
+    """Feed a block of packed rows to every state: one read of the rows serves all models.
+
+    Each state continues where it is. A pass is over after `recipe.rows` rows and the next begins by itself; feeding
+    past the last is an error, and then no state has changed. How rows are cut into blocks never changes a bit, nor does
+    `build`, the instruction set, which is there for tests: the fastest is the default.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=2, passes=1, schedule=constant(1.0))
+    >>> state = State(recipe)
+    >>> run([state], np.array([[1, 0.5]], dtype=np.float32))
+    >>> state.row, state.updates
+    (1, 0)
+    """
+    if build is not None and build not in builds():
+        raise ParameterError(f"build must be one of {', '.join(builds())}, got {build!r}")
+    if rows.dtype not in _ELEMENTS or rows.ndim != 2 or not rows.flags.c_contiguous:
+        raise ParameterError(
+            f"rows must be a C-contiguous 2-D array of float32 or float64, got {rows.ndim}-D {rows.dtype}"
+        )
+    for state in states:
+        if rows.shape[1] != 1 + state.dims:
+            raise ParameterError(f"rows must have 1 + {state.dims} columns, got {rows.shape[1]}")
+    code = _library.sgd_run(
+        (c_void_p * len(states))(*(state._block.ctypes.data for state in states)),
+        (c_size_t * len(states))(*(state._block.size for state in states)),
+        len(states),
+        rows.ctypes.data,
+        rows.shape[0],
+        _ELEMENTS[rows.dtype],
+        _FASTEST if build is None else _BUILDS[build],
+    )
+    if code:
+        raise ParameterError(_error_text(code))
+
+
+def builds() -> tuple[str, ...]:
+    """Name the instruction-set builds that this machine can run, the portable one first.
+
+    >>> builds()[0]
+    'portable'
+    """
+    return tuple(name for name, number in _BUILDS.items() if _library.sgd_has_build(number))
+
+
+def pack_numeric(
+    column: Rows, out: npt.NDArray[np.float32], at: int, *, low: float, high: float, factor: float
+) -> None:
+    """Write a numeric column into packed rows: out[:, at] = (clip(x, low, high) - (low + high)/2) * factor, NaN as 0.
+
+    >>> rows = np.zeros((3, 2), dtype=np.float32)
+    >>> pack_numeric(np.array([5.0, np.nan, np.inf]), rows, 1, low=0, high=10, factor=0.2)
+    >>> rows[:, 1]
+    array([0., 0., 1.], dtype=float32)
+    """
+    if column.dtype not in _ELEMENTS:
+        raise ParameterError(f"column must be float32 or float64, got {column.dtype}")
+    _check_columns(out, rows=column.shape, at=at, count=1)
+    pack = _library.rows_pack_float32 if column.dtype == np.float32 else _library.rows_pack_float64
+    contiguous = np.ascontiguousarray(column)
+    target = out.ctypes.data + at * out.itemsize
+    pack(contiguous.ctypes.data, column.size, target, out.shape[1], low, high, factor)
+
+
+def pack_categories(
+    codes: npt.NDArray[np.int32], out: npt.NDArray[np.float32], at: int, *, count: int, value: float
+) -> None:
+    """Write category codes into packed rows as `count` columns, all 0 but `value` at the code; others set nothing.
+
+    >>> rows = np.zeros((3, 3), dtype=np.float32)
+    >>> pack_categories(np.array([0, 1, -1], dtype=np.int32), rows, 1, count=2, value=0.5)
+    >>> rows[:, 1:]
+    array([[0.5, 0. ],
+           [0. , 0.5],
+           [0. , 0. ]], dtype=float32)
+    """
+    if codes.dtype != np.int32:
+        raise ParameterError(f"codes must be int32, got {codes.dtype}")
+    _check_columns(out, rows=codes.shape, at=at, count=count)
+    contiguous = np.ascontiguousarray(codes)
+    target = out.ctypes.data + at * out.itemsize
+    _library.rows_pack_categories(contiguous.ctypes.data, codes.size, target, out.shape[1], count, value)
+
+
+def project(rows: npt.NDArray[np.float32], matrix: npt.NDArray[np.float64], out: npt.NDArray[np.float32]) -> None:
+    """Multiply the features of packed rows by a matrix, after scaling them into the unit ball as the row guard does.
+
+    A row that the guard makes neutral stays so: its projected features are NaN.
+
+    >>> rows = np.array([[1, 3, 4]], dtype=np.float32)
+    >>> out = np.empty((1, 2), dtype=np.float32)
+    >>> project(rows, np.array([[1.0], [0.0]]), out)
+    >>> out
+    array([[1. , 0.6]], dtype=float32)
+    """
+    dims, outputs = matrix.shape
+    _check_rows("rows", rows, (rows.shape[0], 1 + dims))
+    _check_rows("out", out, (rows.shape[0], 1 + outputs))
+    matrix = np.ascontiguousarray(matrix, dtype=np.float64)
+    _library.rows_project(rows.ctypes.data, rows.shape[0], dims, matrix.ctypes.data, outputs, out.ctypes.data)
+
+
+def permuted_position(start: int, count: int, *, rows: int, seed: int) -> npt.NDArray[np.int64]:
+    """Where the rows start .. start+count-1 go: a permutation of 0 .. rows-1 that depends on nothing but the seed.
+
+    >>> sorted(permuted_position(0, 5, rows=5, seed=7).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    return _positions(_library.rows_permuted, start, count, rows=rows, seed=seed)
+
+
+def source_position(start: int, count: int, *, rows: int, seed: int) -> npt.NDArray[np.int64]:
+    """Which rows stand at the positions start .. start+count-1: the inverse of `permuted_position`.
+
+    >>> at = int(permuted_position(3, 1, rows=5, seed=7)[0])
+    >>> source_position(at, 1, rows=5, seed=7)
+    array([3])
+    """
+    return _positions(_library.rows_source, start, count, rows=rows, seed=seed)
+
+
+def _aligned_block(size: int) -> npt.NDArray[np.uint8]:
+    block = np.zeros(size + _ALIGNMENT, dtype=np.uint8)
+    skip = -block.ctypes.data % _ALIGNMENT
+    return block[skip : skip + size]
+
+
+def _positions(function: Any, start: int, count: int, *, rows: int, seed: int) -> npt.NDArray[np.int64]:
+    if not 1 <= rows <= 2**62:
+        raise ParameterError(f"rows must be from 1 to 2^62, got {rows}")
+    if start < 0 or count < 0 or start + count > rows:
+        raise ParameterError(f"start and count must stay within the {rows} rows, got {start} and {count}")
+    if not 0 <= seed < 2**64:
+        raise ParameterError(f"seed must be from 0 to 2^64 - 1, got {seed}")
+    out = np.empty(count, dtype=np.int64)
+    function(start, count, rows, seed, out.ctypes.data)
+    return out
+
+
+def _check_rows(name: str, array: npt.NDArray[np.float32], shape: tuple[int, int]) -> None:
+    if array.dtype != np.float32 or array.shape != shape or not array.flags.c_contiguous:
+        raise ParameterError(
+            f"{name} must be a C-contiguous float32 array of shape {shape}, got {array.dtype} of shape {array.shape}"
+        )
+
+
+def _check_columns(out: npt.NDArray[np.float32], *, rows: tuple[int, ...], at: int, count: int) -> None:
+    if len(rows) != 1 or out.ndim != 2:
+        raise ParameterError(f"a column must be 1-D and out 2-D, got {len(rows)}-D and {out.ndim}-D")
+    _check_rows("out", out, (rows[0], out.shape[1]))
+    if at < 0 or count < 0 or at + count > out.shape[1]:
+        raise ParameterError(f"columns {at} to {at + count - 1} must lie within the {out.shape[1]} columns of out")

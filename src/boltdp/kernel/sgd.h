@@ -1,0 +1,112 @@
+/*
+ * sgd.h: permutation-based SGD over packed rows, as one flat state that any engine can carry.
+ *
+ * What it does: minimises logistic, Huber-SVM or multinomial loss with the update
+ *
+ *     w_t = Project( (1 - eta_t*lambda) * w_{t-1} - (eta_t/|B_t|) * sum over B_t of grad phi(w_{t-1}; z_i) ),   w_0 = 0
+ *
+ * over the rows in the order they are fed, in blocks of any length: the same rows give the same bits however they are cut.
+ * What it refuses: to allocate, to do I/O, to keep anything outside the state, to draw noise, to follow a corrupt state.
+ *
+ * A packed row is 1 + dims numbers, float32 or float64: the class index (0, 1, ...), then the features.
+ *
+ * THE SAME BITS FROM EVERY BUILD. Sums have one written association (loops.h), exp is our own, nothing is contracted
+ * into a fused multiply-add. Compile with -ffp-contract=off, never with -ffast-math. C99 plus GNU vector types.
+ */
+#ifndef BOLTDP_SGD_H
+#define BOLTDP_SGD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SGD_MAGIC UINT64_C(0x31647367746c6f62) /* "boltsgd1" in memory on a little-endian machine */
+#define SGD_VERSION 1
+
+enum sgd_loss { SGD_LOGISTIC = 0, SGD_HUBER = 1, SGD_MULTINOMIAL = 2 };
+enum sgd_growth { SGD_NONE = 0, SGD_LINEAR = 1, SGD_SQRT = 2 };
+enum sgd_element { SGD_FLOAT32 = 0, SGD_FLOAT64 = 1 };
+enum sgd_build { SGD_FASTEST = 0, SGD_PORTABLE = 1, SGD_AVX2 = 2 };
+
+enum sgd_error {
+    SGD_OK = 0,
+    SGD_BAD_RECIPE,  /* a number of the recipe is outside its range */
+    SGD_CORRUPT,     /* the block is not a state, or contradicts itself */
+    SGD_UNALIGNED,   /* the state is not aligned to 8 bytes, or the rows to their element */
+    SGD_WIDTHS,      /* the states of one scan have different dims */
+    SGD_FINISHED,    /* more rows than the passes have left */
+    SGD_BAD_ELEMENT, /* not an enum sgd_element */
+    SGD_BAD_BUILD    /* not a build, or one that this machine cannot run */
+};
+
+/* What is run: public numbers only. */
+struct sgd_recipe {
+    uint64_t loss;     /* enum sgd_loss */
+    uint64_t dims;     /* features of a row: 1 .. SGD_MAX_DIMS */
+    uint64_t classes;  /* declared labels, 0 .. classes-1; a row with any other label is neutral: 2 .. SGD_MAX_CLASSES */
+    uint64_t positive; /* binary losses: the class that is y = +1; every other declared class is y = -1 */
+    uint64_t rows;     /* m: 1 .. 2^48 */
+    uint64_t batches;  /* n, updates of a pass: 1 .. m. Batch j is rows floor(j*m/n) .. floor((j+1)*m/n)-1 */
+    uint64_t passes;   /* k: 1 .. , n*k at most 2^53 and m*k at most 2^62 */
+    uint64_t averaged; /* the result is the mean of so many last iterates: 1 .. n*k */
+    uint64_t growth;   /* enum sgd_growth: eta_t = min(cap, scale / (0, t or sqrt(t) + offset)), t = 1, 2, ... */
+    double scale;      /* > 0, finite; eta_1 * n * k at most 1e100, so that no weight can overflow */
+    double offset;     /* >= 0, finite; 1 for a constant step */
+    double cap;        /* > 0, may be infinite */
+    double width;      /* h of the Huber loss: > 0, finite; unused by the others, but still checked */
+    double lambda;     /* >= 0, finite; eta_1 * lambda at most 2 */
+    double radius;     /* R > 0; infinite: no projection */
+};
+
+#define SGD_MAX_DIMS (UINT64_C(1) << 24)
+#define SGD_MAX_CLASSES (UINT64_C(1) << 24) /* a float32 label is exact up to here */
+
+/*
+ * The state: this header, then, with D = dims (binary losses) or classes * dims (multinomial, class after class),
+ *
+ *     double weights[D];   the last iterate
+ *     double step[D];      what the rows of the batch in progress add to the weights: minus eta/|B| times their gradients
+ *     double total[D];     the sum of the iterates to be averaged; all zero while averaged = 1
+ *     double scores[V];    scratch of one row's class scores, V = 1 or classes; carries nothing from row to row
+ */
+struct sgd_state {
+    uint64_t magic;   /* SGD_MAGIC; also fails on a machine of the other byte order */
+    uint64_t version; /* SGD_VERSION */
+    uint64_t bytes;   /* length of the whole block */
+    struct sgd_recipe recipe;
+    uint64_t updates; /* t: updates done */
+    uint64_t row;     /* rows done in this pass: 0 .. m-1 */
+    uint64_t left;    /* rows the batch in progress still wants: 1 .. its size */
+    uint64_t carry;   /* (j*m) mod n of the batch j in progress: the batches' sizes follow without big products */
+    uint64_t unused[2];
+    double data[];
+};
+
+/* Bytes of the state of a recipe; 0 if its dims or classes are out of range. */
+uint64_t sgd_bytes(const struct sgd_recipe *recipe);
+
+/* Write the state before the first row. `bytes` must be sgd_bytes(recipe). */
+int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe);
+
+/* Everything that can be wrong with a block that claims to be a state. */
+int sgd_check(const void *state, size_t bytes);
+
+/* Feed packed rows to several models in one scan. Nothing is changed unless all of it can be done. */
+int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const void *rows, size_t n_rows, int element,
+            int build);
+
+/* The mean of the last `averaged` iterates, into out[D]. Meaningful once the passes are done. */
+int sgd_weights(const void *state, size_t bytes, double *out);
+
+/* 1 if this machine can run the build. */
+int sgd_has_build(int build);
+
+/* What an error code means, in words without a value. */
+const char *sgd_error_text(int code);
+
+/* 2^(u/64), within 1.5 units in the last place for |u| <= 64*1020 and clamped there: the exp of every loss. */
+double sgd_exp2_64ths(double u);
+
+/* The factor s for a row with this sum of squares, such that ||s*x|| <= 1; 0 for a row that must be neutral. */
+double sgd_row_scale(double sum_of_squares, uint64_t dims);
+
+#endif
