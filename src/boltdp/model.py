@@ -1,0 +1,166 @@
+"""A released model: weights, the schema that encodes rows for them, and the certificate. All of it may be shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp.data.schema import Schema, Value
+from boltdp.engines.base import Engine, encoded
+from boltdp.errors import BoltdpError, ParameterError
+from boltdp.privacy import certificate as certificates
+from boltdp.privacy.certificate import Certificate
+
+FORMAT = "boltdp-model"
+FORMAT_VERSION = 1
+
+Matrix = npt.NDArray[np.float64]
+
+
+class ModelFileError(BoltdpError):
+    """A model file that cannot be read or written."""
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """One weight vector for two classes, one a class for more. Made by `train`, kept as JSON."""
+
+    schema: Schema
+    weights: Matrix
+    certificate: Certificate
+
+    def __post_init__(self) -> None:
+        vectors = max(self.certificate.models, self.certificate.recipe.loss.vectors)
+        if self.weights.shape != (vectors, self.schema.dims):
+            raise ParameterError(f"weights must have shape {(vectors, self.schema.dims)}, got {self.weights.shape}")
+        if self.certificate.recipe.dims != self.schema.dims:
+            raise ParameterError(
+                f"the certificate must be for {self.schema.dims} features, got {self.certificate.recipe.dims}"
+            )
+
+    @property
+    def classes(self) -> tuple[Value, ...]:
+        """The declared classes, in the order of the probabilities."""
+        return self.schema.classes
+
+    def margins(self, packed: npt.NDArray[np.float32]) -> Matrix:
+        """<w, x> for each packed row and weight vector; rows longer than 1 are shortened as in training."""
+        rows = packed[:, 1:].astype(np.float64)
+        rows /= np.maximum(1.0, np.sqrt(np.einsum("ij,ij->i", rows, rows)))[:, None]
+        return rows @ self.weights.T
+
+    def choices(self, margins: Matrix) -> npt.NDArray[np.intp]:
+        """The class index that wins for each row of margins."""
+        if len(self.weights) == 1:
+            return (margins[:, 0] > 0).astype(np.intp)
+        return np.argmax(margins, axis=1)
+
+    def probabilities(self, margins: Matrix) -> Matrix:
+        """The probability of each class; a Huber SVM has none."""
+        name = self.certificate.recipe.loss.name
+        if name == "huber":
+            raise ParameterError("a Huber SVM gives no probabilities; use its margins")
+        if name == "multinomial":
+            shifted = np.exp(margins - margins.max(axis=1, keepdims=True))
+            return shifted / shifted.sum(axis=1, keepdims=True)
+        positive = 0.5 * (1.0 + np.tanh(0.5 * margins))
+        if len(self.weights) == 1:
+            return np.hstack([1.0 - positive, positive])
+        total = positive.sum(axis=1, keepdims=True)
+        even = np.full_like(positive, 1.0 / len(self.weights))
+        return np.divide(positive, total, out=even, where=total > 0)
+
+    def score_batches(self, engine: Engine) -> Iterator[Matrix]:
+        """Margins of the rows of `engine`, in their own order; the label need not be there."""
+        return (self.margins(packed) for packed in encoded(engine, self.schema, label=False))
+
+    def predict(self, engine: Engine) -> npt.NDArray[Any]:
+        """The predicted class of each row, in order."""
+        names = np.array(self.classes)
+        chosen = [names[self.choices(margins)] for margins in self.score_batches(engine)]
+        return np.concatenate(chosen) if chosen else names[:0]
+
+    def verify(self) -> None:
+        """Recompute the certificate's claims and check that it is for these weights; raise on a mismatch."""
+        certificates.verify(self.certificate)
+        if not np.isfinite(self.weights).all():
+            raise certificates.CertificateError("the weights must be finite numbers")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "private": self.certificate.private,
+            "schema": self.schema.to_dict(),
+            "weights": self.weights.tolist(),
+            "certificate": self.certificate.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, record: dict[str, Any]) -> Model:
+        """Read what `to_dict` wrote."""
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            raise ModelFileError("this is not a boltdp model")
+        if record.get("format_version") != FORMAT_VERSION:
+            raise ModelFileError(
+                f"the model has format version {record.get('format_version')}, this boltdp reads {FORMAT_VERSION}"
+            )
+        try:
+            schema, weights = Schema.from_dict(record["schema"]), np.array(record["weights"], dtype=np.float64)
+            certificate, private = record["certificate"], record["private"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(f"the model cannot be read: {error}") from error
+        if not isinstance(certificate, dict) or certificate.get("private") != private:
+            raise certificates.CertificateError("the model says of its privacy what its certificate does not")
+        return cls(schema=schema, weights=weights, certificate=Certificate.from_dict(certificate))
+
+    def save(self, path: str | Path) -> None:
+        """Write the model aside, then rename it: an existing file is replaced whole or not at all."""
+        path = Path(path)
+        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        aside = None
+        try:
+            with tempfile.NamedTemporaryFile(
+                "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+            ) as file:
+                aside = Path(file.name)
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.chmod(0o666 & ~_umask())
+            aside.replace(path)
+        except OSError as error:
+            raise ModelFileError(f"the model cannot be written to {path}: {error.strerror}") from error
+        finally:
+            if aside is not None:
+                aside.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Model:
+        """Read a model file."""
+        try:
+            record = json.loads(Path(path).read_text("utf-8"), parse_constant=_refuse_constant)
+        except OSError as error:
+            raise ModelFileError(f"the model {path} cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise ModelFileError(f"the model {path} is not JSON") from error
+        return cls.from_dict(record)
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

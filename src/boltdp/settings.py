@@ -1,0 +1,151 @@
+"""What the user asks for, and the plan made of it from public numbers alone, before any row is read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from boltdp.errors import ParameterError
+from boltdp.privacy.certificate import Analysis, Certificate, certify, noise_dimensions
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.noise import Budget, calibrate
+from boltdp.privacy.recipe import Averaging, Permutation, Recipe
+from boltdp.privacy.schedules import (
+    Schedule,
+    constant,
+    decreasing,
+    square_root,
+    strongly_convex,
+    strongly_convex_constant,
+)
+
+LossName = Literal["logistic", "huber"]
+Multiclass = Literal["multinomial", "one-vs-all"]
+ScheduleName = Literal["auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"]
+
+PASSES = 10
+BATCH_SIZE = 50
+
+#: A guess at the length of good weights for rows in the unit ball; `step_length` says what it is for.
+TYPICAL_NORM = 10.0
+#: A guess at the mean of phi'' * ||x||^2, the curvature that the noise meets.
+TYPICAL_CURVATURE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that may be chosen about a training; None means: chosen from public numbers.
+
+    >>> Settings(epsilon=1.0).plan(rows=60_000, dims=50, classes=10).recipe.loss
+    Multinomial(classes=10)
+    """
+
+    epsilon: float | None  #: None: noiseless
+    delta: float = 0.0
+    loss: LossName = "logistic"
+    multiclass: Multiclass = "multinomial"  #: the Huber SVM has no multinomial form and is always one-vs-all
+    huber_width: float = 0.1
+    passes: int = PASSES
+    batch_size: int | None = None
+    schedule: ScheduleName = "auto"
+    step_size: float | None = None  #: eta of the constant schedules
+    exponent: float = 0.5  #: c of the decreasing and square-root schedules
+    regularization: float = 0.0  #: lambda
+    radius: float = math.inf  #: R
+    averaging: Averaging = "last"
+    permutation: Permutation = "once"
+    analysis: Analysis = "proved"
+    seed: int | None = None  #: of the permutation, which is public
+    noise_seed: int | None = None  #: for tests and research: the model is then not private
+
+    def plan(self, *, rows: int, dims: int, classes: int, reasons: tuple[str, ...] = ()) -> Certificate:
+        """The recipe, its sensitivity and its noise.
+
+        `classes` is how many are declared; `reasons` why the result will not be private, if the caller knows any.
+        """
+        budget = None if self.epsilon is None else Budget(self.epsilon, self.delta)
+        for name, allowed in (("loss", LossName), ("multiclass", Multiclass), ("analysis", Analysis)):
+            if getattr(self, name) not in get_args(allowed):
+                raise ParameterError(
+                    f"{name} must be one of {', '.join(get_args(allowed))}, got {getattr(self, name)!r}"
+                )
+        loss = self._loss(classes)
+        models = classes if classes > 2 and not isinstance(loss, Multinomial) else 1
+        recipe = Recipe(
+            loss=loss,
+            dims=dims,
+            rows=rows,
+            batch_size=min(BATCH_SIZE, max(rows, 1)) if self.batch_size is None else self.batch_size,
+            passes=self.passes,
+            # Until the schedule is chosen, which needs the rest of the recipe, a step that is always allowed.
+            schedule=constant(1.0 / (loss.smoothness + max(self.regularization, 0.0))),
+            regularization=self.regularization,
+            radius=self.radius,
+            averaging=self.averaging,
+            permutation=self.permutation,
+        )
+        share = None if budget is None else budget.split(models)
+        return certify(
+            replace(recipe, schedule=self._schedule(recipe, share)),
+            budget,
+            models=models,
+            analysis=self.analysis,
+            randomness="operating system" if self.noise_seed is None else "seeded",
+            reasons=reasons,
+        )
+
+    def _loss(self, classes: int) -> Loss:
+        if self.loss == "huber":
+            return HuberSVM(self.huber_width)
+        if classes > 2 and self.multiclass == "multinomial":
+            return Multinomial(classes)
+        return Logistic()
+
+    def _schedule(self, recipe: Recipe, share: Budget | None) -> Schedule:
+        beta, name = recipe.beta, self.schedule
+        if name == "auto" and self.step_size is None and recipe.regularization > 0:
+            name = "strongly-convex"
+        if self.step_size is not None and name not in ("auto", "constant", "strongly-convex-constant"):
+            raise ParameterError(f"step_size is for the constant schedules, got schedule {name!r}")
+        match name:
+            case "auto" | "constant":
+                return constant(default_step(recipe, share) if self.step_size is None else self.step_size)
+            case "decreasing":
+                return decreasing(beta=beta, rows=recipe.rows, exponent=self.exponent)
+            case "square-root":
+                return square_root(beta=beta, rows=recipe.rows, exponent=self.exponent)
+            case "strongly-convex":
+                return strongly_convex(beta=beta, gamma=recipe.gamma)
+            case "strongly-convex-constant":
+                step = default_step(recipe, share) if self.step_size is None else self.step_size
+                return strongly_convex_constant(step, beta=beta)
+        raise ParameterError(f"schedule must be one of {', '.join(get_args(ScheduleName))}, got {name!r}")
+
+
+def default_step(recipe: Recipe, share: Budget | None) -> float:
+    """A constant step such that the steps of all updates add up to a good length.
+
+    For a constant step the sensitivity is 2*L*tau/m, where tau is the sum of all steps, whatever the batches and passes.
+    A longer way gets closer to the optimum w*, as ||w*||^2 / (2*tau), and needs more noise, whose loss is about
+    curvature/2 * E||noise||^2 / D. The tau that minimises the sum of the two is returned, divided by the updates.
+
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
+    >>> default_step(recipe, Budget(1.0)) < default_step(recipe, Budget(10.0)) <= 1 / recipe.beta
+    True
+    """
+    longest = recipe.updates / recipe.beta
+    if share is None:
+        # No noise to pay for: long enough to converge, short enough for the steps to average out.
+        length = TYPICAL_NORM**2 * math.sqrt(recipe.updates)
+    else:
+        dimensions = noise_dimensions(recipe)
+        noise = (
+            calibrate(1.0, dimensions=dimensions, budget=share).expected_norm
+            * 2.0
+            * recipe.loss.lipschitz
+            / recipe.rows
+        )
+        length = (TYPICAL_NORM**2 * dimensions / (2.0 * TYPICAL_CURVATURE * noise**2)) ** (1 / 3)
+    return min(length, longest) / recipe.updates
