@@ -1,0 +1,1 @@
+"""What is public about the data, and how rows become numbers."""

@@ -1,0 +1,165 @@
+"""Draft a schema for the user to complete: from column names and types, or, for public data, from the values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from boltdp.data.schema import Value, toml_key, toml_value
+from boltdp.engines.base import ColumnType, Engine
+from boltdp.errors import DataError
+
+#: A public text column with more distinct values than this is no categorical one.
+MOST_CATEGORIES = 100
+
+
+def draft_schema(source: Engine, label: str, *, public: bool = False) -> str:
+    """TOML text of a schema for the data, to be completed by hand before it can be loaded.
+
+    Only names and types of columns are read, and what they cannot tell is left as `[]`, which `Schema.load` refuses.
+    With `public=True`, for data that is no secret, bounds, categories and classes are taken from the values.
+
+    >>> from boltdp.engines import open_source
+    >>> print(draft_schema(open_source(pa.table({"age": [30, 40], "sick": [True, False]})), "sick"))
+    label = "sick"
+    classes = [false, true]
+    intercept = true
+    # radius = 1.0  # rows longer than this are shortened to it; without it none is
+    <BLANKLINE>
+    [numeric]
+    age = []  # [low, high]
+    <BLANKLINE>
+    """
+    columns = source.columns()
+    if label not in columns:
+        raise DataError(f"the data must have the column {label!r} for the label")
+    seen = _look(source, [name for name in columns if columns[name].kind != "other"]) if public else {}
+    tables: dict[str, list[str]] = {"numeric": [], "categorical": [], "vector": []}
+    undecided = []
+    for name, column in columns.items():
+        if name == label or column.kind == "other":
+            continue
+        kind, line = _draft_column(name, column, seen.get(name))
+        if kind == "undecided":
+            undecided.append(name)
+        else:
+            tables[kind].append(line)
+    lines = [
+        f"label = {toml_value(label)}",
+        f"classes = {_draft_classes(columns[label], seen.get(label))}",
+        "intercept = true",
+        "# radius = 1.0  # rows longer than this are shortened to it; without it none is",
+    ]
+    for kind, entries in tables.items():
+        if entries:
+            lines += ["", f"[{kind}]", *entries]
+    if undecided:
+        lines += [
+            "",
+            "# These have no type. Move each to [numeric] as `name = [low, high]`, to [categorical] as",
+            '# `name = ["value", ...]`, or to [vector] as `name = { length = 3, bounds = [low, high] }`, or drop it;',
+            "# then delete this table.",
+            "[undecided]",
+            *(f"{toml_key(name)} = []" for name in undecided),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _draft_column(name: str, column: ColumnType, seen: _Seen | None) -> tuple[str, str]:
+    """The table that a column belongs to and its line there."""
+    key = toml_key(name)
+    if column.kind == "bool":
+        return "numeric", f"{key} = [0, 1]"
+    if column.kind == "list":
+        length = toml_value(column.length if column.length is not None else [])
+        bounds = toml_value(list(seen.bounds)) if seen and seen.bounds else "[]"
+        if seen and seen.length is not None:
+            length = toml_value(seen.length)
+        return "vector", f"{key} = {{ length = {length}, bounds = {bounds} }}"
+    if seen is not None and seen.numeric and column.kind in ("number", "untyped"):
+        bounds = toml_value(list(seen.bounds)) if seen.bounds else "[]  # [low, high]"
+        return "numeric", f"{key} = {bounds}"
+    if column.kind == "number":
+        return "numeric", f"{key} = []  # [low, high]"
+    if seen is not None and seen.values:
+        return "categorical", f"{key} = {toml_value(seen.values)}"
+    if seen is not None and seen.many:
+        return "categorical", f"{key} = []  # more than {MOST_CATEGORIES} different values: drop it?"
+    if column.kind == "untyped":
+        return "undecided", ""
+    return "categorical", f'{key} = []  # ["value", ...]'
+
+
+def _draft_classes(column: ColumnType, seen: _Seen | None) -> str:
+    if column.kind == "bool":
+        return "[false, true]"
+    if seen is not None and seen.values:
+        return f"{toml_value(seen.values)}  # the first is the negative one"
+    return "[]  # at least two values; the first is the negative one"
+
+
+class _Seen:
+    """What the values of a public column are: their bounds if they are numbers, and the different ones if few."""
+
+    def __init__(self) -> None:
+        self.numeric = True
+        self.many = False
+        self.length: int | None = None
+        self._low, self._high = math.inf, -math.inf
+        self._distinct: set[Value] = set()
+
+    def look(self, cells: pa.Array) -> None:
+        """Take the cells of one batch into account."""
+        if pa.types.is_dictionary(cells.type):
+            cells = cells.dictionary_decode()
+        cells = cells.drop_null()
+        if len(cells) == 0:
+            return
+        if ColumnType.of(cells.type).kind == "list":
+            self.length = len(cells[0])
+            cells = cells.flatten().drop_null()
+        elif not self.many:
+            self._distinct.update(pc.unique(cells).to_pylist())
+            self.many = len(self._distinct) > MOST_CATEGORIES
+        if self.numeric:
+            self._look_for_bounds(cells)
+
+    def _look_for_bounds(self, cells: pa.Array) -> None:
+        try:
+            numbers = pc.cast(cells, pa.float64(), safe=False)
+        except pa.ArrowException:
+            self.numeric = False
+            return
+        ends = pc.min_max(numbers.filter(pc.is_finite(numbers)))
+        if ends["min"].is_valid:
+            self._low = min(self._low, ends["min"].as_py())
+            self._high = max(self._high, ends["max"].as_py())
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Smallest and largest number, rounded outward to two digits of their distance."""
+        if not self.numeric or self._low > self._high:
+            return None
+        low, high = self._low, self._high if self._high > self._low else self._low + 1.0
+        unit = 10.0 ** math.floor(math.log10(high - low) - 1)
+        rounded = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
+        return float(f"{rounded[0]:.12g}"), float(f"{rounded[1]:.12g}")
+
+    @property
+    def values(self) -> list[Any]:
+        """The different values in order, if they are few."""
+        if self.many:
+            return []
+        return sorted(self._distinct, key=lambda value: (isinstance(value, str), value))
+
+
+def _look(source: Engine, names: Sequence[str]) -> dict[str, _Seen]:
+    seen = {name: _Seen() for name in names}
+    for batch in source.batches(names):
+        for name in names:
+            seen[name].look(batch.column(name))
+    return seen

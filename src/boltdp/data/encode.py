@@ -1,0 +1,185 @@
+"""From columns to packed rows: the class index, then the features, as float32.
+
+Numeric columns are clipped to their bounds and scaled to [-1, 1], categories are one-hot, the intercept is a 1; all
+of it is divided by the row radius, and then projected if the schema says so. Nothing is learned from the
+values. What is missing or undeclared is neutral: a number becomes the middle of its bounds (0), a category none
+of them, a label NaN, which the kernel counts as a row without a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from boltdp import kernel
+from boltdp.data.schema import Categorical, Matcher, Numeric, Projection, Schema, Vector
+from boltdp.errors import DataError, ParameterError
+
+OnBadRow = Literal["neutral", "error"]
+Floats: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+
+
+def projection_matrix(projection: Projection, dims: int) -> npt.NDArray[np.float64]:
+    """The Gaussian matrix that takes `dims` features to the projected ones: entries N(0, 1/projected dims).
+
+    It is NumPy's PCG64 with the public seed, drawn row by row and rounded to float32, so that the last bit of a
+    C library's logarithm cannot make it differ between machines.
+
+    >>> projection_matrix(Projection(dims=2, seed=17), 3).shape
+    (3, 2)
+    """
+    drawn = np.random.Generator(np.random.PCG64(projection.seed)).standard_normal((dims, projection.dims))
+    rounded: npt.NDArray[np.float32] = (drawn / np.sqrt(projection.dims)).astype(np.float32)
+    return rounded.astype(np.float64)
+
+
+class Encoder:
+    """Encodes batches of the columns a schema declares.
+
+    With `on_bad_row="error"`, for data that is not private, a missing or undeclared value is an error instead.
+
+    >>> from boltdp.data.schema import Numeric, Schema
+    >>> schema = Schema("y", ("no", "yes"), (Numeric("age", 0, 100),), intercept=False)
+    >>> batch = pa.RecordBatch.from_pydict({"age": [75, None, 200], "y": ["yes", "no", "?"]})
+    >>> Encoder(schema).encode(batch)
+    array([[1. , 0.5],
+           [0. , 0. ],
+           [nan, 1. ]], dtype=float32)
+    """
+
+    def __init__(self, schema: Schema, *, on_bad_row: OnBadRow = "neutral") -> None:
+        if on_bad_row not in get_args(OnBadRow):
+            raise ParameterError(f"on_bad_row must be one of {', '.join(get_args(OnBadRow))}, got {on_bad_row!r}")
+        self.schema = schema
+        self._strict = on_bad_row == "error"
+        self._classes = Matcher.of(schema.classes)
+        self._categories = {
+            column.name: Matcher.of(column.categories) for column in schema.columns if isinstance(column, Categorical)
+        }
+        self._matrix = None
+        if schema.projection is not None:
+            self._matrix = projection_matrix(schema.projection, schema.encoded_dims)
+
+    def encode(self, batch: pa.RecordBatch) -> npt.NDArray[np.float32]:
+        """Packed rows of a batch; without the label column (for prediction) every class index is NaN."""
+        schema, count = self.schema, batch.num_rows
+        rows = np.empty((count, 1 + schema.encoded_dims), np.float32)
+        self._encode_label(batch, rows)
+        unit = 1.0 / schema.row_radius
+        at = 1
+        for column in schema.columns:
+            cells = batch.column(column.name)
+            if isinstance(column, Categorical):
+                codes = _codes(cells, self._categories[column.name])
+                self._refuse(codes < 0, column.name, "an undeclared category")
+                kernel.pack_categories(codes, rows, at, count=len(column.categories), value=unit)
+                at += len(column.categories)
+                continue
+            factor = unit / ((column.high - column.low) / 2.0)
+            numbers = _vectors(cells, column.length) if isinstance(column, Vector) else _numbers(cells)
+            self._refuse(np.isnan(numbers) if self._strict else None, column.name, "one that is no number")
+            if isinstance(column, Numeric):
+                kernel.pack_numeric(numbers, rows, at, low=column.low, high=column.high, factor=factor)
+                at += 1
+            else:
+                flat = np.empty((count * column.length, 1), np.float32)
+                kernel.pack_numeric(numbers, flat, 0, low=column.low, high=column.high, factor=factor)
+                rows[:, at : at + column.length] = flat.reshape(count, column.length)
+                at += column.length
+        if schema.intercept:
+            rows[:, at] = unit
+        if self._matrix is None:
+            return rows
+        projected = np.empty((count, 1 + self._matrix.shape[1]), np.float32)
+        kernel.project(rows, self._matrix, projected)
+        return projected
+
+    def _encode_label(self, batch: pa.RecordBatch, rows: npt.NDArray[np.float32]) -> None:
+        if self.schema.label not in batch.schema.names:
+            rows[:, 0] = np.nan
+            return
+        codes = _codes(batch.column(self.schema.label), self._classes)
+        self._refuse(codes < 0, self.schema.label, "an undeclared class")
+        rows[:, 0] = np.where(codes < 0, np.float32(np.nan), codes.astype(np.float32))
+
+    def _refuse(self, bad: npt.NDArray[np.bool_] | None, name: str, what: str) -> None:
+        if self._strict and bad is not None and bad.any():
+            raise DataError(f"column {name!r} must be complete, got a missing value or {what}")
+
+
+def _numbers(cells: pa.Array) -> Floats:
+    """Cells as floats, a missing one as NaN."""
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
+    if not (pa.types.is_float32(cells.type) or pa.types.is_float64(cells.type)):
+        cells = pc.cast(cells, pa.float64(), safe=False)
+    floats: Floats = cells.to_numpy(zero_copy_only=False)
+    return floats
+
+
+def _vectors(cells: pa.Array, length: int) -> Floats:
+    """Lists of numbers end to end, a missing one, or one of another length, as NaN."""
+    count = len(cells)
+    if pa.types.is_fixed_size_list(cells.type):
+        first = cells.offset * length
+        numbers = _numbers(cells.values.slice(first, count * length))
+        if cells.null_count:
+            numbers = numbers.reshape(count, length).copy()
+            numbers[cells.is_null().to_numpy(zero_copy_only=False)] = np.nan
+        return numbers.reshape(-1)
+    offsets = cells.offsets.to_numpy()
+    fits = cells.is_valid().to_numpy(zero_copy_only=False) & (np.diff(offsets) == length)
+    numbers = _numbers(cells.values.slice(offsets[0], offsets[-1] - offsets[0]))
+    if fits.all():
+        return numbers
+    starts = offsets[:-1][fits] - offsets[0]
+    out = np.full((count, length), np.nan, numbers.dtype)
+    out[fits] = numbers[starts[:, None] + np.arange(length)]
+    return out.reshape(-1)
+
+
+def _codes(cells: pa.Array, matcher: Matcher) -> npt.NDArray[np.int32]:
+    """Position of the declared value each cell matches, -1 where it matches none."""
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
+    kind = cells.type
+    if pa.types.is_boolean(kind):
+        found = pc.fill_null(cells.cast(pa.int8()), 2)
+        return _code_at([matcher.truth(False), matcher.truth(True), -1], found)
+    if pa.types.is_integer(kind):
+        limits = np.iinfo(kind.to_pandas_dtype())
+        exact = {n: code for n, code in matcher.numbers.items() if n == int(n) and limits.min <= n <= limits.max}
+        known = (pc.fill_null(cells, 0) if cells.null_count else cells).to_numpy()
+        codes = _search(known, [int(n) for n in exact], list(exact.values()))
+    elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        codes = _search(_numbers(cells), list(matcher.numbers), list(matcher.numbers.values()))
+    elif pa.types.is_null(kind):
+        return np.full(len(cells), -1, np.int32)
+    else:
+        found = pc.index_in(cells.cast(pa.string()), value_set=pa.array(list(matcher.texts), pa.string()))
+        return _code_at([*matcher.texts.values(), -1], pc.fill_null(found, len(matcher.texts)))
+    if cells.null_count:
+        codes[cells.is_null().to_numpy(zero_copy_only=False)] = -1
+    return codes
+
+
+def _code_at(codes: Sequence[int], places: pa.Array) -> npt.NDArray[np.int32]:
+    found: npt.NDArray[np.int32] = np.array(codes, np.int32)[places.to_numpy()]
+    return found
+
+
+def _search(cells: npt.NDArray[Any], numbers: Sequence[int | float], codes: Sequence[int]) -> npt.NDArray[np.int32]:
+    """Code of the number each cell equals, -1 where it equals none."""
+    if not numbers:
+        return np.full(len(cells), -1, np.int32)
+    # In the cells' own type, so that the float32 nearest to 0.1 is met by the declared 0.1.
+    sought = np.array(numbers).astype(cells.dtype)
+    order = np.argsort(sought)
+    sought = sought[order]
+    place = np.minimum(np.searchsorted(sought, cells), len(sought) - 1)
+    return np.where(sought[place] == cells, np.array(codes, np.int32)[order][place], np.int32(-1))

@@ -1,0 +1,67 @@
+"""Where the rows are: one file an engine, behind one protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from duckdb import DuckDBPyRelation
+
+from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.base import ColumnType, Engine, Prepared
+from boltdp.engines.duckdb import DuckDBEngine
+from boltdp.errors import DataError, ParameterError
+
+__all__ = ["ArrayEngine", "ColumnType", "DuckDBEngine", "Engine", "Prepared", "open_source"]
+
+
+def open_source(
+    source: Any, *, table: str | None = None, query: str | None = None, spool: str | Path | None = None
+) -> ArrayEngine | DuckDBEngine:
+    """The engine for a file name, a pair of arrays (X, y), a data frame, an Arrow table or a DuckDB relation.
+
+    Files are told by their endings: .csv, .tsv (and .gz), .parquet, .pq; .duckdb, .ddb, .db with a table or a query.
+    `spool` is the directory for prepared rows that do not fit in memory.
+
+    >>> import pyarrow
+    >>> open_source(pyarrow.table({"age": [30, 40]})).count()
+    2
+    """
+    if isinstance(source, (str, Path)):
+        engine = _open_file(source, table=table, query=query, spool=spool)
+        engine.spool = spool
+        return engine
+    if table is not None or query is not None:
+        raise ParameterError("table and query must be given only with a DuckDB file")
+    if isinstance(source, tuple) and len(source) == 2:
+        return ArrayEngine.from_numpy(*source)
+    if isinstance(source, DuckDBPyRelation):
+        engine = DuckDBEngine.from_relation(source)
+        engine.spool = spool
+        return engine
+    # pandas offers Arrow's stream interface too, but raises errors that quote values.
+    if type(source).__module__.split(".")[0] == "pandas":
+        return ArrayEngine.from_pandas(source)
+    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
+        return ArrayEngine.from_arrow(source)
+    raise DataError(
+        "the data must be a file name, a pair of arrays (X, y), a data frame, an Arrow table or a DuckDB relation, "
+        f"got an object of type {type(source).__name__!r}"
+    )
+
+
+def _open_file(source: str | Path, *, table: str | None, query: str | None, spool: str | Path | None) -> DuckDBEngine:
+    suffixes = [suffix.lower() for suffix in Path(source).suffixes]
+    ending = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
+    if ending in (".duckdb", ".ddb", ".db"):
+        return DuckDBEngine.from_database(source, table=table, query=query, spool=spool)
+    if table is not None or query is not None:
+        raise ParameterError("table and query must be given only with a DuckDB file")
+    if ending in (".csv", ".tsv"):
+        return DuckDBEngine.from_csv(source)
+    if ending in (".parquet", ".pq"):
+        return DuckDBEngine.from_parquet(source)
+    raise DataError(
+        f"the file {str(source)!r} must be CSV, Parquet or DuckDB, with a name ending in .csv, .tsv, .parquet, .pq, "
+        ".duckdb, .ddb or .db"
+    )

@@ -1,0 +1,116 @@
+"""Rows that are in memory already: NumPy arrays, pandas and other data frames, Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boltdp.data.encode import OnBadRow
+from boltdp.data.schema import Schema
+from boltdp.engines.base import BATCH_ROWS, ColumnType, Kind, Progress, encoded
+from boltdp.engines.spool import PreparedRows, spool
+from boltdp.errors import DataError
+
+
+class ArrayEngine:
+    """Columns in memory.
+
+    >>> engine = ArrayEngine.from_numpy(np.zeros((3, 2)), np.array([0, 1, 1]))
+    >>> engine.count(), engine.columns()["x"]
+    (3, ColumnType(kind='list', length=2))
+    """
+
+    def __init__(self, columns: Mapping[str, pa.ChunkedArray | pa.Array | None], *, rows: int) -> None:
+        """Use `from_numpy`, `from_arrow` or `from_pandas`; None is a column that Arrow has no type for."""
+        self._columns = columns
+        self._rows = rows
+
+    @classmethod
+    def from_numpy(
+        cls, X: npt.ArrayLike, y: npt.ArrayLike | None = None, *, name: str = "x", label: str = "label"
+    ) -> ArrayEngine:
+        """Features as one vector column, for `array_schema`, and the labels; float arrays are not copied."""
+        features = np.asarray(X)
+        if features.ndim != 2 or 0 in features.shape or features.dtype.kind not in "fiub":
+            raise DataError(
+                f"X must be an array of numbers, rows by features and not empty, got one of shape {features.shape} "
+                f"and type {features.dtype}"
+            )
+        if features.dtype not in (np.float32, np.float64):
+            features = features.astype(np.float64)
+        flat = pa.array(np.ascontiguousarray(features).reshape(-1))
+        columns = {name: pa.FixedSizeListArray.from_arrays(flat, features.shape[1])}
+        if y is not None:
+            labels = np.asarray(y)
+            if labels.shape != features.shape[:1]:
+                raise DataError(
+                    f"y must have one label for each of the {len(features)} rows, got an array of shape {labels.shape}"
+                )
+            columns[label] = _column(labels)
+        return cls(columns, rows=len(features))
+
+    @classmethod
+    def from_arrow(cls, table: Any) -> ArrayEngine:
+        """An Arrow table or record batch, or anything that offers Arrow's stream interface, such as Polars.
+
+        >>> ArrayEngine.from_arrow(pa.table({"age": [30, 40]})).count()
+        2
+        """
+        table = pa.table(table)
+        _check_names(table.column_names)
+        return cls(dict(zip(table.column_names, table.columns, strict=True)), rows=table.num_rows)
+
+    @classmethod
+    def from_pandas(cls, frame: Any) -> ArrayEngine:
+        """A pandas data frame; its index is not used."""
+        names = [str(name) for name in frame.columns]
+        _check_names(names)
+        columns = {name: _column(frame.iloc[:, i]) for i, name in enumerate(names)}
+        return cls(columns, rows=len(frame))
+
+    def count(self) -> int:
+        """Number of rows."""
+        return self._rows
+
+    def columns(self) -> dict[str, ColumnType]:
+        """Names and types of the columns."""
+        return {
+            name: ColumnType("other") if column is None else ColumnType.of(column.type)
+            for name, column in self._columns.items()
+        }
+
+    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in order; columns in memory have types, so there is nothing to parse."""
+        del parse
+        table = pa.table({name: self._columns[name] for name in columns})
+        return iter(table.to_batches(max_chunksize=BATCH_ROWS))
+
+    def prepare(
+        self,
+        schema: Schema,
+        *,
+        seed: int,
+        on_bad_row: OnBadRow = "neutral",
+        progress: Progress | None = None,
+    ) -> PreparedRows:
+        """Encode, project and permute the rows into an array."""
+        blocks = encoded(self, schema, on_bad_row=on_bad_row)
+        return spool(blocks, rows=self._rows, width=1 + schema.dims, seed=seed, in_memory=True, progress=progress)
+
+
+def _column(values: Any) -> pa.Array | None:
+    """As an Arrow column, or None where Arrow has no type for it: its own message would quote a value."""
+    try:
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")

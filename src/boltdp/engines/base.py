@@ -1,0 +1,172 @@
+"""The protocol of an engine, and what every engine has in common.
+
+An engine never logs a value, never decides a sensitivity and never draws noise. The order of its rows depends on
+their positions and a seed, never on their values:
+
+    the prepared row at position p is the original row  source_position(p; rows=m, seed)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boltdp.data.encode import Encoder, OnBadRow
+from boltdp.data.schema import Categorical, Numeric, Schema
+from boltdp.errors import DataError
+from boltdp.kernel import State
+
+Kind = Literal["number", "text", "bool", "list", "untyped", "other"]
+#: Called with the number of rows done so far.
+Progress: TypeAlias = Callable[[int], None]
+
+#: Rows an engine hands over at a time: few enough to stay in the processor's cache while they are encoded.
+BATCH_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """What is known of a column without looking at its values; a CSV file's columns are "untyped".
+
+    >>> ColumnType("list", length=64)
+    ColumnType(kind='list', length=64)
+    """
+
+    kind: Kind
+    length: int | None = None  #: of every list, where the type fixes it
+
+    @classmethod
+    def of(cls, arrow: Any) -> ColumnType:
+        """From an Arrow type.
+
+        >>> ColumnType.of(pa.int8())
+        ColumnType(kind='number', length=None)
+        """
+        types = pa.types
+        if types.is_dictionary(arrow):
+            return cls.of(arrow.value_type)
+        if types.is_fixed_size_list(arrow) and cls.of(arrow.value_type).kind == "number":
+            return cls("list", arrow.list_size)
+        if (types.is_list(arrow) or types.is_large_list(arrow)) and cls.of(arrow.value_type).kind == "number":
+            return cls("list")
+        tests: dict[Kind, Callable[[Any], bool]] = {
+            "number": lambda t: types.is_integer(t) or types.is_floating(t) or types.is_decimal(t),
+            "text": lambda t: types.is_string(t) or types.is_large_string(t) or types.is_string_view(t),
+            "bool": types.is_boolean,
+            "untyped": types.is_null,
+        }
+        return cls(next((kind for kind, test in tests.items() if test(arrow)), "other"))
+
+
+class Prepared(Protocol):
+    """Encoded rows in permuted order, ready for sequential passes. Closing it removes them."""
+
+    rows: int
+    dims: int
+
+    def run_pass(self, states: Sequence[State], *, progress: Progress | None = None) -> None:
+        """Feed every row once, in order, to every state."""
+        ...
+
+    def reshuffle(self, seed: int) -> None:
+        """Permute the current order again: position p takes the row now at source_position(p; seed)."""
+        ...
+
+    def portion(self, start: int, stop: int) -> Prepared:
+        """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
+        ...
+
+    def blocks(self) -> Iterator[npt.NDArray[np.float32]]:
+        """The packed rows in order, a block at a time."""
+        ...
+
+    def close(self) -> None:
+        """Remove the rows."""
+        ...
+
+    def __enter__(self) -> Prepared: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Engine(Protocol):
+    """Where the rows are."""
+
+    def count(self) -> int:
+        """Number of rows, m."""
+        ...
+
+    def columns(self) -> dict[str, ColumnType]:
+        """Names and types of the columns; nothing about their values."""
+        ...
+
+    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in a stable order, at most BATCH_ROWS at a time.
+
+        Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
+        cell that does not parse as missing.
+        """
+        ...
+
+    def prepare(
+        self,
+        schema: Schema,
+        *,
+        seed: int,
+        on_bad_row: OnBadRow = "neutral",
+        progress: Progress | None = None,
+    ) -> Prepared:
+        """Encode, project and permute the rows, once, for any number of passes."""
+        ...
+
+
+def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:
+    """Refuse data whose columns are not those the schema declares, before any row is read.
+
+    >>> check_columns(Schema("y", (0, 1), (Numeric("age", 0, 1),)), {"y": ColumnType("number")})
+    Traceback (most recent call last):
+    boltdp.errors.DataError: the data must have the column 'age', which the schema declares
+    """
+    allowed: dict[type, tuple[tuple[Kind, ...], str]] = {
+        Numeric: (("number", "bool", "untyped"), "numbers"),
+        Categorical: (("number", "bool", "text", "untyped"), "texts, numbers or booleans"),
+    }
+    for column in schema.columns:
+        kinds, wanted = allowed.get(type(column), (("list", "untyped"), "lists of numbers"))
+        _check_column(columns, column.name, kinds, wanted)
+        length = columns[column.name].length
+        declared = getattr(column, "length", None)
+        if length is not None and length != declared:
+            raise DataError(
+                f"column {column.name!r} must have lists of the declared length {declared}, its type says {length}"
+            )
+    if label:
+        kinds, wanted = allowed[Categorical]
+        _check_column(columns, schema.label, kinds, wanted)
+
+
+def _check_column(columns: Mapping[str, ColumnType], name: str, kinds: Sequence[Kind], wanted: str) -> None:
+    if name not in columns:
+        raise DataError(f"the data must have the column {name!r}, which the schema declares")
+    if columns[name].kind not in kinds:
+        raise DataError(f"column {name!r} must have {wanted}, its type is {columns[name].kind!r}")
+
+
+def encoded(
+    engine: Engine, schema: Schema, *, label: bool = True, on_bad_row: OnBadRow = "neutral"
+) -> Iterator[npt.NDArray[np.float32]]:
+    """Packed rows in the original order; without the label, for prediction, it need not be in the data."""
+    check_columns(schema, engine.columns(), label=label)
+    encoder = Encoder(schema, on_bad_row=on_bad_row)
+    names = [column.name for column in schema.columns]
+    parse: dict[str, Kind] = {
+        column.name: "number" if isinstance(column, Numeric) else "list"
+        for column in schema.columns
+        if not isinstance(column, Categorical)
+    }
+    return map(encoder.encode, engine.batches([*names, schema.label] if label else names, parse=parse))

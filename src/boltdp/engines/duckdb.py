@@ -1,0 +1,270 @@
+"""Rows in files and databases, read by DuckDB inside this process: CSV, Parquet, a DuckDB table or query.
+
+DuckDB's own error messages quote rows, so none of them leaves this file: a fault is told in our words, and
+DuckDB's exception is not chained to it.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import gzip
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from boltdp.data.encode import OnBadRow
+from boltdp.data.schema import Schema
+from boltdp.engines.base import BATCH_ROWS, ColumnType, Kind, Progress, encoded
+from boltdp.engines.spool import BUCKET_BYTES, PreparedRows, spool, spool_directory
+from boltdp.errors import DataError, ParameterError
+
+T = TypeVar("T")
+
+#: A scan needs far less; a query that sorts or joins more than this is spilled to disk.
+MEMORY_LIMIT = "1GB"
+
+
+class DuckDBEngine:
+    """Rows that a DuckDB relation gives, in the order in which they were inserted.
+
+    >>> import duckdb
+    >>> engine = DuckDBEngine.from_relation(duckdb.sql("SELECT 30 AS age, 'yes' AS sick"))
+    >>> engine.count(), engine.columns()["sick"].kind
+    (1, 'text')
+    """
+
+    def __init__(
+        self,
+        relation: duckdb.DuckDBPyRelation,
+        *,
+        fault: str,
+        untyped: bool = False,
+        close: Callable[[], object] | None = None,
+    ) -> None:
+        """Use one of the `from_` constructors; `fault` is what to say when DuckDB cannot read the rows."""
+        self._relation = relation
+        self._fault = fault
+        self._untyped = untyped
+        self._close = close
+        self._count: int | None = None
+        self.spool: str | Path | None = None  #: directory for the prepared rows, see `boltdp.engines.spool`
+        self.bucket_bytes = BUCKET_BYTES  #: prepared rows above this are spooled to a file
+
+    @classmethod
+    def from_csv(cls, path: str | Path, *, delimiter: str | None = None) -> DuckDBEngine:
+        """A CSV file with a header, or several, by a glob pattern; gzipped ones too.
+
+        Cells are texts until the schema says otherwise; a cell that should be a number and is not is a missing one.
+        """
+        files = _files(path)
+        if delimiter is None:
+            delimiter = "\t" if ".tsv" in Path(files[0]).suffixes else ","
+        header = _header(files[0], delimiter)
+        for file in files[1:]:
+            if _header(file, delimiter) != header:
+                raise DataError(f"the CSV files of {str(path)!r} must have the same header, {file!r} has another")
+        connection = _connect(":memory:")
+        # The dialect is fixed: guessed from the rows, it could silently change with one of them.
+        query = (
+            "SELECT * FROM read_csv(?, columns = ?, delim = ?, header = true, auto_detect = false, "
+            "quote = '\"', escape = '\"')"
+        )
+        fault = (
+            f"the CSV data of {str(path)!r} cannot be read: every line must have the {len(header)} cells of the "
+            "header, quotes must be closed, and the text must be UTF-8"
+        )
+        values = [files, dict.fromkeys(header, "VARCHAR"), delimiter]
+        relation = _ask(lambda: connection.sql(query, params=values), fault)
+        return cls(relation, fault=fault, untyped=True, close=connection.close)
+
+    @classmethod
+    def from_parquet(cls, path: str | Path) -> DuckDBEngine:
+        """A Parquet file, or several with the same columns, by a glob pattern, in the order of their names."""
+        files = _files(path)
+        connection = _connect(":memory:")
+        fault = (
+            f"the Parquet data of {str(path)!r} cannot be read: a file is damaged or incomplete, or its columns differ"
+        )
+        query = "SELECT * FROM read_parquet(?, hive_partitioning = false)"
+        relation = _ask(lambda: connection.sql(query, params=[files]), fault)
+        return cls(relation, fault=fault, close=connection.close)
+
+    @classmethod
+    def from_database(
+        cls,
+        path: str | Path,
+        *,
+        table: str | None = None,
+        query: str | None = None,
+        spool: str | Path | None = None,
+    ) -> DuckDBEngine:
+        """A table, or the rows of a query, in a DuckDB file, which is opened for reading only.
+
+        A query must give its rows in the same order each time it runs: give it an ORDER BY if it joins or groups.
+        What it spills to disk goes to the directory of the spool.
+        """
+        if (table is None) == (query is None):
+            raise ParameterError("give either table or query to say which rows of the database to use")
+        if not Path(path).is_file():
+            raise DataError(f"the DuckDB file {str(path)!r} does not exist")
+        if table is not None:
+            connection = _connect(str(path))
+            fault = f"the table {table!r} of {str(path)!r} cannot be read"
+            relation = _ask(lambda: connection.sql(f"SELECT * FROM {_identifier(table)}"), fault)
+            return cls(relation, fault=fault, close=connection.close)
+        spill = tempfile.TemporaryDirectory(dir=spool_directory(spool), prefix="boltdp-")
+        connection = _connect(str(path), spill=spill.name)
+
+        def close() -> None:
+            connection.close()
+            spill.cleanup()
+
+        fault = f"the query on {str(path)!r} cannot be run"
+        try:
+            relation = _ask(lambda: connection.sql(f"SELECT * FROM (\n{query}\n)"), fault)
+        except BaseException:
+            close()
+            raise
+        engine = cls(relation, fault=fault, close=close)
+        engine.spool = spool
+        return engine
+
+    @classmethod
+    def from_relation(cls, relation: duckdb.DuckDBPyRelation) -> DuckDBEngine:
+        """A relation of a connection that is open already; its order must be the same each time it runs."""
+        return cls(relation, fault="the DuckDB relation cannot be read")
+
+    def count(self) -> int:
+        """Number of rows."""
+        if self._count is None:
+            answer = _ask(lambda: self._relation.aggregate("count(*)").fetchall(), self._fault)
+            self._count = int(answer[0][0])
+        return self._count
+
+    def columns(self) -> dict[str, ColumnType]:
+        """Names and types of the columns."""
+        if self._untyped:
+            return dict.fromkeys(self._relation.columns, ColumnType("untyped"))
+        empty = _ask(lambda: self._relation.limit(0).to_arrow_table(), self._fault)
+        return {field.name: ColumnType.of(field.type) for field in empty.schema}
+
+    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in order, only the columns asked for; cells of untyped columns that do not parse are missing."""
+        select = ", ".join(self._expression(name, (parse or {}).get(name)) for name in columns)
+        reader = _ask(lambda: self._relation.project(select).to_arrow_reader(BATCH_ROWS), self._fault)
+        try:
+            while (batch := _ask(lambda: next(reader, None), self._fault)) is not None:
+                yield batch
+        finally:
+            # An open reader would keep the connection busy.
+            reader.close()
+
+    def prepare(
+        self,
+        schema: Schema,
+        *,
+        seed: int,
+        on_bad_row: OnBadRow = "neutral",
+        progress: Progress | None = None,
+    ) -> PreparedRows:
+        """Encode, project and permute the rows: in memory if they are few, else in a spool file."""
+        blocks = encoded(self, schema, on_bad_row=on_bad_row)
+        return spool(
+            blocks,
+            rows=self.count(),
+            width=1 + schema.dims,
+            seed=seed,
+            directory=self.spool,
+            bucket_bytes=self.bucket_bytes,
+            progress=progress,
+        )
+
+    def close(self) -> None:
+        """Close the connection, if the engine opened it."""
+        if self._close is not None:
+            self._close()
+
+    def __enter__(self) -> DuckDBEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _expression(self, name: str, parse: Kind | None) -> str:
+        column = _identifier(name)
+        if not self._untyped or parse not in ("number", "list"):
+            return column
+        return f"TRY_CAST({column} AS {'DOUBLE' if parse == 'number' else 'DOUBLE[]'}) AS {column}"
+
+
+def _ask(action: Callable[[], T], fault: str) -> T:
+    """Do something with DuckDB; if it fails, say so in our words and leave no trace of its own."""
+    try:
+        return action()
+    except duckdb.InterruptException:
+        interrupted, memory = True, False
+    except duckdb.OutOfMemoryException:
+        interrupted, memory = False, True
+    except (duckdb.Error, pa.ArrowException, OSError):
+        interrupted, memory = False, False
+    # Raised here, outside the handlers, so that DuckDB's exception is not even its context.
+    if interrupted:
+        raise KeyboardInterrupt
+    if memory:
+        raise DataError(f"{fault}: DuckDB needs more than {MEMORY_LIMIT} of memory for it")
+    raise DataError(fault)
+
+
+def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
+    config: dict[str, Any] = {
+        "memory_limit": MEMORY_LIMIT,
+        "preserve_insertion_order": "true",
+        # Private rows are spilled only where we can remove them; without a directory, nowhere.
+        "temp_directory": spill,
+        "autoinstall_known_extensions": "false",
+    }
+    return _ask(
+        lambda: duckdb.connect(path, read_only=path != ":memory:", config=config),
+        f"{path!r} cannot be opened: it is no DuckDB file, or another process writes to it",
+    )
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _files(path: str | Path) -> list[str]:
+    if Path(path).is_file():
+        return [str(path)]
+    files = sorted(file for file in glob.glob(str(path), recursive=True) if Path(file).is_file())
+    if not files:
+        raise DataError(f"no file is named {str(path)!r}, or matches it")
+    return files
+
+
+def _header(file: str, delimiter: str) -> list[str]:
+    """Names of the columns. A file without a header would have values here: no message may repeat them."""
+    try:
+        with (
+            gzip.open(file, "rt", encoding="utf-8-sig", newline="")
+            if file.endswith(".gz")
+            else open(file, encoding="utf-8-sig", newline="") as text
+        ):
+            names = next(csv.reader(text, delimiter=delimiter), [])
+    except (OSError, EOFError, ValueError, csv.Error):
+        names = None
+    if names is None:
+        raise DataError(f"the CSV file {file!r} cannot be read: it must be UTF-8 text that starts with a header")
+    if not names:
+        raise DataError(f"the CSV file {file!r} must start with a header, and it is empty")
+    # Such as the index column that pandas writes.
+    names = [name or f"column{i}" for i, name in enumerate(names)]
+    # DuckDB's names are the same in either case.
+    if len({name.lower() for name in names}) < len(names):
+        raise DataError(f"the header of the CSV file {file!r} must have different names (in either case)")
+    return names

@@ -1,0 +1,323 @@
+"""The spool: encoded rows in permuted order, in memory or in one row-major file without a name.
+
+Random access to rows costs several times a sequential pass, so the rows are permuted once, while they are written,
+and every pass is a sequential scan. A file is written in two steps, with bounded memory: each row is appended to
+the bucket of output positions that it belongs to, then each bucket is put in order.
+
+The spool holds private rows. Its file has mode 0600 and no name from the moment it exists (O_TMPFILE, or unlinked
+at once), so the system removes it however the process ends. It stands in the directory given, else in BOLTDP_SPOOL,
+else where the system keeps temporary files (TMPDIR).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp import kernel
+from boltdp.engines.base import Progress
+from boltdp.errors import DataError, ParameterError
+
+Rows = npt.NDArray[np.float32]
+
+#: Rows that fit in one bucket stay in memory; a bucket and its ordered copy are what a shuffle needs.
+BUCKET_BYTES = 64 << 20
+#: Rows gathered before they are appended to their buckets, so that each write is long.
+GATHER_BYTES = 32 << 20
+#: Rows mapped at a time in a pass.
+WINDOW_BYTES = 8 << 20
+
+
+def spool_directory(directory: str | Path | None = None) -> Path:
+    """Where a spool is put.
+
+    >>> spool_directory("/somewhere")
+    PosixPath('/somewhere')
+    """
+    return Path(directory or os.environ.get("BOLTDP_SPOOL") or tempfile.gettempdir())
+
+
+class PreparedRows:
+    """The rows of a store from one position to another: the `Prepared` of engines that bring rows to the kernel."""
+
+    def __init__(self, store: Store, start: int, stop: int) -> None:
+        self._store = store
+        self._start = start
+        self.rows = stop - start
+        self.dims = store.width - 1
+
+    def run_pass(self, states: Sequence[kernel.State], *, progress: Progress | None = None) -> None:
+        """Feed every row once, in order, to every state."""
+        done = 0
+        for block in self.blocks():
+            kernel.run(states, block)
+            done += len(block)
+            if progress is not None:
+                progress(done)
+
+    def reshuffle(self, seed: int) -> None:
+        """Permute the current order again: position p takes the row now at source_position(p; seed)."""
+        self._store.shuffle(self._start, self._start + self.rows, seed)
+
+    def portion(self, start: int, stop: int) -> PreparedRows:
+        """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
+        if not 0 <= start < stop <= self.rows:
+            raise ParameterError(
+                f"a portion must have 0 <= start < stop <= {self.rows}, got start={start} and stop={stop}"
+            )
+        return PreparedRows(self._store, self._start + start, self._start + stop)
+
+    def blocks(self) -> Iterator[Rows]:
+        """The packed rows in order, a block at a time."""
+        return self._store.blocks(self._start, self._start + self.rows)
+
+    def close(self) -> None:
+        """Remove the rows."""
+        self._store.close()
+
+    def __enter__(self) -> PreparedRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Store(Protocol):
+    """Packed rows that can be read in order and shuffled."""
+
+    width: int
+
+    def blocks(self, start: int, stop: int) -> Iterator[Rows]:
+        """The rows from start to stop - 1, a block at a time."""
+        ...
+
+    def shuffle(self, start: int, stop: int, seed: int) -> None:
+        """Permute the rows from start to stop - 1."""
+        ...
+
+    def close(self) -> None:
+        """Remove the rows."""
+        ...
+
+
+class MemoryStore:
+    """Rows in an array."""
+
+    def __init__(self, array: Rows) -> None:
+        self._array = array
+        self.width = array.shape[1]
+
+    def blocks(self, start: int, stop: int) -> Iterator[Rows]:
+        """Views of the rows, short enough for progress to be shown."""
+        # The kernel cuts what it is given to the size of the cache itself.
+        step = max(1, BUCKET_BYTES // (4 * self.width))
+        for at in range(start, stop, step):
+            yield self._array[at : min(at + step, stop)]
+
+    def shuffle(self, start: int, stop: int, seed: int) -> None:
+        """Permute the rows from start to stop - 1."""
+        part = self._array[start:stop]
+        part[:] = np.take(part, kernel.source_position(0, len(part), rows=len(part), seed=seed), axis=0, mode="clip")
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        self._array = self._array[:0]
+
+
+class FileStore:
+    """Rows in a file without a name."""
+
+    def __init__(self, *, rows: int, width: int, directory: Path, bucket_bytes: int) -> None:
+        self.width = width
+        self._row_bytes = 4 * width
+        self._directory = directory
+        self._bucket_rows = max(1, bucket_bytes // self._row_bytes)
+        self._file = self._create(rows)
+
+    def fill(self, blocks: Iterable[Rows], *, rows: int, seed: int, progress: Progress | None = None) -> None:
+        """Write rows that come in original order to where the permutation puts them."""
+        self._scatter(blocks, self._file, rows=rows, seed=seed, progress=progress)
+        self._settle(self._file, at=0, rows=rows, seed=seed)
+
+    def blocks(self, start: int, stop: int) -> Iterator[Rows]:
+        """The rows, mapped a window at a time: mapped pages count as resident memory."""
+        step = max(1, WINDOW_BYTES // self._row_bytes)
+        for at in range(start, stop, step):
+            count = min(step, stop - at)
+            # Windows begin at a page; the array keeps its window mapped for as long as it is used.
+            skip = at * self._row_bytes % mmap.ALLOCATIONGRANULARITY
+            window = mmap.mmap(
+                self._file.fileno(),
+                skip + count * self._row_bytes,
+                offset=at * self._row_bytes - skip,
+                access=mmap.ACCESS_READ,
+            )
+            yield np.frombuffer(window, np.float32, count * self.width, skip).reshape(count, self.width)
+
+    def shuffle(self, start: int, stop: int, seed: int) -> None:
+        """Permute the rows from start to stop - 1, by way of a second file."""
+        rows = stop - start
+        with self._create(rows) as scratch:
+            self._scatter(self.blocks(start, stop), scratch, rows=rows, seed=seed)
+            self._settle(scratch, at=start, rows=rows, seed=seed)
+
+    def close(self) -> None:
+        """Close the file, which removes it."""
+        self._file.close()
+
+    def _create(self, rows: int) -> IO[bytes]:
+        needed = rows * self._row_bytes
+        with self._faults():
+            free = shutil.disk_usage(self._directory).free
+        if free < needed:
+            raise DataError(
+                f"the spool needs {needed / 1e9:.1f} GB in {str(self._directory)!r}, which has {free / 1e9:.1f} GB",
+                hint="choose another directory with BOLTDP_SPOOL",
+            )
+        with self._faults():
+            return tempfile.TemporaryFile(dir=self._directory, buffering=0)
+
+    def _scatter(
+        self, blocks: Iterable[Rows], file: IO[bytes], *, rows: int, seed: int, progress: Progress | None = None
+    ) -> None:
+        """Append each row to the region of the file that its bucket of output positions will fill."""
+        ends = np.arange(0, rows, self._bucket_rows, dtype=np.int64)  # where each bucket's next row goes
+        code = np.min_scalar_type(len(ends))  # 16 bits or fewer are sorted by radix
+        done = 0
+        buffer = np.empty((_gathered_rows(self.width, rows), self.width), np.float32)
+        for gathered in _gather(blocks, self.width, rows):
+            target = kernel.permuted_position(done, len(gathered), rows=rows, seed=seed) // self._bucket_rows
+            order = np.argsort(target.astype(code), kind="stable")
+            ordered = np.take(gathered, order, axis=0, mode="clip", out=buffer[: len(order)])
+            lengths = np.bincount(target, minlength=len(ends))
+            stops = np.cumsum(lengths)
+            for bucket in np.flatnonzero(lengths):
+                stop, length = stops[bucket], lengths[bucket]
+                self._write(file, ordered[stop - length : stop], int(ends[bucket]))
+            ends += lengths
+            done += len(gathered)
+            if progress is not None:
+                progress(done)
+
+    def _settle(self, source: IO[bytes], *, at: int, rows: int, seed: int) -> None:
+        """Put each bucket, whose rows stand in the order of arrival, in the order of output; write it from row `at`."""
+        arrived = np.empty((min(self._bucket_rows, rows), self.width), np.float32)
+        ordered = np.empty_like(arrived)
+        for start in range(0, rows, self._bucket_rows):
+            count = min(self._bucket_rows, rows - start)
+            self._read(source, arrived[:count], start)
+            # Rows arrive in the order of their original positions, so the r-th smallest source arrived r-th.
+            slots = np.argsort(kernel.source_position(start, count, rows=rows, seed=seed))
+            _put(ordered, slots, arrived[:count])
+            self._write(self._file, ordered[:count], at + start)
+
+    def _write(self, file: IO[bytes], block: Rows, at: int) -> None:
+        data = block.data.cast("B")
+        offset = at * self._row_bytes
+        with self._faults():
+            while data:
+                written = os.pwrite(file.fileno(), data, offset)
+                data, offset = data[written:], offset + written
+
+    def _read(self, file: IO[bytes], block: Rows, at: int) -> None:
+        data = block.data.cast("B")
+        offset = at * self._row_bytes
+        with self._faults():
+            while data:
+                read = os.preadv(file.fileno(), [data], offset)
+                if read == 0:
+                    raise DataError(f"the spool in {str(self._directory)!r} is shorter than it was written")
+                data, offset = data[read:], offset + read
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as fault:
+            raise DataError(
+                f"the spool in {str(self._directory)!r} cannot be used: {fault.strerror}",
+                hint="choose another directory with BOLTDP_SPOOL",
+            ) from None
+
+
+def spool(
+    blocks: Iterable[Rows],
+    *,
+    rows: int,
+    width: int,
+    seed: int,
+    directory: str | Path | None = None,
+    bucket_bytes: int = BUCKET_BYTES,
+    in_memory: bool = False,
+    progress: Progress | None = None,
+) -> PreparedRows:
+    """Permute packed rows that come in original order; in memory if asked to, or if they fit in one bucket.
+
+    >>> block = np.array([[0, 0.5], [1, 0.25], [1, 0.75]], np.float32)
+    >>> with spool([block], rows=3, width=2, seed=7) as prepared:
+    ...     sorted(float(row[1]) for part in prepared.blocks() for row in part)
+    [0.25, 0.5, 0.75]
+    """
+    if in_memory or rows * width * 4 <= bucket_bytes:
+        array = np.empty((rows, width), np.float32)
+        done = 0
+        for block in _exactly(blocks, rows):
+            _put(array, kernel.permuted_position(done, len(block), rows=rows, seed=seed), block)
+            done += len(block)
+            if progress is not None:
+                progress(done)
+        return PreparedRows(MemoryStore(array), 0, rows)
+    store = FileStore(rows=rows, width=width, directory=spool_directory(directory), bucket_bytes=bucket_bytes)
+    try:
+        store.fill(_exactly(blocks, rows), rows=rows, seed=seed, progress=progress)
+    except BaseException:
+        store.close()
+        raise
+    return PreparedRows(store, 0, rows)
+
+
+def _exactly(blocks: Iterable[Rows], rows: int) -> Iterator[Rows]:
+    """The blocks, if together they have the promised number of rows: the permutation is one of that many."""
+    done = 0
+    for block in blocks:
+        done += len(block)
+        if done > rows:
+            break
+        yield block
+    if done != rows:
+        raise DataError(f"the data must keep its {rows} rows while it is read, and it has changed")
+
+
+def _put(rows: Rows, places: npt.NDArray[np.int64], block: Rows) -> None:
+    """rows[places] = block, a whole row at a time, which NumPy does twice as fast as number by number."""
+    whole = np.dtype((np.void, 4 * rows.shape[1]))
+    rows.view(whole)[places, 0] = block.view(whole)[:, 0]
+
+
+def _gathered_rows(width: int, rows: int) -> int:
+    return min(rows, max(1, GATHER_BYTES // (4 * width)))
+
+
+def _gather(blocks: Iterable[Rows], width: int, rows: int) -> Iterator[Rows]:
+    """The blocks joined to longer ones, in a buffer that is used again."""
+    buffer = np.empty((_gathered_rows(width, rows), width), np.float32)
+    used = 0
+    for block in blocks:
+        while len(block):
+            taken = min(len(block), len(buffer) - used)
+            buffer[used : used + taken] = block[:taken]
+            used, block = used + taken, block[taken:]
+            if used == len(buffer):
+                yield buffer
+                used = 0
+    if used:
+        yield buffer[:used]
