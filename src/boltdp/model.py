@@ -59,9 +59,8 @@ class Model:
 
     def choices(self, margins: Matrix) -> npt.NDArray[np.intp]:
         """The class index that wins for each row of margins."""
-        if len(self.weights) == 1:
-            return (margins[:, 0] > 0).astype(np.intp)
-        return np.argmax(margins, axis=1)
+        chosen: npt.NDArray[np.intp] = np.argmax(margins, axis=1)
+        return chosen if len(self.weights) > 1 else (margins[:, 0] > 0).astype(np.intp)
 
     def probabilities(self, margins: Matrix) -> Matrix:
         """The probability of each class; a Huber SVM has none."""
@@ -69,14 +68,15 @@ class Model:
         if name == "huber":
             raise ParameterError("a Huber SVM gives no probabilities; use its margins")
         if name == "multinomial":
-            shifted = np.exp(margins - margins.max(axis=1, keepdims=True))
-            return shifted / shifted.sum(axis=1, keepdims=True)
-        positive = 0.5 * (1.0 + np.tanh(0.5 * margins))
-        if len(self.weights) == 1:
-            return np.hstack([1.0 - positive, positive])
-        total = positive.sum(axis=1, keepdims=True)
-        even = np.full_like(positive, 1.0 / len(self.weights))
-        return np.divide(positive, total, out=even, where=total > 0)
+            odds: Matrix = np.exp(margins - margins.max(axis=1, keepdims=True))
+        else:
+            odds = 0.5 * (1.0 + np.tanh(0.5 * margins))
+            if len(self.weights) == 1:
+                odds = np.hstack([1.0 - odds, odds])
+            # Where every one-vs-all model is sure of "no", all classes are equally likely.
+            odds[odds.sum(axis=1) == 0] = 1.0
+        shares: Matrix = odds / odds.sum(axis=1, keepdims=True)
+        return shares
 
     def score_batches(self, engine: Engine) -> Iterator[Matrix]:
         """Margins of the rows of `engine`, in their own order; the label need not be there."""

@@ -28,9 +28,9 @@ PASSES = 10
 BATCH_SIZE = 50
 
 #: A guess at the length of good weights for rows in the unit ball; `step_length` says what it is for.
-TYPICAL_NORM = 10.0
+TYPICAL_NORM = 5.0
 #: A guess at the mean of phi'' * ||x||^2, the curvature that the noise meets.
-TYPICAL_CURVATURE = 0.1
+TYPICAL_CURVATURE = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +126,7 @@ class Settings:
 def default_step(recipe: Recipe, share: Budget | None) -> float:
     """A constant step such that the steps of all updates add up to a good length.
 
-    For a constant step the sensitivity is 2*L*tau/m, where tau is the sum of all steps, whatever the batches and passes.
+    For a constant step the sensitivity is 2*L*tau/m, tau the sum of all steps, whatever the batches and passes.
     A longer way gets closer to the optimum w*, as ||w*||^2 / (2*tau), and needs more noise, whose loss is about
     curvature/2 * E||noise||^2 / D. The tau that minimises the sum of the two is returned, divided by the updates.
 
@@ -138,14 +138,10 @@ def default_step(recipe: Recipe, share: Budget | None) -> float:
     longest = recipe.updates / recipe.beta
     if share is None:
         # No noise to pay for: long enough to converge, short enough for the steps to average out.
-        length = TYPICAL_NORM**2 * math.sqrt(recipe.updates)
+        length = 100.0 * math.sqrt(recipe.updates)
     else:
         dimensions = noise_dimensions(recipe)
-        noise = (
-            calibrate(1.0, dimensions=dimensions, budget=share).expected_norm
-            * 2.0
-            * recipe.loss.lipschitz
-            / recipe.rows
-        )
+        per_unit = 2.0 * recipe.loss.lipschitz / recipe.rows  # the sensitivity of a way of length 1
+        noise = per_unit * calibrate(1.0, dimensions=dimensions, budget=share).expected_norm
         length = (TYPICAL_NORM**2 * dimensions / (2.0 * TYPICAL_CURVATURE * noise**2)) ** (1 / 3)
     return min(length, longest) / recipe.updates
