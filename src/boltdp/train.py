@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
-from boltdp.engines.base import Engine
+from boltdp.engines.base import Engine, Prepared
 from boltdp.errors import DataError
 from boltdp.kernel import State
 from boltdp.model import Model
+from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release import release
 from boltdp.settings import Settings
 
@@ -55,27 +57,39 @@ def train(
         reasons = (*reasons, BAD_ROWS_SHOWN)
     rows = engine.count()
     certificate = settings.plan(rows=rows, dims=schema.dims, classes=len(schema.classes), reasons=reasons)
-    recipe = certificate.recipe
     seed = secrets.randbits(63) if settings.seed is None else settings.seed
+    told = None if progress is None else partial(_rows_of, progress, "preparing", rows)
+    with engine.prepare(schema, seed=seed, on_bad_row=on_bad_row, progress=told) as prepared:
+        return train_prepared(
+            prepared, schema, certificate, seed=seed, noise_seed=settings.noise_seed, progress=progress
+        )
 
-    def tell(stage: str, done: int) -> None:
-        if progress is not None:
-            progress(stage, done, rows)
 
-    with engine.prepare(
-        schema, seed=seed, on_bad_row=on_bad_row, progress=lambda done: tell("preparing", done)
-    ) as prepared:
-        if prepared.rows != rows:
-            raise DataError("the data changed while it was read: its number of rows is not what it was")
-        if certificate.models == 1:
-            states = [State(recipe, classes=len(schema.classes))]
-        else:
-            states = [State(recipe, positive=index, classes=len(schema.classes)) for index in range(certificate.models)]
-        for number in range(1, recipe.passes + 1):
-            if number > 1 and recipe.permutation == "fresh":
-                prepared.reshuffle(seed + number - 1)
-            stage = f"pass {number} of {recipe.passes}"
-            prepared.run_pass(states, progress=lambda done, stage=stage: tell(stage, done))  # type: ignore[misc]
-        weights = np.stack([state.weights for state in states])
-    released = release(weights, certificate, seed=settings.noise_seed)
+def train_prepared(
+    prepared: Prepared,
+    schema: Schema,
+    certificate: Certificate,
+    *,
+    seed: int,
+    noise_seed: int | None = None,
+    progress: Progress | None = None,
+) -> Model:
+    """Make the passes that `certificate` plans over rows that are prepared already, and release the result."""
+    recipe, classes = certificate.recipe, len(schema.classes)
+    if prepared.rows != recipe.rows:
+        raise DataError("the data changed while it was read: its number of rows is not what it was")
+    # A single model of two classes takes the second one as positive, one-vs-all models each their own.
+    positives = [1] if certificate.models == 1 else range(certificate.models)
+    states = [State(recipe, positive=positive, classes=classes) for positive in positives]
+    for number in range(1, recipe.passes + 1):
+        if number > 1 and recipe.permutation == "fresh":
+            prepared.reshuffle(seed + number - 1)
+        stage = f"pass {number} of {recipe.passes}"
+        told = None if progress is None else partial(_rows_of, progress, stage, recipe.rows)
+        prepared.run_pass(states, progress=told)
+    released = release(np.stack([state.weights for state in states]), certificate, seed=noise_seed)
     return Model(schema=schema, weights=released.reshape(-1, recipe.dims), certificate=certificate)
+
+
+def _rows_of(progress: Progress, stage: str, total: int, done: int) -> None:
+    progress(stage, done, total)

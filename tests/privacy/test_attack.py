@@ -122,7 +122,7 @@ def test_the_bound_is_reached_so_nothing_smaller_would_do() -> None:
 
 
 def test_a_short_last_batch_would_break_the_bound() -> None:
-    """Why batches differ by at most one row: a last batch of one row, divided by its own size, moves b times further."""
+    """Why batches differ by at most one row: a last batch of one row alone moves the weights b times further."""
     recipe = Recipe(loss=HuberSVM(0.1), dims=1, rows=10_001, batch_size=50, passes=1, schedule=constant(0.1))
     alone = Recipe(loss=HuberSVM(0.1), dims=1, rows=2, batch_size=1, passes=1, schedule=constant(0.1))
     assert lone_row_distance(alone, place=1) > 40 * sensitivity(recipe).total

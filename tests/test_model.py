@@ -1,0 +1,168 @@
+"""The model file: what it keeps, how it is written, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from boltdp.data.schema import Numeric, Schema
+from boltdp.engines import ArrayEngine
+from boltdp.errors import ParameterError
+from boltdp.model import Model, ModelFileError
+from boltdp.privacy.certificate import CertificateError
+from boltdp.settings import Settings
+
+
+def model(classes: int = 2, settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
+    schema = Schema("y", tuple(range(classes)), (Numeric("a", 0, 1), Numeric("b", -1, 1)))
+    certificate = settings.plan(rows=1000, dims=schema.dims, classes=classes)
+    vectors = classes if classes > 2 else 1
+    weights = np.random.default_rng(classes).standard_normal((vectors, schema.dims))
+    return Model(schema, weights, certificate)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        model(),
+        model(4),
+        model(4, Settings(epsilon=1.0, multiclass="one-vs-all")),
+        model(2, Settings(epsilon=0.5, delta=1e-6, loss="huber", regularization=0.1, radius=3.0)),
+        model(3, Settings(epsilon=None)),
+    ],
+)
+def test_a_model_survives_the_disk_to_the_bit(made: Model, tmp_path: Path) -> None:
+    made.save(tmp_path / "model.json")
+    again = Model.load(tmp_path / "model.json")
+    assert (again.weights == made.weights).all()
+    assert again.schema == made.schema
+    assert again.certificate == made.certificate
+    again.verify()
+
+
+def test_predictions_follow_the_weights() -> None:
+    made = model()
+    rows = pa.table({"a": [0.0, 1.0, 0.5], "b": [-1.0, 1.0, None]})
+    encoded = np.array([[-1, -1, 1], [1, 1, 1], [0, 0, 1]]) / np.sqrt(3)
+    margins = np.concatenate(list(made.score_batches(ArrayEngine.from_arrow(rows))))
+    assert margins == pytest.approx(encoded @ made.weights.T, rel=1e-6)
+    assert made.predict(ArrayEngine.from_arrow(rows)).tolist() == (margins[:, 0] > 0).astype(int).tolist()
+
+
+def test_no_rows_give_no_predictions() -> None:
+    rows = pa.table({"a": pa.array([], pa.float64()), "b": pa.array([], pa.float64())})
+    assert model().predict(ArrayEngine.from_arrow(rows)).tolist() == []
+
+
+@pytest.mark.parametrize("settings", [Settings(epsilon=1.0), Settings(epsilon=1.0, multiclass="one-vs-all")])
+@pytest.mark.parametrize("classes", [2, 4])
+def test_probabilities_are_shares_and_favour_the_choice(classes: int, settings: Settings) -> None:
+    made = model(classes, settings)
+    margins = np.random.default_rng(0).standard_normal((50, len(made.weights)))
+    shares = made.probabilities(margins)
+    assert shares.shape == (50, classes)
+    assert shares.sum(axis=1) == pytest.approx(1.0)
+    assert (shares.argmax(axis=1) == made.choices(margins)).all()
+
+
+def test_probabilities_of_a_row_that_every_model_denies_are_even() -> None:
+    made = model(4, Settings(epsilon=1.0, multiclass="one-vs-all"))
+    assert made.probabilities(np.full((1, 4), -1e4)) == pytest.approx(0.25)
+
+
+def test_a_huber_svm_has_no_probabilities() -> None:
+    with pytest.raises(ParameterError, match="gives no probabilities"):
+        model(2, Settings(epsilon=1.0, loss="huber")).probabilities(np.zeros((1, 1)))
+
+
+def test_rows_outside_the_ball_are_shortened_as_in_training() -> None:
+    made = model()
+    packed = np.array([[np.nan, 30.0, 0.0, 40.0], [np.nan, 0.6, 0.0, 0.8]], dtype=np.float32)
+    margins = made.margins(packed)
+    assert margins[0] == pytest.approx(margins[1], rel=1e-6)
+
+
+def test_an_existing_model_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    model().save(path)
+    before = path.read_bytes()
+    broken = model()
+    broken.weights[0, 0] = np.nan
+    with pytest.raises(ValueError, match="Out of range float"):
+        broken.save(path)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["model.json"]
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="cannot be written"):
+        model().save(tmp_path / "missing" / "model.json")
+
+
+def test_file_mode_follows_the_umask(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    model().save(path)
+    mask = os.umask(0)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def tampered(path: Path, **changes: Any) -> Path:
+    record = json.loads(path.read_text())
+    record.update(changes)
+    path.write_text(json.dumps(record))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"format": "other"}, ModelFileError),
+        ({"format_version": 99}, ModelFileError),
+        ({"weights": "none"}, ModelFileError),
+        ({"weights": [[1.0]]}, ParameterError),
+        ({"schema": {}}, ModelFileError),
+        ({"private": False}, CertificateError),
+        ({"certificate": None}, CertificateError),
+    ],
+)
+def test_a_file_that_does_not_add_up_is_refused(
+    changes: dict[str, Any], error: type[Exception], tmp_path: Path
+) -> None:
+    path = tmp_path / "model.json"
+    model().save(path)
+    with pytest.raises(error):
+        Model.load(tampered(path, **changes))
+
+
+def test_a_certificate_for_other_weights_is_refused() -> None:
+    made = model()
+    schema = Schema("y", (0, 1), (Numeric("a", 0, 1),))
+    with pytest.raises(ParameterError, match="the certificate must be for 2 features, got 3"):
+        Model(schema, made.weights[:, :2], made.certificate)
+
+
+def test_weights_that_are_no_numbers_do_not_verify() -> None:
+    made = model()
+    made.weights[0, 0] = np.inf
+    with pytest.raises(CertificateError, match="finite"):
+        made.verify()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": NaN}'])
+def test_a_file_that_is_no_model_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(text)
+    with pytest.raises(ModelFileError):
+        Model.load(path)
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="cannot be read: No such file"):
+        Model.load(tmp_path / "none.json")

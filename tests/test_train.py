@@ -1,0 +1,231 @@
+"""Training from plan to release, on data in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+
+from boltdp.data.benchmarks import BENCHMARKS, Benchmark
+from boltdp.data.schema import Categorical, Numeric, Schema
+from boltdp.engines import ArrayEngine
+from boltdp.engines.base import Engine, Prepared, encoded
+from boltdp.errors import DataError, ParameterError
+from boltdp.kernel import source_position
+from boltdp.kernel.reference import reference_sgd
+from boltdp.model import Model
+from boltdp.privacy.certificate import NOISELESS, PUBLISHED, SEEDED
+from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
+from boltdp.settings import Settings
+from boltdp.train import BAD_ROWS_SHOWN, train, train_prepared
+
+ROWS = 3000
+
+
+def people(seed: int = 0) -> tuple[ArrayEngine, Schema]:
+    """Rows whose class depends on a number and a category."""
+    random = np.random.default_rng(seed)
+    age, sex = random.integers(0, 100, ROWS), random.integers(0, 2, ROWS)
+    risk = age / 25 + sex + random.standard_normal(ROWS)
+    group = np.select([risk < 2, risk < 3.2], ["low", "middle"], "high")
+    table = pa.table({"age": age, "sex": np.array(["F", "M"])[sex], "group": group})
+    columns = (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))
+    return ArrayEngine.from_arrow(table), Schema("group", ("low", "middle", "high"), columns)
+
+
+def binary(schema: Schema) -> Schema:
+    return Schema(schema.label, ("low", "high"), schema.columns)
+
+
+def accuracy(model: Model, engine: Engine) -> float:
+    right = [(model.choices(model.margins(packed)) == packed[:, 0]).mean() for packed in encoded(engine, model.schema)]
+    return float(np.mean(right))
+
+
+@pytest.mark.parametrize("multiclass", ["multinomial", "one-vs-all"])
+def test_noiseless_training_equals_the_reference(multiclass: str) -> None:
+    engine, schema = people()
+    settings = Settings(epsilon=None, multiclass=multiclass, passes=2, batch_size=7, seed=5)  # type: ignore[arg-type]
+    model = train(engine, schema, settings)
+    rows = np.concatenate(list(encoded(engine, schema)))
+    rows = rows[source_position(0, ROWS, rows=ROWS, seed=5)]
+    recipe = model.certificate.recipe
+    if multiclass == "multinomial":
+        expected = reference_sgd(recipe, np.vstack([rows, rows]))
+    else:
+        twice = np.vstack([rows, rows])
+        expected = np.vstack([reference_sgd(recipe, twice, positive=c, classes=3) for c in range(3)])
+    assert model.weights == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert model.certificate.reasons == (NOISELESS,)
+
+
+def test_private_training_with_a_large_budget_is_as_accurate_as_noiseless() -> None:
+    engine, schema = people()
+    plain = accuracy(train(engine, schema, Settings(epsilon=None)), engine)
+    private = accuracy(train(engine, schema, Settings(epsilon=50.0)), engine)
+    assert plain > 0.6
+    assert private > plain - 0.03
+
+
+def test_a_private_model_never_comes_out_twice() -> None:
+    engine, schema = people()
+    first, second = (train(engine, binary(schema), Settings(epsilon=1.0, seed=1)) for _ in range(2))
+    assert first.certificate.private
+    assert (first.weights != second.weights).any()
+
+
+def test_seeds_repeat_a_training_and_cost_the_claim() -> None:
+    engine, schema = people()
+    settings = Settings(epsilon=1.0, seed=1, noise_seed=2)
+    first, second = (train(engine, schema, settings) for _ in range(2))
+    assert (first.weights == second.weights).all()
+    assert first.certificate.reasons == (SEEDED,)
+
+
+def test_a_fresh_permutation_changes_the_run() -> None:
+    engine, schema = people()
+    once = train(engine, schema, Settings(epsilon=None, seed=1, passes=2))
+    fresh = train(engine, schema, Settings(epsilon=None, seed=1, passes=2, permutation="fresh"))
+    assert (once.weights != fresh.weights).any()
+
+
+def test_bad_rows_are_neutral_unless_asked_for() -> None:
+    engine, schema = people()
+    undeclared = binary(schema)
+    assert train(engine, undeclared, Settings(epsilon=1.0)).certificate.private
+    with pytest.raises(DataError):
+        train(engine, undeclared, Settings(epsilon=1.0), on_bad_row="error")
+    assert train(engine, schema, Settings(epsilon=1.0), on_bad_row="error").certificate.reasons == (BAD_ROWS_SHOWN,)
+
+
+def test_progress_tells_rows_and_passes_only() -> None:
+    engine, schema = people()
+    told: list[tuple[str, int, int]] = []
+    train(engine, schema, Settings(epsilon=1.0, passes=2), progress=lambda *report: told.append(report))
+    assert [report for report in told if report[1] == ROWS] == [
+        ("preparing", ROWS, ROWS),
+        ("pass 1 of 2", ROWS, ROWS),
+        ("pass 2 of 2", ROWS, ROWS),
+    ]
+    assert {total for _, _, total in told} == {ROWS}
+
+
+def test_rows_that_appear_while_reading_are_noticed() -> None:
+    engine, schema = people()
+    engine.count = lambda: ROWS - 1  # type: ignore[method-assign]
+    with pytest.raises(DataError, match="changed while it was read"):
+        train(engine, schema, Settings(epsilon=1.0))
+
+
+@pytest.mark.parametrize(
+    ("settings", "classes", "loss", "models"),
+    [
+        (Settings(epsilon=1.0), 2, Logistic(), 1),
+        (Settings(epsilon=1.0), 5, Multinomial(5), 1),
+        (Settings(epsilon=1.0, multiclass="one-vs-all"), 5, Logistic(), 5),
+        (Settings(epsilon=1.0, loss="huber", huber_width=0.2), 2, HuberSVM(0.2), 1),
+        (Settings(epsilon=1.0, loss="huber"), 5, HuberSVM(0.1), 5),
+    ],
+)
+def test_plan_chooses_the_loss_and_the_number_of_models(
+    settings: Settings, classes: int, loss: object, models: int
+) -> None:
+    certificate = settings.plan(rows=1000, dims=4, classes=classes)
+    assert certificate.recipe.loss == loss
+    assert certificate.models == models
+
+
+def test_one_vs_all_splits_the_budget() -> None:
+    whole = Settings(epsilon=1.0, step_size=0.1).plan(rows=1000, dims=4, classes=2)
+    split = Settings(epsilon=1.0, step_size=0.1, multiclass="one-vs-all").plan(rows=1000, dims=4, classes=5)
+    assert whole.mechanism is not None
+    assert split.mechanism is not None
+    assert split.mechanism.scale == pytest.approx(5 * whole.mechanism.scale)
+
+
+@pytest.mark.parametrize(
+    ("settings", "growth", "largest"),
+    [
+        (Settings(epsilon=1.0, step_size=0.1), "none", 0.1),
+        (Settings(epsilon=1.0, schedule="decreasing", exponent=0.0), "linear", 4.0),
+        (Settings(epsilon=1.0, schedule="square-root", exponent=0.0), "sqrt", 4.0),
+        (Settings(epsilon=1.0, regularization=0.25), "linear", 2.0),
+        (Settings(epsilon=1.0, regularization=0.25, schedule="strongly-convex-constant", step_size=1.5), "none", 1.5),
+    ],
+)
+def test_plan_makes_the_schedules(settings: Settings, growth: str, largest: float) -> None:
+    schedule = settings.plan(rows=1000, dims=4, classes=2).recipe.schedule
+    assert schedule.growth == growth
+    assert schedule.largest == pytest.approx(largest)
+
+
+def test_default_step_grows_with_the_budget_and_stays_allowed() -> None:
+    steps = [
+        Settings(epsilon=epsilon).plan(rows=10_000, dims=20, classes=2).recipe.schedule.scale
+        for epsilon in (0.01, 0.1, 1.0, 10.0, 1e6)
+    ]
+    assert steps == sorted(steps)
+    assert steps[-1] <= 1 / 0.25
+
+
+def test_paper_analysis_is_marked() -> None:
+    assert Settings(epsilon=1.0, analysis="paper").plan(rows=1000, dims=4, classes=2).reasons == (PUBLISHED,)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (Settings(epsilon=-1.0), "epsilon must be a finite number > 0, got -1"),
+        (Settings(epsilon=math.nan), "epsilon must be a finite number > 0, got nan"),
+        (Settings(epsilon=1.0, delta=1.0), r"delta must be in \[0, 1\), got 1"),
+        (Settings(epsilon=1.0, step_size=9.0), "at most 2/beta = 8, got 9"),
+        (Settings(epsilon=1.0, batch_size=1001), "batch_size must be at most the number of rows, 1000, got 1001"),
+        (Settings(epsilon=1.0, loss="hinge"), "loss must be one of"),  # type: ignore[arg-type]
+        (Settings(epsilon=1.0, schedule="fast"), "schedule must be one of"),  # type: ignore[arg-type]
+        (Settings(epsilon=1.0, schedule="decreasing", step_size=1.0), "step_size is for the constant schedules"),
+        (Settings(epsilon=1.0, schedule="strongly-convex"), "regularization must be > 0"),
+    ],
+)
+def test_bad_settings_are_refused_before_a_row_is_read(settings: Settings, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        settings.plan(rows=1000, dims=4, classes=2)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_too_few_rows_are_refused(rows: int) -> None:
+    with pytest.raises(ParameterError, match=f"at least 2 rows, got {rows}"):
+        Settings(epsilon=1.0).plan(rows=rows, dims=4, classes=2)
+
+
+@pytest.fixture(scope="module")
+def mnist() -> Iterator[tuple[Benchmark, Prepared, npt.NDArray[np.float32]]]:
+    """MNIST in 50 random directions: prepared training rows and encoded test rows."""
+    benchmark = BENCHMARKS["mnist50"]
+    if not benchmark.available():
+        pytest.skip("MNIST is not in the directory that BOLTDP_DATA names")
+    test = np.concatenate(list(encoded(benchmark.open("test"), benchmark.schema)))
+    with benchmark.open("train").prepare(benchmark.schema, seed=1) as prepared:
+        yield benchmark, prepared, test
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+@pytest.mark.parametrize("approximate", [False, True])
+def test_multinomial_beats_one_vs_all_on_projected_mnist(
+    mnist: tuple[Benchmark, Prepared, npt.NDArray[np.float32]], epsilon: float, approximate: bool
+) -> None:
+    benchmark, prepared, test = mnist
+    delta = 1 / prepared.rows**2 if approximate else 0.0
+
+    def mean_accuracy(settings: Settings) -> float:
+        certificate = settings.plan(rows=prepared.rows, dims=prepared.dims, classes=10)
+        assert certificate.private
+        models = [train_prepared(prepared, benchmark.schema, certificate, seed=1) for _ in range(5)]
+        return float(np.mean([(model.choices(model.margins(test)) == test[:, 0]).mean() for model in models]))
+
+    multinomial = mean_accuracy(Settings(epsilon=epsilon, delta=delta, multiclass="multinomial", batch_size=50))
+    one_vs_all = mean_accuracy(Settings(epsilon=epsilon, delta=delta, multiclass="one-vs-all", batch_size=50))
+    assert multinomial > one_vs_all + 0.05
