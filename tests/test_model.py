@@ -13,7 +13,7 @@ import pytest
 
 from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import ArrayEngine
-from boltdp.errors import ParameterError
+from boltdp.errors import BoltdpError, ParameterError
 from boltdp.model import Model, ModelFileError
 from boltdp.privacy.certificate import CertificateError
 from boltdp.settings import Settings
@@ -101,7 +101,7 @@ def test_an_existing_model_is_replaced_whole_or_not_at_all(tmp_path: Path) -> No
 
 
 def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="cannot be written"):
+    with pytest.raises(BoltdpError, match="cannot be written"):
         model().save(tmp_path / "missing" / "model.json")
 
 
