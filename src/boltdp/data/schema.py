@@ -48,7 +48,6 @@ else:
 Value: TypeAlias = str | int | float | bool
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-_NUMERAL = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 def spellings(value: Value) -> tuple[str, ...]:
@@ -91,10 +90,9 @@ class Matcher:
             for text in spellings(value):
                 if texts.setdefault(text, index) != index:
                     raise ParameterError(f"the declared values must differ, got {value!r} more than once")
-                if _NUMERAL.fullmatch(text):
-                    number = float(text) if not text.lstrip("-").isdigit() else int(text)
-                    if numbers.setdefault(number, index) != index:
-                        raise ParameterError(f"the declared values must differ, got {value!r} more than once")
+                number = _written_number(text)
+                if number is not None and numbers.setdefault(number, index) != index:
+                    raise ParameterError(f"the declared values must differ, got {value!r} more than once")
         return cls(texts, numbers)
 
     def truth(self, cell: bool) -> int:
@@ -434,6 +432,15 @@ def toml_value(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items()) + " }"
     return repr(value)
+
+
+def _written_number(text: str) -> int | float | None:
+    """The number a text writes, if that is how we would write it: the code "01" is a text, not the number 1."""
+    try:
+        number = int(text) if text.lstrip("-").isdecimal() else float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and text in spellings(number) else None
 
 
 def _check_name(name: Any, *, what: str = "the name of a column") -> None:

@@ -72,6 +72,19 @@ class ArrayEngine:
         columns = {name: _column(frame.iloc[:, i]) for i, name in enumerate(names)}
         return cls(columns, rows=len(frame))
 
+    def with_column(self, name: str, values: npt.ArrayLike) -> ArrayEngine:
+        """The same rows with one more column, such as labels that are kept apart from the features.
+
+        >>> sorted(ArrayEngine.from_arrow(pa.table({"age": [30, 40]})).with_column("sick", [0, 1]).columns())
+        ['age', 'sick']
+        """
+        added = np.asarray(values)
+        if added.shape != (self._rows,):
+            raise DataError(
+                f"{name!r} must have one value for each of the {self._rows} rows, got an array of shape {added.shape}"
+            )
+        return ArrayEngine({**self._columns, name: _column(added)}, rows=self._rows)
+
     def count(self) -> int:
         """Number of rows."""
         return self._rows

@@ -249,17 +249,15 @@ def _files(path: str | Path) -> list[str]:
 
 def _header(file: str, delimiter: str) -> list[str]:
     """Names of the columns. A file without a header would have values here: no message may repeat them."""
+    opener = gzip.open if file.endswith(".gz") else open
     try:
-        with (
-            gzip.open(file, "rt", encoding="utf-8-sig", newline="")
-            if file.endswith(".gz")
-            else open(file, encoding="utf-8-sig", newline="") as text
-        ):
+        # What is not UTF-8 is left for DuckDB to find, in the header as in the rows.
+        with opener(file, "rt", encoding="utf-8-sig", errors="replace", newline="") as text:
             names = next(csv.reader(text, delimiter=delimiter), [])
-    except (OSError, EOFError, ValueError, csv.Error):
+    except (OSError, EOFError, csv.Error):
         names = None
     if names is None:
-        raise DataError(f"the CSV file {file!r} cannot be read: it must be UTF-8 text that starts with a header")
+        raise DataError(f"the CSV file {file!r} cannot be read: it must be text that starts with a header")
     if not names:
         raise DataError(f"the CSV file {file!r} must start with a header, and it is empty")
     # Such as the index column that pandas writes.

@@ -1,0 +1,196 @@
+"""What every engine must do alike: the same bits in the same order, whatever the rows come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from boltdp import kernel
+from boltdp.data.schema import Categorical, Numeric, Schema, Vector
+from boltdp.engines import DuckDBEngine, Prepared
+from boltdp.engines.base import BATCH_ROWS, encoded
+from boltdp.errors import DataError, ParameterError
+from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import constant
+from tests.engines.sources import ROWS, SOURCES, Source, in_order
+
+#: Prepared rows in memory, in a file of few buckets, and in one of many, the last of them short.
+BUCKETS = {"memory": 64 << 20, "few buckets": 4 * 4 * (ROWS - 1), "many buckets": 4 * 4 * 100}
+IN_MEMORY = ("numpy", "pandas", "arrow")
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Source]]:
+    made = {name: make(tmp_path_factory.mktemp("rows")) for name, make in SOURCES.items()}
+    yield made
+    for source in made.values():
+        if isinstance(source.engine, DuckDBEngine):
+            source.engine.close()
+
+
+@pytest.fixture(params=SOURCES)
+def source(request: pytest.FixtureRequest, sources: dict[str, Source]) -> Source:
+    return sources[request.param]
+
+
+@pytest.fixture(
+    params=[(name, buckets) for name in SOURCES for buckets in (["memory"] if name in IN_MEMORY else BUCKETS)],
+    ids=lambda parameters: ", ".join(parameters),
+)
+def spooled(request: pytest.FixtureRequest, sources: dict[str, Source], tmp_path: Path) -> Source:
+    """A source, set to spool its rows in one way or another; rows that are in memory stay there."""
+    name, buckets = request.param
+    source = sources[name]
+    if isinstance(source.engine, DuckDBEngine):
+        source.engine.bucket_bytes = BUCKETS[buckets]
+        source.engine.spool = tmp_path
+    return source
+
+
+def content(prepared: Prepared) -> npt.NDArray[np.float32]:
+    return np.concatenate([np.array(block) for block in prepared.blocks()])
+
+
+def states(dims: int, rows: int, *, passes: int = 1) -> list[kernel.State]:
+    made = []
+    for loss in (Logistic(), HuberSVM(0.5), Multinomial(3)):
+        recipe = Recipe(
+            loss=loss, dims=dims, rows=rows, batch_size=10, passes=passes, schedule=constant(0.5), averaging="all"
+        )
+        made.append(kernel.State(recipe, classes=3))
+    return made
+
+
+def test_count_is_the_number_of_rows(source: Source) -> None:
+    assert source.engine.count() == ROWS
+
+
+def test_columns_tell_names_and_kinds(source: Source) -> None:
+    columns = source.engine.columns()
+    for column in source.schema.columns:
+        expected = {Numeric: "number", Categorical: "text", Vector: "list"}[type(column)]
+        assert columns[column.name].kind in (expected, "untyped")
+    assert columns[source.schema.label].kind in ("number", "untyped")
+
+
+def test_batches_are_short_and_in_order(source: Source) -> None:
+    name = source.schema.label
+    sizes = [batch.num_rows for batch in source.engine.batches([name])]
+    assert max(sizes) <= BATCH_ROWS
+    assert sum(sizes) == ROWS
+
+
+def test_encoded_rows_are_those_of_plain_numpy(source: Source) -> None:
+    np.testing.assert_array_equal(np.concatenate(list(encoded(source.engine, source.schema))), source.packed)
+
+
+def test_label_is_not_needed_for_prediction(source: Source) -> None:
+    absent = Schema("no such column", source.schema.classes, source.schema.columns)
+    rows = np.concatenate(list(encoded(source.engine, absent, label=False)))
+    assert np.isnan(rows[:, 0]).all()
+    assert len(rows) == ROWS
+
+
+@pytest.mark.parametrize("seed", [0, 2**64 - 1])
+def test_prepared_rows_are_in_the_reference_order(spooled: Source, seed: int) -> None:
+    with spooled.engine.prepare(spooled.schema, seed=seed) as prepared:
+        assert (prepared.rows, prepared.dims) == (ROWS, spooled.schema.dims)
+        np.testing.assert_array_equal(content(prepared), in_order(spooled.packed, seed))
+
+
+def test_reshuffle_permutes_the_current_order(spooled: Source) -> None:
+    with spooled.engine.prepare(spooled.schema, seed=3) as prepared:
+        prepared.reshuffle(4)
+        prepared.reshuffle(5)
+        expected = in_order(in_order(in_order(spooled.packed, 3), 4), 5)
+        np.testing.assert_array_equal(content(prepared), expected)
+
+
+def test_portions_are_cut_by_position(spooled: Source) -> None:
+    expected = in_order(spooled.packed, 3)
+    with spooled.engine.prepare(spooled.schema, seed=3) as prepared:
+        part = prepared.portion(100, 400)
+        assert (part.rows, part.dims) == (300, prepared.dims)
+        np.testing.assert_array_equal(content(part), expected[100:400])
+        np.testing.assert_array_equal(content(part.portion(50, 60)), expected[150:160])
+
+
+def test_reshuffling_a_portion_leaves_the_others_alone(spooled: Source) -> None:
+    expected = in_order(spooled.packed, 3)
+    expected[100:400] = in_order(expected[100:400], 8)
+    with spooled.engine.prepare(spooled.schema, seed=3) as prepared:
+        prepared.portion(100, 400).reshuffle(8)
+        np.testing.assert_array_equal(content(prepared), expected)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 5), (5, 5), (6, 5), (0, ROWS + 1)])
+def test_portion_outside_the_rows_is_refused(source: Source, start: int, stop: int) -> None:
+    with (
+        source.engine.prepare(source.schema, seed=3) as prepared,
+        pytest.raises(ParameterError, match=f"got start={start} and stop={stop}$"),
+    ):
+        prepared.portion(start, stop)
+
+
+def test_passes_of_several_models_give_the_bits_of_one_run_over_the_array(spooled: Source) -> None:
+    dims = spooled.schema.dims
+    expected, trained = states(dims, ROWS, passes=2), states(dims, ROWS, passes=2)
+    for _ in range(2):
+        kernel.run(expected, in_order(spooled.packed, 9))
+    with spooled.engine.prepare(spooled.schema, seed=9) as prepared:
+        prepared.run_pass(trained)
+        prepared.run_pass(trained)
+    assert all(state.finished for state in trained)
+    assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
+
+
+def test_progress_tells_rows_and_ends_with_all_of_them(spooled: Source) -> None:
+    preparing: list[int] = []
+    passing: list[int] = []
+    with spooled.engine.prepare(spooled.schema, seed=9, progress=preparing.append) as prepared:
+        prepared.run_pass(states(spooled.schema.dims, ROWS), progress=passing.append)
+    for told in (preparing, passing):
+        assert told == sorted(told)
+        assert told[-1] == ROWS
+
+
+def test_missing_column_is_told_before_a_row_is_read(source: Source) -> None:
+    schema = Schema("label", (0, 1), (Numeric("height", 0, 1),))
+    with pytest.raises(DataError, match=r"^the data must have the column 'height', which the schema declares$"):
+        source.engine.prepare(schema, seed=0)
+
+
+def test_missing_label_is_told_before_a_row_is_read(source: Source) -> None:
+    schema = Schema("outcome", (0, 1), source.schema.columns)
+    with pytest.raises(DataError, match=r"^the data must have the column 'outcome', which the schema declares$"):
+        source.engine.prepare(schema, seed=0)
+
+
+@pytest.mark.parametrize("name", ["pandas", "arrow", "parquet", "duckdb query"])
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (Numeric("sex", 0, 1), "column 'sex' must have numbers, its type is 'text'"),
+        (Numeric("scan", 0, 1), "column 'scan' must have numbers, its type is 'list'"),
+        (Categorical("scan", (1,)), "column 'scan' must have texts, numbers or booleans, its type is 'list'"),
+        (Vector("age", 2, 0, 1), "column 'age' must have lists of numbers, its type is 'number'"),
+    ],
+)
+def test_wrong_type_is_told_before_a_row_is_read(
+    sources: dict[str, Source], name: str, column: Any, message: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        sources[name].engine.prepare(Schema("sick", (0, 1), (column,)), seed=0)
+    assert str(caught.value) == message
+
+
+def test_bad_row_is_an_error_when_asked_for_and_the_message_has_no_value(spooled: Source, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^column '\w+' must be complete, got a missing value or [a-z ]+$"):
+        spooled.engine.prepare(spooled.schema, seed=0, on_bad_row="error")
+    assert list(tmp_path.iterdir()) == []
