@@ -1,3 +1,48 @@
 """Train classifiers with differential privacy where the sensitive data already lives."""
 
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+__all__ = [
+    "BoltdpError",
+    "Certificate",
+    "Model",
+    "PrivacyWarning",
+    "PrivateHuberSVM",
+    "PrivateLogisticRegression",
+    "Schema",
+    "Settings",
+    "open_source",
+]
+
+if TYPE_CHECKING:
+    from boltdp.data.schema import Schema
+    from boltdp.engines import open_source
+    from boltdp.errors import BoltdpError, PrivacyWarning
+    from boltdp.estimators import PrivateHuberSVM, PrivateLogisticRegression
+    from boltdp.model import Model
+    from boltdp.privacy.certificate import Certificate
+    from boltdp.settings import Settings
+else:
+    # Imported when asked for: scikit-learn, Arrow and DuckDB take a second, which commands that don't use them save.
+    _HOMES = {
+        "BoltdpError": "boltdp.errors",
+        "Certificate": "boltdp.privacy.certificate",
+        "Model": "boltdp.model",
+        "PrivacyWarning": "boltdp.errors",
+        "PrivateHuberSVM": "boltdp.estimators",
+        "PrivateLogisticRegression": "boltdp.estimators",
+        "Schema": "boltdp.data.schema",
+        "Settings": "boltdp.settings",
+        "open_source": "boltdp.engines",
+    }
+
+    def __getattr__(name):
+        if name not in _HOMES:
+            raise AttributeError(f"module 'boltdp' has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(_HOMES[name]), name)
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -1,0 +1,434 @@
+"""scikit-learn classifiers, a thin layer over `train`: parameters become a schema and settings, a model attributes."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    assert_all_finite,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from boltdp.data.encode import projection_matrix
+from boltdp.data.schema import Categorical, Numeric, Schema, Vector
+from boltdp.engines.arrays import ArrayEngine
+from boltdp.errors import DataError, ParameterError, PrivacyWarning
+from boltdp.model import Matrix, Model
+from boltdp.privacy.certificate import Analysis
+from boltdp.privacy.recipe import Averaging, Permutation
+from boltdp.settings import PASSES, Multiclass, ScheduleName, Settings
+from boltdp.train import train
+
+#: Why a model whose classes were not declared has no guarantee.
+CLASSES_READ = "the classes were read from the labels, which tells something about single rows; declare classes"
+
+#: Said on every fit, whatever the rows are: whether it matters cannot be told without looking at them.
+NOTHING_DECLARED = (
+    "neither bounds nor radius is declared: features are clipped to [-1, 1] and rows shortened to length 1; "
+    "declare what is publicly known of them, or radius=1 if this is what you want"
+)
+
+Bound: TypeAlias = float | Sequence[float] | npt.NDArray[Any]
+
+
+# A dataclass, since scikit-learn wants an __init__ that names every parameter and only stores it.
+@dataclass(kw_only=True, eq=False, repr=False)
+class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What the classifiers share; PrivateLogisticRegression documents the parameters."""
+
+    epsilon: float | None = 1.0
+    delta: float = 0.0
+    classes: Sequence[Any] | None = None
+    bounds: tuple[Bound, Bound] | None = None
+    radius: float | None = None
+    schema: Schema | str | Path | None = None
+    fit_intercept: bool = True
+    regularization: float = 0.0
+    passes: int = PASSES
+    batch_size: int | None = None
+    schedule: ScheduleName = "auto"
+    step_size: float | None = None
+    exponent: float = 0.5
+    max_norm: float | None = None
+    averaging: Averaging = "last"
+    permutation: Permutation = "once"
+    analysis: Analysis = "proved"
+    random_state: int | np.random.RandomState | None = None
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Train on the rows of X and their labels y, and release the model."""
+        X = self._features(X, reset=True)
+        if y is None:
+            raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        label = getattr(y, "name", None)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        settings, schema = self._settings(), self._declared()
+        reasons: tuple[str, ...] = ()
+        if schema is not None:
+            classes = _sorted(schema.classes)
+            schema = replace(schema, classes=tuple(classes))
+        else:
+            if self.classes is None:
+                classes, reasons = _classes_of(y), (CLASSES_READ,)
+            else:
+                classes = _sorted(self.classes)
+            schema = self._array_schema(classes, label)
+        if y.dtype == object:
+            # Arrow would take the type from the values and refuse a mixture; as texts they match the same classes.
+            y = np.array([str(value) for value in y], dtype=object)
+        self.model_: Model = train(_engine(schema, X).with_column(schema.label, y), schema, settings, reasons=reasons)
+        self.classes_, self.certificate_ = classes, self.model_.certificate
+        self.coef_, self.intercept_ = coefficients(self.model_)
+        if self.epsilon is not None and not self.certificate_.private:
+            warnings.warn(
+                f"the model is not private: {'; '.join(self.certificate_.reasons)}", PrivacyWarning, stacklevel=2
+            )
+        return self
+
+    def decision_function(self, X: Any) -> Matrix:
+        """The margin of each row: for two classes one number, positive for the second, else one for each class."""
+        margins = self._margins(X)
+        return margins[:, 0] if margins.shape[1] == 1 else margins
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The class of each row."""
+        margins = self._margins(X)
+        predicted: npt.NDArray[Any] = self.classes_[self.model_.choices(margins)]
+        return predicted
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # A missing value is neutral: raising would tell an outsider something about one row.
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _margins(self, X: Any) -> Matrix:
+        check_is_fitted(self)
+        engine = _engine(self.model_.schema, self._features(X, reset=False))
+        return np.concatenate([*self.model_.score_batches(engine)])
+
+    def _features(self, X: Any, *, reset: bool) -> Any:
+        """X as an array of floats, or, where a schema declares its columns, as it is; names and shape are checked."""
+        if self.schema is not None and hasattr(X, "iloc"):
+            return validate_data(self, X, reset=reset, skip_check_array=True)
+        return validate_data(
+            self,
+            _without_texts(X),
+            reset=reset,
+            dtype=(np.float64, np.float32),
+            ensure_all_finite=False,
+            ensure_min_samples=2 if reset else 1,
+        )
+
+    def _settings(self) -> Settings:
+        seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
+        return Settings(
+            epsilon=self._number("epsilon", optional=True),
+            delta=self._number("delta"),
+            passes=self._number("passes", whole=True),
+            batch_size=self._number("batch_size", whole=True, optional=True),
+            schedule=self.schedule,
+            step_size=self._number("step_size", optional=True),
+            exponent=self._number("exponent"),
+            regularization=self._number("regularization"),
+            radius=math.inf if self.max_norm is None else self._number("max_norm"),
+            averaging=self.averaging,
+            permutation=self.permutation,
+            analysis=self.analysis,
+            seed=seed,
+            noise_seed=None if self.epsilon is None else seed,
+        )
+
+    def _number(self, name: str, *, whole: bool = False, optional: bool = False) -> Any:
+        """The parameter as Python's own int or float: NumPy's, which searches over grids give, don't go into JSON."""
+        value = getattr(self, name)
+        if value is None and optional:
+            return None
+        if whole and isinstance(value, Integral) and not isinstance(value, bool):
+            return int(value)
+        if not whole and isinstance(value, Real) and not isinstance(value, bool):
+            return float(value)
+        raise ParameterError(f"{name} must be a {'whole ' if whole else ''}number, got {value!r}")
+
+    def _declared(self) -> Schema | None:
+        """The schema that was given, if any."""
+        if self.schema is None:
+            return None
+        for name in ("classes", "bounds", "radius"):
+            if getattr(self, name) is not None:
+                raise ParameterError(f"{name} must not be given beside a schema, which declares it")
+        if not self.fit_intercept:
+            raise ParameterError("fit_intercept must not be given beside a schema, which declares it")
+        return self.schema if isinstance(self.schema, Schema) else Schema.load(self.schema)
+
+    def _array_schema(self, classes: npt.NDArray[Any], label: Any) -> Schema:
+        """The schema of X by its bounds or radius: columns by name, or one vector where nothing tells them apart."""
+        dims, radius = self.n_features_in_, self._number("radius", optional=True)
+        if radius is not None and not 0 < radius < math.inf:
+            raise ParameterError(f"radius must be a finite number > 0, got {radius:g}")
+        if self.bounds is not None:
+            (low, high), norm = _pair(self.bounds), radius
+        else:
+            if radius is None:
+                warnings.warn(NOTHING_DECLARED, UserWarning, stacklevel=3)
+            high = 1.0 if radius is None else radius
+            low, norm = -high, 1.0
+        names = getattr(self, "feature_names_in_", None)
+        columns: tuple[Numeric | Vector, ...]
+        if names is None and np.ndim(low) == np.ndim(high) == 0:
+            columns = (Vector("x", dims, low, high),)
+        else:
+            names = [f"x{i}" for i in range(dims)] if names is None else names
+            columns = tuple(map(Numeric, map(str, names), _spread(low, dims), _spread(high, dims)))
+        label = label if isinstance(label, str) and label else "label"
+        while any(column.name == label for column in columns):
+            label += "_"
+        intercept = bool(self.fit_intercept)
+        return Schema(
+            label,
+            tuple(classes),
+            columns,
+            intercept=intercept,
+            # The intercept is a 1 beside the scaled features, whose norm the radius is about.
+            radius=None if norm is None else math.hypot(norm, intercept),
+        )
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateLogisticRegression(_PrivateClassifier):
+    """Logistic regression with differential privacy; multinomial for more than two classes.
+
+    What depends on the data must be declared, from public knowledge: the classes, and the bounds of the features or a
+    radius. The promise is for any one row, among a public number of rows; `certificate_` states it.
+    Missing and infinite values, and labels outside the declared classes, are neutral and never an error.
+
+    Parameters
+    ----------
+    epsilon : float or None, default=1.0
+        The privacy budget. None trains without noise and without privacy.
+    delta : float, default=0.0
+        Above 0, Gaussian noise is allowed and used where it is smaller.
+    classes : sequence, optional
+        All labels there can be. If they are not declared, they are read from y, and the model is not private.
+    bounds : (low, high), optional
+        Numbers, or one for each feature. Features are clipped to them and scaled to [-1, 1].
+    radius : float, optional
+        Rows are shortened to this length: of X, or, where bounds are declared, of the features scaled by them.
+        Without bounds each feature is clipped to [-radius, radius] first. With neither, it is 1, with a warning.
+    schema : Schema or path of a TOML file, optional
+        Declares classes, columns and their bounds or categories, instead of the parameters above and
+        `fit_intercept`; X is then a data frame. A label column in X is not used.
+    fit_intercept : bool, default=True
+        Whether to add a constant feature. Its weight gets noise like every other.
+    regularization : float, default=0.0
+        lambda of the term (lambda/2)||w||^2, in the units of the scaled rows.
+    passes, batch_size : int
+        How often each row is used, and rows in an update; None is 50 of them, or all if there are fewer.
+    schedule : {"auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"}
+        The step sizes; "auto" is "strongly-convex" with regularization, else "constant".
+    step_size : float, optional
+        Of the constant schedules; None chooses one by public numbers.
+    exponent : float, default=0.5
+        c of the decreasing and square-root schedules.
+    max_norm : float, optional
+        Weights are kept in the ball of this radius during training.
+    averaging : {"last", "all", "tail"}, default="last"
+        The last iterate, the average of all, or of the last ceil(ln T) of T.
+    permutation : {"once", "fresh"}, default="once"
+        One random order of the rows for all passes, or one for each.
+    analysis : {"proved", "paper"}, default="proved"
+        "paper" takes the sensitivity as published, which is not private.
+    random_state : int, RandomState or None, default=None
+        None takes the noise from the operating system. Anything else makes order and noise repeatable, for tests:
+        the model is then not private.
+    multiclass : {"multinomial", "one-vs-all"}, default="multinomial"
+        One model for all classes, or one a class with the budget split among them.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes, sorted.
+    coef_, intercept_ : ndarrays
+        The model in the units of X (of 0 or 1, for categories); see `coefficients`.
+    certificate_ : Certificate
+        What is promised, and all that is needed to check it. Where epsilon asks for privacy and there is none, a
+        PrivacyWarning says so too.
+    model_ : Model
+        The released model, which can be saved and used without scikit-learn.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> X, y = make_classification(20_000, n_features=5, random_state=0)
+    >>> classifier = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5)).fit(X, y)
+    >>> classifier.certificate_.private, classifier.coef_.shape
+    (True, (1, 5))
+    >>> classifier.predict_proba(X[:3]).shape
+    (3, 2)
+
+    """
+
+    multiclass: Multiclass = "multinomial"
+
+    def predict_proba(self, X: Any) -> Matrix:
+        """The probability of each class for each row."""
+        margins = self._margins(X)
+        return self.model_.probabilities(margins)
+
+    def predict_log_proba(self, X: Any) -> Matrix:
+        """The logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            logarithms: Matrix = np.log(self.predict_proba(X))
+        return logarithms
+
+    def _settings(self) -> Settings:
+        return replace(super()._settings(), loss="logistic", multiclass=self.multiclass)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateHuberSVM(_PrivateClassifier):
+    """Linear support vector machine with a Huber loss and differential privacy; one-vs-all for more than two classes.
+
+    Parameters and attributes are those of PrivateLogisticRegression, but for `multiclass`; there are no probabilities.
+
+    Parameters
+    ----------
+    width : float, default=0.1
+        Margins within this distance of 1 get the smooth part of the loss.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> X, y = make_classification(20_000, n_features=5, random_state=0)
+    >>> classifier = PrivateHuberSVM(epsilon=1.0, regularization=1e-3, classes=[0, 1], bounds=(-5, 5)).fit(X, y)
+    >>> classifier.certificate_.recipe.loss
+    HuberSVM(width=0.1)
+
+    """
+
+    width: float = 0.1
+
+    def _settings(self) -> Settings:
+        return replace(super()._settings(), loss="huber", huber_width=self._number("width"))
+
+
+def coefficients(model: Model) -> tuple[Matrix, Matrix]:
+    """Weights and intercepts for features as they are in the data, instead of scaled.
+
+    `X @ coefficients.T + intercepts` are the margins of rows inside the bounds and the radius. Margins of longer rows
+    are smaller by the factor that shortens the row, so they have the same sign. Categories are features of 0 or 1.
+
+    >>> from boltdp.engines import open_source
+    >>> import pyarrow as pa
+    >>> rows = pa.table({"age": np.arange(1000) % 100, "sick": np.arange(1000) % 100 > 60})
+    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> weights, intercepts = coefficients(train(open_source(rows), schema, Settings(epsilon=None)))
+    >>> print(np.round(-intercepts / weights[:, 0]))  # the age above which the model says sick
+    [61.]
+    """
+    schema, weights = model.schema, model.weights
+    if schema.projection is not None:
+        weights = weights @ projection_matrix(schema.projection, schema.encoded_dims).T
+    weights = weights / schema.row_radius
+    middles, scales = [], []
+    for column in schema.columns:
+        middle, scale = 0.0, 1.0
+        if not isinstance(column, Categorical):
+            middle, scale = (column.low + column.high) / 2.0, 2.0 / (column.high - column.low)
+        middles += [middle] * len(column.names)
+        scales += [scale] * len(column.names)
+    scaled = weights[:, : len(scales)] * np.array(scales)
+    intercepts = weights[:, -1] if schema.intercept else np.zeros(len(weights))
+    return scaled, intercepts - scaled @ np.array(middles)
+
+
+def _without_texts(X: Any) -> Any:
+    """X, where scikit-learn can take it for numbers; else an error of ours, since its own would quote values."""
+    if issparse(X):
+        return X  # refused by scikit-learn, in words that will do
+    if hasattr(X, "iloc") and hasattr(X, "columns"):
+        for name, dtype in zip(X.columns, X.dtypes, strict=True):
+            if dtype.kind not in "fiub":
+                raise DataError(
+                    f"column {name!r} must have numbers, its type is {str(dtype)!r}",
+                    hint="declare its categories in a schema, or leave it out",
+                )
+        return X
+    values = np.asarray(X)
+    if values.dtype.kind in "fiub":
+        return X
+    if values.dtype.kind not in "OUS":
+        kind = "Complex" if values.dtype.kind == "c" else str(values.dtype)
+        raise DataError(f"{kind} data not supported: X must have real numbers")
+    try:
+        return values.astype(np.float64)
+    except ValueError:
+        raise DataError(f"X must have numbers, got an array of type {str(values.dtype)!r} that has others") from None
+
+
+def _sorted(classes: Any) -> npt.NDArray[Any]:
+    """Declared classes in the order of scikit-learn, whose metrics take the last one for the positive one."""
+    try:
+        found: npt.NDArray[Any] = np.unique(np.asarray(classes))
+    except (TypeError, ValueError):
+        raise ParameterError(f"classes must be texts, numbers or booleans, got {classes!r}") from None
+    return found
+
+
+def _classes_of(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The classes that y has: private information."""
+    if y.dtype.kind not in "fiubOU":
+        raise DataError(f"y must have texts, numbers or booleans, its type is {str(y.dtype)!r}")
+    check_classification_targets(y)
+    if y.dtype.kind == "f":
+        assert_all_finite(y, input_name="y")
+    found: npt.NDArray[Any] = np.unique(y)
+    if len(found) < 2:
+        raise DataError(f"y must have at least 2 classes, got {len(found)} class")
+    return found
+
+
+def _engine(schema: Schema, X: Any) -> ArrayEngine:
+    """Rows with the columns that the schema declares: a data frame's by name, an array's by position."""
+    if not isinstance(X, np.ndarray):
+        return ArrayEngine.from_pandas(X)
+    column = schema.columns[0]
+    if len(schema.columns) == 1 and isinstance(column, Vector):
+        return ArrayEngine.from_numpy(X, name=column.name)
+    if len(schema.columns) != X.shape[1] or not all(isinstance(column, Numeric) for column in schema.columns):
+        raise DataError("X must be a pandas data frame that has the columns which the schema declares")
+    return ArrayEngine.from_arrow(pa.table({column.name: pa.array(X[:, i]) for i, column in enumerate(schema.columns)}))
+
+
+def _pair(bounds: Any) -> tuple[Any, Any]:
+    if isinstance(bounds, str) or not hasattr(bounds, "__len__") or len(bounds) != 2:
+        raise ParameterError(f"bounds must be a pair (low, high), got {bounds!r}")
+    return bounds[0], bounds[1]
+
+
+def _spread(bound: Any, dims: int) -> list[Any]:
+    """One bound for each feature."""
+    if np.ndim(bound) == 0:
+        return [bound] * dims
+    if np.shape(bound) != (dims,):
+        raise ParameterError(
+            f"bounds must be numbers or have one number for each of the {dims} features, got shape {np.shape(bound)}"
+        )
+    return list(bound)
