@@ -52,6 +52,12 @@ def synthetic_blocks(
             raise ParameterError(f"{name} must be >= {least}, got {value}")
     if not 0 <= separation < np.inf:
         raise ParameterError(f"separation must be a finite number >= 0, got {separation}")
+    return _draw(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
+
+
+def _draw(
+    *, rows: int, dims: int, classes: int, separation: float, seed: int
+) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]]:
     centres = np.random.default_rng([seed]).standard_normal((1 if classes == 2 else classes, dims))
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     if classes == 2:
@@ -91,9 +97,9 @@ def synthesize(
     path = Path(path)
     if path.suffix not in (".parquet", ".duckdb"):
         raise ParameterError(f"the file must end in .parquet or .duckdb, got {path.name!r}")
+    drawn = synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
     columns = [pa.field(f"f{i}", pa.float32()) for i in range(dims)] + [pa.field("label", pa.int32())]
     arrow_schema = pa.schema(columns)
-    drawn = synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
 
     def batches() -> Iterator[pa.RecordBatch]:
         done = 0
@@ -109,10 +115,8 @@ def synthesize(
             _write_parquet(path, batches(), arrow_schema)
         else:
             _write_duckdb(path, pa.RecordBatchReader.from_batches(arrow_schema, batches()))
-    except OSError as fault:
-        raise DataError(
-            f"the file {str(path)!r} cannot be written: {fault.strerror or 'no space or no permission'}"
-        ) from None
+    except (OSError, duckdb.Error):
+        raise DataError(f"the file {str(path)!r} cannot be written: is there space, and permission?") from None
     return synthetic_schema(dims=dims, classes=classes)
 
 

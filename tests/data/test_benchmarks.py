@@ -1,0 +1,41 @@
+"""The benchmark data sets, where they are to be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from boltdp.data.benchmarks import BENCHMARKS
+from boltdp.engines.base import encoded
+from boltdp.errors import DataError, ParameterError
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_benchmark_rows_fit_their_schema(name: str) -> None:
+    benchmark = BENCHMARKS[name]
+    if not benchmark.available():
+        pytest.skip(f"the data of {name} is not here")
+    with benchmark.open() as engine:
+        block = next(encoded(engine, benchmark.schema))
+    assert block.shape[1] == 1 + benchmark.schema.dims
+    assert np.isfinite(block).all()
+    assert set(block[:, 0]) <= set(range(len(benchmark.schema.classes)))
+    # Few rows are longer than the radius, or it would cut off what tells classes apart.
+    assert np.quantile(np.linalg.norm(block[:, 1:], axis=1), 0.5) < 1.3
+
+
+def test_absent_data_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BOLTDP_DATA", str(tmp_path))
+    assert not BENCHMARKS["mnist"].available()
+    with pytest.raises(DataError, match=r"^the benchmark data 'mnist_test\.parquet' is not in ") as caught:
+        BENCHMARKS["mnist"].open("test")
+    assert caught.value.hint == "set BOLTDP_DATA to the directory that has it"
+
+
+def test_part_that_is_not_there_is_told() -> None:
+    with pytest.raises(ParameterError, match=r"^the part of 'covtype' must be train, got 'test'$"):
+        BENCHMARKS["covtype"].open("test")
+    with pytest.raises(ParameterError, match=r"^the part of 'mnist' must be train or test, got 'all'$"):
+        BENCHMARKS["mnist"].open("all")

@@ -1,0 +1,107 @@
+"""A drafted schema knows names and types; only for public data does it know values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from boltdp.data.draft import draft_schema
+from boltdp.data.schema import Categorical, Numeric, Schema, Vector
+from boltdp.engines import open_source
+from boltdp.errors import DataError, ParameterError
+
+ROWS = {
+    "age": [17.25, 80.5, None],
+    "city": ["Bern", "Zug", None],
+    "member": [True, False, None],
+    "scan": pa.array([[0.25, -0.5], [1.5, 0.0], None], pa.list_(pa.float64(), 2)),
+    "born": pa.array([0, 1, 2], pa.date32()),
+    "name of it": ["a", "b", "c"],
+    "y": ["no", "yes", "no"],
+}
+
+
+def test_draft_from_types_has_no_value_in_it_and_cannot_be_loaded() -> None:
+    text = draft_schema(open_source(pa.table(ROWS)), "y")
+    for value in ("17", "80", "Bern", "Zug", "yes", "0.25", "1.5"):
+        assert value not in text
+    with pytest.raises(ParameterError, match=r"^the bounds of 'age' must be \[low, high\], got \[\]$"):
+        Schema.from_toml(text)
+
+
+def test_draft_from_types_is_complete_once_the_blanks_are_filled() -> None:
+    text = draft_schema(open_source(pa.table(ROWS)), "y")
+    text = text.replace("classes = []", 'classes = ["no", "yes"]').replace("age = []", "age = [0, 100]")
+    text = text.replace("city = []", 'city = ["Bern"]').replace("bounds = []", "bounds = [-1, 1]")
+    text = text.replace('"name of it" = []', '"name of it" = ["a"]')
+    columns = (
+        Numeric("age", 0, 100),
+        Numeric("member", 0, 1),
+        Categorical("city", ("Bern",)),
+        Categorical("name of it", ("a",)),
+        Vector("scan", 2, -1, 1),
+    )
+    assert Schema.from_toml(text) == Schema("y", ("no", "yes"), columns)
+
+
+def test_draft_of_public_data_can_be_loaded_as_it_is() -> None:
+    schema = Schema.from_toml(draft_schema(open_source(pa.table(ROWS)), "y", public=True))
+    columns = (
+        Numeric("age", 17, 81),
+        Numeric("member", 0, 1),
+        Categorical("city", ("Bern", "Zug")),
+        Categorical("name of it", ("a", "b", "c")),
+        Vector("scan", 2, -0.5, 1.5),
+    )
+    assert schema == Schema("y", ("no", "yes"), columns)
+
+
+def csv(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.csv"
+    path.write_text("age,city,y\n17.25,Bern,0\n80.5,Zug,1\n,Zug,1\n")
+    return path
+
+
+def test_csv_columns_have_no_type_and_are_left_to_the_user(tmp_path: Path) -> None:
+    text = draft_schema(open_source(csv(tmp_path)), "y")
+    assert "17" not in text
+    assert "Bern" not in text
+    with pytest.raises(ParameterError, match=r"^the columns listed under \[undecided\] must each be declared"):
+        Schema.from_toml(text)
+
+
+def test_public_csv_columns_are_numbers_if_every_cell_is(tmp_path: Path) -> None:
+    schema = Schema.from_toml(draft_schema(open_source(csv(tmp_path)), "y", public=True))
+    assert schema == Schema("y", ("0", "1"), (Numeric("age", 17, 81), Categorical("city", ("Bern", "Zug"))))
+
+
+def test_text_column_with_many_values_is_left_to_the_user() -> None:
+    table = pa.table({"name": [f"n{i}" for i in range(101)], "y": [0, 1, *[0] * 99]})
+    text = draft_schema(open_source(table), "y", public=True)
+    assert "name = []  # more than 100 different values" in text
+    assert "n57" not in text
+
+
+def test_public_bounds_hold_every_value() -> None:
+    rng = np.random.default_rng(1)
+    for scale in (1e-12, 1e-3, 1.0, 1e9, 1e300):
+        values = rng.normal(3, 1, 100) * scale
+        text = draft_schema(open_source(pa.table({"a": values, "y": [0, 1] * 50})), "y", public=True)
+        (column,) = Schema.from_toml(text).columns
+        assert isinstance(column, Numeric)
+        assert column.low <= values.min()
+        assert values.max() <= column.high
+        assert column.high - column.low < 1.5 * (values.max() - values.min())
+
+
+def test_constant_column_has_bounds_too() -> None:
+    text = draft_schema(open_source(pa.table({"a": [7.0, 7.0], "y": [0, 1]})), "y", public=True)
+    assert Schema.from_toml(text).columns == (Numeric("a", 7, 8),)
+
+
+def test_label_that_is_not_there_is_told() -> None:
+    with pytest.raises(DataError, match=r"^the data must have the column 'z' for the label$"):
+        draft_schema(open_source(pa.table(ROWS)), "z")
