@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from boltdp import linear
 from boltdp.data.schema import Schema, Value
 from boltdp.engines.base import Engine, encoded
 from boltdp.errors import BoltdpError, ParameterError
+from boltdp.files import replacing
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
 
@@ -26,7 +26,7 @@ Matrix = npt.NDArray[np.float64]
 
 
 class ModelFileError(BoltdpError):
-    """A model file that cannot be read or written."""
+    """A model file that cannot be read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +88,15 @@ class Model:
         chosen = [names[self.choices(margins)] for margins in self.score_batches(engine)]
         return np.concatenate(chosen) if chosen else names[:0]
 
+    def to_sklearn(self) -> Any:
+        """A plain LogisticRegression (one-vs-rest of them, for one-vs-all) or LinearSVC that needs no boltdp.
+
+        It takes the columns in their own units: numbers, 0 or 1 for each category, the entries of a vector, in the
+        order of the schema's feature names. It predicts what `predict` does for rows whose values are within the
+        bounds; its probabilities are more extreme for the rows that are longer than the radius.
+        """
+        return linear.to_sklearn(self)
+
     def verify(self) -> None:
         """Recompute the certificate's claims and check that it is for these weights; raise on a mismatch."""
         certificates.verify(self.certificate)
@@ -125,24 +134,9 @@ class Model:
 
     def save(self, path: str | Path) -> None:
         """Write the model aside, then rename it: an existing file is replaced whole or not at all."""
-        path = Path(path)
         text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
-        aside = None
-        try:
-            with tempfile.NamedTemporaryFile(
-                "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-            ) as file:
-                aside = Path(file.name)
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.chmod(0o666 & ~_umask())
-            aside.replace(path)
-        except OSError as error:
-            raise ModelFileError(f"the model cannot be written to {path}: {error.strerror}") from error
-        finally:
-            if aside is not None:
-                aside.unlink(missing_ok=True)
+        with replacing(path) as aside:
+            aside.write_text(text, "utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Model:
@@ -158,9 +152,3 @@ class Model:
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
