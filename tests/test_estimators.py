@@ -179,6 +179,12 @@ def test_the_form_of_the_rows_does_not_matter(change: Any) -> None:
     assert np.array_equal(plain.predict(X), changed.predict(change(X)))
 
 
+def test_named_columns_of_many_blocks_give_the_same_bits_as_an_array() -> None:
+    X, y = blobs(20_001)
+    named = pd.DataFrame(X, columns=list("abcd"))
+    assert np.array_equal(noiseless().fit(X, y).coef_, noiseless().fit(named, y).coef_)
+
+
 @pytest.mark.parametrize("bounds", [(-5, 5), ([-5] * 4, 5), (np.full(4, -5.0), np.full(4, 5.0)), np.array([-5, 5])])
 def test_bounds_are_numbers_or_arrays(bounds: Any) -> None:
     X, y = blobs()

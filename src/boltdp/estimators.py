@@ -25,10 +25,11 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from boltdp.data.encode import projection_matrix
-from boltdp.data.schema import Categorical, Numeric, Schema, Vector
+from boltdp.data.schema import Numeric, Schema, Vector
 from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.base import BATCH_ROWS
 from boltdp.errors import DataError, ParameterError, PrivacyWarning
+from boltdp.linear import raw_weights
 from boltdp.model import Matrix, Model
 from boltdp.privacy.certificate import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
@@ -98,7 +99,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y = np.array([str(value) for value in y], dtype=object)
         self.model_: Model = train(_engine(schema, X).with_column(schema.label, y), schema, settings, reasons=reasons)
         self.classes_, self.certificate_ = classes, self.model_.certificate
-        self.coef_, self.intercept_ = coefficients(self.model_)
+        self.coef_, self.intercept_ = raw_weights(schema, self.model_.weights)
         if self.epsilon is not None and not self.certificate_.private:
             warnings.warn(
                 f"the model is not private: {'; '.join(self.certificate_.reasons)}", PrivacyWarning, stacklevel=2
@@ -269,7 +270,8 @@ class PrivateLogisticRegression(_PrivateClassifier):
     classes_ : ndarray
         The classes, sorted.
     coef_, intercept_ : ndarrays
-        The model in the units of X (of 0 or 1, for categories); see `coefficients`.
+        The model in the units of X, with 0 or 1 for each category. `X @ coef_.T + intercept_` are the margins of rows
+        inside the bounds and the radius; margins of longer rows, which are shortened, are smaller but of the same sign.
     certificate_ : Certificate
         What is promised, and all that is needed to check it. Where epsilon asks for privacy and there is none, a
         PrivacyWarning says so too.
@@ -332,36 +334,6 @@ class PrivateHuberSVM(_PrivateClassifier):
         return replace(super()._settings(), loss="huber", huber_width=self._number("width"))
 
 
-def coefficients(model: Model) -> tuple[Matrix, Matrix]:
-    """Weights and intercepts for features as they are in the data, instead of scaled.
-
-    `X @ coefficients.T + intercepts` are the margins of rows inside the bounds and the radius. Margins of longer rows
-    are smaller by the factor that shortens the row, so they have the same sign. Categories are features of 0 or 1.
-
-    >>> from boltdp.engines import open_source
-    >>> import pyarrow as pa
-    >>> rows = pa.table({"age": np.arange(1000) % 100, "sick": np.arange(1000) % 100 > 60})
-    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
-    >>> weights, intercepts = coefficients(train(open_source(rows), schema, Settings(epsilon=None)))
-    >>> bool(55 < -intercepts[0] / weights[0, 0] < 65)  # the age above which the model says sick
-    True
-    """
-    schema, weights = model.schema, model.weights
-    if schema.projection is not None:
-        weights = weights @ projection_matrix(schema.projection, schema.encoded_dims).T
-    weights = weights / schema.row_radius
-    middles, scales = [], []
-    for column in schema.columns:
-        middle, scale = 0.0, 1.0
-        if not isinstance(column, Categorical):
-            middle, scale = (column.low + column.high) / 2.0, 2.0 / (column.high - column.low)
-        middles += [middle] * len(column.names)
-        scales += [scale] * len(column.names)
-    scaled = weights[:, : len(scales)] * np.array(scales)
-    intercepts = weights[:, -1] if schema.intercept else np.zeros(len(weights))
-    return scaled, intercepts - scaled @ np.array(middles)
-
-
 def _without_texts(X: Any) -> Any:
     """X, where scikit-learn can take it for numbers; else an error of ours, since its own would quote values."""
     if issparse(X):
@@ -420,7 +392,12 @@ def _engine(schema: Schema, X: Any) -> ArrayEngine:
         return ArrayEngine.from_numpy(X, name=column.name)
     if len(schema.columns) != X.shape[1] or not all(isinstance(column, Numeric) for column in schema.columns):
         raise DataError("X must be a pandas data frame that has the columns which the schema declares")
-    return ArrayEngine.from_arrow(pa.table({column.name: pa.array(X[:, i]) for i, column in enumerate(schema.columns)}))
+    names = [column.name for column in schema.columns]
+    # Turned from rows to columns a block at a time, which stays in the processor's cache.
+    blocks = (np.ascontiguousarray(X[start : start + BATCH_ROWS].T) for start in range(0, len(X), BATCH_ROWS))
+    return ArrayEngine.from_arrow(
+        pa.Table.from_batches([pa.record_batch([pa.array(column) for column in block], names) for block in blocks])
+    )
 
 
 def _pair(bounds: Any) -> tuple[Any, Any]:
