@@ -53,9 +53,7 @@ class Model:
 
     def margins(self, packed: npt.NDArray[np.float32]) -> Matrix:
         """<w, x> for each packed row and weight vector; rows longer than 1 are shortened as in training."""
-        rows = packed[:, 1:].astype(np.float64)
-        rows /= np.maximum(1.0, np.sqrt(np.einsum("ij,ij->i", rows, rows)))[:, None]
-        return rows @ self.weights.T
+        return unit_rows(packed) @ self.weights.T
 
     def choices(self, margins: Matrix) -> npt.NDArray[np.intp]:
         """The class index that wins for each row of margins."""
@@ -148,6 +146,18 @@ class Model:
         except ValueError as error:
             raise ModelFileError(f"the model {path} is not JSON") from error
         return cls.from_dict(record)
+
+
+def unit_rows(packed: npt.NDArray[np.float32]) -> Matrix:
+    """The features of packed rows, shortened to length 1 where they are longer.
+
+    >>> unit_rows(np.array([[0, 3, 4], [1, 0.5, 0]], np.float32))
+    array([[0.6, 0.8],
+           [0.5, 0. ]])
+    """
+    rows = packed[:, 1:].astype(np.float64)
+    rows /= np.maximum(1.0, np.sqrt(np.einsum("ij,ij->i", rows, rows)))[:, None]
+    return rows
 
 
 def _refuse_constant(name: str) -> float:

@@ -19,6 +19,7 @@ from boltdp.privacy.schedules import (
     strongly_convex,
     strongly_convex_constant,
 )
+from boltdp.privacy.selection import Selection
 
 LossName = Literal["logistic", "huber"]
 Multiclass = Literal["multinomial", "one-vs-all"]
@@ -59,10 +60,19 @@ class Settings:
     seed: int | None = None  #: of the permutation, which is public
     noise_seed: int | None = None  #: for tests and research: the model is then not private
 
-    def plan(self, *, rows: int, dims: int, classes: int, reasons: tuple[str, ...] = ()) -> Certificate:
+    def plan(
+        self,
+        *,
+        rows: int,
+        dims: int,
+        classes: int,
+        reasons: tuple[str, ...] = (),
+        selection: Selection | None = None,
+    ) -> Certificate:
         """The recipe, its sensitivity and its noise.
 
-        `classes` is how many are declared; `reasons` why the result will not be private, if the caller knows any.
+        `classes` is how many are declared; `reasons` why the result will not be private, if the caller knows any;
+        `selection` how the model will be chosen among others, which may cost a part of the budget.
         """
         budget = None if self.epsilon is None else Budget(self.epsilon, self.delta)
         for name, allowed in (("loss", LossName), ("multiclass", Multiclass), ("analysis", Analysis)):
@@ -85,7 +95,9 @@ class Settings:
             averaging=self.averaging,
             permutation=self.permutation,
         )
-        share = None if budget is None else budget.split(models)
+        share = budget
+        if share is not None:
+            share = (share if selection is None else selection.model_budget(share)).split(models)
         return certify(
             replace(recipe, schedule=self._schedule(recipe, share)),
             budget,
@@ -93,6 +105,7 @@ class Settings:
             analysis=self.analysis,
             randomness="operating system" if self.noise_seed is None else "seeded",
             reasons=reasons,
+            selection=selection,
         )
 
     def _loss(self, classes: int) -> Loss:

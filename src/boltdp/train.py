@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ from boltdp.kernel import State
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release import release
+from boltdp.privacy.selection import Selection
 from boltdp.settings import Settings
 
 #: Why a model trained with `on_bad_row="error"` has no guarantee.
@@ -37,11 +38,13 @@ def train(
     *,
     on_bad_row: OnBadRow = "neutral",
     reasons: tuple[str, ...] = (),
+    selection: Selection | None = None,
     progress: Progress | None = None,
 ) -> Model:
     """Train a model on the rows of `engine` and release it.
 
-    `reasons` are why the caller knows the result not to be private, such as classes that were read from the data.
+    `reasons` are why the caller knows the result not to be private, such as classes that were read from the data;
+    `selection` is how the settings were chosen, for the certificate.
 
     >>> import numpy as np
     >>> from boltdp.data.schema import Numeric
@@ -56,13 +59,24 @@ def train(
     if on_bad_row == "error":
         reasons = (*reasons, BAD_ROWS_SHOWN)
     rows = engine.count()
-    certificate = settings.plan(rows=rows, dims=schema.dims, classes=len(schema.classes), reasons=reasons)
-    seed = secrets.randbits(63) if settings.seed is None else settings.seed
-    told = None if progress is None else partial(_rows_of, progress, "preparing", rows)
+    certificate = settings.plan(
+        rows=rows, dims=schema.dims, classes=len(schema.classes), reasons=reasons, selection=selection
+    )
+    seed = permutation_seed(settings)
+    told = told_rows(progress, "preparing", rows)
     with engine.prepare(schema, seed=seed, on_bad_row=on_bad_row, progress=told) as prepared:
         return train_prepared(
             prepared, schema, certificate, seed=seed, noise_seed=settings.noise_seed, progress=progress
         )
+
+
+def permutation_seed(settings: Settings) -> int:
+    """The seed of the shuffle: as asked for, else any.
+
+    >>> permutation_seed(Settings(epsilon=1.0, seed=7))
+    7
+    """
+    return secrets.randbits(63) if settings.seed is None else settings.seed
 
 
 def train_prepared(
@@ -75,6 +89,19 @@ def train_prepared(
     progress: Progress | None = None,
 ) -> Model:
     """Make the passes that `certificate` plans over rows that are prepared already, and release the result."""
+    states = run_passes(prepared, schema, certificate, seed=seed, progress=progress)
+    return release_model(states, schema, certificate, noise_seed=noise_seed)
+
+
+def run_passes(
+    prepared: Prepared,
+    schema: Schema,
+    certificate: Certificate,
+    *,
+    seed: int,
+    progress: Progress | None = None,
+) -> list[State]:
+    """The states after all passes: as private as the rows until `release_model` makes a model of them."""
     recipe, classes = certificate.recipe, len(schema.classes)
     if prepared.rows != recipe.rows:
         raise DataError("the data changed while it was read: its number of rows is not what it was")
@@ -84,12 +111,23 @@ def train_prepared(
     for number in range(1, recipe.passes + 1):
         if number > 1 and recipe.permutation == "fresh":
             prepared.reshuffle(seed + number - 1)
-        stage = f"pass {number} of {recipe.passes}"
-        told = None if progress is None else partial(_rows_of, progress, stage, recipe.rows)
+        told = told_rows(progress, f"pass {number} of {recipe.passes}", recipe.rows)
         prepared.run_pass(states, progress=told)
+    return states
+
+
+def release_model(
+    states: Sequence[State], schema: Schema, certificate: Certificate, *, noise_seed: int | None = None
+) -> Model:
+    """The model of finished states, with the noise that `certificate` states."""
     released = release(np.stack([state.weights for state in states]), certificate, seed=noise_seed)
-    return Model(schema=schema, weights=released.reshape(-1, recipe.dims), certificate=certificate)
+    return Model(schema=schema, weights=released.reshape(-1, certificate.recipe.dims), certificate=certificate)
 
 
-def _rows_of(progress: Progress, stage: str, total: int, done: int) -> None:
-    progress(stage, done, total)
+def told_rows(progress: Progress | None, stage: str, total: int) -> Callable[[int], None] | None:
+    """What an engine calls with the rows done so far.
+
+    >>> told_rows(print, "preparing", 100)(40)
+    preparing 40 100
+    """
+    return None if progress is None else lambda done: progress(stage, done, total)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from boltdp import __version__
-from boltdp.errors import BoltdpError
+from boltdp.errors import BoltdpError, ParameterError
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.noise import Budget, Mechanism, calibrate
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import Schedule
+from boltdp.privacy.selection import Selection, read_selection, selection_record
 from boltdp.privacy.sensitivity import Sensitivity, published_sensitivity, sensitivity
 
 Analysis = Literal["proved", "paper"]
@@ -40,8 +41,15 @@ class Certificate:
     mechanism: Mechanism | None  #: of each model
     randomness: Randomness
     reasons: tuple[str, ...]  #: why the result is not private; empty for a private one
+    selection: Selection | None = None  #: how it was chosen among candidates, if it was
     neighbours: str = "replace one row of the data set, whose size is public"
     version: str = __version__
+
+    def __post_init__(self) -> None:
+        if self.selection is not None and self.selection.training_rows != self.recipe.rows:
+            raise ParameterError(
+                f"a model chosen so must be trained on {self.selection.training_rows} rows, got {self.recipe.rows}"
+            )
 
     @property
     def private(self) -> bool:
@@ -56,10 +64,11 @@ class Certificate:
         if self.budget.delta:
             kind = f"({kind}, delta = {self.budget.delta:g})"
         likelier = math.exp(self.budget.epsilon) if self.budget.epsilon < 700 else math.inf
+        rows = self.recipe.rows if self.selection is None else self.selection.rows
         tail = f", except with probability {self.budget.delta:g}" if self.budget.delta else ""
         return (
             f"Differentially private with {kind}: whatever anyone sees of this model would have been at most "
-            f"{likelier:.3g} times as likely had any one of the {self.recipe.rows:,} rows been another{tail}."
+            f"{likelier:.3g} times as likely had any one of the {rows:,} rows been another{tail}."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,6 +101,7 @@ class Certificate:
             "sensitivity": dataclasses.asdict(self.sensitivity) if self.sensitivity else None,
             "mechanism": dataclasses.asdict(self.mechanism) if self.mechanism else None,
             "randomness": self.randomness,
+            "selection": selection_record(self.selection) if self.selection else None,
             "version": self.version,
         }
 
@@ -131,6 +141,7 @@ class Certificate:
             mechanism=Mechanism(**noise) if noise else None,
             randomness=record["randomness"],
             reasons=tuple(record["reasons"]),
+            selection=read_selection(record["selection"]) if record["selection"] else None,
             neighbours=record["neighbours"],
             version=record["version"],
         )
@@ -144,6 +155,7 @@ def certify(
     analysis: Analysis = "proved",
     randomness: Randomness = "operating system",
     reasons: tuple[str, ...] = (),
+    selection: Selection | None = None,
 ) -> Certificate:
     """Compute the sensitivity and the noise of a release from public numbers.
 
@@ -164,7 +176,9 @@ def certify(
             mechanism=None,
             randomness="none",
             reasons=(*reasons, NOISELESS),
+            selection=selection,
         )
+    spent = budget if selection is None else selection.model_budget(budget)
     distance = sensitivity(recipe) if analysis == "proved" else published_sensitivity(recipe)
     inherent = {SEEDED: randomness != "operating system", PUBLISHED: analysis != "proved"}
     return Certificate(
@@ -173,9 +187,10 @@ def certify(
         models=models,
         analysis=analysis,
         sensitivity=distance,
-        mechanism=calibrate(distance.total, dimensions=noise_dimensions(recipe), budget=budget.split(models)),
+        mechanism=calibrate(distance.total, dimensions=noise_dimensions(recipe), budget=spent.split(models)),
         randomness=randomness,
         reasons=(*reasons, *(reason for reason, holds in inherent.items() if holds)),
+        selection=selection,
     )
 
 
@@ -208,6 +223,7 @@ def verify(certificate: Certificate) -> None:
         analysis=certificate.analysis,
         randomness=certificate.randomness,
         reasons=tuple(reason for reason in certificate.reasons if reason not in known),
+        selection=certificate.selection,
     )
     for field in ("sensitivity", "mechanism", "reasons", "randomness", "neighbours"):
         claimed, recomputed = getattr(certificate, field), getattr(expected, field)

@@ -86,7 +86,7 @@ class Mechanism:
             raise ParameterError(f"weights must be a vector of {self.dimensions}, got shape {weights.shape}")
         draw = _spherical if self.kind == "spherical" else _gaussian
         per_coordinate = 2 if self.kind == "spherical" else 1
-        uniforms = _Uniforms(per_coordinate * (self.dimensions + self.dimensions % 2), random_bytes)
+        uniforms = Uniforms(per_coordinate * (self.dimensions + self.dimensions % 2), random_bytes)
         exponent = GRID_BITS - math.frexp(self.scale)[1]
         while True:
             with ctx.workprec(uniforms.bits + 64):
@@ -166,7 +166,7 @@ def seeded_bytes(seed: int) -> RandomBytes:
     return random.Random(seed).randbytes
 
 
-class _Uniforms:
+class Uniforms:
     """Independent uniforms on [0, 1], each known to the bits read so far."""
 
     def __init__(self, count: int, random_bytes: RandomBytes) -> None:
