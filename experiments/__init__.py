@@ -1,0 +1,1 @@
+"""What boltdp does on public data, one file a question."""
