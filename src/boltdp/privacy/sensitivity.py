@@ -172,7 +172,7 @@ def rounding_margin(recipe: Recipe) -> float:
     """Section 5: what the rounding of two runs in double precision can add to their distance."""
     d, t = recipe.weights, recipe.updates + 1
     relative = t * UNIT * (3 * d + 24)
-    absolute = t * UNIT * (d + recipe.largest_batch + 24) * recipe.schedule.largest * recipe.loss.lipschitz
+    absolute = t * UNIT * (3 * d + recipe.largest_batch + 32) * recipe.schedule.largest * recipe.loss.lipschitz
     if relative > 0.5:
         raise ParameterError(f"the run must be short enough for double precision, got {recipe.updates} updates")
     longest = (largest_norm(recipe) + absolute) / (1.0 - relative)
