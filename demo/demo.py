@@ -43,7 +43,7 @@ def main() -> None:
     say(
         f"{count(training):,} rows to learn from, {count(held_out):,} held out. The question: does this person see a "
         f"doctor twice or more in the year? What is public about the columns is declared in {shown(SCHEMA)}. Each row "
-        "is one person in one year, and the promise is about one row: it does not hide all of a person's years together."
+        "is one person in one year, and the promise is about one row: it does not hide all years of a person together."
     )
     model = OUTPUT / "model.json"
 
