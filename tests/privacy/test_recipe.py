@@ -78,6 +78,9 @@ def test_steps_never_increase() -> None:
         (lambda: strongly_convex_constant(1.1, beta=1.0), "step_size must be <= 1/beta = 1, got 1.1"),
         (lambda: recipe(rows=1, batch_size=1), "at least 2 rows, got 1"),
         (lambda: recipe(rows=0, batch_size=1), "at least 2 rows, got 0"),
+        (lambda: recipe(passes=2.5), "passes must be a whole number, got 2.5"),
+        (lambda: recipe(batch_size="many"), "batch_size must be a whole number, got 'many'"),
+        (lambda: recipe(regularization=None), "regularization must be a number, got None"),
         (lambda: recipe(passes=0), "passes must be >= 1, got 0"),
         (lambda: recipe(batch_size=101), "batch_size must be at most the number of rows, 100, got 101"),
         (lambda: recipe(regularization=-1.0), "regularization must be a finite number >= 0"),
@@ -98,3 +101,8 @@ def test_tail_average_is_logarithmic() -> None:
     assert recipe(averaging="all").averaged == 20
     assert recipe().averaged == 1
     assert recipe(averaging="tail", rows=2, batch_size=2, passes=1).averaged == 1
+
+
+def test_numpy_numbers_are_taken_as_plain_ones() -> None:
+    run = recipe(rows=np.int64(100), batch_size=np.int32(10), regularization=np.float32(0.5))
+    assert [type(value) for value in (run.rows, run.batch_size, run.regularization)] == [int, int, float]

@@ -134,11 +134,16 @@ def test_agrees_with_following_the_distance_forward(run: Recipe) -> None:
 
 
 @given(recipes())
-def test_shortcuts_never_fall_below_the_recursion(run: Recipe) -> None:
+def test_closed_forms_equal_the_recursion(run: Recipe) -> None:
     recursion = core._recursion(run)
-    assert core._long_run(run) >= recursion * (1 - 1e-12)
-    if run.schedule.growth == "none" and run.averaging == "last" and run.permutation == "once":
-        assert core._constant_step(run) == pytest.approx(recursion, rel=1e-12)
+    assert core._first_steps(run) >= recursion * (1 - 1e-12)
+    closed = core._closed_form(run)
+    assert closed is None or closed == pytest.approx(recursion, rel=1e-12)
+
+
+def test_closed_forms_cover_the_algorithms_of_the_paper() -> None:
+    methods = [core.sensitivity(run).method for run, _ in VECTORS]
+    assert methods == ["closed form"] * 4 + ["recursion"] + ["closed form"] * 4 + ["recursion"]
 
 
 @given(recipes())
@@ -166,12 +171,13 @@ def test_chunks_of_the_loop_are_invisible(monkeypatch: pytest.MonkeyPatch) -> No
     assert [core._recursion(run) for run in runs] == pytest.approx(whole, rel=1e-12)
 
 
-def test_very_long_runs_use_the_bounds_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = recipe(harmonic(1e-2, Logistic()), regularization=1e-2)
+def test_very_long_runs_use_the_first_steps_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recipe(harmonic(1e-4, Logistic()), regularization=1e-4, passes=2)
+    exact = core.sensitivity(run)
     monkeypatch.setattr(core, "LONGEST_RECURSION", 100)
-    result = core.sensitivity(run)
-    assert result.method == "long run"
-    assert result.bound == pytest.approx(2 / (1e-2 * MNIST), rel=1e-9)
+    bounded = core.sensitivity(run)
+    assert (exact.method, bounded.method) == ("recursion", "first steps")
+    assert bounded.bound >= exact.bound
 
 
 def test_averaging_all_iterates_needs_less_noise() -> None:

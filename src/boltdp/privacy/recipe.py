@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Literal, get_args
 
 from boltdp.errors import ParameterError
@@ -37,13 +38,22 @@ class Recipe:
     permutation: Permutation = "once"  #: one permutation for all passes, or a fresh one each pass
 
     def __post_init__(self) -> None:
+        for name in ("rows", "dims", "batch_size", "passes"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral):
+                raise ParameterError(f"{name} must be a whole number, got {value!r}")
+            object.__setattr__(self, name, int(value))
+            if value < 1 and name != "rows":
+                raise ParameterError(f"{name} must be >= 1, got {value}")
         if self.rows < 2:
             raise ParameterError(f"the data must have at least 2 rows, got {self.rows}")
-        for name in ("dims", "batch_size", "passes"):
-            if getattr(self, name) < 1:
-                raise ParameterError(f"{name} must be >= 1, got {getattr(self, name)}")
         if self.batch_size > self.rows:
             raise ParameterError(f"batch_size must be at most the number of rows, {self.rows}, got {self.batch_size}")
+        for name in ("regularization", "radius"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise ParameterError(f"{name} must be a number, got {value!r}")
+            object.__setattr__(self, name, float(value))
         if not 0 <= self.regularization < math.inf:
             raise ParameterError(f"regularization must be a finite number >= 0, got {self.regularization}")
         if not self.radius > 0:

@@ -1,7 +1,7 @@
 """How far apart one replaced row can bring two runs: the one place where a sensitivity is computed.
 
-`sensitivity.md` proves, in this order: the recursion (section 2), the shortcuts for constant steps and for very long
-runs (section 3), the bound on the weights (section 4) and the rounding margin (section 5).
+`sensitivity.md` proves, in this order: the recursion (section 2), its closed forms (section 3), the bound on the
+weights (section 4) and the rounding margin (section 5).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Vector = npt.NDArray[np.float64]
 
 UNIT = 2.0**-53  #: u, the relative error of one rounding
 
-#: Beyond this many updates the recursion gives way to bounds that need no loop over them.
+#: Beyond this many updates the recursion gives way to a bound that needs no loop over them.
 LONGEST_RECURSION = 50_000_000
 
 #: Updates handled at once; their arrays stay in the processor's cache.
@@ -49,14 +49,15 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
     >>> from boltdp.privacy.schedules import constant
     >>> r = Recipe(loss=Logistic(), dims=50, rows=60_000, batch_size=50, passes=10, schedule=constant(60_000**-0.5))
     >>> round(sensitivity(r).bound, 9), sensitivity(r).method
-    (0.001632993, 'constant step')
+    (0.001632993, 'closed form')
     """
-    if recipe.schedule.growth == "none" and recipe.averaging == "last" and recipe.permutation == "once":
-        bound, method = _constant_step(recipe), "constant step"
+    closed = _closed_form(recipe)
+    if closed is not None:
+        bound, method = closed, "closed form"
     elif recipe.updates <= LONGEST_RECURSION:
         bound, method = _recursion(recipe), "recursion"
     else:
-        bound, method = _long_run(recipe), "long run"
+        bound, method = _first_steps(recipe), "first steps"
     # The computation of the bound rounds too: at most two roundings an update and a few a pass.
     bound *= 1.0 + (2 * recipe.updates + 8 * recipe.passes + 16) * UNIT
     return Sensitivity(bound, rounding_margin(recipe), method)
@@ -125,37 +126,49 @@ def _batch_sizes(recipe: Recipe) -> Callable[[int, int], Vector]:
     return sizes
 
 
-def _constant_step(recipe: Recipe) -> float:
-    """Section 3.1: for the last iterate the latest batch of each size is the worst, so two candidates suffice."""
-    eta = recipe.schedule.at(1)
-    rho = float(_contraction(eta, recipe)[0])
-    n, passes = recipe.batches, recipe.passes
-    visits = float(passes) if rho == 1.0 else sum(rho ** (p * n) for p in range(passes))
-    latest = {recipe.largest_batch: n}  # the last batch is one of the largest
-    if recipe.smallest_batch < recipe.largest_batch:
-        small = n - recipe.rows % n  # how many of the n batches are small; they are spread evenly
-        latest[recipe.smallest_batch] = n + 1 - -(-n // small)
-    return max(
-        2.0 * recipe.loss.lipschitz * float(eta[0]) / size * rho ** (n - j) * visits for size, j in latest.items()
-    )
-
-
-def _long_run(recipe: Recipe) -> float:
-    """Sections 3.2 and 3.3: bounds that hold for any number of updates, never below the recursion."""
-    lipschitz, n, b = recipe.loss.lipschitz, recipe.batches, recipe.smallest_batch
-    first_steps = recipe.schedule.at(np.arange(recipe.passes) * float(n) + 1.0)
-    bounds = [2.0 * lipschitz / b * float(first_steps.sum())]
-    schedule = recipe.schedule
+def _closed_form(recipe: Recipe) -> float | None:
+    """Section 3: what the recursion gives for the last iterate, without a loop, where there is such a form."""
+    n, schedule, gamma = recipe.batches, recipe.schedule, recipe.gamma
+    if recipe.averaging != "last":
+        return None
+    if gamma == 0:
+        return _first_steps(recipe)
+    if schedule.growth == "none" and recipe.permutation == "once":
+        return _constant_step(recipe)
     harmonic = (
         schedule.growth == "linear"
         and schedule.offset == 0
-        and recipe.gamma > 0
-        and schedule.scale * recipe.gamma >= 1.0 - 2 * UNIT
-        and schedule.largest * recipe.beta <= 1.0 + 2 * UNIT
+        and math.isclose(schedule.scale * gamma, 1.0, rel_tol=4 * UNIT)
+        and schedule.largest * recipe.beta <= 1.0 + 4 * UNIT
     )
-    if harmonic and recipe.averaging == "last":
-        bounds.append(2.0 * lipschitz * schedule.scale / (float(n) * b))
-    return min(bounds)
+    capped = schedule.scale / schedule.cap  # updates before the steps begin to fall
+    if harmonic and n > capped + _spacing_of_small_batches(recipe):
+        return 2.0 * recipe.loss.lipschitz * schedule.scale / (float(n) * recipe.smallest_batch)
+    return None
+
+
+def _first_steps(recipe: Recipe) -> float:
+    """Section 3.1: no row counts for more than one in a smallest batch at the first step of every pass, undamped."""
+    first = recipe.schedule.at(np.arange(recipe.passes) * float(recipe.batches) + 1.0)
+    return 2.0 * recipe.loss.lipschitz / recipe.smallest_batch * float(first.sum())
+
+
+def _constant_step(recipe: Recipe) -> float:
+    """Section 3.2: the latest batch of each size is the worst of its size, so two candidates suffice."""
+    eta = recipe.schedule.at(1)
+    rho = float(_contraction(eta, recipe)[0])
+    n = recipe.batches
+    visits = sum(rho ** (p * n) for p in range(recipe.passes))
+    latest = {recipe.smallest_batch: n + 1 - _spacing_of_small_batches(recipe)}
+    latest[recipe.largest_batch] = n  # the last batch is one of the largest; all are alike if the sizes are
+    reach = 2.0 * recipe.loss.lipschitz * float(eta[0]) * visits
+    return max(reach / size * rho ** (n - j) for size, j in latest.items())
+
+
+def _spacing_of_small_batches(recipe: Recipe) -> int:
+    """Small batches are spread evenly: every so many batches, at least, there is one."""
+    n = recipe.batches
+    return -(-n // (n - recipe.rows % n))
 
 
 def largest_norm(recipe: Recipe) -> float:
@@ -172,7 +185,7 @@ def rounding_margin(recipe: Recipe) -> float:
     """Section 5: what the rounding of two runs in double precision can add to their distance."""
     d, t = recipe.weights, recipe.updates + 1
     relative = t * UNIT * (3 * d + 24)
-    absolute = t * UNIT * (d + recipe.largest_batch + 24) * recipe.schedule.largest * recipe.loss.lipschitz
+    absolute = t * UNIT * (3 * d + recipe.largest_batch + 32) * recipe.schedule.largest * recipe.loss.lipschitz
     if relative > 0.5:
         raise ParameterError(f"the run must be short enough for double precision, got {recipe.updates} updates")
     longest = (largest_norm(recipe) + absolute) / (1.0 - relative)

@@ -1,0 +1,3 @@
+from boltdp.cli import main
+
+main(prog_name="boltdp")

@@ -1,0 +1,107 @@
+"""`boltdp schema` and `boltdp synth`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from boltdp.cli.options import as_json, opened, quiet, source_options
+from boltdp.cli.terminal import RowsBar, emit, emit_json, examples, note
+from boltdp.data.draft import draft_schema
+from boltdp.data.synth import synthesize
+from boltdp.files import OutputError, check_writable, replacing
+
+
+@click.command(
+    epilog=examples(
+        "boltdp schema patients.parquet --label outcome -o schema.toml",
+        "boltdp schema census.csv --label income --public",
+    )
+)
+@source_options
+@click.option("--label", required=True, help="The column to predict.")
+@click.option("--public", is_flag=True, help="Look at the values, for data that is no secret, to fill in the draft.")
+@click.option("-o", "--output", metavar="TOML", help="Where to write the draft, instead of standard output.")
+def schema(source: str, *, table: str | None, query: str | None, label: str, public: bool, output: str | None) -> None:
+    """Draft a schema for SOURCE from the names and types of its columns.
+
+    What only the values could tell (bounds, categories, classes) is left empty, to be filled in from what is publicly
+    known: whatever is learned from private rows is not covered by the promise.
+    """
+    if output is not None:
+        _refuse_existing(output)
+    with opened(source, table=table, query=query) as engine:
+        text = draft_schema(engine, label, public=public)
+    if public:
+        note("the draft was filled in from the values, which is safe only if they are public")
+    if output is None:
+        emit(text, newline=False)
+        return
+    with replacing(output) as aside:
+        aside.write_text(text, "utf-8")
+    note(f"look through {output}: what is empty is to be filled in from what is publicly known")
+
+
+@click.command(
+    short_help="Write synthetic rows to OUTPUT.",
+    epilog=examples(
+        "boltdp synth rows.parquet --rows 1000000 --dims 50 --schema rows.toml",
+        "boltdp synth rows.duckdb --rows 60000 --dims 20 --classes 10 --seed 1",
+    ),
+)
+@click.argument("output")
+@click.option("--rows", type=int, required=True)
+@click.option("--dims", type=int, required=True, help="Features of a row.")
+@click.option("--classes", type=int, default=2, show_default=True)
+@click.option(
+    "--separation", type=float, default=1.5, show_default=True, help="How far apart the classes are: 0 is not at all."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--schema", "schema_path", metavar="TOML", help="Also write the schema that fits the data.")
+@as_json
+@quiet
+def synth(
+    output: str,
+    *,
+    rows: int,
+    dims: int,
+    classes: int,
+    separation: float,
+    seed: int,
+    schema_path: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Write synthetic rows to OUTPUT: a .parquet file, or the table `rows` of a new .duckdb file."""
+    for path in (output, schema_path):
+        if path is not None:
+            _refuse_existing(path)
+            check_writable(path)
+    try:
+        with RowsBar(quiet=quiet) as bar:
+            made = synthesize(
+                output,
+                rows=rows,
+                dims=dims,
+                classes=classes,
+                separation=separation,
+                seed=seed,
+                progress=lambda done: bar("writing", done, rows),
+            )
+    except BaseException:
+        # It did not exist before, so what is there now is a part of ours.
+        Path(output).unlink(missing_ok=True)
+        raise
+    if schema_path is not None:
+        with replacing(schema_path) as aside:
+            made.save(aside)
+    if as_json:
+        emit_json({"output": output, "rows": rows, "dims": dims, "classes": classes, "schema": schema_path})
+    else:
+        emit(f"{output}: {rows:,} rows of {dims} features, {classes} classes")
+
+
+def _refuse_existing(path: str) -> None:
+    if Path(path).exists():
+        raise OutputError(f"the file {path!r} exists already", hint="choose another name, or remove it first")

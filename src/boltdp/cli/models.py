@@ -1,0 +1,64 @@
+"""`boltdp verify` and `boltdp sql`."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import click
+
+from boltdp.cli.options import as_json
+from boltdp.cli.terminal import emit, emit_json, emit_promise, emit_table, examples
+from boltdp.model import Model
+from boltdp.sql import Dialect, probability_expression, scoring_expression
+
+
+@click.command(
+    short_help="Recompute what MODEL claims.",
+    epilog=examples("boltdp verify model.json", "boltdp verify model.json --json"),
+)
+@click.argument("model_path", metavar="MODEL")
+@as_json
+def verify(model_path: str, *, as_json: bool) -> None:
+    """Recompute the sensitivity and the noise that MODEL claims; fail if they do not follow from its numbers.
+
+    It checks the arithmetic of the claim, which needs no data. That the training was run as stated it cannot know.
+    """
+    model = Model.load(model_path)
+    model.verify()
+    certificate = model.certificate
+    if as_json:
+        emit_json({"verified": True, "promise": certificate.promise(), **certificate.to_dict()})
+        return
+    emit_promise(certificate.promise(), private=certificate.private)
+    checked = [("weights", f"{model.weights.size:,} finite numbers, as many as the schema asks for")]
+    if certificate.sensitivity is not None and certificate.mechanism is not None:
+        sensitivity, mechanism = certificate.sensitivity, certificate.mechanism
+        noise = f"{mechanism.kind}, scale {mechanism.scale:.6g}, {mechanism.dimensions:,} dimensions"
+        checked += [
+            ("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.method}"),
+            ("noise", f"{noise}, recomputed"),
+            ("randomness", certificate.randomness),
+        ]
+    emit_table(checked)
+    emit("The certificate adds up." if certificate.private else "The certificate adds up, and says: NOT PRIVATE.")
+
+
+@click.command(
+    short_help="Print a SQL expression that predicts.",
+    epilog=examples(
+        "boltdp sql model.json --dialect postgres",
+        'duckdb hospital.duckdb "SELECT id, $(boltdp sql model.json) AS prediction FROM visits"',
+    ),
+)
+@click.argument("model_path", metavar="MODEL")
+@click.option("--dialect", type=click.Choice(get_args(Dialect)), default="duckdb", show_default=True)
+@click.option("--proba", is_flag=True, help="The probability of the second of two classes, of a logistic model.")
+@as_json
+def sql(model_path: str, *, dialect: Dialect, proba: bool, as_json: bool) -> None:
+    """Print a SQL expression over the columns of the data that gives what `boltdp predict` gives."""
+    model = Model.load(model_path)
+    expression = (probability_expression if proba else scoring_expression)(model, dialect)
+    if as_json:
+        emit_json({"dialect": dialect, "expression": expression})
+    else:
+        emit(expression)

@@ -1,0 +1,122 @@
+"""Options that several commands share, and the one place where a source is opened."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, TypeVar, get_args
+
+import click
+
+from boltdp.engines import open_source
+from boltdp.engines.base import Engine
+from boltdp.errors import ParameterError
+from boltdp.privacy.certificate import Analysis
+from boltdp.privacy.recipe import Averaging, Permutation
+from boltdp.settings import BATCH_SIZE, PASSES, LossName, Multiclass, ScheduleName, Settings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
+
+_SOURCE = (
+    click.argument("source"),
+    click.option("--table", metavar="NAME", help="Table of a DuckDB file."),
+    click.option("--query", metavar="SQL", help="Query on a DuckDB file, instead of a table."),
+)
+
+# One option for each field of Settings but epsilon, which `train` requires and `plan` does not.
+_SETTINGS = (
+    click.option("--delta", type=float, default=0.0, show_default=True, help="0 is pure differential privacy."),
+    click.option("--loss", type=click.Choice(get_args(LossName)), default="logistic", show_default=True),
+    click.option(
+        "--multiclass",
+        type=click.Choice(get_args(Multiclass)),
+        default="multinomial",
+        show_default=True,
+        help="One model of all classes, or one a class, which share the budget. Huber is always one-vs-all.",
+    ),
+    click.option(
+        "--huber-width", type=float, default=0.1, show_default=True, help="Half the width of the Huber loss's parabola."
+    ),
+    click.option("--passes", type=int, default=PASSES, show_default=True, help="Passes over the rows."),
+    click.option("--batch-size", type=int, help=f"Rows of an update.  [default: {BATCH_SIZE}]"),
+    click.option(
+        "--schedule",
+        type=click.Choice(get_args(ScheduleName)),
+        default="auto",
+        show_default=True,
+        help="How step sizes change; auto: strongly-convex with --regularization, else constant.",
+    ),
+    click.option(
+        "--step-size", type=float, help="Step of the constant schedules.  [default: from rows, features and budget]"
+    ),
+    click.option(
+        "--exponent", type=float, default=0.5, show_default=True, help="c of decreasing and square-root steps."
+    ),
+    click.option("--regularization", type=float, default=0.0, show_default=True, help="Weight of ||w||^2 / 2."),
+    click.option("--radius", type=float, default=math.inf, show_default=True, help="Longest that weights may be."),
+    click.option(
+        "--averaging",
+        type=click.Choice(get_args(Averaging)),
+        default="last",
+        show_default=True,
+        help="Release the last weights, the average of all, or of the last few.",
+    ),
+    click.option(
+        "--permutation",
+        type=click.Choice(get_args(Permutation)),
+        default="once",
+        show_default=True,
+        help="Shuffle the rows once, or afresh for each pass.",
+    ),
+    click.option(
+        "--analysis",
+        type=click.Choice(get_args(Analysis)),
+        default="proved",
+        show_default=True,
+        help="paper: the published sensitivities, for its figures; not private.",
+    ),
+    click.option("--seed", type=click.IntRange(min=0), help="Seed of the shuffle, which is public."),
+    click.option(
+        "--noise-seed", type=click.IntRange(min=0), help="Seed of the noise, for tests: the model is then not private."
+    ),
+)
+
+
+def source_options(command: Command) -> Command:
+    """SOURCE, --table and --query."""
+    return _decorate(command, _SOURCE)
+
+
+def settings_options(command: Command) -> Command:
+    """An option for each field of Settings but epsilon."""
+    return _decorate(command, _SETTINGS)
+
+
+def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:
+    """The settings of the options."""
+    if noiseless == (epsilon is not None):
+        raise ParameterError(
+            "give either --epsilon or --noiseless",
+            hint="a smaller epsilon promises more: 1 is common, 0.1 is strict; a noiseless model is not private",
+        )
+    if noiseless and (chosen["delta"] or chosen["noise_seed"] is not None):
+        raise ParameterError("--delta and --noise-seed are for noise, and must not be given with --noiseless")
+    return Settings(epsilon=epsilon, **chosen)
+
+
+@contextmanager
+def opened(source: str, *, table: str | None, query: str | None, spool: str | None = None) -> Iterator[Engine]:
+    """The engine of a SOURCE, closed at the end."""
+    engine = open_source(source, table=table, query=query, spool=spool)
+    with engine if isinstance(engine, AbstractContextManager) else nullcontext():
+        yield engine
+
+
+def _decorate(command: Command, decorators: tuple[Callable[[Command], Command], ...]) -> Command:
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command

@@ -1,0 +1,32 @@
+"""The command reference, made of the commands' own help: `python -m boltdp.cli.reference > docs/cli.md`."""
+
+from __future__ import annotations
+
+import click
+
+from boltdp.cli import main
+from boltdp.cli.terminal import emit
+
+HEAD = """# The command line
+
+This page is what `boltdp COMMAND --help` prints, put together by `python -m boltdp.cli.reference > docs/cli.md`.
+"""
+
+
+def reference() -> str:
+    r"""The reference as Markdown.
+
+    >>> reference().splitlines()[0]
+    '# The command line'
+    """
+    root = click.Context(main, info_name="boltdp", terminal_width=100, **main.context_settings)
+    contexts = [click.Context(command, parent=root, info_name=name) for name, command in main.commands.items()]
+    return "\n".join([HEAD, *map(_page, (root, *contexts))])
+
+
+def _page(context: click.Context) -> str:
+    return f"## {context.command_path}\n\n```text\n{context.get_help()}\n```\n"
+
+
+if __name__ == "__main__":
+    emit(reference(), newline=False)

@@ -1,0 +1,174 @@
+"""What every command has in common: results, messages, progress, errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+import boltdp
+from boltdp.errors import BoltdpError
+from boltdp.files import OutputError
+
+USERS_FAULT, OUR_FAULT, INTERRUPTED = 1, 2, 130
+
+
+class Commands(click.Group):
+    """A group that tells errors in one sentence, with our exit codes, and never quotes what may be private."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of a day's work, not of the alphabet."""
+        del ctx
+        return list(self.commands)
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Run a command and exit."""
+        kwargs["standalone_mode"] = False
+        try:
+            # Exit codes of --help and the like are returned; commands return nothing.
+            code = super().main(*args, **kwargs) or 0
+        except click.UsageError as fault:
+            command = fault.ctx.command_path if fault.ctx else "boltdp"
+            code = _tell(fault.format_message().rstrip("."), hint=f"see `{command} --help`")
+        except click.ClickException as fault:
+            code = _tell(fault.format_message())
+        except BoltdpError as fault:
+            code = _tell(str(fault), hint=fault.hint)
+        except (click.Abort, KeyboardInterrupt):
+            _tell("interrupted; no output file was changed")
+            code = INTERRUPTED
+        except MemoryError:
+            code = _tell("there is not enough memory")
+        except Exception as fault:
+            code = _tell_our_fault(fault)
+        sys.exit(code)
+
+
+def examples(*lines: str) -> str:
+    r"""The examples at the end of a command's help, which click must not wrap.
+
+    >>> examples("boltdp verify model.json")
+    '\x08\nExamples:\n  boltdp verify model.json'
+    """
+    return "\n  ".join(["\b\nExamples:", *lines])
+
+
+def emit(text: str, *, newline: bool = True) -> None:
+    """Print a result on standard output."""
+    try:
+        click.echo(text, nl=newline)
+    except BrokenPipeError:
+        raise  # click ends the program quietly
+    except OSError as fault:
+        raise OutputError(f"the standard output cannot be written: {fault.strerror}") from None
+
+
+def emit_json(record: Mapping[str, Any]) -> None:
+    """Print a result as JSON."""
+    emit(json.dumps(record, indent=1))
+
+
+def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = None, numbers: bool = False) -> None:
+    """Print a result in columns; `numbers` moves all but the first to the right."""
+    table = Table(box=None, show_header=header is not None, pad_edge=False, header_style="bold")
+    for index in range(len(rows[0])):
+        right = numbers and index > 0
+        table.add_column(header[index] if header else "", justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    # Wrapped for a terminal only: whoever reads a pipe line by line wants whole lines.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+    with console.capture() as captured:
+        console.print(table)
+    emit("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def emit_promise(promise: str, *, private: bool) -> None:
+    """Print what is promised, or loudly that nothing is."""
+    emit(promise if private or not _colours(sys.stdout) else click.style(promise, fg="red", bold=True))
+
+
+def note(message: str) -> None:
+    """Say something on standard error."""
+    _message("note", message, style="bold cyan")
+
+
+class RowsBar:
+    """A progress bar on standard error: rows and passes, which are public. Hidden when nobody looks."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("rows"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=quiet or not sys.stderr.isatty(),
+        )
+        self._stage = ""
+        self._task: TaskID | None = None
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """`done` of `total` rows of `stage`."""
+        if self._task is None:
+            self._task = self._progress.add_task(stage, total=total)
+        elif stage != self._stage:
+            self._progress.reset(self._task, description=stage, total=total)
+        self._stage = stage
+        self._progress.update(self._task, completed=done)
+
+    def __enter__(self) -> RowsBar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+
+def _colours(stream: Any) -> bool:
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
+
+
+def _message(kind: str, message: str, *, style: str) -> None:
+    # rich itself heeds NO_COLOR and what kind of terminal it is.
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble((f"{kind}:", style), f" {message}"))
+
+
+def _tell(message: str, *, hint: str | None = None) -> int:
+    _message("error", message, style="bold red")
+    if hint is not None:
+        _message("hint", hint, style="bold cyan")
+    return USERS_FAULT
+
+
+def _tell_our_fault(fault: Exception) -> int:
+    """Say where it happened, but not what: the text of an unexpected exception may quote a row."""
+    if os.environ.get("BOLTDP_DEBUG"):
+        note("what follows may show private values")
+        traceback.print_exception(fault)
+    _tell(
+        f"boltdp failed where it should not have ({type(fault).__name__} in {_place(fault.__traceback__)}); "
+        "please report this line",
+        hint="BOLTDP_DEBUG=1 shows the whole error, which may quote private values",
+    )
+    return OUR_FAULT
+
+
+def _place(trace: TracebackType | None) -> str:
+    """The last line of ours that was being executed."""
+    package = Path(boltdp.__file__).parent
+    frames = [frame for frame in traceback.extract_tb(trace) if Path(frame.filename).is_relative_to(package)]
+    return f"{Path(frames[-1].filename).relative_to(package)}:{frames[-1].lineno}" if frames else "a library"

@@ -1,0 +1,214 @@
+"""`boltdp train` and `boltdp plan`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from boltdp.cli.options import as_json, make_settings, opened, quiet, settings_options, source_options
+from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples
+from boltdp.data.encode import OnBadRow
+from boltdp.data.schema import Schema
+from boltdp.errors import ParameterError
+from boltdp.files import check_writable
+from boltdp.privacy.certificate import Certificate
+from boltdp.settings import TYPICAL_NORM, Settings
+from boltdp.train import train as train_model
+
+#: The budgets that `plan` shows beside the one asked for.
+EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+@click.command(
+    short_help="Train a model on the rows of SOURCE.",
+    epilog=examples(
+        "boltdp train patients.csv --schema schema.toml --epsilon 1 -o model.json",
+        "boltdp train 'visits-*.parquet' --schema schema.toml --epsilon 0.5 --delta 1e-6 -o model.json",
+        "boltdp train hospital.duckdb --table visits --schema schema.toml --epsilon 1 -o model.json",
+        "boltdp train public.csv --schema schema.toml --noiseless -o baseline.json",
+    ),
+)
+@source_options
+@click.option("--schema", "schema_path", metavar="TOML", help="What is public about the data; see `boltdp schema`.")
+@click.option("--label", help="The column to predict, if it should be checked against the schema.")
+@click.option("-o", "--output", required=True, metavar="JSON", help="Where to write the model.")
+@click.option("--epsilon", type=float, help="The privacy budget: smaller is more private.")
+@click.option("--noiseless", is_flag=True, help="Train without noise, and so without privacy, instead of --epsilon.")
+@settings_options
+@click.option("--spool", metavar="DIR", help="Where prepared rows are kept meanwhile, if they do not fit in memory.")
+@click.option(
+    "--on-bad-row",
+    type=click.Choice(["neutral", "error"]),
+    default="neutral",
+    show_default=True,
+    help="error: stop at a missing or undeclared value, for data that is not private.",
+)
+@as_json
+@quiet
+def train(
+    source: str,
+    *,
+    table: str | None,
+    query: str | None,
+    schema_path: str | None,
+    label: str | None,
+    output: str,
+    epsilon: float | None,
+    noiseless: bool,
+    spool: str | None,
+    on_bad_row: OnBadRow,
+    as_json: bool,
+    quiet: bool,
+    **chosen: Any,
+) -> None:
+    """Train a model on the rows of SOURCE: a CSV or Parquet file (or several: 'part-*.parquet'), or a DuckDB file.
+
+    Everything that is not set is chosen from public numbers, before a row is read. A missing or undeclared value
+    counts as the middle of its bounds, or as no category; a row without a declared class teaches nothing.
+    """
+    settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
+    if schema_path is None:
+        raise ParameterError(
+            "give --schema, which says what is public about the data",
+            hint=f"`boltdp schema {source} --label {label or 'COLUMN'} -o schema.toml` drafts one to complete",
+        )
+    schema = Schema.load(schema_path)
+    if label is not None and label != schema.label:
+        raise ParameterError(f"--label must be the label of the schema, {schema.label!r}, got {label!r}")
+    check_writable(output)
+    with opened(source, table=table, query=query, spool=spool) as engine, RowsBar(quiet=quiet) as bar:
+        model = train_model(engine, schema, settings, on_bad_row=on_bad_row, progress=bar)
+    model.save(output)
+    certificate = model.certificate
+    if as_json:
+        cost = {"noise_per_weight": _noise_per_weight(certificate)}
+        emit_json({"model": output, "promise": certificate.promise(), **cost, **certificate.to_dict()})
+        return
+    emit_promise(certificate.promise(), private=certificate.private)
+    recipe = certificate.recipe
+    emit_table(
+        [
+            *_cost(certificate),
+            ("training", f"{recipe.passes} passes over {recipe.rows:,} rows, {recipe.updates:,} updates"),
+            ("model", f"{output}: {model.weights.size:,} weights for {len(model.classes)} classes"),
+        ]
+    )
+
+
+@click.command(
+    short_help="Tell how much noise there will be, without data.",
+    epilog=examples(
+        "boltdp plan --rows 60000 --features 51 --classes 10 --epsilon 0.5",
+        "boltdp plan --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6",
+    ),
+)
+@click.option("--rows", type=int, required=True, help="How many rows there are.")
+@click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept.")
+@click.option("--classes", type=int, default=2, show_default=True)
+@click.option("--schema", "schema_path", metavar="TOML", help="A schema, instead of --features and --classes.")
+@click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
+@settings_options
+@as_json
+def plan(
+    *,
+    rows: int,
+    features: int | None,
+    classes: int,
+    schema_path: str | None,
+    epsilon: float,
+    as_json: bool,
+    **chosen: Any,
+) -> None:
+    """Tell how much noise the weights will carry, and which settings will be used, without seeing data."""
+    if schema_path is not None and features is None:
+        schema = Schema.load(schema_path)
+        features, classes = schema.dims, len(schema.classes)
+    elif features is None or schema_path is not None:
+        raise ParameterError("give either --features or --schema")
+    elif classes < 2:
+        raise ParameterError(f"classes must be >= 2, got {classes}")
+    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
+    plans = {
+        budget: replace(settings, epsilon=budget).plan(rows=rows, dims=features, classes=classes)
+        for budget in (epsilon, *EPSILONS)
+    }
+    certificate = plans[epsilon]
+    by_epsilon = [_noise(plans[budget]) for budget in sorted(plans)]
+    if as_json:
+        emit_json({**certificate.to_dict(), **_noise(certificate), "by_epsilon": by_epsilon})
+        return
+    emit_promise(certificate.promise(), private=certificate.private)
+    emit_table([*_cost(certificate), *_choices(certificate, settings)])
+    emit("")
+    emit_table(
+        [
+            (
+                f"{noise['epsilon']:g}",
+                noise["noise"],
+                f"{noise['noise_per_weight']:.3g}",
+                f"{noise['noise_to_weights']:.2g}",
+            )
+            for noise in by_epsilon
+        ],
+        header=("epsilon", "noise", "noise a weight", "noise / weights"),
+        numbers=True,
+    )
+    emit(
+        "\nThe noise of a weight is also that of the margin <w, x> of a row of length 1, where 1 is a confident margin."
+        f"\nThe last column compares the noise with weights of length {TYPICAL_NORM:g}, which are typical."
+        "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller."
+    )
+
+
+def _noise_per_weight(certificate: Certificate) -> float | None:
+    """The noise of a weight: the expected length of all, divided evenly."""
+    if certificate.mechanism is None:
+        return None
+    return certificate.mechanism.expected_norm / math.sqrt(certificate.recipe.weights)
+
+
+def _noise(certificate: Certificate) -> dict[str, Any]:
+    assert certificate.budget is not None
+    assert certificate.mechanism is not None
+    return {
+        "epsilon": certificate.budget.epsilon,
+        "noise": certificate.mechanism.kind,
+        "noise_per_weight": _noise_per_weight(certificate),
+        "noise_to_weights": certificate.mechanism.expected_norm / TYPICAL_NORM,
+    }
+
+
+def _cost(certificate: Certificate) -> list[tuple[str, str]]:
+    """What the promise costs."""
+    sensitivity, mechanism = certificate.sensitivity, certificate.mechanism
+    if sensitivity is None or mechanism is None:
+        return []
+    each = f" in each of {certificate.models} models" if certificate.models > 1 else ""
+    return [
+        ("sensitivity", f"{sensitivity.total:.6g}: as far as one row can move the weights{each}"),
+        ("noise", f"{_noise_per_weight(certificate):.3g} a weight ({mechanism.kind}, scale {mechanism.scale:.3g})"),
+    ]
+
+
+def _choices(certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
+    """The settings, and why each is what it is."""
+    recipe, mechanism = certificate.recipe, certificate.mechanism
+    assert mechanism is not None
+    first, last = recipe.schedule.at([1, recipe.updates])
+    steps = f"{first:.4g}" if first == last else f"from {first:.4g} down to {last:.4g}"
+    if settings.step_size is not None or settings.schedule not in ("auto", "constant", "strongly-convex-constant"):
+        why = "as asked for"
+    elif settings.schedule == "auto" and recipe.regularization > 0:
+        why = "the steps that fit the regularization"
+    else:
+        why = "where going further would add more noise than it would gain"
+    shorter = f"the shorter of the two valid ones in {mechanism.dimensions:,} dimensions"
+    return [
+        ("mechanism", f"{mechanism.kind}: {shorter if settings.delta else 'delta = 0 allows no other'}"),
+        ("loss", recipe.loss.name + (f", {certificate.models} models" if certificate.models > 1 else "")),
+        ("passes", f"{recipe.passes} over {recipe.batches:,} batches of about {recipe.batch_size} rows"),
+        ("steps", f"{steps}: {why}"),
+    ]

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, roc_auc_score
+
+from boltdp import __version__
+from boltdp.cli import main
+from boltdp.cli.reference import reference
+from boltdp.data.schema import Schema
+from boltdp.engines import open_source
+from boltdp.model import Model
+
+from .conftest import SECRET, Run
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_train_prints_the_promise_its_cost_and_where_the_model_is(run: Run, rows: Path) -> None:
+    result = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
+    assert result.exit_code == 0
+    assert "Differentially private with epsilon = 1" in result.stdout
+    assert "2,000 rows" in result.stdout
+    certificate = Model.load("model.json").certificate
+    assert certificate.private
+    assert certificate.sensitivity is not None
+    assert f"sensitivity  {certificate.sensitivity.total:.6g}" in result.stdout
+    assert "spherical" in result.stdout
+    assert "model.json: 6 weights for 2 classes" in result.stdout
+    assert SECRET not in result.output
+    assert SECRET not in Path("model.json").read_text()
+
+
+def test_train_passes_every_setting_on(run: Run, rows: Path) -> None:
+    options = """--epsilon 2 --delta 1e-5 --loss huber --huber-width 0.5 --passes 3 --batch-size 7
+        --schedule square-root --exponent 0.25
+        --regularization 0.1 --radius 3 --averaging tail --permutation fresh --analysis proved --seed 5
+        --noise-seed 6 --label sick --on-bad-row neutral --spool . --quiet --json"""
+    result = run("train", rows, "--schema", "schema.toml", "-o", "model.json", *options.split())
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["model"] == "model.json"
+    expected = {"epsilon": 2.0, "delta": 1e-5, "passes": 3, "batch_size": 7, "regularization": 0.1, "radius": 3.0}
+    assert {key: record[key] for key in expected} == expected
+    assert (record["averaging"], record["permutation"], record["randomness"]) == ("tail", "fresh", "seeded")
+    assert record["loss"]["width"] == 0.5
+    assert record["schedule"]["growth"] == "sqrt"
+    assert record["schedule"]["offset"] == pytest.approx(2000**0.25)
+    step = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "m.json", "--step-size", 0.5, "--json")
+    assert json.loads(step.stdout)["schedule"]["scale"] == 0.5
+
+
+def test_csv_parquet_and_duckdb_give_the_same_bits(run: Run, rows: Path, table: pa.Table) -> None:
+    pa.csv.write_csv(table, "rows.csv")
+    with duckdb.connect("rows.duckdb") as connection:
+        connection.execute("CREATE TABLE patients AS FROM read_parquet(?)", [str(rows)])
+    sources = (("rows.csv",), ("rows.parquet",), ("rows.duckdb", "--table", "patients"))
+    models = []
+    for source in sources:
+        options = ("--schema", "schema.toml", "--epsilon", 1, "--seed", 3, "--noise-seed", 4, "-o", "model.json")
+        result = run("train", *source, *options)
+        assert result.exit_code == 0, result.output
+        models.append(Path("model.json").read_bytes())
+    assert models[0] == models[1] == models[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--noiseless",), "no noise was added"),
+        (("--epsilon", 1, "--noise-seed", 1), "the noise came from a seed"),
+        (("--epsilon", 1, "--analysis", "paper"), "the paper's published one"),
+    ],
+)
+def test_models_that_are_not_private_say_so_wherever_they_are_shown(
+    run: Run, rows: Path, options: tuple[object, ...], reason: str
+) -> None:
+    trained = run("train", rows, "--schema", "schema.toml", "-o", "model.json", *options)
+    assert trained.exit_code == 0
+    verified = run("verify", "model.json")
+    assert verified.exit_code == 0
+    for result in (trained, verified):
+        assert result.stdout.startswith("NOT PRIVATE")
+        assert reason in result.stdout
+    assert verified.stdout.endswith("NOT PRIVATE.\n")
+    assert json.loads(run("verify", "model.json", "--json").stdout)["private"] is False
+
+
+def test_verify_recomputes_and_catches_a_changed_number(run: Run, model: Path) -> None:
+    record = json.loads(model.read_text())
+    assert run("verify", model).exit_code == 0
+    record["certificate"]["mechanism"]["scale"] /= 2
+    model.write_text(json.dumps(record))
+    result = run("verify", model)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: the certificate claims mechanism")
+
+
+def test_verify_catches_a_model_that_claims_to_be_private(run: Run, model: Path) -> None:
+    record = json.loads(model.read_text())
+    record["private"] = record["certificate"]["private"] = True
+    record["certificate"]["reasons"] = []
+    model.write_text(json.dumps(record))
+    result = run("verify", model)
+    assert result.exit_code == 1
+    assert "reasons" in result.stderr
+
+
+def test_predict_keeps_the_order_of_rows_in_every_output(run: Run, model: Path, rows: Path) -> None:
+    expected = Model.load(model).predict(open_source(rows)).tolist()
+    printed = run("predict", model, rows)
+    assert printed.exit_code == 0
+    assert printed.stdout.splitlines() == ["prediction", *expected]
+    run("predict", model, rows, "-o", "out.csv")
+    assert Path("out.csv").read_text() == printed.stdout
+    run("predict", model, rows, "-o", "out.parquet", "--proba")
+    read = pa.parquet.read_table("out.parquet")
+    assert read.column_names == ["prediction", "probability_no", "probability_yes"]
+    assert read["prediction"].to_pylist() == expected
+    likelier = [
+        y > n for n, y in zip(read["probability_no"].to_pylist(), read["probability_yes"].to_pylist(), strict=True)
+    ]
+    assert likelier == [value == "yes" for value in expected]
+    with_proba = run("predict", model, rows, "--proba").stdout.splitlines()
+    assert with_proba[0] == "prediction,probability_no,probability_yes"
+    assert [line.split(",")[0] for line in with_proba[1:]] == expected
+
+
+def test_predict_needs_no_label(run: Run, model: Path, table: pa.Table) -> None:
+    pa.csv.write_csv(table.drop_columns(["sick"]), "new.csv")
+    assert len(run("predict", model, "new.csv").stdout.splitlines()) == 2001
+
+
+def test_evaluate_measures_what_scikit_learn_measures(run: Run, model: Path, rows: Path, table: pa.Table) -> None:
+    result = run("evaluate", model, rows, "--json")
+    assert result.exit_code == 0
+    assert "for data that you may look at" in result.stderr
+    record = json.loads(result.stdout)
+    truth = table["sick"].to_pylist()
+    known = [i for i, value in enumerate(truth) if value != SECRET]
+    loaded = Model.load(model)
+    margins = [margin for batch in loaded.score_batches(open_source(rows)) for margin in batch[:, 0].tolist()]
+    predicted = loaded.predict(open_source(rows)).tolist()
+    y, p = [truth[i] for i in known], [predicted[i] for i in known]
+    assert record["rows"] == len(known)
+    assert record["rows_without_class"] == 40
+    assert record["accuracy"] == pytest.approx(accuracy_score(y, p))
+    assert record["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(y, p))
+    assert record["area_under_the_curve"] == pytest.approx(roc_auc_score(y, [margins[i] for i in known]))
+    assert record["confusion"] == confusion_matrix(y, p, labels=["no", "yes"]).tolist()
+    shown = run("evaluate", model, rows).stdout
+    assert f"accuracy                       {record['accuracy']:.4f}" in shown
+    assert SECRET not in shown
+
+
+def test_evaluate_without_any_declared_class_is_an_error(run: Run, model: Path, table: pa.Table) -> None:
+    pa.csv.write_csv(table.set_column(3, "sick", pa.array([SECRET] * 2000)), "other.csv")
+    result = run("evaluate", model, "other.csv")
+    assert result.exit_code == 1
+    assert SECRET not in result.output
+
+
+def test_schema_drafts_from_names_and_types_only(run: Run, rows: Path) -> None:
+    result = run("schema", rows, "--label", "sick")
+    assert result.exit_code == 0
+    assert "age = []" in result.stdout
+    assert SECRET not in result.output
+    public = run("schema", rows, "--label", "sick", "--public", "-o", "draft.toml")
+    assert "safe only if they are public" in public.stderr
+    assert Schema.load("draft.toml").label == "sick"
+
+
+def test_schema_never_replaces_a_file_that_was_completed_by_hand(run: Run, rows: Path) -> None:
+    before = Path("schema.toml").read_text()
+    result = run("schema", rows, "--label", "sick", "-o", "schema.toml")
+    assert result.exit_code == 1
+    assert "exists already" in result.stderr
+    assert Path("schema.toml").read_text() == before
+
+
+@pytest.mark.parametrize("file", ["out.parquet", "out.duckdb"])
+def test_synth_writes_rows_that_train(run: Run, file: str) -> None:
+    made = run("synth", file, "--rows", 500, "--dims", 4, "--classes", 3, "--schema", "out.toml", "--json")
+    assert json.loads(made.stdout)["rows"] == 500
+    table = ("--table", "rows") if file.endswith("duckdb") else ()
+    result = run("train", file, *table, "--schema", "out.toml", "--epsilon", 1, "-o", "model.json")
+    assert result.exit_code == 0, result.output
+    assert Model.load("model.json").classes == (0, 1, 2)
+    assert run("synth", file, "--rows", 5, "--dims", 4).exit_code == 1
+
+
+def test_sql_predicts_what_predict_predicts(run: Run, model: Path, rows: Path) -> None:
+    expression = run("sql", model).stdout
+    with duckdb.connect() as connection:
+        scored = connection.execute(f"SELECT {expression} FROM read_parquet(?)", [str(rows)]).fetchall()
+    assert [row[0] for row in scored] == run("predict", model, rows).stdout.splitlines()[1:]
+    assert json.loads(run("sql", model, "--dialect", "postgres", "--json").stdout)["dialect"] == "postgres"
+    assert "tanh" in run("sql", model, "--proba").stdout
+
+
+def test_plan_needs_public_numbers_only(run: Run, rows: Path) -> None:
+    by_schema = run("plan", "--rows", 2000, "--schema", "schema.toml", "--epsilon", 0.3, "--json")
+    record = json.loads(by_schema.stdout)
+    by_numbers = run("plan", "--rows", 2000, "--features", 6, "--epsilon", 0.3, "--json")
+    assert json.loads(by_numbers.stdout) == record
+    trained = run("train", rows, "--schema", "schema.toml", "--epsilon", 0.3, "-o", "model.json", "--json")
+    made = json.loads(trained.stdout)
+    assert {key: made[key] for key in ("sensitivity", "mechanism", "schedule")} == {
+        key: record[key] for key in ("sensitivity", "mechanism", "schedule")
+    }
+    noise = [row["noise_per_weight"] for row in record["by_epsilon"]]
+    assert noise == sorted(noise, reverse=True)
+    assert 0.3 in [row["epsilon"] for row in record["by_epsilon"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "delta = 0 allows no other"),
+        (("--delta", 1e-6, "--features", 200), "gaussian: the shorter of the two"),
+        (("--regularization", 0.01), "the steps that fit the regularization"),
+        (("--step-size", 0.1), "0.1: as asked for"),
+        (("--loss", "huber", "--classes", 3), "huber, 3 models"),
+    ],
+)
+def test_plan_says_why(run: Run, options: tuple[object, ...], said: str) -> None:
+    result = run("plan", "--rows", 10_000, "--features", 9, *options)
+    assert result.exit_code == 0, result.output
+    assert said in result.stdout
+
+
+def test_version_and_help(run: Run) -> None:
+    assert run("--version").stdout == f"boltdp {__version__}\n"
+    assert run().stdout == run("--help").stdout == run("-h").stdout
+    for name in main.commands:
+        result = run(name, "--help")
+        assert result.exit_code == 0
+        assert f"boltdp {name}" in result.stdout.split("Examples:")[1]
+
+
+def test_the_command_reference_is_fresh() -> None:
+    fresh = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    assert fresh == reference(), "run `python -m boltdp.cli.reference > docs/cli.md`"
