@@ -20,7 +20,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, make_classification
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -30,7 +30,7 @@ from boltdp import Model, PrivacyWarning, PrivateHuberSVM, PrivateLogisticRegres
 from boltdp.data.schema import Categorical, Numeric, Projection, array_schema
 from boltdp.engines import ArrayEngine
 from boltdp.errors import DataError, ParameterError
-from boltdp.estimators import CLASSES_READ
+from boltdp.estimators import CLASSES_READ, SEARCHED
 from boltdp.privacy.certificate import SEEDED
 from boltdp.train import train
 
@@ -489,21 +489,32 @@ def test_it_works_in_a_pipeline_and_survives_clone_and_pickle() -> None:
     assert not hasattr(clone(pipeline)[-1], "model_")
 
 
-def test_it_works_in_cross_validation_and_searches() -> None:
+def test_it_works_in_cross_validation_and_searches_but_has_no_guarantee_there() -> None:
     X, y = blobs()
     classifier = PrivateLogisticRegression(epsilon=50.0, classes=[1, 0], bounds=(-5, 5))
-    assert cross_val_score(classifier, X, y, cv=3).mean() > 0.9
-    assert cross_val_score(classifier, X, y, cv=3, scoring="roc_auc").mean() > 0.9
-    chosen = cross_val_predict(classifier, X, y, cv=3, method="predict_proba")
+    with pytest.warns(PrivacyWarning, match="fitted inside a search or a cross-validation"):
+        assert cross_val_score(classifier, X, y, cv=3).mean() > 0.9
+    with pytest.warns(PrivacyWarning, match="fitted inside a search or a cross-validation"):
+        chosen = cross_val_predict(classifier, X, y, cv=3, method="predict_proba")
     assert np.mean(np.argmax(chosen, axis=1) == y) > 0.9
     grid = {
         "passes": np.array([2, 5]),
         "epsilon": np.array([20, 50], np.float32),
         "fit_intercept": np.array([True, False]),
     }
-    search = GridSearchCV(classifier, grid, cv=2).fit(X, y)
+    with pytest.warns(PrivacyWarning, match="fitted inside a search or a cross-validation"):
+        search = GridSearchCV(classifier, grid, cv=2).fit(X, y)
     assert search.score(X, y) > 0.9
-    assert search.best_estimator_.certificate_.private
+    assert search.best_estimator_.certificate_.reasons == (SEARCHED,)
+
+
+def test_a_noiseless_search_and_a_fit_after_a_split_warn_of_nothing() -> None:
+    X, y = blobs()
+    plain = PrivateLogisticRegression(epsilon=None, classes=[0, 1], bounds=(-5, 5))
+    assert GridSearchCV(plain, {"passes": [1, 5]}, cv=2, scoring="roc_auc").fit(X, y).best_score_ > 0.9
+    X_train, _, y_train, _ = train_test_split(X, y)
+    private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5)).fit(X_train, y_train)
+    assert private.certificate_.private
 
 
 def test_the_model_can_be_saved_and_verified_whatever_number_types_were_given(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_more_trials_cost_delta_and_no_epsilon() -> None:
     def scale(mean: float, *, delta: float) -> float:
         grid = candidates(Settings(epsilon=1.0, delta=delta, step_size=0.1), {"passes": [1]})
         wide = Schema("sick", (0, 1), tuple(Numeric(f"x{i}", -1, 1) for i in range(60)))
-        selection = Trials.expecting(mean, candidates=1, rows=ROWS)
+        selection = Trials(candidates=1, chosen=0, rows=ROWS, mean=mean)
         mechanism = grid[0].plan(rows=ROWS, dims=wide.dims, classes=2, selection=selection).mechanism
         assert mechanism is not None
         return mechanism.scale

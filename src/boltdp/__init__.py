@@ -8,6 +8,7 @@ __all__ = [
     "Certificate",
     "Model",
     "PrivacyWarning",
+    "PrivateGridSearch",
     "PrivateHuberSVM",
     "PrivateLogisticRegression",
     "Schema",
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from boltdp.estimators import PrivateHuberSVM, PrivateLogisticRegression
     from boltdp.model import Model
     from boltdp.privacy.certificate import Certificate
+    from boltdp.search import PrivateGridSearch
     from boltdp.settings import Settings
 else:
     # Imported when asked for: scikit-learn, Arrow and DuckDB take a second, which commands that don't use them save.
@@ -30,6 +32,7 @@ else:
         "Certificate": "boltdp.privacy.certificate",
         "Model": "boltdp.model",
         "PrivacyWarning": "boltdp.errors",
+        "PrivateGridSearch": "boltdp.search",
         "PrivateHuberSVM": "boltdp.estimators",
         "PrivateLogisticRegression": "boltdp.estimators",
         "Schema": "boltdp.data.schema",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,12 @@ from boltdp.train import train
 #: Why a model whose classes were not declared has no guarantee.
 CLASSES_READ = "the classes were read from the labels, which tells something about single rows; declare classes"
 
+#: Why a model that was fitted by `GridSearchCV` and the like has no guarantee.
+SEARCHED = (
+    "it was fitted inside a search or a cross-validation, and the promise covers neither scores of private rows nor a "
+    "choice by them; use PrivateGridSearch, or search on public rows"
+)
+
 #: Said on every fit, whatever the rows are: whether it matters cannot be told without looking at them.
 NOTHING_DECLARED = (
     "neither bounds nor radius is declared: features are clipped to [-1, 1] and rows shortened to length 1; "
@@ -74,7 +81,12 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Any:
         """Train on the rows of X and their labels y, and release the model."""
-        X = self._features(X, reset=True)
+        engine, schema, reasons = self._rows(X, y)
+        return self._keep(train(engine, schema, self._settings(), reasons=reasons))
+
+    def _rows(self, X: Any, y: Any, *, schema: Schema | None = None) -> tuple[ArrayEngine, Schema, tuple[str, ...]]:
+        """The rows with their labels, the schema (as declared, unless it is given) and why they are not private."""
+        X = self._features(X, reset=schema is None)
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         label, kind = getattr(y, "name", None), np.asarray(y).dtype
@@ -83,26 +95,28 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError(f"y must have texts, numbers or booleans, its type is {str(kind)!r}")
         y = column_or_1d(y, warn=True)
         check_consistent_length(X, y)
-        settings, schema = self._settings(), self._declared()
-        reasons: tuple[str, ...] = ()
-        if schema is not None:
-            classes = _sorted(schema.classes)
-            schema = replace(schema, classes=tuple(classes))
-        else:
-            if self.classes is None:
-                classes, reasons = _classes_of(y), (CLASSES_READ,)
+        reasons: tuple[str, ...] = (SEARCHED,) if self.epsilon is not None and _inside_search() else ()
+        if schema is None:
+            schema = self._declared()
+            if schema is not None:
+                schema = replace(schema, classes=tuple(_sorted(schema.classes)))
+            elif self.classes is None:
+                schema, reasons = self._array_schema(_classes_of(y), label), (*reasons, CLASSES_READ)
             else:
-                classes = _sorted(self.classes)
-            schema = self._array_schema(classes, label)
+                schema = self._array_schema(_sorted(self.classes), label)
         if y.dtype == object:
             # Arrow would take the type from the values and refuse a mixture; as texts they match the same classes.
             y = np.array([str(value) for value in y], dtype=object)
-        self.model_: Model = train(_engine(schema, X).with_column(schema.label, y), schema, settings, reasons=reasons)
-        self.classes_, self.certificate_ = classes, self.model_.certificate
-        self.coef_, self.intercept_ = raw_weights(schema, self.model_.weights)
+        return _engine(schema, X).with_column(schema.label, y), schema, reasons
+
+    def _keep(self, model: Model) -> Any:
+        """Take the attributes from a trained model; warn if it should be private and is not."""
+        self.model_, self.certificate_ = model, model.certificate
+        self.classes_ = np.array(model.classes)
+        self.coef_, self.intercept_ = raw_weights(model.schema, model.weights)
         if self.epsilon is not None and not self.certificate_.private:
             warnings.warn(
-                f"the model is not private: {'; '.join(self.certificate_.reasons)}", PrivacyWarning, stacklevel=2
+                f"the model is not private: {'; '.join(self.certificate_.reasons)}", PrivacyWarning, stacklevel=3
             )
         return self
 
@@ -191,7 +205,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             (low, high), norm = _pair(self.bounds), radius
         else:
             if radius is None:
-                warnings.warn(NOTHING_DECLARED, UserWarning, stacklevel=3)
+                warnings.warn(NOTHING_DECLARED, UserWarning, stacklevel=4)
             high = 1.0 if radius is None else radius
             low, norm = -high, 1.0
         names = getattr(self, "feature_names_in_", None)
@@ -332,6 +346,16 @@ class PrivateHuberSVM(_PrivateClassifier):
 
     def _settings(self) -> Settings:
         return replace(super()._settings(), loss="huber", huber_width=self._number("width"))
+
+
+def _inside_search() -> bool:
+    """Whether scikit-learn's model selection is what called: its searches and cross-validations, not its splitters."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection."):
+            return True
+    return False
 
 
 def _without_texts(X: Any) -> Any:

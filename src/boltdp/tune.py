@@ -153,7 +153,7 @@ def tune(
         [
             Portions(candidates=count, chosen=i, rows=rows)
             if method == "portions"
-            else Trials.expecting(trials, candidates=count, rows=rows, chosen=i)
+            else Trials(candidates=count, chosen=i, rows=rows, mean=trials)
             for i in range(count)
         ]
     )

@@ -71,44 +71,22 @@ class Portions:
 
 @dataclass(frozen=True, kw_only=True)
 class Trials:
-    """A random number of trials, of the logarithmic distribution: P(k) = (1 - stopping)^k / (k * ln(1/stopping)).
+    """A geometric number of trials: after each, another one follows with probability 1 - 1/mean.
 
-    >>> round(Trials.expecting(100, candidates=5, rows=1000).mean)
-    100
+    >>> Trials(candidates=5, chosen=0, rows=1000, mean=100.0).training_rows
+    1000
     """
 
     method: ClassVar[str] = "trials"
     candidates: int
     chosen: int
     rows: int
-    stopping: float  #: gamma: smaller is more trials
+    mean: float  #: expected number of trials, 1/gamma
 
     def __post_init__(self) -> None:
         _check(self)
-        if not 0 < self.stopping < 1:
-            raise ParameterError(f"stopping must be between 0 and 1, got {self.stopping}")
-
-    @classmethod
-    def expecting(cls, mean: float, *, candidates: int, rows: int, chosen: int = 0) -> Trials:
-        """With this many trials in the mean."""
-        if not 1 < mean <= 1e6:
-            raise ParameterError(f"the mean number of trials must be above 1 and at most 1000000, got {mean}")
-        low, high = 1e-9, 1.0
-        while high - low > 1e-12 * high:
-            middle = (low + high) / 2
-            if (1 / middle - 1) / -math.log(middle) > mean:
-                low = middle
-            else:
-                high = middle
-        return cls(candidates=candidates, chosen=chosen, rows=rows, stopping=low)
-
-    @property
-    def mean(self) -> float:
-        """(1/gamma - 1) / ln(1/gamma), rounded up: delta is divided by it."""
-        with ctx.workprec(128):
-            gamma = arb(self.stopping)
-            mean = (1 / gamma - 1) / -gamma.log()
-            return math.nextafter(float(mean.mid() + mean.rad()), math.inf)
+        if not 1 < self.mean <= 1e6:
+            raise ParameterError(f"the mean number of trials must be above 1 and at most 1000000, got {self.mean}")
 
     @property
     def training_rows(self) -> int:
@@ -116,34 +94,32 @@ class Trials:
         return self.rows
 
     def model_budget(self, whole: Budget) -> Budget:
-        """What a trial may spend on its model: section 2 turns (e, d) of a trial into (2e, mean*d) of the whole.
+        """What a trial may spend on its model: section 2 turns (e, d) of a trial into (3e, mean*d) of the whole.
 
-        >>> round(Trials.expecting(100, candidates=5, rows=1000).model_budget(Budget(1.0)).epsilon, 6)
-        0.4375
+        >>> round(Trials(candidates=5, chosen=0, rows=1000, mean=100.0).model_budget(Budget(2.4)).epsilon, 6)
+        0.7
         """
-        epsilon = math.nextafter(whole.split(2).epsilon - self.score_budget(whole).epsilon, 0.0)
+        epsilon = math.nextafter(whole.split(3).epsilon - self.score_budget(whole).epsilon, 0.0)
         return Budget(epsilon, math.nextafter(whole.delta / self.mean, 0.0) if whole.delta else 0.0)
 
     def score_budget(self, whole: Budget) -> Budget:
         """What a trial may spend on its score."""
-        return Budget(whole.split(2 * SCORE_SHARE).epsilon)
+        return Budget(whole.split(3 * SCORE_SHARE).epsilon)
 
     def draw_count(self, random_bytes: RandomBytes) -> int:
         """How many trials to make. It must stay secret: section 2.3.
 
         >>> from boltdp.privacy.noise import seeded_bytes
-        >>> Trials.expecting(20, candidates=5, rows=1000).draw_count(seeded_bytes(1)) >= 1
+        >>> Trials(candidates=5, chosen=0, rows=1000, mean=100.0).draw_count(seeded_bytes(1)) >= 1
         True
         """
-        # A geometric number whose parameter is random too (Kemp 1981): exact for real numbers, so for intervals.
-        uniforms = Uniforms(2, random_bytes)
+        uniforms = Uniforms(1, random_bytes)
         while True:
             with ctx.workprec(uniforms.bits + 64):
-                u, v = uniforms.intervals()
-                stop_each = arb(self.stopping) ** u
-                count = (v.log() / (1 - stop_each).log()).floor().unique_fmpz()
-            if count is not None:
-                return 1 + int(count)
+                (u,) = uniforms.intervals()
+                more = (u.log() / (1 - 1 / arb(self.mean)).log()).floor().unique_fmpz()
+            if more is not None:
+                return 1 + int(more)
             uniforms.refine()
 
     def describe(self) -> str:
@@ -254,7 +230,7 @@ def noisy_count(count: int, *, epsilon: float, random_bytes: RandomBytes) -> flo
 
 def _check(selection: Selection) -> None:
     for name, value in dataclasses.asdict(selection).items():
-        if name != "stopping" and (isinstance(value, bool) or not isinstance(value, int)):
+        if name != "mean" and (isinstance(value, bool) or not isinstance(value, int)):
             raise ParameterError(f"{name} must be a whole number, got {value!r}")
     if selection.candidates < 1:
         raise ParameterError(f"candidates must be >= 1, got {selection.candidates}")
