@@ -10,6 +10,7 @@ from boltdp.cli.options import as_json, quiet, source_options
 from boltdp.cli.terminal import RowsBar, emit, emit_json, examples, note
 from boltdp.data.draft import draft_schema
 from boltdp.data.synth import synthesize
+from boltdp.engines import open_source
 from boltdp.files import OutputError, check_writable, replacing
 
 
