@@ -6,6 +6,7 @@ Each size is trained without noise from a Parquet file of 50 features in a proce
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -64,6 +65,9 @@ def cost(measured: Measured) -> float:
 def measure(path: Path, rows: int) -> Measured:
     """Write the data and train on it, in another process."""
     synthesize(path, rows=rows, dims=DIMS, seed=1)
+    # What is still to be written to the disk would slow the spool down.
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
     answer = subprocess.run(
         [sys.executable, "-m", "bench.scale", str(path)], check=True, capture_output=True, text=True
     )

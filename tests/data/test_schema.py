@@ -226,3 +226,9 @@ def test_spellings_of_a_value_meet_only_itself(value: Value) -> None:
         assert matcher.truth(not value) == -1
     if not isinstance(value, str):
         assert matcher.numbers[value] == 0
+
+
+def test_a_category_of_very_many_digits_is_a_text() -> None:
+    digits = "9" * 400
+    assert Matcher.of((digits, "other")).numbers == {}
+    assert Matcher.of((digits, "other")).texts[digits] == 0

@@ -279,7 +279,7 @@ def test_reading_can_be_abandoned_and_begun_again(tmp_path: Path) -> None:
         assert sum(batch.num_rows for batch in engine.batches(["age"])) == engine.count() == 50_000
 
 
-def test_query_that_needs_more_memory_spills_where_the_spool_is(tmp_path: Path) -> None:
+def test_directory_for_what_a_query_spills_is_private_and_removed(tmp_path: Path) -> None:
     path = database(tmp_path)
     query = "SELECT hash(i, j) AS age, 1 AS y FROM range(1000) a(i), range(100) b(j) ORDER BY age"
     with DuckDBEngine.from_database(path, query=query, spool=tmp_path) as engine:

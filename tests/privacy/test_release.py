@@ -83,7 +83,6 @@ TAMPERING: list[tuple[str, Any]] = [
     ("passes", 1),
     ("regularization", 0.5),
     ("averaging", "all"),
-    ("permutation", "fresh"),
     ("models", 2),
     ("analysis", "paper"),
     ("randomness", "seeded"),

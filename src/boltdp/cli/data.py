@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from boltdp.cli.options import as_json, opened, quiet, source_options
+from boltdp.cli.options import as_json, quiet, source_options
 from boltdp.cli.terminal import RowsBar, emit, emit_json, examples, note
 from boltdp.data.draft import draft_schema
 from boltdp.data.synth import synthesize
+from boltdp.engines import open_source
 from boltdp.files import OutputError, check_writable, replacing
 
 
@@ -31,7 +32,7 @@ def schema(source: str, *, table: str | None, query: str | None, label: str, pub
     """
     if output is not None:
         _refuse_existing(output)
-    with opened(source, table=table, query=query) as engine:
+    with open_source(source, table=table, query=query) as engine:
         text = draft_schema(engine, label, public=public)
     if public:
         note("the draft was filled in from the values, which is safe only if they are public")

@@ -1,16 +1,13 @@
-"""Options that several commands share, and the one place where a source is opened."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
 from typing import Any, TypeVar, get_args
 
 import click
 
-from boltdp.engines import open_source
-from boltdp.engines.base import Engine
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
@@ -106,14 +103,6 @@ def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, A
     if noiseless and (chosen["delta"] or chosen["noise_seed"] is not None):
         raise ParameterError("--delta and --noise-seed are for noise, and must not be given with --noiseless")
     return Settings(epsilon=epsilon, **chosen)
-
-
-@contextmanager
-def opened(source: str, *, table: str | None, query: str | None, spool: str | None = None) -> Iterator[Engine]:
-    """The engine of a SOURCE, closed at the end."""
-    engine = open_source(source, table=table, query=query, spool=spool)
-    with engine if isinstance(engine, AbstractContextManager) else nullcontext():
-        yield engine
 
 
 def _decorate(command: Command, decorators: tuple[Callable[[Command], Command], ...]) -> Command:

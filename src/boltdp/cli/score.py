@@ -14,9 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from boltdp.cli.options import as_json, opened, source_options
+from boltdp.cli.options import as_json, source_options
 from boltdp.cli.terminal import emit, emit_json, emit_table, examples, note
 from boltdp.data.schema import spellings
+from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encoded
 from boltdp.errors import DataError, ParameterError
 from boltdp.files import replacing
@@ -49,7 +50,7 @@ def predict(
     ending = ".csv" if output is None else Path(output).suffix
     if ending not in (".csv", ".parquet"):
         raise ParameterError(f"the output must end in .csv or .parquet, got {output!r}")
-    with opened(source, table=table, query=query) as engine:
+    with open_source(source, table=table, query=query) as engine:
         batches = _predictions(model, engine, proba=proba)
         if output is None:
             for text in _csv(model, batches, proba=proba):
@@ -81,7 +82,7 @@ def evaluate(model_path: str, source: str, *, table: str | None, query: str | No
     model = Model.load(model_path)
     counts, unlabelled = np.zeros((len(model.classes),) * 2, np.int64), 0
     margins_seen, labels_seen = [np.empty(0)], [np.empty(0, np.intp)]
-    with opened(source, table=table, query=query) as engine:
+    with open_source(source, table=table, query=query) as engine:
         for packed in encoded(engine, model.schema):
             known = packed[~np.isnan(packed[:, 0])]
             labels, margins = known[:, 0].astype(np.intp), model.margins(known)

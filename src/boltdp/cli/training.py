@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
-from boltdp.cli.options import as_json, make_settings, opened, quiet, settings_options, source_options
+from boltdp.cli.options import as_json, make_settings, quiet, settings_options, source_options
 from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
+from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.files import check_writable
 from boltdp.privacy.certificate import Certificate
@@ -79,7 +80,7 @@ def train(
     if label is not None and label != schema.label:
         raise ParameterError(f"--label must be the label of the schema, {schema.label!r}, got {label!r}")
     check_writable(output)
-    with opened(source, table=table, query=query, spool=spool) as engine, RowsBar(quiet=quiet) as bar:
+    with open_source(source, table=table, query=query, spool=spool) as engine, RowsBar(quiet=quiet) as bar:
         model = train_model(engine, schema, settings, on_bad_row=on_bad_row, progress=bar)
     model.save(output)
     certificate = model.certificate

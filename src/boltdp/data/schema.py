@@ -438,9 +438,10 @@ def _written_number(text: str) -> int | float | None:
     """The number a text writes, if that is how we would write it: the code "01" is a text, not the number 1."""
     try:
         number = int(text) if text.lstrip("-").isdecimal() else float(text)
-    except ValueError:
+        finite = math.isfinite(number)
+    except (ValueError, OverflowError):  # no number, or more digits than any column could hold
         return None
-    return number if math.isfinite(number) and text in spellings(number) else None
+    return number if finite and text in spellings(number) else None
 
 
 def _check_name(name: Any, *, what: str = "the name of a column") -> None:

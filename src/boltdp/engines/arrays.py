@@ -114,6 +114,15 @@ class ArrayEngine:
         blocks = encoded(self, schema, on_bad_row=on_bad_row)
         return spool(blocks, rows=self._rows, width=1 + schema.dims, seed=seed, in_memory=True, progress=progress)
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def __enter__(self) -> ArrayEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
 
 def _column(values: Any) -> pa.Array | None:
     """As an Arrow column, or None where Arrow has no type for it: its own message would quote a value."""

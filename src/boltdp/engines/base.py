@@ -124,6 +124,14 @@ class Engine(Protocol):
         """Encode, project and permute the rows, once, for any number of passes."""
         ...
 
+    def close(self) -> None:
+        """Let go of what the engine holds open."""
+        ...
+
+    def __enter__(self) -> Engine: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
 
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:
     """Refuse data whose columns are not those the schema declares, before any row is read.
