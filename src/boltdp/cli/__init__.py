@@ -5,11 +5,13 @@ from __future__ import annotations
 import click
 
 from boltdp import __version__
+from boltdp.cli.comparing import compare
 from boltdp.cli.data import schema, synth
 from boltdp.cli.models import sql, verify
 from boltdp.cli.score import evaluate, predict
 from boltdp.cli.terminal import Commands, emit, examples
 from boltdp.cli.training import plan, train
+from boltdp.cli.tuning import tune
 
 
 @click.group(
@@ -37,5 +39,5 @@ def main(context: click.Context) -> None:
         emit(context.get_help())
 
 
-for command in (schema, plan, train, verify, predict, evaluate, sql, synth):
+for command in (schema, plan, train, tune, verify, predict, evaluate, sql, compare, synth):
     main.add_command(command)

@@ -39,6 +39,8 @@ def verify(model_path: str, *, as_json: bool) -> None:
             ("noise", f"{noise}, recomputed"),
             ("randomness", certificate.randomness),
         ]
+    if certificate.selection is not None:
+        checked.append(("chosen", certificate.selection.describe()))
     emit_table(checked)
     emit("The certificate adds up." if certificate.private else "The certificate adds up, and says: NOT PRIVATE.")
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 
 import click
 
+from boltdp.data.schema import Schema
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
@@ -22,6 +23,14 @@ _SOURCE = (
     click.argument("source"),
     click.option("--table", metavar="NAME", help="Table of a DuckDB file."),
     click.option("--query", metavar="SQL", help="Query on a DuckDB file, instead of a table."),
+)
+
+_TRAINING = (
+    click.option("--schema", "schema_path", metavar="TOML", help="What is public about the data; see `boltdp schema`."),
+    click.option("--label", help="The column to predict, if it should be checked against the schema."),
+    click.option(
+        "--spool", metavar="DIR", help="Where prepared rows are kept meanwhile, if they do not fit in memory."
+    ),
 )
 
 # One option for each field of Settings but epsilon, which `train` requires and `plan` does not.
@@ -88,6 +97,11 @@ def source_options(command: Command) -> Command:
     return _decorate(command, _SOURCE)
 
 
+def training_options(command: Command) -> Command:
+    """--schema, --label and --spool."""
+    return _decorate(command, _TRAINING)
+
+
 def settings_options(command: Command) -> Command:
     """An option for each field of Settings but epsilon."""
     return _decorate(command, _SETTINGS)
@@ -103,6 +117,19 @@ def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, A
     if noiseless and (chosen["delta"] or chosen["noise_seed"] is not None):
         raise ParameterError("--delta and --noise-seed are for noise, and must not be given with --noiseless")
     return Settings(epsilon=epsilon, **chosen)
+
+
+def load_schema(path: str | None, *, source: str, label: str | None) -> Schema:
+    """The schema of --schema, whose label must be that of --label."""
+    if path is None:
+        raise ParameterError(
+            "give --schema, which says what is public about the data",
+            hint=f"`boltdp schema {source} --label {label or 'COLUMN'} -o schema.toml` drafts one to complete",
+        )
+    schema = Schema.load(path)
+    if label is not None and label != schema.label:
+        raise ParameterError(f"--label must be the label of the schema, {schema.label!r}, got {label!r}")
+    return schema
 
 
 def _decorate(command: Command, decorators: tuple[Callable[[Command], Command], ...]) -> Command:

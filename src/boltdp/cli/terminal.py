@@ -107,12 +107,12 @@ def note(message: str) -> None:
 class RowsBar:
     """A progress bar on standard error: rows and passes, which are public. Hidden when nobody looks."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, unit: str = "rows") -> None:
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("rows"),
+            TextColumn(unit),
             TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,

@@ -8,13 +8,22 @@ from typing import Any
 
 import click
 
-from boltdp.cli.options import as_json, make_settings, quiet, settings_options, source_options
+from boltdp.cli.options import (
+    as_json,
+    load_schema,
+    make_settings,
+    quiet,
+    settings_options,
+    source_options,
+    training_options,
+)
 from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.files import check_writable
+from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
 from boltdp.settings import TYPICAL_NORM, Settings
 from boltdp.train import train as train_model
@@ -33,13 +42,11 @@ EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
     ),
 )
 @source_options
-@click.option("--schema", "schema_path", metavar="TOML", help="What is public about the data; see `boltdp schema`.")
-@click.option("--label", help="The column to predict, if it should be checked against the schema.")
+@training_options
 @click.option("-o", "--output", required=True, metavar="JSON", help="Where to write the model.")
 @click.option("--epsilon", type=float, help="The privacy budget: smaller is more private.")
 @click.option("--noiseless", is_flag=True, help="Train without noise, and so without privacy, instead of --epsilon.")
 @settings_options
-@click.option("--spool", metavar="DIR", help="Where prepared rows are kept meanwhile, if they do not fit in memory.")
 @click.option(
     "--on-bad-row",
     type=click.Choice(["neutral", "error"]),
@@ -71,28 +78,27 @@ def train(
     counts as the middle of its bounds, or as no category; a row without a declared class teaches nothing.
     """
     settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
-    if schema_path is None:
-        raise ParameterError(
-            "give --schema, which says what is public about the data",
-            hint=f"`boltdp schema {source} --label {label or 'COLUMN'} -o schema.toml` drafts one to complete",
-        )
-    schema = Schema.load(schema_path)
-    if label is not None and label != schema.label:
-        raise ParameterError(f"--label must be the label of the schema, {schema.label!r}, got {label!r}")
+    schema = load_schema(schema_path, source=source, label=label)
     check_writable(output)
     with open_source(source, table=table, query=query, spool=spool) as engine, RowsBar(quiet=quiet) as bar:
         model = train_model(engine, schema, settings, on_bad_row=on_bad_row, progress=bar)
     model.save(output)
+    report(model, output, as_json=as_json)
+
+
+def report(model: Model, output: str, *, as_json: bool) -> None:
+    """Print what a new model promises, what that costs, and where it is."""
     certificate = model.certificate
     if as_json:
         cost = {"noise_per_weight": _noise_per_weight(certificate)}
         emit_json({"model": output, "promise": certificate.promise(), **cost, **certificate.to_dict()})
         return
     emit_promise(certificate.promise(), private=certificate.private)
-    recipe = certificate.recipe
+    recipe, selection = certificate.recipe, certificate.selection
     emit_table(
         [
             *_cost(certificate),
+            *([] if selection is None else [("chosen", selection.describe())]),
             ("training", f"{recipe.passes} passes over {recipe.rows:,} rows, {recipe.updates:,} updates"),
             ("model", f"{output}: {model.weights.size:,} weights for {len(model.classes)} classes"),
         ]

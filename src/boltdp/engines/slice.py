@@ -65,3 +65,12 @@ class Slice:
             directory=getattr(self._engine, "spool", None),
             progress=progress,
         )
+
+    def close(self) -> None:
+        """Nothing: the engine is closed by whoever opened it."""
+
+    def __enter__(self) -> Slice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
