@@ -35,7 +35,7 @@ def run(rows: int = 1_000_000) -> list[Ratio]:
 
     def tuning() -> float:
         start = time.perf_counter()
-        tune(engine, schema, grid)
+        tune(engine, schema, grid, method="portions")
         return time.perf_counter() - start
 
     training(), tuning()

@@ -95,7 +95,7 @@ def test_seeds_repeat_a_tuning_and_cost_the_claim(method: Method) -> None:
 def test_portions_train_each_candidate_on_its_own_rows() -> None:
     """The released model is the one that its portion alone gives."""
     grid = candidates(Settings(epsilon=1e9, seed=5, noise_seed=5, batch_size=10), {"passes": [1, 3]})
-    model = tune(patients(), SCHEMA, grid)
+    model = tune(patients(), SCHEMA, grid, method="portions")
     selection = model.certificate.selection
     assert isinstance(selection, Portions)
     with patients().prepare(SCHEMA, seed=5) as prepared:
@@ -143,8 +143,8 @@ def test_errors_are_those_of_predict_and_bad_rows_are_errors() -> None:
 
 def test_noiseless_candidates_are_compared_without_noise() -> None:
     grid = candidates(Settings(epsilon=None), {"passes": [1, 5]})
-    assert not tune(patients(), SCHEMA, grid).certificate.private
-    with pytest.raises(ParameterError, match="epsilon must be given"):
+    assert not tune(patients(), SCHEMA, grid, method="portions").certificate.private
+    with pytest.raises(ParameterError, match="epsilon must be given for trials, got None"):
         tune(patients(), SCHEMA, grid, method="trials")
 
 
@@ -223,7 +223,7 @@ def test_bad_requests_are_refused_before_a_row_is_read() -> None:
     with pytest.raises(ParameterError, match="the public data must have at least 4 rows, got 2"):
         tune(patients(), SCHEMA, GRID, method="public", public=patients(1, 2))
     with pytest.raises(ParameterError, match="2 rows for each of 3 candidates"):
-        tune(patients(0, 7), SCHEMA, GRID)
+        tune(patients(0, 7), SCHEMA, GRID, method="portions")
 
 
 LINE = Schema("y", (0, 1), (Numeric("x", -1, 1),), intercept=False)
@@ -250,7 +250,7 @@ def chosen_first(epsilon: float, label: int, *, runs: int) -> int:
     grid = candidates(Settings(epsilon=epsilon, seed=seed, batch_size=1, passes=1), {"step_size": [0.01] * count})
     picked = 0
     for _ in range(runs):
-        selection = tune(engine, LINE, grid).certificate.selection
+        selection = tune(engine, LINE, grid, method="portions").certificate.selection
         picked += selection is not None and selection.chosen == 0
     return picked
 

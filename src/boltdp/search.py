@@ -37,9 +37,9 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
     estimator : PrivateLogisticRegression or PrivateHuberSVM
     param_grid : dict or list of dicts
         Values to try of passes, batch_size, regularization, schedule, step_size, exponent, max_norm, averaging.
-    method : {"portions", "trials", "public"}, default="portions"
-        "portions" trains each candidate on rows of its own, which is fast and needs many rows; "trials" trains all
-        of them on all rows, with less of epsilon; "public" compares them on `public_rows`.
+    method : {"trials", "portions", "public"}, default="trials"
+        "trials" trains each candidate on all rows, with less of epsilon; "portions" each on rows of its own, which
+        takes no longer than one training and needs many rows; "public" compares them on `public_rows`.
     public_rows : (X, y), optional
         Rows that are no secret, for "public".
     trials : float, default=100
@@ -67,7 +67,7 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
 
     estimator: Any
     param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
-    method: Method = "portions"
+    method: Method = "trials"
     public_rows: tuple[Any, Any] | None = None
     trials: float = TRIALS
 

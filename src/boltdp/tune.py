@@ -2,10 +2,10 @@
 
 Three ways, with the accounting of `privacy/selection.md`:
 
-`portions`  the paper's Algorithm 3. Each candidate is trained on rows of its own, so that all of them together read
-            the rows as often as one candidate alone would; other rows choose, by the exponential mechanism
 `trials`    every candidate is trained on all rows; a random number of trials adds noise to a random one and measures it
             with noise; the best trial is released
+`portions`  the paper's Algorithm 3. Each candidate is trained on rows of its own, so that all of them together read
+            the rows as often as one candidate alone would; other rows choose, by the exponential mechanism
 `public`    candidates are compared in the open on rows declared public, and the best is trained on the private rows
 """
 
@@ -38,7 +38,7 @@ from boltdp.train import (
     train_prepared,
 )
 
-Method = Literal["portions", "trials", "public"]
+Method = Literal["trials", "portions", "public"]
 
 #: What candidates may differ in: nothing that the schema, the budget or the form of the weights depends on.
 TUNABLE = (
@@ -92,7 +92,7 @@ def tune(
     schema: Schema,
     candidates: Sequence[Settings],
     *,
-    method: Method = "portions",
+    method: Method = "trials",
     public: Engine | None = None,
     trials: float = TRIALS,
     on_bad_row: OnBadRow = "neutral",
@@ -119,6 +119,10 @@ def tune(
     if (public is not None) != (method == "public"):
         raise ParameterError(f"public rows must be given for the method 'public' and no other, got method {method!r}")
     _check_candidates(candidates)
+    if method == "trials" and candidates[0].epsilon is None:
+        raise ParameterError(
+            "epsilon must be given for trials, got None", hint="compare noiseless candidates by portions"
+        )
     known = (*reasons, BAD_ROWS_SHOWN) if on_bad_row == "error" else reasons
     rows, seeds = engine.count(), _seeds(candidates[0].noise_seed)
 
@@ -218,10 +222,13 @@ def _by_trials(
     seed: int,
     progress: Progress | None,
 ) -> Model:
-    """Train each candidate once; a trial then draws noise for one of them. How many trials were made is told nobody."""
+    """Train each candidate once; a trial then draws noise for one of them. How many trials were made is told nobody.
+
+    Trials must be independent given the rows, which they are where all noise is added at the release: section 2.3.
+    """
     count, selection, budget = len(certificates), certificates[0].selection, certificates[0].budget
-    if budget is None or not isinstance(selection, Trials):
-        raise ParameterError("trials are for private models: epsilon must be given")
+    assert isinstance(selection, Trials)
+    assert budget is not None
     finished = [
         run_passes(
             prepared, schema, certificate, seed=seed, progress=_named(progress, f"candidate {i + 1} of {count}, ")

@@ -16,7 +16,7 @@ from boltdp.cli.options import (
     source_options,
     training_options,
 )
-from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
+from boltdp.cli.terminal import INTERRUPTED, RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
 from boltdp.compare import ALGORITHMS, Comparison, draw
 from boltdp.compare import compare as compare_algorithms
 from boltdp.engines import open_source
@@ -91,6 +91,13 @@ def compare(
     check_writable(drawn)
     before = Comparison.load(output) if Path(output).exists() else None
     note(WARNING)
+    kept = 0
+
+    def keep(results: Comparison) -> None:
+        nonlocal kept
+        results.save(output)
+        kept = len(results.runs)
+
     with ExitStack() as stack:
         engine = open_source(source, table=table, query=query, spool=spool)
         stack.callback(engine.close)
@@ -98,21 +105,25 @@ def compare(
         if testing is not None:
             stack.callback(testing.close)
         bar = stack.enter_context(RowsBar(quiet=quiet, unit="done"))
-        made = compare_algorithms(
-            engine,
-            schema,
-            Settings(epsilon=None, **chosen),
-            algorithms=names,
-            epsilons=budgets,
-            repeats=repeats,
-            test=testing,
-            before=before,
-            keep=lambda results: results.save(output),
-            progress=bar,
-        )
-    draw(made, drawn)
+        try:
+            made = compare_algorithms(
+                engine,
+                schema,
+                Settings(epsilon=None, **chosen),
+                algorithms=names,
+                epsilons=budgets,
+                repeats=repeats,
+                test=testing,
+                before=before,
+                keep=keep,
+                progress=bar,
+            )
+        except KeyboardInterrupt:
+            note(f"interrupted; {kept} trainings are kept in {output}: the same command goes on from there")
+            raise click.exceptions.Exit(INTERRUPTED) from None
     if as_json:
         emit_json(made.to_dict())
+        draw(made, drawn)
         return
     emit_promise(WARNING, private=False)
     emit_table(
@@ -129,4 +140,5 @@ def compare(
         header=("algorithm", "epsilon", "accuracy", "seconds", "trainings"),
         numbers=True,
     )
+    draw(made, drawn)
     emit(f"Results are in {output}, a picture of them in {drawn}.")

@@ -38,7 +38,7 @@ _WHOLE = ("passes", "batch_size")
     epilog=examples(
         "boltdp tune patients.parquet --schema schema.toml --epsilon 1 --grid passes=5,10 \\",
         "    --grid regularization=1e-4,1e-3,1e-2 --inverse-radius -o model.json",
-        "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --method trials -o model.json",
+        "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --method portions -o model.json",
         "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --public study.csv -o model.json",
     ),
 )
@@ -58,10 +58,10 @@ _WHOLE = ("passes", "batch_size")
 @click.option("--inverse-radius", is_flag=True, help="Keep weights within 1/regularization.")
 @click.option(
     "--method",
-    type=click.Choice(["portions", "trials"]),
-    default="portions",
+    type=click.Choice(["trials", "portions"]),
+    default="trials",
     show_default=True,
-    help="portions: each candidate has rows of its own; trials: all have all rows, with less of epsilon.",
+    help="trials: each candidate has all rows, and less of epsilon; portions: each has rows of its own.",
 )
 @click.option("--trials", type=float, default=TRIALS, show_default=True, help="How many trials, in the mean.")
 @click.option("--public", metavar="FILE", help="Compare candidates on these rows instead, which are no secret.")

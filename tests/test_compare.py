@@ -1,0 +1,148 @@
+"""Algorithms side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from boltdp.compare import Comparison, ComparisonFileError, compare, draw
+from boltdp.data.schema import Numeric, Schema
+from boltdp.engines import ArrayEngine
+from boltdp.errors import ParameterError
+from boltdp.settings import Settings
+
+SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+COMMON = Settings(epsilon=None, passes=2, batch_size=10)
+
+
+def patients(rows: int = 1000, seed: int = 0) -> ArrayEngine:
+    random = np.random.default_rng(seed)
+    age = random.integers(0, 100, rows)
+    return ArrayEngine.from_arrow(pa.table({"age": age, "sick": (age + random.normal(0, 10, rows) > 50).astype(int)}))
+
+
+def compared(**changes: object) -> Comparison:
+    arguments = {
+        "algorithms": ["noiseless", "bolton", "bolton-paper"],
+        "epsilons": [0.1, 10.0],
+        "repeats": 3,
+        **changes,
+    }
+    return compare(patients(), SCHEMA, COMMON, **arguments)  # type: ignore[arg-type]
+
+
+def test_every_algorithm_is_trained_at_every_epsilon_and_noiseless_once() -> None:
+    made = compared()
+    cells = {(one.algorithm, one.epsilon): one for one in made.summaries()}
+    assert list(cells) == [
+        ("noiseless", None),
+        ("bolton", 0.1),
+        ("bolton", 10.0),
+        ("bolton-paper", 0.1),
+        ("bolton-paper", 10.0),
+    ]
+    assert all(one.repeats == 3 for one in cells.values())
+    assert cells["noiseless", None].accuracy > 0.8
+    assert cells["bolton", 10.0].accuracy > cells["bolton", 0.1].accuracy
+    assert all(one.seconds > 0 for one in cells.values())
+
+
+def test_a_form_that_is_not_valid_is_marked() -> None:
+    assert {(one.algorithm, one.private) for one in compared().summaries()} == {
+        ("noiseless", False),
+        ("bolton", True),
+        ("bolton-paper", False),
+    }
+
+
+def test_spread_is_the_standard_deviation_between_repeats() -> None:
+    made = compared(algorithms=["bolton"], epsilons=[0.1])
+    measured = [run.accuracy for run in made.runs]
+    (summary,) = made.summaries()
+    assert summary.accuracy == pytest.approx(np.mean(measured))
+    assert summary.accuracy_spread == pytest.approx(np.std(measured, ddof=1))
+    assert compared(algorithms=["bolton"], epsilons=[0.1], repeats=1).summaries()[0].accuracy_spread == 0
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    """An interruption in the middle, then the rest."""
+    path, kept = tmp_path / "comparison.json", 0
+
+    def keep(results: Comparison) -> None:
+        nonlocal kept
+        results.save(path)
+        kept += 1
+        if kept == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compared(keep=keep)
+    before = Comparison.load(path)
+    assert len(before.runs) == 4
+    told: list[tuple[str, int, int]] = []
+    made = compared(before=before, progress=lambda *report: told.append(report))
+    assert made.runs[:4] == before.runs
+    assert len({(run.algorithm, run.epsilon, run.repeat) for run in made.runs}) == len(made.runs) == 15
+    assert [report for report in told if report[0] == "training"] == [("training", i, 11) for i in range(11)]
+    assert compared(before=made) == made
+
+
+def test_results_of_other_data_or_settings_are_never_mixed() -> None:
+    made = compared(repeats=1)
+    cases = [
+        (patients(999), SCHEMA, COMMON),
+        (patients(), replace(SCHEMA, intercept=False), COMMON),
+        (patients(), SCHEMA, replace(COMMON, passes=3)),
+    ]
+    for engine, schema, settings in cases:
+        with pytest.raises(ComparisonFileError, match="are of other data or settings"):
+            compare(engine, schema, settings, algorithms=["bolton"], epsilons=[1.0], repeats=1, before=made)
+
+
+def test_test_rows_may_come_from_elsewhere() -> None:
+    wrong = np.arange(100)
+    backwards = ArrayEngine.from_arrow(pa.table({"age": wrong, "sick": (wrong < 50).astype(int)}))
+    (summary,) = compared(algorithms=["noiseless"], test=backwards).summaries()
+    assert summary.accuracy < 0.2
+
+
+def test_seeded_noise_repeats_and_is_marked() -> None:
+    def seeded() -> Comparison:
+        settings = replace(COMMON, seed=1, noise_seed=1)
+        return compare(patients(), SCHEMA, settings, algorithms=["noiseless", "bolton"], epsilons=[1.0], repeats=2)
+
+    first, second = seeded(), seeded()
+    assert [run.accuracy for run in first.runs] == [run.accuracy for run in second.runs]
+    assert not any(run.private for run in first.runs)
+
+
+def test_a_picture_is_drawn(tmp_path: Path) -> None:
+    draw(compared(), tmp_path / "comparison.png")
+    assert (tmp_path / "comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"format": "boltdp-model"}', '{"format": "boltdp-comparison", "about": {}}']
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "comparison.json").write_text(text)
+    with pytest.raises(ComparisonFileError, match="has no results of a comparison"):
+        Comparison.load(tmp_path / "comparison.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algorithms": ["magic"]}, "algorithms must be some of noiseless, bolton, bolton-paper, got 'magic'"),
+        ({"algorithms": []}, "there must be an algorithm, an epsilon and a repeat"),
+        ({"repeats": 0}, "got 3, 2 and 0"),
+        ({"epsilons": [1.0, -1.0]}, "epsilon must be a finite number > 0, got -1"),
+    ],
+)
+def test_bad_requests_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        compared(**changes)
