@@ -86,7 +86,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "DuckDB of text": (write("d.duckdb", ROW), "d.duckdb --table t --epsilon 1", "no DuckDB file"),
     "no such file": (nothing, "none.parquet --epsilon 1", "no file is named 'none.parquet'"),
     "unknown kind of file": (nothing, "rows.xlsx --epsilon 1", "must be CSV, Parquet or DuckDB"),
-    "table of a file": (nothing, "rows.parquet --table t --epsilon 1", "only with a DuckDB file"),
+    "table of a file": (nothing, "rows.parquet --table t --epsilon 1", "only with a database"),
     "unknown option": (nothing, "rows.parquet --epsilon 1 --secret", "No such option"),
     "unknown choice": (nothing, "rows.parquet --epsilon 1 --loss hinge", "'hinge' is not one of"),
 }

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from boltdp.data.encode import projection_matrix
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector, array_schema
-from boltdp.engines import ArrayEngine, DuckDBEngine, open_source
+from boltdp.engines import Engine, open_source
 from boltdp.kernel import project, source_position
 
 ROWS = 997
@@ -33,7 +33,7 @@ SCHEMA = Schema(
 class Source:
     """An engine over the rows, the schema for them, and what they must be encoded as, in the original order."""
 
-    engine: ArrayEngine | DuckDBEngine
+    engine: Engine
     schema: Schema
     packed: npt.NDArray[np.float32]
 

@@ -239,9 +239,9 @@ def test_table_or_query_must_be_given_and_only_for_databases(tmp_path: Path) -> 
     for table, query in ((None, None), ("people", "SELECT 1")):
         with pytest.raises(ParameterError, match=r"^give either table or query"):
             DuckDBEngine.from_database(path, table=table, query=query)
-    with pytest.raises(ParameterError, match=r"only with a DuckDB file$"):
+    with pytest.raises(ParameterError, match=r"only with a database$"):
         open_source(csv_file(tmp_path, "age,y\n"), table="people")
-    with pytest.raises(ParameterError, match=r"only with a DuckDB file$"):
+    with pytest.raises(ParameterError, match=r"only with a database$"):
         open_source(pa.table({"a": [1]}), query="SELECT 1")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from duckdb import DuckDBPyRelation
 
@@ -12,27 +12,33 @@ from boltdp.engines.base import ColumnType, Engine, Prepared
 from boltdp.engines.duckdb import DuckDBEngine
 from boltdp.errors import DataError, ParameterError
 
+if TYPE_CHECKING:
+    from boltdp.engines.postgres import PostgresEngine
+
 __all__ = ["ArrayEngine", "ColumnType", "DuckDBEngine", "Engine", "Prepared", "open_source"]
 
 
 def open_source(
     source: Any, *, table: str | None = None, query: str | None = None, spool: str | Path | None = None
-) -> ArrayEngine | DuckDBEngine:
+) -> ArrayEngine | DuckDBEngine | PostgresEngine:
     """The engine for a file name, a pair of arrays (X, y), a data frame, an Arrow table or a DuckDB relation.
 
     Files are told by their endings: .csv, .tsv (and .gz), .parquet, .pq; .duckdb, .ddb, .db with a table or a query.
+    postgresql://... is a PostgreSQL database, with a table or a query.
     `spool` is the directory for prepared rows that do not fit in memory.
 
     >>> import pyarrow
     >>> open_source(pyarrow.table({"age": [30, 40]})).count()
     2
     """
+    if isinstance(source, str) and source.startswith(("postgresql://", "postgres://")):
+        return _open_postgres(source, table=table, query=query, spool=spool)
     if isinstance(source, (str, Path)):
         engine = _open_file(source, table=table, query=query, spool=spool)
         engine.spool = spool
         return engine
     if table is not None or query is not None:
-        raise ParameterError("table and query must be given only with a DuckDB file")
+        raise ParameterError("table and query must be given only with a database")
     if isinstance(source, tuple) and len(source) == 2:
         return ArrayEngine.from_numpy(*source)
     if isinstance(source, DuckDBPyRelation):
@@ -50,13 +56,23 @@ def open_source(
     )
 
 
+def _open_postgres(uri: str, *, table: str | None, query: str | None, spool: str | Path | None) -> PostgresEngine:
+    try:
+        from boltdp.engines.postgres import PostgresEngine
+    except ImportError:
+        raise DataError(
+            "reading from PostgreSQL needs the package psycopg", hint="pip install 'boltdp[postgres]'"
+        ) from None
+    return PostgresEngine(uri, table=table, query=query, spool=spool)
+
+
 def _open_file(source: str | Path, *, table: str | None, query: str | None, spool: str | Path | None) -> DuckDBEngine:
     suffixes = [suffix.lower() for suffix in Path(source).suffixes]
     ending = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
     if ending in (".duckdb", ".ddb", ".db"):
         return DuckDBEngine.from_database(source, table=table, query=query, spool=spool)
     if table is not None or query is not None:
-        raise ParameterError("table and query must be given only with a DuckDB file")
+        raise ParameterError("table and query must be given only with a database")
     if ending in (".csv", ".tsv"):
         return DuckDBEngine.from_csv(source)
     if ending in (".parquet", ".pq"):

@@ -190,6 +190,10 @@ class State:
         """Everything needed to continue. It holds un-noised weights: as private as the rows."""
         return self._block.tobytes()
 
+    def update(self, data: bytes | bytearray | memoryview) -> None:
+        """Go on from what another process has made of this state: its `to_bytes`."""
+        self._block = State.from_bytes(data)._block
+
     @property
     def _header(self) -> _Header:
         return _Header.from_buffer(self._block.data)

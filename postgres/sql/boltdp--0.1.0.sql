@@ -1,0 +1,98 @@
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION boltdp" to load this file. \quit
+
+GRANT USAGE ON SCHEMA boltdp TO PUBLIC;
+
+-- A pass of SGD. `models` is one or more kernel states end to end; the result is them after the rows of the scan, in its
+-- order. They are not noised: as private as the rows. PARALLEL UNSAFE and without a combine function, since merging two
+-- halves of a pass would change the sensitivity; READ_WRITE, so not a window function either.
+
+CREATE FUNCTION boltdp.sgd_block(internal, bytea, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_block_float4' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.sgd_block(internal, bytea, double precision[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_block_float8' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.sgd_row(internal, bytea, real, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_row_float4' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.sgd_row(internal, bytea, real, double precision[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_row_float8' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.sgd_final(internal) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+
+-- Blocks of packed rows: two dimensions, the class index (0, 1, ...) and the features of each row.
+CREATE AGGREGATE boltdp.sgd(models bytea, block real[]) (
+	SFUNC = boltdp.sgd_block, STYPE = internal, FINALFUNC = boltdp.sgd_final, FINALFUNC_MODIFY = READ_WRITE,
+	PARALLEL = UNSAFE
+);
+CREATE AGGREGATE boltdp.sgd(models bytea, block double precision[]) (
+	SFUNC = boltdp.sgd_block, STYPE = internal, FINALFUNC = boltdp.sgd_final, FINALFUNC_MODIFY = READ_WRITE,
+	PARALLEL = UNSAFE
+);
+
+-- One row a tuple. A NULL label, NULL features or a NULL among them make the row neutral: it counts, without a gradient.
+CREATE AGGREGATE boltdp.sgd(models bytea, label real, features real[]) (
+	SFUNC = boltdp.sgd_row, STYPE = internal, FINALFUNC = boltdp.sgd_final, FINALFUNC_MODIFY = READ_WRITE,
+	PARALLEL = UNSAFE
+);
+CREATE AGGREGATE boltdp.sgd(models bytea, label real, features double precision[]) (
+	SFUNC = boltdp.sgd_row, STYPE = internal, FINALFUNC = boltdp.sgd_final, FINALFUNC_MODIFY = READ_WRITE,
+	PARALLEL = UNSAFE
+);
+
+-- Models between two passes, in the memory of this session: never a parameter, which a server that logs statements logs.
+CREATE FUNCTION boltdp.keep(handle bigint, models bytea) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_keep' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.kept(handle bigint) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_kept' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.forget(handle bigint) RETURNS boolean
+	AS 'MODULE_PATHNAME', 'boltdp_forget' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+-- From columns to packed rows.
+
+CREATE FUNCTION boltdp.pack_numbers(x real[], low double precision[], high double precision[], factor double precision[])
+	RETURNS real[] AS 'MODULE_PATHNAME', 'boltdp_pack_numbers_float4' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION boltdp.pack_numbers(x double precision[], low double precision[], high double precision[],
+	factor double precision[])
+	RETURNS real[] AS 'MODULE_PATHNAME', 'boltdp_pack_numbers_float8' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION boltdp.pack_categories(codes integer[], counts integer[], value real) RETURNS real[]
+	AS 'MODULE_PATHNAME', 'boltdp_pack_categories' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.project(packed real[], matrix double precision[]) RETURNS real[]
+	AS 'MODULE_PATHNAME', 'boltdp_project' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.permuted_position("position" bigint, total bigint, seed bigint) RETURNS bigint
+	AS 'MODULE_PATHNAME', 'boltdp_permuted_position' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION boltdp.pack_step(internal, integer, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_pack_step' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.pack_final(internal) RETURNS real[]
+	AS 'MODULE_PATHNAME', 'boltdp_pack_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE AGGREGATE boltdp.pack(slot integer, packed real[]) (
+	SFUNC = boltdp.pack_step, STYPE = internal, FINALFUNC = boltdp.pack_final, PARALLEL = UNSAFE
+);
+
+-- Released models, which may be shown, and scoring with them.
+
+CREATE TABLE boltdp.models (
+	name text PRIMARY KEY,
+	private boolean NOT NULL,                 -- whether the certificate claims a guarantee
+	loss text NOT NULL,
+	classes text[] NOT NULL,
+	weights double precision[] NOT NULL,      -- one vector for two classes, one a class for more
+	low double precision[] NOT NULL,          -- bounds of each number of x,
+	high double precision[] NOT NULL,
+	factor double precision[] NOT NULL,       -- and what it is multiplied by once it is centred between them
+	intercept real,                           -- what the constant feature is, if there is one
+	projection double precision[],            -- the matrix of the random projection, if there is one
+	schema json NOT NULL,
+	certificate json NOT NULL,
+	stored timestamptz NOT NULL DEFAULT now()
+);
+GRANT SELECT ON boltdp.models TO PUBLIC;
+SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');
+
+CREATE FUNCTION boltdp.predict(model text, x real[]) RETURNS text
+	AS 'MODULE_PATHNAME', 'boltdp_predict_float4' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.predict(model text, x double precision[]) RETURNS text
+	AS 'MODULE_PATHNAME', 'boltdp_predict_float8' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.predict_proba(model text, x real[]) RETURNS double precision[]
+	AS 'MODULE_PATHNAME', 'boltdp_predict_proba_float4' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.predict_proba(model text, x double precision[]) RETURNS double precision[]
+	AS 'MODULE_PATHNAME', 'boltdp_predict_proba_float8' LANGUAGE C STABLE STRICT PARALLEL SAFE;

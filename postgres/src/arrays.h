@@ -1,0 +1,74 @@
+/* arrays.h: reading PostgreSQL arrays of numbers in place. */
+#ifndef BOLTDP_ARRAYS_H
+#define BOLTDP_ARRAYS_H
+
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "utils/array.h"
+
+/* An array of fixed-width numbers: where its parts are. */
+typedef struct NumberArray
+{
+	int			ndim;
+	int			dims[2];		/* of the first two dimensions; 0 where there is none */
+	int			count;			/* elements, NULLs included */
+	Oid			type;
+	const bits8 *present;		/* a bit an element, 0 for NULL; or NULL when all are present */
+	const char *data;			/* the elements that are present; may be unaligned */
+} NumberArray;
+
+/*
+ * Look into an array without copying it. Only a toasted one is unpacked; a short one has a one-byte length, so
+ * nothing in it need be aligned, and its header is read byte by byte.
+ */
+static inline NumberArray
+OpenArray(Datum datum)
+{
+	struct varlena *value = PG_DETOAST_DATUM_PACKED(datum);
+	const char *body = VARDATA_ANY(value);	/* what follows the length word of an ArrayType */
+	NumberArray array = {0};
+	int32		header[3];		/* ndim, dataoffset, elemtype */
+
+	memcpy(header, body, sizeof(header));
+	array.ndim = header[0];
+	array.type = (Oid) header[2];
+	if (array.ndim > 0)
+	{
+		int			dims[MAXDIM];
+
+		memcpy(dims, body + sizeof(header), array.ndim * sizeof(int));
+		array.count = ArrayGetNItems(array.ndim, dims);
+		array.dims[0] = dims[0];
+		array.dims[1] = array.ndim > 1 ? dims[1] : 0;
+	}
+	/* Offsets are from the start of the ArrayType, which has a length word of four bytes. */
+	if (header[1] != 0)
+	{
+		array.present = (const bits8 *) (body + sizeof(header) + 2 * array.ndim * sizeof(int));
+		array.data = body + header[1] - VARHDRSZ;
+	}
+	else
+		array.data = body + ARR_OVERHEAD_NONULLS(array.ndim) - VARHDRSZ;
+	return array;
+}
+
+/* Whether element i is NULL. */
+static inline bool
+IsNullAt(const NumberArray *array, int i)
+{
+	return array->present != NULL && (array->present[i / 8] & (1 << (i % 8))) == 0;
+}
+
+/* Whether any element is NULL: an array may carry a bitmap of ones. */
+static inline bool
+HasNulls(const NumberArray *array)
+{
+	for (int i = 0; array->present != NULL && i < array->count; i++)
+		if (IsNullAt(array, i))
+			return true;
+	return false;
+}
+
+#endif

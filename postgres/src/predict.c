@@ -1,0 +1,279 @@
+/* predict.c: scoring with a released model of boltdp.models. */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "arrays.h"
+#include "executor/spi.h"
+#include "rows.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+
+typedef enum Loss
+{
+	LOGISTIC,
+	HUBER,
+	MULTINOMIAL
+} Loss;
+
+/* A model, read once a query. */
+typedef struct Model
+{
+	MemoryContext context;
+	char	   *name;
+	Loss		loss;
+	int			n_classes;
+	Datum	   *classes;		/* texts */
+	int			vectors;		/* 1 for two classes, else one a class */
+	int			dims;			/* features the weights have */
+	float8	   *weights;
+	int			inputs;			/* numbers the caller gives, each with its bounds and factor */
+	float8	   *low;
+	float8	   *high;
+	float8	   *factor;
+	bool		has_intercept;
+	float4		intercept;
+	float8	   *projection;		/* encoded features x dims; or NULL */
+	int			encoded;		/* features before the projection, the intercept included */
+	float4	   *row;			/* scratch: a packed row before the projection */
+	float4	   *projected;		/* and after it */
+	float8	   *scores;			/* scratch: one a vector */
+} Model;
+
+/* The numbers of a complete float8[], copied into the current memory context. */
+static float8 *
+CopyNumbers(Datum datum, int ndim, int *dims)
+{
+	ArrayType  *array = DatumGetArrayTypePCopy(datum);
+
+	if (ARR_NDIM(array) != ndim || array_contains_nulls(array))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED), errmsg("the stored model is damaged: an array is not complete")));
+	memcpy(dims, ARR_DIMS(array), ndim * sizeof(int));
+	return (float8 *) ARR_DATA_PTR(array);
+}
+
+/* Refuse a model whose parts don't fit together: its owner may have edited the table. */
+static void
+CheckFits(bool fits)
+{
+	if (!fits)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED), errmsg("the stored model is damaged: its parts do not fit")));
+}
+
+/* Make a model of the row that SPI found, in the current memory context. */
+static Model *
+BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
+{
+	Model	   *model = palloc0(sizeof(Model));
+	Datum		cells[8];
+	bool		nulls[8];
+	char	   *loss;
+	int			dims[2];
+
+	for (int i = 0; i < 8; i++)
+	{
+		cells[i] = SPI_getbinval(tuple, columns, i + 1, &nulls[i]);
+		CheckFits(!nulls[i] || i >= 6);
+	}
+	model->name = pstrdup(name);
+	loss = TextDatumGetCString(cells[0]);
+	CheckFits(strcmp(loss, "logistic") == 0 || strcmp(loss, "huber") == 0 || strcmp(loss, "multinomial") == 0);
+	model->loss = loss[0] == 'l' ? LOGISTIC : loss[0] == 'h' ? HUBER : MULTINOMIAL;
+	deconstruct_array(DatumGetArrayTypePCopy(cells[1]), TEXTOID, -1, false, TYPALIGN_INT, &model->classes, NULL,
+					  &model->n_classes);
+	model->weights = CopyNumbers(cells[2], 2, dims);
+	model->vectors = dims[0];
+	model->dims = dims[1];
+	CheckFits(model->n_classes >= 2 && model->vectors == (model->n_classes == 2 ? 1 : model->n_classes));
+	model->low = CopyNumbers(cells[3], 1, dims);
+	model->inputs = dims[0];
+	model->high = CopyNumbers(cells[4], 1, dims);
+	CheckFits(dims[0] == model->inputs);
+	model->factor = CopyNumbers(cells[5], 1, dims);
+	CheckFits(dims[0] == model->inputs);
+	model->has_intercept = !nulls[6];
+	model->intercept = nulls[6] ? 0 : DatumGetFloat4(cells[6]);
+	model->encoded = model->inputs + model->has_intercept;
+	model->row = palloc0((1 + model->encoded) * sizeof(float4));
+	model->projected = model->row;
+	if (!nulls[7])
+	{
+		model->projection = CopyNumbers(cells[7], 2, dims);
+		CheckFits(dims[0] == model->encoded && dims[1] == model->dims);
+		model->projected = palloc0((1 + model->dims) * sizeof(float4));
+	}
+	else
+		CheckFits(model->encoded == model->dims);
+	model->scores = palloc(model->vectors * sizeof(float8));
+	return model;
+}
+
+/* The model of this name, kept for the rest of the query. */
+static Model *
+GetModel(FunctionCallInfo fcinfo)
+{
+	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	Model	   *model = fcinfo->flinfo->fn_extra;
+	Oid			types[1] = {TEXTOID};
+	Datum		values[1] = {PG_GETARG_DATUM(0)};
+	MemoryContext context;
+	MemoryContext old;
+
+	if (model != NULL && strcmp(model->name, name) == 0)
+	{
+		pfree(name);
+		return model;
+	}
+	if (model != NULL)
+	{
+		fcinfo->flinfo->fn_extra = NULL;
+		MemoryContextDelete(model->context);
+	}
+	SPI_connect();
+	if (SPI_execute_with_args("SELECT loss, classes, weights, low, high, factor, intercept, projection"
+							  " FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) $1",
+							  1, types, values, NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("boltdp.models must have a model named \"%s\"", name)));
+	context = AllocSetContextCreate(fcinfo->flinfo->fn_mcxt, "boltdp model", ALLOCSET_SMALL_SIZES);
+	old = MemoryContextSwitchTo(context);
+	model = BuildModel(name, SPI_tuptable->vals[0], SPI_tuptable->tupdesc);
+	model->context = context;
+	MemoryContextSwitchTo(old);
+	SPI_finish();
+	fcinfo->flinfo->fn_extra = model;
+	return model;
+}
+
+/* Encode the caller's numbers as training did, and score them: <w, x> of each weight vector. */
+static void
+Score(Model *model, Datum datum, Size size)
+{
+	NumberArray x = OpenArray(datum);
+	const char *next = x.data;
+	float4	   *row = model->projected + 1;
+	float8		squares = 0;
+	float8		scale;
+
+	if (x.ndim != 1 || x.count != model->inputs)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("x must have one dimension and %d numbers, got %d and %d", model->inputs, x.ndim, x.count)));
+	for (int i = 0; i < x.count; i++)
+	{
+		float8		number = NAN;
+
+		if (!IsNullAt(&x, i))
+		{
+			if (size == sizeof(float4))
+			{
+				float4		single;
+
+				memcpy(&single, next, size);
+				number = single;
+			}
+			else
+				memcpy(&number, next, size);
+			next += size;
+		}
+		rows_pack_float64(&number, 1, model->row + 1 + i, 1, model->low[i], model->high[i], model->factor[i]);
+	}
+	if (model->has_intercept)
+		model->row[1 + model->inputs] = model->intercept;
+	if (model->projection != NULL)
+		rows_project(model->row, 1, model->encoded, model->projection, model->dims, model->projected);
+	for (int i = 0; i < model->dims; i++)
+		squares += (float8) row[i] * row[i];
+	scale = squares > 1 ? 1 / sqrt(squares) : 1;
+	for (int k = 0; k < model->vectors; k++)
+	{
+		const float8 *weights = model->weights + (Size) k * model->dims;
+		float8		sum = 0;
+
+		for (int i = 0; i < model->dims; i++)
+			sum += weights[i] * row[i];
+		model->scores[k] = sum * scale;
+	}
+}
+
+/* The class that wins. */
+static Datum
+Predict(FunctionCallInfo fcinfo, Size size)
+{
+	Model	   *model = GetModel(fcinfo);
+	int			best = 0;
+
+	Score(model, PG_GETARG_DATUM(1), size);
+	if (model->vectors == 1)
+		best = model->scores[0] > 0;
+	else
+		for (int k = 1; k < model->vectors; k++)
+			if (model->scores[k] > model->scores[best])
+				best = k;
+	PG_RETURN_TEXT_P(DatumGetTextPCopy(model->classes[best]));
+}
+
+/* The probability of each class. */
+static Datum
+PredictProba(FunctionCallInfo fcinfo, Size size)
+{
+	Model	   *model = GetModel(fcinfo);
+	Datum	   *result = palloc(model->n_classes * sizeof(Datum));
+	float8	   *scores = model->scores;
+	float8		largest;
+	float8		sum = 0;
+
+	if (model->loss == HUBER)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a Huber SVM gives no probabilities, and \"%s\" is one", model->name)));
+	Score(model, PG_GETARG_DATUM(1), size);
+	largest = scores[0];
+	for (int k = 1; k < model->vectors; k++)
+		largest = Max(largest, scores[k]);
+	for (int k = 0; k < model->vectors; k++)
+	{
+		scores[k] = model->loss == MULTINOMIAL ? exp(scores[k] - largest) : 0.5 * (1 + tanh(0.5 * scores[k]));
+		sum += scores[k];
+	}
+	if (model->vectors == 1)
+	{
+		result[0] = Float8GetDatum(1 - scores[0]);
+		result[1] = Float8GetDatum(scores[0]);
+	}
+	else
+		for (int k = 0; k < model->vectors; k++)
+			result[k] = Float8GetDatum(sum > 0 ? scores[k] / sum : 1.0 / model->vectors);
+	PG_RETURN_ARRAYTYPE_P(construct_array(result, model->n_classes, FLOAT8OID, sizeof(float8), FLOAT8PASSBYVAL,
+										  TYPALIGN_DOUBLE));
+}
+
+PG_FUNCTION_INFO_V1(boltdp_predict_float4);
+Datum
+boltdp_predict_float4(PG_FUNCTION_ARGS)
+{
+	return Predict(fcinfo, sizeof(float4));
+}
+
+PG_FUNCTION_INFO_V1(boltdp_predict_float8);
+Datum
+boltdp_predict_float8(PG_FUNCTION_ARGS)
+{
+	return Predict(fcinfo, sizeof(float8));
+}
+
+PG_FUNCTION_INFO_V1(boltdp_predict_proba_float4);
+Datum
+boltdp_predict_proba_float4(PG_FUNCTION_ARGS)
+{
+	return PredictProba(fcinfo, sizeof(float4));
+}
+
+PG_FUNCTION_INFO_V1(boltdp_predict_proba_float8);
+Datum
+boltdp_predict_proba_float8(PG_FUNCTION_ARGS)
+{
+	return PredictProba(fcinfo, sizeof(float8));
+}

@@ -1,0 +1,335 @@
+/*
+ * train.c: a pass of SGD as an aggregate around the kernel, and the place where a session keeps models between passes.
+ *
+ * What the aggregates refuse: NULL or corrupt models, blocks of the wrong width, more rows than the passes have left,
+ * to be merged (no combine function), to be a window function. What they don't do: allocate for a row, keep anything
+ * outside the aggregate's memory, put a number of a row or a model into a message.
+ */
+#include "postgres.h"
+
+#include "arrays.h"
+#include "sgd.h"
+#include "utils/float.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+
+PG_MODULE_MAGIC;
+
+/* Kernel vectors that straddle two cache lines are slow to load. */
+#define CACHE_LINE 64
+
+/* Rows that come one a tuple are gathered to this many bytes before the kernel is called. */
+#define GATHER_BYTES 16384
+
+/* The models of one scan, and rows on their way to them. Lives in the aggregate's memory context. */
+typedef struct Training
+{
+	size_t		n_models;
+	void	  **models;			/* each a kernel state */
+	size_t	   *bytes;			/* and its length */
+	uint64		dims;
+	int			element;		/* enum sgd_element, of the rows gathered */
+	size_t		row_bytes;
+	size_t		used;			/* rows gathered */
+	size_t		capacity;		/* and how many can be */
+	char	   *rows;
+} Training;
+
+/* Refuse what the kernel refuses. */
+static void
+CheckCode(int code)
+{
+	if (code != SGD_OK)
+		ereport(ERROR,
+				(errcode(code == SGD_CORRUPT ? ERRCODE_DATA_CORRUPTED : ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("%s", sgd_error_text(code))));
+}
+
+/* Zeroed memory that starts a cache line. */
+static void *
+AllocateAligned(size_t bytes)
+{
+	return (void *) TYPEALIGN(CACHE_LINE, palloc0(bytes + CACHE_LINE));
+}
+
+/* Copy the models, kernel states end to end, into the current memory context. */
+static Training *
+OpenTraining(bytea *states, int element)
+{
+	const char *from = VARDATA_ANY(states);
+	size_t		left = VARSIZE_ANY_EXHDR(states);
+	Training   *training = palloc0(sizeof(Training));
+	size_t		most = left / sizeof(struct sgd_state);
+
+	if (most == 0)
+		CheckCode(SGD_CORRUPT);
+	training->models = palloc(most * sizeof(void *));
+	training->bytes = palloc(most * sizeof(size_t));
+	while (left > 0)
+	{
+		struct sgd_state header;
+		void	   *model;
+
+		if (left < sizeof(header))
+			CheckCode(SGD_CORRUPT);
+		memcpy(&header, from, sizeof(header));
+		if (header.bytes < sizeof(header) || header.bytes > left)
+			CheckCode(SGD_CORRUPT);
+		model = AllocateAligned(header.bytes);
+		memcpy(model, from, header.bytes);
+		CheckCode(sgd_check(model, header.bytes));
+		training->models[training->n_models] = model;
+		training->bytes[training->n_models] = header.bytes;
+		training->n_models++;
+		training->dims = header.recipe.dims;
+		from += header.bytes;
+		left -= header.bytes;
+	}
+	training->element = element;
+	training->row_bytes = (1 + training->dims) * (element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8));
+	training->capacity = Max(1, GATHER_BYTES / training->row_bytes);
+	training->rows = AllocateAligned(training->capacity * training->row_bytes);
+	/* No rows: only checks that the models fit together. */
+	CheckCode(sgd_run(training->models, training->bytes, training->n_models, training->rows, 0, element, SGD_FASTEST));
+	return training;
+}
+
+/* The aggregate's training: made of the models when the first row of the group comes. */
+static Training *
+GetTraining(FunctionCallInfo fcinfo, int element)
+{
+	MemoryContext context;
+	MemoryContext old;
+	Training   *training;
+
+	if (AggCheckCallContext(fcinfo, &context) != AGG_CONTEXT_AGGREGATE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("boltdp.sgd must be called as an aggregate")));
+	if (!PG_ARGISNULL(0))
+		return (Training *) PG_GETARG_POINTER(0);
+	if (PG_ARGISNULL(1))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("the models must not be NULL")));
+	old = MemoryContextSwitchTo(context);
+	training = OpenTraining(PG_GETARG_BYTEA_PP(1), element);
+	MemoryContextSwitchTo(old);
+	return training;
+}
+
+/* Feed rows to every model. */
+static void
+Run(Training *training, const char *rows, size_t n_rows)
+{
+	CheckCode(sgd_run(training->models, training->bytes, training->n_models, rows, n_rows, training->element,
+					  SGD_FASTEST));
+}
+
+/* Feed the rows gathered so far. */
+static void
+Flush(Training *training)
+{
+	if (training->used == 0)
+		return;
+	Run(training, training->rows, training->used);
+	training->used = 0;
+}
+
+/* The place for the next row that is gathered; how rows are cut never changes a bit of the result. */
+static char *
+NextRow(Training *training)
+{
+	if (training->used == training->capacity)
+		Flush(training);
+	return training->rows + training->used++ * training->row_bytes;
+}
+
+/* One tuple is a block of packed rows: the class index and the features of each. */
+static Datum
+FeedBlock(FunctionCallInfo fcinfo, int element)
+{
+	Training   *training = GetTraining(fcinfo, element);
+	NumberArray block;
+
+	if (PG_ARGISNULL(2))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not be NULL")));
+	block = OpenArray(PG_GETARG_DATUM(2));
+	if (block.ndim != 2 || block.dims[1] != 1 + training->dims)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("a block must have two dimensions and rows of " UINT64_FORMAT " numbers, got %d and %d",
+						1 + training->dims, block.ndim, block.dims[1])));
+	if (HasNulls(&block))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not contain NULL")));
+	if ((uintptr_t) block.data % (element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8)) == 0)
+	{
+		Flush(training);
+		Run(training, block.data, block.dims[0]);
+	}
+	else
+		for (int i = 0; i < block.dims[0]; i++)
+			memcpy(NextRow(training), block.data + i * training->row_bytes, training->row_bytes);
+	PG_RETURN_POINTER(training);
+}
+
+/* One tuple is one row. A missing label or feature makes it neutral: it counts, and has no gradient. */
+static Datum
+FeedRow(FunctionCallInfo fcinfo, int element)
+{
+	Training   *training = GetTraining(fcinfo, element);
+	NumberArray features = {0};
+	bool		complete = !PG_ARGISNULL(2) && !PG_ARGISNULL(3);
+	float8		label;
+	char	   *row;
+
+	if (!PG_ARGISNULL(3))
+	{
+		features = OpenArray(PG_GETARG_DATUM(3));
+		if (features.ndim != 1 || features.dims[0] != training->dims)
+			ereport(ERROR,
+					(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+					 errmsg("features must have one dimension and " UINT64_FORMAT " numbers, got %d and %d",
+							training->dims, features.ndim, features.dims[0])));
+		if (HasNulls(&features))
+			complete = false;
+	}
+	row = NextRow(training);
+	label = complete ? PG_GETARG_FLOAT4(2) : get_float8_nan();
+	if (element == SGD_FLOAT32)
+		*(float4 *) row = (float4) label;
+	else
+		*(float8 *) row = label;
+	if (complete)
+	{
+		size_t		size = training->row_bytes / (1 + training->dims);
+
+		memcpy(row + size, features.data, training->row_bytes - size);
+	}
+	PG_RETURN_POINTER(training);
+}
+
+PG_FUNCTION_INFO_V1(boltdp_sgd_block_float4);
+Datum
+boltdp_sgd_block_float4(PG_FUNCTION_ARGS)
+{
+	return FeedBlock(fcinfo, SGD_FLOAT32);
+}
+
+PG_FUNCTION_INFO_V1(boltdp_sgd_block_float8);
+Datum
+boltdp_sgd_block_float8(PG_FUNCTION_ARGS)
+{
+	return FeedBlock(fcinfo, SGD_FLOAT64);
+}
+
+PG_FUNCTION_INFO_V1(boltdp_sgd_row_float4);
+Datum
+boltdp_sgd_row_float4(PG_FUNCTION_ARGS)
+{
+	return FeedRow(fcinfo, SGD_FLOAT32);
+}
+
+PG_FUNCTION_INFO_V1(boltdp_sgd_row_float8);
+Datum
+boltdp_sgd_row_float8(PG_FUNCTION_ARGS)
+{
+	return FeedRow(fcinfo, SGD_FLOAT64);
+}
+
+/* The models after the rows, end to end; NULL when there were none. */
+PG_FUNCTION_INFO_V1(boltdp_sgd_final);
+Datum
+boltdp_sgd_final(PG_FUNCTION_ARGS)
+{
+	Training   *training;
+	bytea	   *result;
+	size_t		total = VARHDRSZ;
+	char	   *to;
+
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	training = (Training *) PG_GETARG_POINTER(0);
+	Flush(training);
+	for (size_t i = 0; i < training->n_models; i++)
+		total += training->bytes[i];
+	result = palloc(total);
+	SET_VARSIZE(result, total);
+	to = VARDATA(result);
+	for (size_t i = 0; i < training->n_models; i++)
+	{
+		memcpy(to, training->models[i], training->bytes[i]);
+		to += training->bytes[i];
+	}
+	PG_RETURN_BYTEA_P(result);
+}
+
+/*
+ * Models on their way from one pass to the next, in the memory of this session alone. Passed as a parameter of the
+ * next statement they would be in the server's log when statements are logged, and in a table they would be on disk.
+ */
+typedef struct Kept
+{
+	int64		handle;			/* the key */
+	bytea	   *models;
+} Kept;
+
+static HTAB *kept = NULL;
+
+/* The models under a handle, NULL if there are none. */
+PG_FUNCTION_INFO_V1(boltdp_kept);
+Datum
+boltdp_kept(PG_FUNCTION_ARGS)
+{
+	int64		handle = PG_GETARG_INT64(0);
+	Kept	   *entry = kept == NULL ? NULL : hash_search(kept, &handle, HASH_FIND, NULL);
+
+	if (entry == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(PointerGetDatum(PG_DETOAST_DATUM_COPY(PointerGetDatum(entry->models))));
+}
+
+/* Remove the models under a handle; whether there were any. */
+PG_FUNCTION_INFO_V1(boltdp_forget);
+Datum
+boltdp_forget(PG_FUNCTION_ARGS)
+{
+	int64		handle = PG_GETARG_INT64(0);
+	Kept	   *entry = kept == NULL ? NULL : hash_search(kept, &handle, HASH_FIND, NULL);
+	bytea	   *models;
+
+	if (entry == NULL)
+		PG_RETURN_BOOL(false);
+	models = entry->models;
+	hash_search(kept, &handle, HASH_REMOVE, NULL);
+	explicit_bzero(models, VARSIZE(models));
+	pfree(models);
+	PG_RETURN_BOOL(true);
+}
+
+/* Keep models under a handle, in the place of any that are there, and return them. */
+PG_FUNCTION_INFO_V1(boltdp_keep);
+Datum
+boltdp_keep(PG_FUNCTION_ARGS)
+{
+	int64		handle = PG_GETARG_INT64(0);
+	bytea	   *models = PG_GETARG_BYTEA_P(1);
+	bytea	   *copy;
+	bool		found;
+	Kept	   *entry;
+
+	if (kept == NULL)
+	{
+		HASHCTL		control = {.keysize = sizeof(int64), .entrysize = sizeof(Kept)};
+
+		kept = hash_create("boltdp models", 16, &control, HASH_ELEM | HASH_BLOBS);
+	}
+	copy = MemoryContextAllocHuge(TopMemoryContext, VARSIZE(models));
+	memcpy(copy, models, VARSIZE(models));
+	entry = hash_search(kept, &handle, HASH_ENTER, &found);
+	if (found)
+	{
+		explicit_bzero(entry->models, VARSIZE(entry->models));
+		pfree(entry->models);
+	}
+	entry->models = copy;
+	PG_RETURN_BYTEA_P(models);
+}
