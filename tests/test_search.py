@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,3 +101,10 @@ def test_what_cannot_be_searched_is_refused() -> None:
         PrivateGridSearch(LogisticRegression(), {"C": [1.0]}).fit(X, y)
     with pytest.raises(ParameterError, match=r"param_grid must be over some of passes, .* got 'epsilon'"):
         PrivateGridSearch(classifier(), {"epsilon": [1.0, 2.0]}).fit(X, y)
+
+
+def test_the_documentation_runs() -> None:
+    page = Path(__file__).parents[1] / "docs" / "tuning.md"
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert tried > 0
+    assert failed == 0
