@@ -98,7 +98,7 @@ def _load() -> ctypes.CDLL:
         "sgd_weights": (c_int, [c_void_p, c_size_t, c_void_p]),
         "sgd_has_build": (c_int, [c_int]),
         "sgd_error_text": (c_char_p, [c_int]),
-        "sgd_exp2_64ths": (c_double, [c_double]),
+        "sgd_exp2_256ths": (c_double, [c_double]),
         "sgd_row_scale": (c_double, [c_double, c_uint64]),
         "rows_pack_float32": (
             None,

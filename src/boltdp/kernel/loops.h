@@ -1,223 +1,439 @@
 /*
- * loops.h: the loops over rows. sgd.c includes it once for each instruction set: NAME gives the functions their suffix,
- * TARGET gives the compiler its permission, and what is computed is the same to the bit.
+ * loops.h: the loops over rows. sgd.c includes it once for each instruction set, with NAME to give the functions their
+ * suffix, TARGET to let the compiler use the instructions, and the operations that it would not find by itself. What is
+ * computed is the same to the bit.
  *
- * The association of every sum of products, with d numbers: whole groups of four are dealt in turn to four
- * accumulators of four lanes, sixteen partial sums in all; the last d mod 4 products are added one by one to a
- * seventeenth. Then  s = (a0 + a1) + (a2 + a3)  lane by lane, and  ((s0 + s2) + (s1 + s3)) + rest.
+ * Loading numbers, not adding them, is what takes the time, so a number once loaded is used as often as it can be. All
+ * vectors are padded with zeros to a multiple of four numbers.
+ *
+ * The association of every sum of products: groups of four are dealt in turn to two accumulators of four lanes, eight
+ * partial sums in all; then  s = a0 + a1  lane by lane, and  (s0 + s1) + (s2 + s3).
  */
 
 #define INLINE static inline __attribute__((always_inline)) TARGET
+#define AT(x, i) (*(vec4 *) ((x) + (i)))
 
-/* Numbers i .. i+3, or number i, of x. The element type is a constant wherever these expand: one side remains. */
-#define FOUR(x, i, element)                                                                                  \
-    ((element) == SGD_FLOAT32 ? __builtin_convertvector(*(const vec4f *) ((const float *) (x) + (i)), vec4) \
-                              : *(const vec4 *) ((const double *) (x) + (i)))
-#define ONE(x, i, element) ((element) == SGD_FLOAT32 ? (double) ((const float *) (x))[i] : ((const double *) (x))[i])
-#define STORE(w, i, four) (*(vec4 *) ((w) + (i)) = (four))
+/*
+ * GROUP(k, i) for the groups of four numbers at i = 0, 4, 8, ... with k = 0, 1, 0, 1, ... Four at a time, since
+ * processors foresee the end of a loop only if it is near.
+ */
+#define DEAL(count, GROUP)                     \
+    do {                                       \
+        size_t i_ = 0;                         \
+        for (; i_ + 16 <= (count); i_ += 16) { \
+            GROUP(0, i_)                       \
+            GROUP(1, i_ + 4)                   \
+            GROUP(0, i_ + 8)                   \
+            GROUP(1, i_ + 12)                  \
+        }                                      \
+        if ((count) & 8) {                     \
+            GROUP(0, i_)                       \
+            GROUP(1, i_ + 4)                   \
+            i_ += 8;                           \
+        }                                      \
+        if ((count) & 4) {                     \
+            GROUP(0, i_)                       \
+        }                                      \
+    } while (0)
 
-/* <x, y>, in the association above. */
-INLINE double NAME(dot)(const void *x, int x_element, const void *y, int y_element, size_t d)
+/* <x, x> */
+INLINE double NAME(sum_of_squares)(const double *x, size_t count)
 {
-    vec4 a0 = {0}, a1 = {0}, a2 = {0}, a3 = {0};
+    vec4 a0 = {0}, a1 = {0};
+#define GROUP(k, i) a##k += AT(x, i) * AT(x, i);
+    DEAL(count, GROUP);
+#undef GROUP
+    a0 += a1;
+    return (a0[0] + a0[1]) + (a0[2] + a0[3]);
+}
+
+/* dots[k] = <x, y[k]> */
+INLINE void NAME(four_dots)(double *dots, const double *x, const double *const y[4], size_t count)
+{
+    const double *y0 = y[0], *y1 = y[1], *y2 = y[2], *y3 = y[3];
+    vec4 a0 = {0}, a1 = {0}, b0 = {0}, b1 = {0}, c0 = {0}, c1 = {0}, d0 = {0}, d1 = {0};
+#define GROUP(k, i)              \
+    {                            \
+        vec4 four = AT(x, i);    \
+        IN_REGISTER(four);       \
+        a##k += four * AT(y0, i);\
+        b##k += four * AT(y1, i);\
+        c##k += four * AT(y2, i);\
+        d##k += four * AT(y3, i);\
+    }
+    DEAL(count, GROUP);
+#undef GROUP
+    a0 += a1, b0 += b1, c0 += c1, d0 += d1;
+    AT(dots, 0) = FOUR_SUMS(a0, b0, c0, d0);
+}
+
+/* w = keep * w + f * x */
+INLINE void NAME(move)(double *w, double keep, double f, const double *x, size_t count)
+{
+#define GROUP(k, i) AT(w, i) = keep * AT(w, i) + f * AT(x, i);
+    DEAL(count, GROUP);
+#undef GROUP
+}
+
+/* w = w + f[0]*x[0] + f[1]*x[1] + ..., from left to right, with n terms, 1 to 4 */
+INLINE void NAME(move_by_up_to_four)(double *w, const double f[4], const double *const x[4], size_t n, size_t count)
+{
+    if (n < 4) {
+        for (size_t j = 0; j < n; j++)
+            NAME(move)(w, 1.0, f[j], x[j], count);
+        return;
+    }
+    const double *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[3], f0 = f[0], f1 = f[1], f2 = f[2], f3 = f[3];
+#define GROUP(k, i) AT(w, i) = (((AT(w, i) + f0 * AT(x0, i)) + f1 * AT(x1, i)) + f2 * AT(x2, i)) + f3 * AT(x3, i);
+    DEAL(count, GROUP);
+#undef GROUP
+}
+
+/* w = (keep * w + f0*x0) + f1*x1 */
+INLINE void NAME(move_by_two)(double *w, double keep, double f0, const double *x0, double f1, const double *x1,
+                              size_t count)
+{
+#define GROUP(k, i) AT(w, i) = (keep * AT(w, i) + f0 * AT(x0, i)) + f1 * AT(x1, i);
+    DEAL(count, GROUP);
+#undef GROUP
+}
+
+/* dots[0] = <w, y0>, dots[1] = <w, y1>, dots[2] = <y0, y1> */
+INLINE void NAME(pair_dots)(vec4 *dots, const double *w, const double *y0, const double *y1, size_t count)
+{
+    vec4 a0 = {0}, a1 = {0}, b0 = {0}, b1 = {0}, c0 = {0}, c1 = {0};
+#define GROUP(k, i)                                      \
+    {                                                    \
+        vec4 u = AT(w, i), v0 = AT(y0, i), v1 = AT(y1, i);\
+        IN_REGISTER(v0);                                 \
+        IN_REGISTER(v1);                                 \
+        IN_REGISTER(u);                                  \
+        a##k += u * v0;                                  \
+        b##k += u * v1;                                  \
+        c##k += v0 * v1;                                 \
+    }
+    DEAL(count, GROUP);
+#undef GROUP
+    a0 += a1, b0 += b1, c0 += c1;
+    *dots = FOUR_SUMS(a0, b0, c0, c0);
+}
+
+/* Both of these, in one go over w; y0 and y1 follow x1. */
+INLINE void NAME(move_by_two_and_pair_dots)(vec4 *dots, double *w, double keep, double f0, const double *x0,
+                                            double f1, const double *x1, size_t count)
+{
+    const double *y0 = x1 + count, *y1 = y0 + count;
+    vec4 a0 = {0}, a1 = {0}, b0 = {0}, b1 = {0}, c0 = {0}, c1 = {0};
+#define GROUP(k, i)                                                                  \
+    {                                                                                \
+        vec4 u = (KEPT(AT(w, i)) + f0 * AT(x0, i)) + f1 * AT(x1, i), v0 = AT(y0, i), v1 = AT(y1, i); \
+        IN_REGISTER(v0);                                                             \
+        IN_REGISTER(v1);                                                             \
+        AT(w, i) = u;                                                                \
+        a##k += u * v0;                                                              \
+        b##k += u * v1;                                                              \
+        c##k += v0 * v1;                                                             \
+    }
+#define KEPT(w) (w)
+    if (keep == 1.0)
+        DEAL(count, GROUP);
+#undef KEPT
+#define KEPT(w) (keep * (w))
+    else
+        DEAL(count, GROUP);
+#undef KEPT
+#undef GROUP
+    a0 += a1, b0 += b1, c0 += c1;
+    *dots = FOUR_SUMS(a0, b0, c0, c0);
+}
+
+/* While row i of a block is worked on, row i of the next is read: there is time, and memory never idles. */
+#define READ_AHEAD(i)    \
+    if ((i) < ahead->n)  \
+    NAME(read)(ahead, i, element)
+
+/* Number i of a row, or numbers i .. i+3, as doubles; those past `dims` are 0. */
+#define ONE(x, i) (element == SGD_FLOAT32 ? (double) ((const float *) (x))[i] : ((const double *) (x))[i])
+#define FOUR(x, i) (element == SGD_FLOAT32 ? WIDEN((const float *) (x) + (i)) : AT((double *) (x), i))
+#define UP_TO_FOUR(x, i)                                                         \
+    ((i) + 4 <= dims ? FOUR(x, i)                                                \
+                     : (vec4){ONE(x, i), (i) + 1 < dims ? ONE(x, (i) + 1) : 0.0, \
+                              (i) + 2 < dims ? ONE(x, (i) + 2) : 0.0, 0.0})
+
+/* Widen row `r` of a block's rows and sum its squares, lane by lane. */
+INLINE void NAME(read)(struct block *b, size_t r, int element)
+{
+    const size_t dims = b->dims, size = element == SGD_FLOAT32 ? sizeof(float) : sizeof(double);
+    const char *row = b->source + r * (1 + dims) * size, *x = row + size;
+    double *wide = b->rows + r * b->stride;
+    vec4 a0 = {0}, a1 = {0}, four;
     size_t i = 0;
-    for (; i + 16 <= d; i += 16) {
-        a0 += FOUR(x, i, x_element) * FOUR(y, i, y_element);
-        a1 += FOUR(x, i + 4, x_element) * FOUR(y, i + 4, y_element);
-        a2 += FOUR(x, i + 8, x_element) * FOUR(y, i + 8, y_element);
-        a3 += FOUR(x, i + 12, x_element) * FOUR(y, i + 12, y_element);
+    for (; i + 16 <= dims; i += 16) {
+        four = FOUR(x, i), AT(wide, i) = four, a0 += four * four;
+        four = FOUR(x, i + 4), AT(wide, i + 4) = four, a1 += four * four;
+        four = FOUR(x, i + 8), AT(wide, i + 8) = four, a0 += four * four;
+        four = FOUR(x, i + 12), AT(wide, i + 12) = four, a1 += four * four;
     }
-    if (d & 8) {
-        a0 += FOUR(x, i, x_element) * FOUR(y, i, y_element);
-        a1 += FOUR(x, i + 4, x_element) * FOUR(y, i + 4, y_element);
-        i += 8;
-        if (d & 4) {
-            a2 += FOUR(x, i, x_element) * FOUR(y, i, y_element);
-            i += 4;
-        }
-    } else if (d & 4) {
-        a0 += FOUR(x, i, x_element) * FOUR(y, i, y_element);
-        i += 4;
-    }
-    double rest = 0;
-    for (; i < d; i++)
-        rest += ONE(x, i, x_element) * ONE(y, i, y_element);
-    vec4 s = (a0 + a1) + (a2 + a3);
-    return ((s[0] + s[2]) + (s[1] + s[3])) + rest;
+    for (; i < dims; i += 4)
+        four = UP_TO_FOUR(x, i), AT(wide, i) = four, a0 += four * four;
+    AT(b->lanes, 4 * r) = a0 + a1;
+    b->label[r] = ONE(row, 0);
 }
 
-/* w = decay * w + factor * x */
-INLINE void NAME(move)(double *w, double decay, double factor, const void *x, int element, size_t d)
+/* The guard's judgement of the block's rows. What it computes for the rows past the last, up to a multiple of four, is not used. */
+INLINE void NAME(judge)(struct block *b)
 {
-    size_t i = 0;
-    if (decay == 1.0) {
-        for (; i + 4 <= d; i += 4)
-            STORE(w, i, FOUR(w, i, SGD_FLOAT64) + factor * FOUR(x, i, element));
-        for (; i < d; i++)
-            w[i] += factor * ONE(x, i, element);
-    } else {
-        for (; i + 4 <= d; i += 4)
-            STORE(w, i, decay * FOUR(w, i, SGD_FLOAT64) + factor * FOUR(x, i, element));
-        for (; i < d; i++)
-            w[i] = decay * w[i] + factor * ONE(x, i, element);
+    const vec4 none = {0}, one = {1.0, 1.0, 1.0, 1.0};
+    const double margin = guard_margin(b->dims);
+    for (size_t r = 0; r < b->n; r += 4) {
+        const double *lanes = b->lanes + 4 * r;
+        const vec4 squares = FOUR_SUMS(AT(lanes, 0), AT(lanes, 4), AT(lanes, 8), AT(lanes, 12)), label = AT(b->label, r);
+        const vec4 scaled = row_scale_numerator(margin) / SQUARE_ROOTS(squares);
+        const vec4 scale = CHOOSE(squares <= row_scale_threshold(margin), one, scaled);
+        /* Adding and subtracting 2^52 rounds to a whole number. */
+        const mask4 whole = (label >= 0) & (label < (double) SGD_MAX_CLASSES) & ((label + 0x1p52) - 0x1p52 == label);
+        AT(b->scale, r) = CHOOSE(whole & (squares <= DBL_MAX), scale, none);
+        AT(b->label, r) = CHOOSE(whole, label, none);
     }
-}
-
-/* w = factor * w */
-INLINE void NAME(scale)(double *w, double factor, size_t d)
-{
-    for (size_t i = 0; i < d; i++)
-        w[i] *= factor;
-}
-
-/* The guard of `n` rows. A label that is not a whole number >= 0 makes a row neutral here; one too large, in each model. */
-INLINE void NAME(guard)(struct guarded *g, const char *rows, size_t n, size_t dims, int element)
-{
-    size_t size = element == SGD_FLOAT32 ? sizeof(float) : sizeof(double);
-    double margin = guard_margin(dims);
-    for (size_t i = 0; i < n; i++) {
-        const char *row = rows + i * (1 + dims) * size, *x = row + size;
-        double label = ONE(row, 0, element);
-        double scale = row_scale(NAME(dot)(x, element, x, element, dims), margin);
-        int declared = label >= 0 && label < (double) SGD_MAX_CLASSES && label == (double) (int32_t) label;
-        g->label[i] = label;
-        g->scale[i] = declared ? scale : 0.0;
-    }
+    for (size_t r = 0; r < b->n; r++)
+        if (b->scale[r] == 0.0) /* a neutral row is all zeros, which then need no special case anywhere */
+            memset(b->rows + r * b->stride, 0, b->stride * sizeof *b->rows);
 }
 
 /*
- * What the row adds to the weights is factor * x for each vector. `rate` is eta/|B|, `scale` the guard's s: the row
- * stands for s*x, so its score is s*<w, x> and its gradient s times the slope times x.
+ * Batches of one row, each an update. A row's score needs the weights that the row before changes, and waiting for those
+ * would be most of the time of a row. So rows go in pairs, by their position in the pass: with w_1 = keep * w + f*x,
+ *
+ *     <w_1, x'> = keep * <w, x'> + f * <x, x'>
+ *
+ * and all three products of vectors of a pair are made together, while the weights are moved by the pair before. At a cut
+ * inside a pair its first row waits in `step`, with its scale in `aside`: a cut changes nothing. The last row of an odd
+ * number is paired with a row of zeros.
  */
-INLINE double NAME(binary_factor)(const struct sgd_recipe *r, const double *w, const void *x, double label, double scale,
-                                  double rate, int element)
+INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, double *scale,
+                                   struct block *ahead, int loss, int element)
 {
-    double signed_scale = label == (double) r->positive ? scale : -scale;
-    double score = NAME(dot)(x, element, w, SGD_FLOAT64, r->dims);
-    if (r->loss == SGD_LOGISTIC) {
-        /* -slope = 1/(1 + exp(y*z)); the denominator is at least 1, so |slope| <= 1 holds exactly. */
-        double rest, whole = exp2_64ths(score * (signed_scale * UNITS_PER_NAT), &rest);
-        return rate * signed_scale / ((1.0 + whole) + rest);
+    const struct sgd_recipe r = s->recipe;
+    const size_t stride = b->stride, waited = s->row % 2, n = waited + b->n;
+    const uint64_t unaveraged = unaveraged_updates(&r);
+    double *w = s->data, *total = total_of(s), *waiting = step_of(s), *aside = aside_of(s);
+    double gain[MAX_BLOCK + 2], rate[MAX_BLOCK + 2], keep[MAX_BLOCK + 2];
+    uint64_t update = s->updates - waited, row = s->row - waited;
+
+    /* The row that waited goes in front of the others: there is room for it. */
+    const double *x = b->rows - waited * stride;
+    if (waited) {
+        memcpy(b->rows - stride, waiting, stride * sizeof *waiting);
+        memset(waiting, 0, stride * sizeof *waiting);
+        *--scale = aside[0];
+        aside[0] = 0.0;
     }
-    /* -slope = (1 + h - y*z) / 2h between 0 and 1 */
-    double slope = (1.0 + r->width - score * signed_scale) / (2.0 * r->width);
-    slope = slope > 0.0 ? slope : 0.0;
-    slope = slope < 1.0 ? slope : 1.0;
-    return rate * signed_scale * slope;
+    for (size_t i = 0; i < n; i++) {
+        const double eta = step_size(&r, update + 1 + i);
+        gain[i] = scale[i] * MARGIN_UNIT(loss);
+        rate[i] = scale[i] * eta;
+        keep[i] = decay_of(&r, eta);
+    }
+
+    for (size_t i = 0; i < n;) {
+        const size_t rest = r.rows - row < n - i ? r.rows - row : n - i, end = i + rest / 2 * 2;
+        vec4 dots = {0};
+        if (i < end)
+            NAME(pair_dots)(&dots, w, x, x + stride, stride);
+        for (; i < end; i += 2, x += 2 * stride) {
+            const double *x1 = x + stride, kept = keep[i] * keep[i + 1];
+            const double f0 = binary_factor(loss, r.width, dots[0] * gain[i], rate[i]);
+            READ_AHEAD(i - waited);
+            const double margin = keep[i] * (dots[1] * gain[i + 1]) + f0 * (dots[2] * gain[i + 1]);
+            const double f1 = binary_factor(loss, r.width, margin, rate[i + 1]);
+            READ_AHEAD(i + 1 - waited);
+            update += 2;
+            if (update > unaveraged) {
+                const double first = update - 1 > unaveraged;
+                NAME(move)(total, 1.0, first * keep[i] + kept, w, stride);
+                NAME(move_by_two)(total, 1.0, first * f0 + f0 * keep[i + 1], x, f1, x1, stride);
+            }
+            if (i + 2 < end)
+                NAME(move_by_two_and_pair_dots)(&dots, w, kept, f0 * keep[i + 1], x, f1, x1, stride);
+            else
+                NAME(move_by_two)(w, kept, f0 * keep[i + 1], x, f1, x1, stride);
+        }
+        row += rest;
+        if (rest % 2 == 1) {
+            READ_AHEAD(i - waited);
+            update++;
+            if (row == r.rows) {
+                NAME(pair_dots)(&dots, w, x, x, stride);
+                const double f = binary_factor(loss, r.width, dots[0] * gain[i], rate[i]);
+                NAME(move)(w, keep[i], f, x, stride);
+                if (update > unaveraged)
+                    NAME(move)(total, 1.0, 1.0, w, stride);
+            } else {
+                memcpy(waiting, x, stride * sizeof *waiting);
+                aside[0] = scale[i];
+            }
+            i++;
+            x += stride;
+        }
+        row = row == r.rows ? 0 : row;
+    }
+    s->updates = update;
+    s->row = row;
 }
 
 /* factors[k] = rate * s * ([k is the label] - p_k), with p = softmax(s * <w_k, x>). */
-INLINE void NAME(multinomial_factors)(const struct sgd_recipe *r, const double *w, const void *x, double label, double scale,
-                                      double rate, int element, double *factors)
+INLINE void NAME(multinomial_factors)(double *factors, const double *w, const double *x, size_t classes, size_t stride,
+                                      size_t label, double scale, double rate)
 {
-    size_t classes = r->classes, dims = r->dims;
-    double largest = -HUGE_VAL, sum = 0.0, units = scale * UNITS_PER_NAT;
+    const double units = scale * UNITS_PER_NAT;
+    double largest = -HUGE_VAL, sum = 0.0;
+    for (size_t k = 0; k < classes; k += 4) {
+        const double *y[4];
+        for (size_t j = 0; j < 4; j++)
+            y[j] = w + (k + j < classes ? k + j : k) * stride;
+        NAME(four_dots)(factors + k, x, y, stride);
+    }
     for (size_t k = 0; k < classes; k++) {
-        factors[k] = units * NAME(dot)(x, element, w + k * dims, SGD_FLOAT64, dims);
+        factors[k] *= units;
         largest = factors[k] > largest ? factors[k] : largest;
     }
     for (size_t k = 0; k < classes; k++) {
-        factors[k] = sgd_exp2_64ths(factors[k] - largest);
-        sum += factors[k];
+        double rest, whole = exp2_256ths(factors[k] - largest, &rest);
+        factors[k] = whole + rest;
     }
-    rate *= scale;
+    for (size_t k = 0; k < classes; k++)
+        sum += factors[k];
     for (size_t k = 0; k < classes; k++) {
         double p = factors[k] / sum; /* at most 1: the sum only grew from this term */
-        factors[k] = rate * ((k == (size_t) label ? 1.0 : 0.0) - p);
+        factors[k] = rate * scale * ((double) (k == label) - p);
     }
 }
 
-/* After each update: back into the ball, and into the sum of the iterates. */
-INLINE void NAME(project)(double *w, double radius, size_t count)
+/* Add what `n` rows (1 to 4) of a batch contribute to `step`; x has four, of which only the first n count. */
+INLINE void NAME(add_binary)(const struct sgd_recipe *r, const double *w, double *step, const double *const x[4],
+                             const double *scale, double rate, size_t n, size_t stride)
 {
-    double norm = sqrt(NAME(dot)(w, SGD_FLOAT64, w, SGD_FLOAT64, count));
-    if (norm > radius)
-        NAME(scale)(w, radius / norm, count);
+    double f[4];
+    NAME(four_dots)(f, w, x, stride);
+    for (size_t j = 0; j < n; j++)
+        f[j] = binary_factor(r->loss, r->width, f[j] * (scale[j] * MARGIN_UNIT(r->loss)), rate * scale[j]);
+    NAME(move_by_up_to_four)(step, f, x, n, stride);
 }
 
-/* Feed `n` guarded rows to one model. */
-INLINE void NAME(feed)(struct sgd_state *s, const struct guarded *g, const char *rows, size_t n, int element)
+INLINE void NAME(add_multinomial)(const struct sgd_recipe *r, const double *w, double *step, double *factors,
+                                  const double *const x[4], const double *label, const double *scale, double rate,
+                                  size_t n, size_t stride)
 {
-    const struct sgd_recipe *r = &s->recipe;
-    const size_t dims = r->dims, size = element == SGD_FLOAT32 ? sizeof(float) : sizeof(double);
-    const size_t count = weight_count(r);
-    const uint64_t whole = r->rows / r->batches, extra = r->rows % r->batches;
-    const uint64_t unaveraged = r->averaged == 1 ? UINT64_MAX : r->batches * r->passes - r->averaged;
-    const int multinomial = r->loss == SGD_MULTINOMIAL, projected = r->radius <= DBL_MAX;
-    double *w = s->data, *step = w + count, *total = step + count, *factors = total + count;
-    uint64_t updates = s->updates, row = s->row, left = s->left, carry = s->carry;
+    const size_t classes = r->classes, width = padded(classes);
+    for (size_t j = 0; j < n; j++)
+        NAME(multinomial_factors)(factors + j * width, w, x[j], classes, stride, (size_t) label[j], scale[j], rate);
+    for (size_t k = 0; k < classes; k++) {
+        const double f[4] = {factors[k], factors[width + k], factors[2 * width + k], factors[3 * width + k]};
+        NAME(move_by_up_to_four)(step + k * stride, f, x, n, stride);
+    }
+}
 
-    for (size_t i = 0; i < n;) {
-        const uint64_t batch = whole + (carry + extra >= r->batches);
-        const double eta = step_size(r, updates + 1), rate = eta / (double) batch, decay = 1.0 - eta * r->lambda;
-        const size_t take = left < n - i ? left : n - i;
-        /* A batch of one row needs no accumulator; 0 + its step is its step, so the bits are the same. */
-        double *target = batch == 1 ? w : step;
-        const double target_decay = batch == 1 ? decay : 1.0;
+/* Batches of any size: rows add to `step`, in fours where there are four, and a full batch moves the weights by it. */
+INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const double *scale, struct block *ahead,
+                               int element)
+{
+    const struct sgd_recipe r = s->recipe;
+    const size_t stride = b->stride, count = weight_count(&r);
+    double *w = s->data, *total = total_of(s), *step = step_of(s), *aside = aside_of(s);
 
-        for (size_t end = i + take; i < end; i++) {
-            const char *x = rows + (i * (1 + dims) + 1) * size;
-            if (g->scale[i] == 0.0 || g->label[i] >= (double) r->classes) {
-                if (target_decay != 1.0)
-                    NAME(scale)(target, target_decay, count);
-            } else if (multinomial) {
-                NAME(multinomial_factors)(r, w, x, g->label[i], g->scale[i], rate, element, factors);
-                for (size_t k = 0; k < r->classes; k++)
-                    NAME(move)(target + k * dims, target_decay, factors[k], x, element, dims);
-            } else {
-                double factor = NAME(binary_factor)(r, w, x, g->label[i], g->scale[i], rate, element);
-                NAME(move)(target, target_decay, factor, x, element, dims);
-            }
+    for (size_t i = 0; i < b->n;) {
+        const double eta = step_size(&r, s->updates + 1), rate = eta / (double) batch_size(&r, s->carry);
+        const size_t take = s->left < b->n - i ? s->left : b->n - i, end = i + take;
+        while (i < end) {
+            const size_t n = end - i < 4 ? end - i : 4;
+            const double *x[4];
+            for (size_t j = 0; j < 4; j++)
+                x[j] = b->rows + (j < n ? i + j : i) * stride;
+            for (size_t j = 0; j < n; j++)
+                READ_AHEAD(i + j);
+            if (r.loss == SGD_MULTINOMIAL)
+                NAME(add_multinomial)(&r, w, step, aside, x, b->label + i, scale + i, rate, n, stride);
+            else
+                NAME(add_binary)(&r, w, step, x, scale + i, rate, n, stride);
+            i += n;
         }
-        row += take;
-        left -= take;
-        if (left > 0)
+        s->row += take;
+        s->left -= take;
+        if (s->left > 0)
             break;
 
-        if (batch > 1) {
-            NAME(move)(w, decay, 1.0, step, SGD_FLOAT64, count);
-            memset(step, 0, count * sizeof *step);
+        NAME(move)(w, decay_of(&r, eta), 1.0, step, count);
+        memset(step, 0, count * sizeof *step);
+        if (r.radius <= DBL_MAX) {
+            const double norm = sqrt(NAME(sum_of_squares)(w, count));
+            if (norm > r.radius)
+                NAME(move)(w, r.radius / norm, 0.0, w, count);
         }
-        if (projected)
-            NAME(project)(w, r->radius, count);
-        if (updates >= unaveraged)
-            NAME(move)(total, 1.0, 1.0, w, SGD_FLOAT64, count);
-        updates++;
-        row = row == r->rows ? 0 : row;
-        carry = carry + extra >= r->batches ? carry + extra - r->batches : carry + extra;
-        left = whole + (carry + extra >= r->batches);
+        s->updates++;
+        if (s->updates > unaveraged_updates(&r))
+            NAME(move)(total, 1.0, 1.0, w, count);
+        s->row = s->row == r.rows ? 0 : s->row;
+        s->carry = next_carry(&r, s->carry);
+        s->left = batch_size(&r, s->carry);
     }
-    s->updates = updates;
-    s->row = row;
-    s->left = left;
-    s->carry = carry;
+    memset(aside, 0, aside_count(&r) * sizeof *aside);
 }
 
-/* Rows go through the cache once: a block of them is guarded, then fed to every model. */
-INLINE void NAME(scan_elements)(void *const *states, size_t n_states, const char *rows, size_t n_rows, int element)
+/* Feed the block's rows to one model, and meanwhile read the rows ahead, if any. */
+INLINE void NAME(feed)(struct sgd_state *s, const struct block *b, struct block *ahead, int element)
 {
-    const size_t dims = ((const struct sgd_state *) states[0])->recipe.dims;
-    const size_t stride = (1 + dims) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
-    size_t block = 16384 / stride;
-    block = block < 1 ? 1 : block > MAX_BLOCK ? MAX_BLOCK : block;
-    struct guarded g;
-    for (size_t i = 0; i < n_rows; i += block) {
-        const size_t n = block < n_rows - i ? block : n_rows - i;
-        NAME(guard)(&g, rows + i * stride, n, dims, element);
+    /* The guard's, times y for a binary loss, and 0 where this model knows no such label; with room for one in front. */
+    double room[4 + MAX_BLOCK], *scale = room + 4;
+    const double classes = (double) s->recipe.classes, positive = (double) s->recipe.positive;
+    const vec4 none = {0};
+    for (size_t i = 0; i < b->n; i += 4) {
+        const vec4 known = CHOOSE(AT(b->label, i) < classes, AT(b->scale, i), none);
+        AT(scale, i) = s->recipe.loss == SGD_MULTINOMIAL ? known : CHOOSE(AT(b->label, i) == positive, known, -known);
+    }
+    if (has_single_rows(&s->recipe) && s->recipe.loss == SGD_LOGISTIC)
+        NAME(feed_single_rows)(s, b, scale, ahead, SGD_LOGISTIC, element);
+    else if (has_single_rows(&s->recipe))
+        NAME(feed_single_rows)(s, b, scale, ahead, SGD_HUBER, element);
+    else
+        NAME(feed_batches)(s, b, scale, ahead, element);
+}
+
+/* Rows go through the cache once: a block of them is fed to every model, the last of which reads the next block. */
+INLINE void NAME(scan_elements)(void *const *states, size_t n_states, const char *rows, size_t n_rows,
+                                struct block *now, struct block *ahead, size_t size, int element)
+{
+    const size_t bytes = (1 + now->dims) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
+    now->source = rows;
+    now->n = size < n_rows ? size : n_rows;
+    for (size_t i = 0; i < now->n; i++)
+        NAME(read)(now, i, element);
+    while (now->n > 0) {
+        n_rows -= now->n;
+        ahead->source = now->source + now->n * bytes;
+        ahead->n = size < n_rows ? size : n_rows;
+        NAME(judge)(now);
+        struct block nothing = {.n = 0};
         for (size_t k = 0; k < n_states; k++)
-            NAME(feed)(states[k], &g, rows + i * stride, n, element);
+            NAME(feed)(states[k], now, k + 1 < n_states ? &nothing : ahead, element);
+        struct block *read = ahead;
+        ahead = now;
+        now = read;
     }
 }
 
-TARGET static void NAME(scan)(void *const *states, size_t n_states, const void *rows, size_t n_rows, int element)
+TARGET static void NAME(scan)(void *const *states, size_t n_states, const void *rows, size_t n_rows, struct block *now,
+                              struct block *ahead, size_t size, int element)
 {
     if (element == SGD_FLOAT32)
-        NAME(scan_elements)(states, n_states, rows, n_rows, SGD_FLOAT32);
+        NAME(scan_elements)(states, n_states, rows, n_rows, now, ahead, size, SGD_FLOAT32);
     else
-        NAME(scan_elements)(states, n_states, rows, n_rows, SGD_FLOAT64);
+        NAME(scan_elements)(states, n_states, rows, n_rows, now, ahead, size, SGD_FLOAT64);
 }
 
 #undef INLINE
-#undef FOUR
+#undef AT
+#undef DEAL
+#undef READ_AHEAD
 #undef ONE
-#undef STORE
+#undef FOUR
+#undef UP_TO_FOUR

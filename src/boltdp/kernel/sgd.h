@@ -34,6 +34,7 @@ enum sgd_error {
     SGD_UNALIGNED,   /* the state is not aligned to 8 bytes, or the rows to their element */
     SGD_WIDTHS,      /* the states of one scan have different dims */
     SGD_FINISHED,    /* more rows than the passes have left */
+    SGD_NO_MEMORY,   /* a row too wide for the stack, and no memory for it */
     SGD_BAD_ELEMENT, /* not an enum sgd_element */
     SGD_BAD_BUILD    /* not a build, or one that this machine cannot run */
 };
@@ -61,12 +62,14 @@ struct sgd_recipe {
 #define SGD_MAX_CLASSES (UINT64_C(1) << 24) /* a float32 label is exact up to here */
 
 /*
- * The state: this header, then, with D = dims (binary losses) or classes * dims (multinomial, class after class),
+ * The state: this header, then four arrays. Vectors have a stride of dims rounded up to a multiple of 4, and zeros
+ * at the end; V is the number of weight vectors: 1 for the binary losses, classes for multinomial, class after class.
  *
- *     double weights[D];   the last iterate
- *     double step[D];      what the rows of the batch in progress add to the weights: minus eta/|B| times their gradients
- *     double total[D];     the sum of the iterates to be averaged; all zero while averaged = 1
- *     double scores[V];    scratch of one row's class scores, V = 1 or classes; carries nothing from row to row
+ *     double weights[V*stride];  the last iterate; in a pass of one-row batches, before the rows that wait
+ *     double total[V*stride];    the sum of the iterates to be averaged so far; zeros while averaged = 1
+ *     double step[];             V*stride: what the rows of the batch in progress will add to the weights.
+ *                                With one-row batches, 3*stride: the (row mod 4) newest rows, which wait for a fourth
+ *     double aside[];            4: the guard's factors of the waiting rows, times y; multinomial: 4 rows of scratch
  */
 struct sgd_state {
     uint64_t magic;   /* SGD_MAGIC; also fails on a machine of the other byte order */
@@ -77,7 +80,7 @@ struct sgd_state {
     uint64_t row;     /* rows done in this pass: 0 .. m-1 */
     uint64_t left;    /* rows the batch in progress still wants: 1 .. its size */
     uint64_t carry;   /* (j*m) mod n of the batch j in progress: the batches' sizes follow without big products */
-    uint64_t unused[2];
+    uint64_t unused[2]; /* 0 */
     double data[];
 };
 
@@ -103,8 +106,8 @@ int sgd_has_build(int build);
 /* What an error code means, in words without a value. */
 const char *sgd_error_text(int code);
 
-/* 2^(u/64), within 1.5 units in the last place for |u| <= 64*1020 and clamped there: the exp of every loss. */
-double sgd_exp2_64ths(double u);
+/* 2^(u/256), within 1.5 units in the last place for |u| <= 256*1020 and clamped there: the exp of every loss. */
+double sgd_exp2_256ths(double u);
 
 /* The factor s for a row with this sum of squares, such that ||s*x|| <= 1; 0 for a row that must be neutral. */
 double sgd_row_scale(double sum_of_squares, uint64_t dims);

@@ -1,0 +1,71 @@
+"""The kernel: a pass with batches of one row against reading the array once, and against scikit-learn's own SGD."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.linear_model import SGDClassifier
+
+from bench.ratio import Ratio
+from boltdp import kernel
+from boltdp.privacy.losses import Logistic
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import constant
+
+SHAPES = ((1_000_000, 50), (60_000, 784))
+REPEATS = 15
+
+
+def run() -> list[Ratio]:
+    ratios = []
+    for rows, dims in SHAPES:
+        random = np.random.default_rng(1)
+        packed = np.empty((rows, 1 + dims), dtype=np.float32)
+        packed[:, 1:] = random.standard_normal((rows, dims), dtype=np.float32)
+        packed[:, 1:] /= np.linalg.norm(packed[:, 1:], axis=1, keepdims=True) * np.float32(1.0001)
+        packed[:, 0] = packed[:, 1] > 0
+        recipe = Recipe(
+            loss=Logistic(), dims=dims, rows=rows, batch_size=1, passes=REPEATS, schedule=constant(rows**-0.5)
+        )
+        state = kernel.State(recipe)
+        rivals = {kind: _scikit_learn(packed, kind) for kind in ("float32", "float64")}
+
+        # What disturbs one disturbs the others: they take turns, and the best of each counts.
+        reading, ours, theirs = [], [], []
+        for repeat in range(REPEATS):
+            reading.append(_seconds(partial(kernel._library.rows_read, packed.ctypes.data, packed.size)))
+            ours.append(_seconds(partial(kernel.run, [state], packed)))
+            if repeat < 3:
+                theirs += [_seconds(rival) for rival in rivals.values()]
+        read, own, other = min(reading), min(ours), min(theirs)
+        print(
+            f"  {rows:,} x {dims}: reading {1e9 * read / rows:.1f} ns a row, our pass {1e9 * own / rows:.1f}, "
+            f"scikit-learn's {1e9 * other / rows:.1f}"
+        )
+        size = f"{rows:,} x {dims}"
+        ratios.append(Ratio(name=f"a pass over reading the array once, {size}", value=own / read, at_most=3.0))
+        ratios.append(Ratio(name=f"scikit-learn's partial_fit over a pass, {size}", value=other / own, at_least=4.0))
+    return ratios
+
+
+def _scikit_learn(packed: npt.NDArray[np.float32], kind: str) -> Callable[[], object]:
+    features, labels = np.ascontiguousarray(packed[:, 1:], dtype=kind), packed[:, 0].astype(np.int64)
+    rival = SGDClassifier(
+        loss="log_loss",
+        shuffle=False,
+        penalty=None,
+        fit_intercept=False,
+        learning_rate="constant",
+        eta0=len(packed) ** -0.5,
+    )
+    return partial(rival.partial_fit, features, labels, classes=[0, 1])
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
