@@ -13,7 +13,7 @@ from rich.table import Table
 from bench.ratio import Ratio
 
 #: In the order they are run. `scale` takes minutes at its default size; --rows makes it smaller.
-BENCHES = ("kernel", "overhead", "scale")
+BENCHES = ("kernel", "overhead", "tuning", "scale")
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ from boltdp.kernel import source_position
 from boltdp.model import Model
 from boltdp.privacy.certificate import SEEDED
 from boltdp.privacy.selection import Portions, PublicRows, Trials
-from boltdp.settings import Settings
+from boltdp.settings import LossName, Settings
 from boltdp.train import BAD_ROWS_SHOWN, run_passes, train_prepared
 from boltdp.tune import Method, candidates, error_counts, tune
 from tests.privacy.test_selection import proven_epsilon
@@ -90,6 +90,22 @@ def test_seeds_repeat_a_tuning_and_cost_the_claim(method: Method) -> None:
     assert (first.weights == second.weights).all()
     assert (first.weights != other.weights).any()
     assert first.certificate.reasons == (SEEDED,)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "huber"])
+@pytest.mark.parametrize("method", ["portions", "trials"])
+def test_several_classes_and_delta_are_tuned_and_verify(method: Method, loss: LossName) -> None:
+    """One release of all classes, or one model a class that shares what choosing left of the budget."""
+    random = np.random.default_rng(9)
+    age = random.integers(0, 90, 3000)
+    table = pa.table({"age": age, "dose": random.uniform(-1, 1, 3000), "sick": age // 30})
+    schema = replace(SCHEMA, classes=(0, 1, 2))
+    grid = candidates(Settings(epsilon=50.0, delta=1e-6, loss=loss), {"passes": [5, 10]})
+    model = tune(ArrayEngine.from_arrow(table), schema, grid, method=method)
+    assert model.weights.shape == (3, 3)
+    assert model.certificate.models == (3 if loss == "huber" else 1)
+    assert model.certificate.private
+    Model.from_dict(model.to_dict()).verify()
 
 
 def test_portions_train_each_candidate_on_its_own_rows() -> None:

@@ -15,10 +15,15 @@ from boltdp import kernel
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector
 from boltdp.engines import DuckDBEngine, Prepared
 from boltdp.engines.base import BATCH_ROWS, encoded
+from boltdp.engines.spool import spool
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
+from boltdp.privacy.selection import Portions
+from boltdp.settings import Settings
+from boltdp.train import train_prepared
+from boltdp.tune import candidates, tune
 from tests.engines.sources import ROWS, SOURCES, Source, in_order
 
 #: Prepared rows in memory, in a file of few buckets, and in one of many, the last of them short.
@@ -148,6 +153,20 @@ def test_passes_of_several_models_give_the_bits_of_one_run_over_the_array(spoole
         prepared.run_pass(trained)
     assert all(state.finished for state in trained)
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
+
+
+def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None:
+    rows = len(spooled.packed)
+    base = Settings(epsilon=5.0, seed=9, noise_seed=4, passes=2, batch_size=10)
+    grid = candidates(base, {"step_size": [0.1, 0.5], "passes": [1, 2]})
+    model = tune(spooled.engine, spooled.schema, grid, method="portions")
+    certificate = model.certificate
+    assert isinstance(certificate.selection, Portions)
+    chosen = certificate.selection.chosen
+    with spool([spooled.packed], rows=rows, width=spooled.packed.shape[1], seed=9, in_memory=True) as array:
+        own = array.portion(*certificate.selection.bounds(chosen))
+        expected = train_prepared(own, spooled.schema, certificate, seed=9, noise_seed=4 + chosen)
+    assert (model.weights == expected.weights).all()
 
 
 def test_progress_tells_rows_and_ends_with_all_of_them(spooled: Source) -> None:

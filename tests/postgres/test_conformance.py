@@ -33,6 +33,7 @@ from tests.engines.test_conformance import (  # noqa: F401
     test_progress_tells_rows_and_ends_with_all_of_them,
     test_reshuffle_permutes_the_current_order,
     test_reshuffling_a_portion_leaves_the_others_alone,
+    test_tuning_gives_the_bits_of_tuning_over_the_array,
 )
 
 ENGINES: dict[str, dict[str, Any]] = {
