@@ -16,15 +16,15 @@ from boltdp.engines import ArrayEngine
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.model import Model, ModelFileError
 from boltdp.privacy.certificate import CertificateError
+from boltdp.privacy.release import release
 from boltdp.settings import Settings
 
 
 def model(classes: int = 2, settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
     schema = Schema("y", tuple(range(classes)), (Numeric("a", 0, 1), Numeric("b", -1, 1)))
     certificate = settings.plan(rows=1000, dims=schema.dims, classes=classes)
-    vectors = classes if classes > 2 else 1
-    weights = np.random.default_rng(classes).standard_normal((vectors, schema.dims))
-    return Model(schema, weights, certificate)
+    shape = (certificate.models, certificate.recipe.loss.vectors, schema.dims)
+    return Model(schema, release(np.zeros(shape), certificate).reshape(-1, schema.dims), certificate)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,21 @@ def test_a_certificate_for_other_weights_is_refused() -> None:
     schema = Schema("y", (0, 1), (Numeric("a", 0, 1),))
     with pytest.raises(ParameterError, match="the certificate must be for 2 features, got 3"):
         Model(schema, made.weights[:, :2], made.certificate)
+
+
+def test_weights_put_in_the_place_of_the_released_ones_do_not_verify() -> None:
+    made = model()
+    made.weights[:] = 0.1
+    with pytest.raises(CertificateError, match="not those that were released"):
+        made.verify()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_certificate_for_other_classes_is_refused(classes: int) -> None:
+    made = model(5 - classes)
+    schema = Schema("y", tuple(range(classes)), made.schema.columns)
+    with pytest.raises(ParameterError, match=f"the certificate must be for {classes} classes"):
+        Model(schema, made.weights, made.certificate)
 
 
 def test_weights_that_are_no_numbers_do_not_verify() -> None:

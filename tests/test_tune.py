@@ -110,14 +110,14 @@ def test_several_classes_and_delta_are_tuned_and_verify(method: Method, loss: Lo
 
 def test_portions_train_each_candidate_on_its_own_rows() -> None:
     """The released model is the one that its portion alone gives."""
-    grid = candidates(Settings(epsilon=1e9, seed=5, noise_seed=5, batch_size=10), {"passes": [1, 3]})
+    grid = candidates(Settings(epsilon=1e6, seed=5, noise_seed=5, batch_size=10), {"passes": [1, 3]})
     model = tune(patients(), SCHEMA, grid, method="portions")
     selection = model.certificate.selection
     assert isinstance(selection, Portions)
     with patients().prepare(SCHEMA, seed=5) as prepared:
         portion = prepared.portion(*selection.bounds(selection.chosen))
         states = run_passes(portion, SCHEMA, model.certificate, seed=5)
-    assert model.weights == pytest.approx(states[0].weights, abs=1e-6)
+    assert model.weights == pytest.approx(states[0].weights, abs=1e-4)
 
 
 def test_a_row_of_one_portion_changes_no_other_candidate() -> None:

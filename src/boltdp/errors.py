@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
+
 
 class BoltdpError(Exception):
     """A fault the user can mend. The message is one sentence; `hint` says how, when we know."""
@@ -17,6 +19,30 @@ class ParameterError(BoltdpError, ValueError):
 
 class DataError(BoltdpError, ValueError):
     """The data does not have the declared shape: a column, a type, a file. Never about a row's value."""
+
+
+def whole_number(value: object, name: str, *, least: int) -> int:
+    """`value` as a plain int, or a ParameterError.
+
+    >>> whole_number(3, "passes", least=1)
+    3
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ParameterError(f"{name} must be a whole number, got {value!r}")
+    if value < least:
+        raise ParameterError(f"{name} must be >= {least}, got {value}")
+    return int(value)
+
+
+def real_number(value: object, name: str) -> float:
+    """`value` as a plain float, whatever kind of number it was, or a ParameterError.
+
+    >>> real_number(3, "radius")
+    3.0
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ParameterError(f"{name} must be a number, got {value!r}")
+    return float(value)
 
 
 class PrivacyWarning(UserWarning):

@@ -18,6 +18,8 @@ from boltdp.errors import BoltdpError, ParameterError
 from boltdp.files import replacing
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.losses import Multinomial
+from boltdp.privacy.release import could_be_released
 
 FORMAT = "boltdp-model"
 FORMAT_VERSION = 1
@@ -38,7 +40,11 @@ class Model:
     certificate: Certificate
 
     def __post_init__(self) -> None:
-        vectors = max(self.certificate.models, self.certificate.recipe.loss.vectors)
+        loss, models, classes = self.certificate.recipe.loss, self.certificate.models, len(self.schema.classes)
+        one_release = isinstance(loss, Multinomial) or classes == 2
+        if models != (1 if one_release else classes) or (isinstance(loss, Multinomial) and loss.classes != classes):
+            raise ParameterError(f"the certificate must be for {classes} classes, got {models} models of {loss}")
+        vectors = models * loss.vectors
         if self.weights.shape != (vectors, self.schema.dims):
             raise ParameterError(f"weights must have shape {(vectors, self.schema.dims)}, got {self.weights.shape}")
         if self.certificate.recipe.dims != self.schema.dims:
@@ -100,6 +106,10 @@ class Model:
         certificates.verify(self.certificate)
         if not np.isfinite(self.weights).all():
             raise certificates.CertificateError("the weights must be finite numbers")
+        recipe = self.certificate.recipe
+        released = self.weights.reshape(self.certificate.models, recipe.loss.vectors, recipe.dims)
+        if not could_be_released(released, self.certificate):
+            raise certificates.CertificateError("the weights are not those that were released: they are off its grid")
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values."""

@@ -149,7 +149,7 @@ def test_scale_is_never_rounded_down() -> None:
     assert Fraction(mechanism.scale) * Fraction(0.3) >= Fraction(0.1)
 
 
-@given(st.floats(1e-6, 1e3), st.floats(0, 0.5), st.integers(1, 100))
+@given(st.floats(1e-6, 1e3), st.just(0.0) | st.floats(1e-90, 0.5), st.integers(1, 100))
 def test_shares_never_exceed_the_budget(epsilon: float, delta: float, parts: int) -> None:
     from fractions import Fraction
 
@@ -171,10 +171,55 @@ def test_bad_delta_is_refused(delta: float) -> None:
         Budget(1.0, delta)
 
 
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "message"),
+    [
+        (1e-13, 0.0, "epsilon must be between"),
+        (1e7, 0.0, "epsilon must be between"),
+        (1.0, 1e-200, "delta must be 0 or"),
+        ("1", 0.0, "epsilon must be a number, got '1'"),
+        (True, 0.0, "epsilon must be a number, got True"),
+    ],
+)
+def test_budgets_beyond_all_use_are_refused(epsilon: float, delta: float, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        Budget(epsilon, delta)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-12, 1e-100), (1e6, 1e-100), (1e-12, 0.9), (1e6, 0.9)])
+@pytest.mark.parametrize("sensitivity", [1e-120, 1e120])
+def test_the_furthest_budgets_still_give_noise(epsilon: float, delta: float, sensitivity: float) -> None:
+    mechanism = calibrate(sensitivity, dimensions=40, budget=Budget(epsilon, delta))
+    assert np.isfinite(mechanism.add(np.full(40, 1e100), system_bytes)).all()
+
+
+def test_numpy_numbers_do_not_lower_the_precision() -> None:
+    budget = Budget(np.float32(0.3))  # type: ignore[arg-type]
+    assert type(budget.epsilon) is float
+    assert calibrate(0.1, dimensions=2, budget=budget).scale * budget.epsilon >= 0.1
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from flint import ctx
+
+    before = ctx.prec
+    with ThreadPoolExecutor(6) as pool:
+        sigmas = list(pool.map(gaussian_sigma, [Budget(1.0, 1e-6)] * 30))
+    assert set(sigmas) == {gaussian_sigma(Budget(1.0, 1e-6))}
+    assert ctx.prec == before
+
+
 @pytest.mark.parametrize("sensitivity", [0.0, -1.0, math.nan, math.inf])
 def test_bad_sensitivity_is_refused(sensitivity: float) -> None:
-    with pytest.raises(ParameterError, match="sensitivity must be a finite number > 0"):
+    with pytest.raises(ParameterError, match="the sensitivity must be between"):
         calibrate(sensitivity, dimensions=1, budget=Budget(1.0))
+
+
+def test_a_budget_is_split_into_whole_parts() -> None:
+    with pytest.raises(ParameterError, match=r"parts must be a whole number, got 0\.5"):
+        Budget(1.0).split(0.5)  # type: ignore[arg-type]
 
 
 def test_wrong_shape_is_refused() -> None:

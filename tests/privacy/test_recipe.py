@@ -81,6 +81,8 @@ def test_steps_never_increase() -> None:
         (lambda: recipe(passes=2.5), "passes must be a whole number, got 2.5"),
         (lambda: recipe(batch_size="many"), "batch_size must be a whole number, got 'many'"),
         (lambda: recipe(regularization=None), "regularization must be a number, got None"),
+        (lambda: Multinomial(3.5), "classes must be a whole number, got 3.5"),  # type: ignore[arg-type]
+        (lambda: recipe(schedule=constant(1e-100)), "step of one row must be at least 1e-100, got 1e-101"),
         (lambda: recipe(passes=0), "passes must be >= 1, got 0"),
         (lambda: recipe(batch_size=101), "batch_size must be at most the number of rows, 100, got 101"),
         (lambda: recipe(regularization=-1.0), "regularization must be a finite number >= 0"),

@@ -24,7 +24,7 @@ from boltdp.privacy.certificate import (
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.noise import Budget
 from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.release import contrasts, release
+from boltdp.privacy.release import contrasts, could_be_released, release
 from boltdp.privacy.schedules import constant, strongly_convex
 
 LOSSES: list[Loss] = [Logistic(), HuberSVM(0.2), Multinomial(4)]
@@ -84,6 +84,9 @@ TAMPERING: list[tuple[str, Any]] = [
     ("regularization", 0.5),
     ("averaging", "all"),
     ("models", 2),
+    ("models", 0.5),
+    ("models", 0),
+    ("signature", "none"),
     ("analysis", "paper"),
     ("randomness", "seeded"),
     ("randomness", "none"),
@@ -119,11 +122,18 @@ def test_a_missing_entry_is_named() -> None:
 def test_the_promise_names_the_numbers_in_plain_words() -> None:
     pure, approximate, seeded, *_ = certificates()
     assert "epsilon = 0.7: " in pure.promise()
-    assert "2.01 times" in pure.promise()
+    assert "is seen of this model was at most 2.01 times as likely" in pure.promise()
+    assert "would be seen of the model" in pure.promise(planned=True)
     assert "1,000 rows" in pure.promise()
-    assert "except with probability 1e-06" in approximate.promise()
+    assert "2.01 times as likely, plus 1e-06, as if" in approximate.promise()
     assert seeded.promise() == f"NOT PRIVATE: {SEEDED}."
+
+
+def test_the_promise_warns_of_budgets_that_promise_little() -> None:
+    assert "Caution" not in certify(recipe(Logistic()), Budget(1.0, 1e-6)).promise()
     assert "inf times" in certify(recipe(Logistic()), Budget(1e4)).promise()
+    assert "an epsilon above 10 promises little" in certify(recipe(Logistic()), Budget(11.0)).promise()
+    assert "publish a whole row" in certify(recipe(Logistic()), Budget(1.0, 1e-3)).promise()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -149,6 +159,24 @@ def test_multinomial_weights_leave_only_through_their_own_subspace() -> None:
     shifted = release(weights + 2.0**-45, certificate, seed=1)
     assert np.abs(plain.sum(axis=1)).max() < 1e-12
     assert (plain == shifted).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e3])
+def test_released_weights_are_told_from_others(loss: Loss, scale: float) -> None:
+    certificate = certify(recipe(loss), Budget(1.0, 1e-6), models=2)
+    weights = scale * np.random.default_rng(0).standard_normal((2, loss.vectors, 6))
+    if loss.vectors > 1:
+        weights -= weights.mean(axis=1, keepdims=True)
+    assert could_be_released(release(weights, certificate), certificate)
+    if scale == 1.0:
+        assert not could_be_released(weights, certificate)
+    assert could_be_released(weights, certify(recipe(loss), None, models=2))
+
+
+def test_multinomial_weights_that_do_not_sum_to_zero_were_not_released() -> None:
+    certificate = certify(recipe(Multinomial(4)), Budget(1.0))
+    assert not could_be_released(np.ones((1, 4, 6)), certificate)
 
 
 def test_contrasts_are_an_orthonormal_basis_of_the_zero_sums() -> None:

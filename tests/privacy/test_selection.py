@@ -138,7 +138,7 @@ def test_scores_have_laplace_noise() -> None:
     assert np.median(noise) == pytest.approx(0.0, abs=0.2)
 
 
-@given(st.floats(1e-3, 50), st.floats(0, 1e-3), st.floats(1.1, 1e4))
+@given(st.floats(1e-3, 50), st.just(0.0) | st.floats(1e-30, 1e-3), st.floats(1.1, 1e4))
 def test_trials_never_spend_more_than_the_whole(epsilon: float, delta: float, mean: float) -> None:
     whole, trials = Budget(epsilon, delta), Trials(candidates=3, chosen=0, rows=100, mean=mean)
     model, score = trials.model_budget(whole), trials.score_budget(whole)

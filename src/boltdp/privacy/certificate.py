@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from boltdp import __version__
-from boltdp.errors import BoltdpError, ParameterError
+from boltdp.errors import BoltdpError, ParameterError, whole_number
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.noise import Budget, Mechanism, calibrate
 from boltdp.privacy.recipe import Recipe
@@ -42,10 +42,11 @@ class Certificate:
     randomness: Randomness
     reasons: tuple[str, ...]  #: why the result is not private; empty for a private one
     selection: Selection | None = None  #: how it was chosen among candidates, if it was
-    neighbours: str = "replace one row of the data set, whose size is public"
+    neighbours: str = "replace one row at its position; the number of rows is public, and no position depends on values"
     version: str = __version__
 
     def __post_init__(self) -> None:
+        whole_number(self.models, "models", least=1)
         if self.selection is not None and self.selection.training_rows != self.recipe.rows:
             raise ParameterError(
                 f"a model chosen so must be trained on {self.selection.training_rows} rows, got {self.recipe.rows}"
@@ -56,20 +57,26 @@ class Certificate:
         """Whether the privacy claim holds."""
         return not self.reasons
 
-    def promise(self) -> str:
-        """The claim in plain words."""
+    def promise(self, *, planned: bool = False) -> str:
+        """The claim in plain words, or what it will be of a model that is only planned."""
         if not self.private or self.budget is None:
             return f"NOT PRIVATE: {'; '.join(self.reasons)}."
-        kind = f"epsilon = {self.budget.epsilon:g}"
-        if self.budget.delta:
-            kind = f"({kind}, delta = {self.budget.delta:g})"
-        likelier = math.exp(self.budget.epsilon) if self.budget.epsilon < 700 else math.inf
+        epsilon, delta = self.budget.epsilon, self.budget.delta
         rows = self.recipe.rows if self.selection is None else self.selection.rows
-        tail = f", except with probability {self.budget.delta:g}" if self.budget.delta else ""
-        return (
-            f"Differentially private with {kind}: whatever anyone sees of this model would have been at most "
-            f"{likelier:.3g} times as likely had any one of the {rows:,} rows been another{tail}."
+        kind = f"(epsilon = {epsilon:g}, delta = {delta:g})" if delta else f"epsilon = {epsilon:g}"
+        likelier = math.exp(epsilon) if epsilon < 700 else math.inf
+        seen = "would be seen of the model is" if planned else "is seen of this model was"
+        claim = (
+            f"Differentially private with {kind}: whatever {seen} at most {likelier:.3g} times as likely"
+            f"{f', plus {delta:g},' if delta else ''} as if any one of the {rows:,} rows were another."
         )
+        if epsilon > 10:
+            claim += " Caution: an epsilon above 10 promises little."
+        if delta * rows >= 1:
+            claim += (
+                f" Caution: a delta of 1/rows or more allows to publish a whole row; keep it far below {1 / rows:.1g}."
+            )
+        return claim
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values; floats keep every bit."""
@@ -112,7 +119,11 @@ class Certificate:
             certificate = cls._read(record)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CertificateError(f"the certificate cannot be read: {_describe(error)}") from error
-        for key, value in certificate.to_dict().items():
+        expected = certificate.to_dict()
+        unknown = [key for key in record if key not in expected]
+        if unknown:
+            raise CertificateError(f"the certificate has an entry {unknown[0]!r} that this boltdp does not know")
+        for key, value in expected.items():
             if record[key] != value:
                 raise CertificateError(f"the certificate says {key} = {record[key]!r}, where {value!r} follows from it")
         return certificate

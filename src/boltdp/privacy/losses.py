@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from boltdp.errors import ParameterError
+from boltdp.errors import ParameterError, real_number, whole_number
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class HuberSVM:
     vectors: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "width", real_number(self.width, "width"))
         if not (0 < self.width < math.inf):
             raise ParameterError(f"width must be a finite number > 0, got {self.width}")
 
@@ -71,8 +72,7 @@ class Multinomial:
     smoothness: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:
-        if self.classes < 2:
-            raise ParameterError(f"classes must be >= 2, got {self.classes}")
+        object.__setattr__(self, "classes", whole_number(self.classes, "classes", least=2))
 
     @property
     def at_zero(self) -> float:

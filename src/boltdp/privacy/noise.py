@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -20,10 +22,12 @@ import numpy as np
 import numpy.typing as npt
 from flint import arb, ctx, fmpz
 
-from boltdp.errors import ParameterError
+from boltdp.errors import ParameterError, real_number, whole_number
 
 Vector = npt.NDArray[np.float64]
 RandomBytes = Callable[[int], bytes]  #: count -> that many random bytes
+
+_ONE_AT_A_TIME = threading.Lock()
 
 Kind = Literal["spherical", "gaussian"]
 
@@ -43,13 +47,21 @@ class Budget:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            object.__setattr__(self, name, real_number(getattr(self, name), name))
         if not (0 < self.epsilon < math.inf):
             raise ParameterError(f"epsilon must be a finite number > 0, got {self.epsilon}")
         if not (0 <= self.delta < 1):
             raise ParameterError(f"delta must be in [0, 1), got {self.delta}")
+        # Beyond these nothing is promised or nothing is left, and double precision runs out.
+        if not 1e-12 <= self.epsilon <= 1e6:
+            raise ParameterError(f"epsilon must be between 1e-12 and 1e6, got {self.epsilon:g}")
+        if 0 < self.delta < 1e-100:
+            raise ParameterError(f"delta must be 0 or at least 1e-100, got {self.delta:g}")
 
     def split(self, parts: int) -> Budget:
         """The share of each of `parts` releases, by basic composition; together they never exceed the whole."""
+        parts = whole_number(parts, "parts", least=1)
         return Budget(_divide_down(self.epsilon, parts), _divide_down(self.delta, parts))
 
 
@@ -76,6 +88,11 @@ class Mechanism:
         half = self.dimensions / 2
         return self.scale * math.sqrt(2) * math.exp(math.lgamma(half + 0.5) - math.lgamma(half))
 
+    @property
+    def grid(self) -> int:
+        """Released numbers are whole multiples of 2 to the power of minus this."""
+        return GRID_BITS - math.frexp(self.scale)[1]
+
     def add(self, weights: Vector, random_bytes: RandomBytes) -> Vector:
         """`weights` plus one draw of the noise, each coordinate rounded to the grid.
 
@@ -87,9 +104,9 @@ class Mechanism:
         draw = _spherical if self.kind == "spherical" else _gaussian
         per_coordinate = 2 if self.kind == "spherical" else 1
         uniforms = Uniforms(per_coordinate * (self.dimensions + self.dimensions % 2), random_bytes)
-        exponent = GRID_BITS - math.frexp(self.scale)[1]
+        exponent = self.grid
         while True:
-            with ctx.workprec(uniforms.bits + 64):
+            with precision(uniforms.bits + 64):
                 noise = draw(uniforms.intervals(), self.dimensions)
                 points = [
                     _grid_point(arb(float(weight)) + arb(self.scale) * coordinate, exponent)
@@ -112,8 +129,8 @@ def calibrate(sensitivity: float, *, dimensions: int, budget: Budget) -> Mechani
     >>> calibrate(1.0, dimensions=5, budget=Budget(1.0, 1e-6)).kind
     'spherical'
     """
-    if not (0 < sensitivity < math.inf):
-        raise ParameterError(f"sensitivity must be a finite number > 0, got {sensitivity}")
+    if not 1e-120 <= sensitivity <= 1e120:
+        raise ParameterError(f"the sensitivity must be between 1e-120 and 1e120, got {sensitivity:g}")
     spherical = Mechanism("spherical", _divide_up(sensitivity, budget.epsilon), dimensions)
     if budget.delta == 0:
         return spherical
@@ -221,12 +238,24 @@ def _grid_point(value: arb, exponent: int) -> fmpz | None:
 
 def _gaussian_is_private(sigma: float, budget: Budget) -> bool:
     """Whether Phi(1/(2s) - epsilon*s) - e^epsilon * Phi(-1/(2s) - epsilon*s) <= delta, for certain."""
-    with ctx.workprec(256):
+    with precision(256):
         s, epsilon = arb(sigma), arb(budget.epsilon)
         root = arb(2).sqrt()
         upper = ((epsilon * s - 1 / (2 * s)) / root).erfc() / 2
         lower = epsilon.exp() * ((epsilon * s + 1 / (2 * s)) / root).erfc() / 2
         return bool(upper - lower <= arb(budget.delta))
+
+
+@contextmanager
+def precision(bits: int) -> Iterator[None]:
+    """Interval arithmetic with so many bits. The setting is global, so one thread at a time.
+
+    >>> with precision(128):
+    ...     str(arb(2).sqrt())[:12]
+    '[1.414213562'
+    """
+    with _ONE_AT_A_TIME, ctx.workprec(bits):
+        yield
 
 
 def _divide_up(numerator: float, denominator: float) -> float:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Literal, get_args
 
-from boltdp.errors import ParameterError
+from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.losses import Loss
 from boltdp.privacy.schedules import Schedule
+
+#: Far below any use, and far above the numbers that double precision cannot hold to full accuracy.
+SMALLEST_STEP = 1e-100
 
 Averaging = Literal["last", "all", "tail"]
 Permutation = Literal["once", "fresh"]
@@ -38,22 +40,14 @@ class Recipe:
     permutation: Permutation = "once"  #: one permutation for all passes, or a fresh one each pass
 
     def __post_init__(self) -> None:
-        for name in ("rows", "dims", "batch_size", "passes"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral):
-                raise ParameterError(f"{name} must be a whole number, got {value!r}")
-            object.__setattr__(self, name, int(value))
-            if value < 1 and name != "rows":
-                raise ParameterError(f"{name} must be >= 1, got {value}")
+        for name, least in (("rows", 0), ("dims", 1), ("batch_size", 1), ("passes", 1)):
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, least=least))
+        for name in ("regularization", "radius"):
+            object.__setattr__(self, name, real_number(getattr(self, name), name))
         if self.rows < 2:
             raise ParameterError(f"the data must have at least 2 rows, got {self.rows}")
         if self.batch_size > self.rows:
             raise ParameterError(f"batch_size must be at most the number of rows, {self.rows}, got {self.batch_size}")
-        for name in ("regularization", "radius"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise ParameterError(f"{name} must be a number, got {value!r}")
-            object.__setattr__(self, name, float(value))
         if not 0 <= self.regularization < math.inf:
             raise ParameterError(f"regularization must be a finite number >= 0, got {self.regularization}")
         if not self.radius > 0:
@@ -66,6 +60,9 @@ class Recipe:
                 f"the step size must be at most 2/beta = {2.0 / self.beta:.6g}, got {self.schedule.largest:.6g}",
                 hint="the privacy analysis needs steps that do not expand distances; take a smaller step",
             )
+        smallest = float(self.schedule.at(self.updates)[0]) / self.largest_batch
+        if smallest < SMALLEST_STEP:
+            raise ParameterError(f"the step of one row must be at least {SMALLEST_STEP:g}, got {smallest:g}")
 
     @property
     def beta(self) -> float:

@@ -46,6 +46,34 @@ def release(weights: Weights, certificate: Certificate, *, seed: int | None = No
     )
 
 
+def could_be_released(weights: Weights, certificate: Certificate) -> bool:
+    """Whether weights of shape (models, vectors, dims) lie on the grid that a release of this certificate rounds to.
+
+    It finds weights that were put in the place of released ones, such as those from before the noise.
+
+    >>> from boltdp.privacy.certificate import certify
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.noise import Budget
+    >>> from boltdp.privacy.recipe import Recipe
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> could_be_released(np.full((1, 1, 9), 0.1), certify(recipe, Budget(1.0)))
+    False
+    """
+    if certificate.mechanism is None:
+        return True
+    tolerance = 0.0
+    if isinstance(certificate.recipe.loss, Multinomial):
+        classes = certificate.recipe.loss.classes
+        # Turning into the K classes and back rounds: that much is forgiven.
+        tolerance = 8.0 * classes * np.finfo(float).eps * float(np.abs(weights).max())
+        if np.abs(weights.sum(axis=1)).max() > tolerance:
+            return False
+        weights = contrasts(classes) @ weights
+    steps = np.ldexp(weights, certificate.mechanism.grid)
+    return bool((np.abs(steps - np.rint(steps)) <= np.ldexp(tolerance, certificate.mechanism.grid)).all())
+
+
 def contrasts(classes: int) -> Weights:
     """An orthonormal basis, one vector a row, of the vectors of length `classes` that sum to zero.
 

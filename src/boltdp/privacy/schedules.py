@@ -15,7 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from boltdp.errors import ParameterError
+from boltdp.errors import ParameterError, real_number
 
 Growth = Literal["none", "linear", "sqrt"]
 
@@ -36,6 +36,8 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.growth not in get_args(Growth):
             raise ParameterError(f"growth must be one of {', '.join(get_args(Growth))}, got {self.growth!r}")
+        for name in ("scale", "offset", "cap"):
+            object.__setattr__(self, name, real_number(getattr(self, name), name))
         if not (0 < self.scale < math.inf):
             raise ParameterError(f"the step size must be a finite number > 0, got {self.scale}")
         if not (0 <= self.offset < math.inf):

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-from flint import arb, ctx
+from flint import arb
 
-from boltdp.errors import ParameterError
-from boltdp.privacy.noise import Budget, RandomBytes, Uniforms, calibrate
+from boltdp.errors import ParameterError, real_number, whole_number
+from boltdp.privacy.noise import Budget, RandomBytes, Uniforms, calibrate, precision
 
 #: One part in this many of a trial's epsilon pays for its score: a count of errors bears noise better than weights do.
 SCORE_SHARE = 8
@@ -85,7 +85,7 @@ class Trials:
 
     def __post_init__(self) -> None:
         _check(self)
-        if not 1 < self.mean <= 1e6:
+        if not 1 < real_number(self.mean, "mean") <= 1e6:
             raise ParameterError(f"the mean number of trials must be above 1 and at most 1000000, got {self.mean}")
 
     @property
@@ -115,7 +115,7 @@ class Trials:
         """
         uniforms = Uniforms(1, random_bytes)
         while True:
-            with ctx.workprec(uniforms.bits + 64):
+            with precision(uniforms.bits + 64):
                 (u,) = uniforms.intervals()
                 more = (u.log() / (1 - 1 / arb(self.mean)).log()).floor().unique_fmpz()
             if more is not None:
@@ -146,8 +146,7 @@ class PublicRows:
 
     def __post_init__(self) -> None:
         _check(self)
-        if self.public_rows < 1:
-            raise ParameterError(f"public_rows must be >= 1, got {self.public_rows}")
+        whole_number(self.public_rows, "public_rows", least=1)
 
     @property
     def training_rows(self) -> int:
@@ -207,7 +206,7 @@ def choose(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) 
         raise ParameterError("errors must have at least one count, got none")
     uniforms = Uniforms(len(errors), random_bytes)
     while True:
-        with ctx.workprec(uniforms.bits + 64):
+        with precision(uniforms.bits + 64):
             penalties = [arb(epsilon) * int(count) / 2 for count in errors]
             keys = [(-u.log()).log() + penalty for u, penalty in zip(uniforms.intervals(), penalties, strict=True)]
             for i, key in enumerate(keys):
@@ -229,10 +228,7 @@ def noisy_count(count: int, *, epsilon: float, random_bytes: RandomBytes) -> flo
 
 
 def _check(selection: Selection) -> None:
-    for name, value in dataclasses.asdict(selection).items():
-        if name != "mean" and (isinstance(value, bool) or not isinstance(value, int)):
-            raise ParameterError(f"{name} must be a whole number, got {value!r}")
-    if selection.candidates < 1:
-        raise ParameterError(f"candidates must be >= 1, got {selection.candidates}")
-    if not 0 <= selection.chosen < selection.candidates:
+    whole_number(selection.candidates, "candidates", least=1)
+    whole_number(selection.rows, "rows", least=2)
+    if whole_number(selection.chosen, "chosen", least=0) >= selection.candidates:
         raise ParameterError(f"chosen must be from 0 to {selection.candidates - 1}, got {selection.chosen}")

@@ -58,8 +58,10 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
         bound, method = _recursion(recipe), "recursion"
     else:
         bound, method = _first_steps(recipe), "first steps"
-    # The computation of the bound rounds too: at most two roundings an update and a few a pass.
-    bound *= 1.0 + (2 * recipe.updates + 8 * recipe.passes + 16) * UNIT
+    # The computation of the bound rounds too, and rho may exceed 1 by its own rounding where a closed form takes 1.
+    bound *= 1.0 + (8 * recipe.updates + 8 * recipe.passes + 16) * UNIT
+    if 2.0 * largest_norm(recipe) < bound:
+        bound, method = 2.0 * largest_norm(recipe), "diameter"
     return Sensitivity(bound, rounding_margin(recipe), method)
 
 
@@ -110,7 +112,7 @@ def _left_of_a_unit(alpha: Vector, rho_next: Vector, rest: float) -> Vector:
 
 def _contraction(eta: Vector, recipe: Recipe) -> Vector:
     """rho_t = max(|1 - eta*gamma|, |1 - eta*beta|), rounded up."""
-    upward = 4.0 * UNIT
+    upward = 8.0 * UNIT
     rho = np.abs(1.0 - eta * recipe.beta) + upward
     return np.maximum(rho, np.abs(1.0 - eta * recipe.gamma) + upward if recipe.gamma else 1.0)
 
