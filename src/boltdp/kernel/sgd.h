@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SGD_MAGIC UINT64_C(0x31647367746c6f62) /* "boltsgd1" in memory on a little-endian machine */
+#define SGD_MAGIC UINT64_C(0x31646773746c6f62) /* "boltsgd1" in memory on a little-endian machine */
 #define SGD_VERSION 1
 
 enum sgd_loss { SGD_LOGISTIC = 0, SGD_HUBER = 1, SGD_MULTINOMIAL = 2 };

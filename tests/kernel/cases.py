@@ -1,0 +1,124 @@
+"""What the kernel's tests share: recipes of every kind, packed rows with bad ones among them, and a finished run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import strategies as st
+
+from boltdp.kernel import Rows, State, run
+from boltdp.kernel.reference import guarded
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.recipe import Averaging, Recipe
+from boltdp.privacy.schedules import (
+    Schedule,
+    constant,
+    decreasing,
+    square_root,
+    strongly_convex,
+    strongly_convex_constant,
+)
+
+Element: TypeAlias = type[np.float32] | type[np.float64]
+ELEMENTS: tuple[Element, ...] = (np.float32, np.float64)
+
+ScheduleKind = Literal["constant", "decreasing", "square root", "strongly convex", "strongly convex constant"]
+
+LOSSES: tuple[Loss, ...] = (Logistic(), HuberSVM(0.1), HuberSVM(2.0), Multinomial(2), Multinomial(5))
+
+# Widths around those at which the loops change: groups of four, of eight and of sixteen numbers.
+DIMS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 15, 16, 17, 24, 29, 32, 33, 50)
+
+
+def schedule(kind: ScheduleKind, *, beta: float, gamma: float, rows: int, share: float = 0.8) -> Schedule:
+    """A schedule of the kind; `share` is how much of the largest step allowed a constant one takes."""
+    if kind == "constant":
+        return constant(share * 2.0 / beta)
+    if kind == "decreasing":
+        return decreasing(beta=beta, rows=rows)
+    if kind == "square root":
+        return square_root(beta=beta, rows=rows)
+    if kind == "strongly convex":
+        return strongly_convex(beta=beta, gamma=gamma)
+    return strongly_convex_constant(share / beta, beta=beta)
+
+
+def declared_classes(loss: Loss) -> int:
+    return loss.classes if isinstance(loss, Multinomial) else 3
+
+
+def packed_rows(recipe: Recipe, *, seed: int, element: Element = np.float64, bad: float = 0.0) -> Rows:
+    """Rows inside and outside the unit ball; a share of `bad` ones has a NaN, an infinity or an undeclared label."""
+    random = np.random.default_rng(seed)
+    m, classes = recipe.rows, declared_classes(recipe.loss)
+    lengths = random.uniform(0.2, 3.0, (m, 1)) / math.sqrt(recipe.dims)
+    rows = np.hstack([random.integers(0, classes, (m, 1)), lengths * random.standard_normal((m, recipe.dims))])
+    for i in np.flatnonzero(random.random(m) < bad):
+        column = random.integers(0, 1 + recipe.dims)
+        rows[i, column] = random.choice([np.nan, np.inf, -np.inf])
+        if random.random() < 0.5:
+            rows[i, 0] = random.choice([-1.0, 0.5, classes, 1e30])
+    packed: Rows = np.ascontiguousarray(rows, dtype=np.dtype(element))
+    return packed
+
+
+def finished(recipe: Recipe, rows: Rows, *, positive: int = 1, build: str | None = None) -> State:
+    """The state after all passes, each fed in one call."""
+    state = State(recipe, positive=positive, classes=declared_classes(recipe.loss))
+    for _ in range(recipe.passes):
+        run([state], rows, build=build)
+    return state
+
+
+def same_bits(states: Iterable[State], others: Iterable[State]) -> bool:
+    """Whether the weights are equal to the bit (not just equal: -0.0 is not 0.0) and so is the position."""
+    return all(
+        state.weights.tobytes() == other.weights.tobytes() and (state.updates, state.row) == (other.updates, other.row)
+        for state, other in zip(states, others, strict=True)
+    )
+
+
+@st.composite
+def recipes(
+    draw: st.DrawFn, *, dims: st.SearchStrategy[int] | None = None, largest: int = 40, passes: int = 3
+) -> Recipe:
+    """Every loss, schedule, batch size, averaging, regularisation and radius; `largest` is the most rows."""
+    loss = draw(st.sampled_from(LOSSES))
+    rows = draw(st.integers(2, largest))
+    kind = draw(st.sampled_from(get_args(ScheduleKind)))
+    regularization = draw(st.sampled_from([0.01, 0.5] if kind == "strongly convex" else [0.0, 0.01, 0.5]))
+    return Recipe(
+        loss=loss,
+        dims=draw(st.sampled_from(DIMS) if dims is None else dims),
+        rows=rows,
+        # One-row batches are a path of their own in the kernel: half of the examples.
+        batch_size=draw(st.one_of(st.just(1), st.integers(1, rows))),
+        passes=draw(st.integers(1, passes)),
+        schedule=schedule(
+            kind,
+            beta=loss.smoothness + regularization,
+            gamma=regularization,
+            rows=rows,
+            share=draw(st.floats(0.01, 0.99)),
+        ),
+        regularization=regularization,
+        radius=draw(st.sampled_from([math.inf, 0.3])),
+        averaging=draw(st.sampled_from(get_args(Averaging))),
+    )
+
+
+def inside(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """A row that is not neutral, as the guard lets it in."""
+    row = guarded(x)
+    assert row is not None
+    return row
+
+
+def exact_square(vector: npt.ArrayLike) -> Fraction:
+    """The sum of squares in rational numbers, where nothing is rounded."""
+    return sum((Fraction(number) ** 2 for number in np.ravel(vector).astype(float).tolist()), Fraction(0))

@@ -1,0 +1,95 @@
+"""The C kernel against its readable twin: the same weights, up to rounding, for everything that a recipe can say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boltdp.kernel import Rows
+from boltdp.kernel.reference import reference_sgd
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.recipe import Averaging, Recipe
+from boltdp.privacy.schedules import constant
+from tests.kernel.cases import (
+    ELEMENTS,
+    LOSSES,
+    Element,
+    ScheduleKind,
+    declared_classes,
+    finished,
+    packed_rows,
+    recipes,
+    schedule,
+)
+
+
+def assert_agrees(recipe: Recipe, rows: Rows, *, positive: int = 1) -> None:
+    ours = finished(recipe, rows, positive=positive).weights
+    expected = reference_sgd(recipe, rows, positive=positive, classes=declared_classes(recipe.loss))
+    assert ours.shape == expected.shape
+    assert np.linalg.norm(ours - expected) <= 1e-9 * np.linalg.norm(expected), recipe
+
+
+@pytest.mark.parametrize("averaging", get_args(Averaging))
+@pytest.mark.parametrize("batch_size", [1, 7, 23], ids=["single rows", "not dividing m", "all rows"])
+@pytest.mark.parametrize("kind", get_args(ScheduleKind))
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_every_kind_of_recipe_agrees_with_the_reference(
+    loss: Loss, kind: ScheduleKind, batch_size: int, averaging: Averaging
+) -> None:
+    regularizations = [0.05, 0.4] if kind == "strongly convex" else [0.0, 0.05]
+    for regularization, radius, element in itertools.product(regularizations, [math.inf, 0.2], ELEMENTS):
+        steps = schedule(kind, beta=loss.smoothness + regularization, gamma=regularization, rows=23)
+        recipe = Recipe(
+            loss=loss,
+            dims=6,
+            rows=23,
+            batch_size=batch_size,
+            passes=2,
+            schedule=steps,
+            regularization=regularization,
+            radius=radius,
+            averaging=averaging,
+        )
+        assert_agrees(recipe, packed_rows(recipe, seed=batch_size, element=element, bad=0.1))
+
+
+@given(recipes(largest=150), st.integers(0, 2**32), st.sampled_from(ELEMENTS), st.sampled_from([0.0, 0.3]))
+def test_any_recipe_agrees_with_the_reference(recipe: Recipe, seed: int, element: Element, bad: float) -> None:
+    assert_agrees(recipe, packed_rows(recipe, seed=seed, element=element, bad=bad))
+
+
+@pytest.mark.parametrize("batch_size", [1, 10])
+@pytest.mark.parametrize("dims", [50, 784, 2001])
+@pytest.mark.parametrize("loss", [Logistic(), HuberSVM(0.1), Multinomial(10)], ids=str)
+def test_rows_of_any_width_agree_with_the_reference(loss: Loss, dims: int, batch_size: int) -> None:
+    recipe = Recipe(
+        loss=loss, dims=dims, rows=201, batch_size=batch_size, passes=1, schedule=constant(0.3), averaging="tail"
+    )
+    assert_agrees(recipe, packed_rows(recipe, seed=dims, element=np.float32))
+
+
+@pytest.mark.parametrize("positive", [0, 1, 2])
+@pytest.mark.parametrize("loss", [Logistic(), HuberSVM(0.1)], ids=str)
+def test_one_against_all_agrees_with_the_reference_for_every_class(loss: Loss, positive: int) -> None:
+    recipe = Recipe(loss=loss, dims=4, rows=30, batch_size=4, passes=2, schedule=constant(0.1))
+    assert_agrees(recipe, packed_rows(recipe, seed=positive), positive=positive)
+
+
+def test_scores_far_beyond_the_range_of_exp_agree_with_the_reference() -> None:
+    """Tiny labels of one class first: huge steps make margins at which exp(margin) is not a number any more."""
+    recipe = Recipe(loss=HuberSVM(500.0), dims=1, rows=40, batch_size=1, passes=1, schedule=constant(1900.0))
+    rows = np.ones((40, 2))
+    rows[30:, 0] = 0
+    assert_agrees(recipe, rows)
+    # The most a logistic recipe can reach: steps of nearly 2/beta, all rows alike.
+    recipe = Recipe(loss=Logistic(), dims=1, rows=400, batch_size=1, passes=5, schedule=constant(7.9))
+    rows = np.ones((400, 2))
+    rows[390:, 0] = 0
+    assert_agrees(recipe, rows)

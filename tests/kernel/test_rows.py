@@ -1,0 +1,211 @@
+"""Packing, projecting and permuting rows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boltdp.errors import ParameterError
+from boltdp.kernel import (
+    Rows,
+    State,
+    pack_categories,
+    pack_numeric,
+    permuted_position,
+    project,
+    run,
+    source_position,
+)
+from boltdp.kernel.reference import reference_permuted_position
+from boltdp.privacy.losses import Logistic
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import constant
+from tests.kernel.cases import inside
+
+numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
+
+
+@given(
+    column=st.lists(numbers, max_size=20),
+    bounds=st.tuples(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6)).map(sorted),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+@settings(max_examples=100)
+def test_numeric_columns_are_clipped_centred_and_scaled(column: list[float], bounds: list[float], dtype: type) -> None:
+    low, high = bounds
+    values: Rows = np.array(column, dtype=dtype)
+    out = np.full((len(column), 4), 9.0, dtype=np.float32)
+    pack_numeric(values, out, 2, low=low, high=high, factor=0.37)
+    expected = (np.clip(values.astype(np.float64), low, high) - (low + high) / 2) * 0.37
+    np.testing.assert_array_equal(out[:, 2], np.where(np.isnan(values), 0.0, expected).astype(np.float32))
+    assert (out[:, [0, 1, 3]] == 9.0).all()
+
+
+@given(codes=st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(-2, 6), max_size=20), count=st.integers(0, 5))
+@settings(max_examples=100)
+def test_categories_are_one_hot_and_unknown_ones_are_none(codes: list[int], count: int) -> None:
+    out = np.full((len(codes), 7), 9.0, dtype=np.float32)
+    pack_categories(np.array(codes, dtype=np.int32), out, 1, count=count, value=0.5)
+    expected = [[0.5 if code == k else 0.0 for k in range(count)] for code in codes]
+    np.testing.assert_array_equal(out[:, 1 : 1 + count], np.array(expected).reshape(len(codes), count))
+    assert (out[:, 0] == 9.0).all()
+    assert (out[:, 1 + count :] == 9.0).all()
+
+
+def test_columns_may_be_strided() -> None:
+    table = np.arange(12.0).reshape(6, 2)
+    out = np.zeros((6, 2), dtype=np.float32)
+    pack_numeric(table[:, 1], out, 1, low=0, high=100, factor=1)
+    np.testing.assert_array_equal(out[:, 1], table[:, 1] - 50)
+    pack_categories(np.arange(12, dtype=np.int32)[::2], out, 0, count=1, value=1.0)
+    np.testing.assert_array_equal(out[:, 0], [1, 0, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize(("dims", "outputs"), [(1, 1), (3, 7), (50, 16), (784, 50), (5, 33)])
+def test_projection_is_the_product_with_the_guarded_row(dims: int, outputs: int) -> None:
+    random = np.random.default_rng(dims)
+    rows = random.standard_normal((20, 1 + dims)).astype(np.float32)
+    rows[:, 0] = np.arange(20) % 3
+    matrix = random.standard_normal((dims, outputs)) / math.sqrt(outputs)
+    out = np.empty((20, 1 + outputs), dtype=np.float32)
+    project(rows, matrix, out)
+    expected = np.stack([inside(row) @ matrix for row in rows[:, 1:].astype(np.float64)])
+    np.testing.assert_array_equal(out[:, 0], rows[:, 0])
+    np.testing.assert_allclose(out[:, 1:], expected, rtol=2e-7, atol=1e-9)
+
+
+def test_a_projected_row_does_not_depend_on_its_neighbours() -> None:
+    random = np.random.default_rng(5)
+    rows = random.standard_normal((37, 12)).astype(np.float32)
+    matrix = random.standard_normal((11, 19))
+    whole, single = np.empty((37, 20), dtype=np.float32), np.empty((1, 20), dtype=np.float32)
+    project(rows, matrix, whole)
+    for i in range(37):
+        project(rows[i : i + 1], matrix, single)
+        np.testing.assert_array_equal(single[0], whole[i])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_bad_row_is_still_bad_after_projection(bad: float) -> None:
+    rows = np.full((3, 5), 0.25, dtype=np.float32)
+    rows[1, 3] = bad
+    out = np.empty((3, 3), dtype=np.float32)
+    project(rows, np.ones((4, 2)), out)
+    assert np.isnan(out[1, 1:]).all()
+    assert np.isfinite(out[[0, 2]]).all()
+    recipe = Recipe(loss=Logistic(), dims=2, rows=2, batch_size=1, passes=1, schedule=constant(0.1))
+    state = State(recipe)
+    run([state], np.ascontiguousarray(out[[1, 1]]))
+    assert not state.weights.any()
+
+
+@pytest.mark.parametrize("rows", [*range(1, 70), 255, 256, 257, 1000])
+def test_the_permutation_is_a_bijection_and_the_inverse_its_inverse(rows: int) -> None:
+    for seed in (0, 1, 2**64 - 1):
+        to = permuted_position(0, rows, rows=rows, seed=seed)
+        np.testing.assert_array_equal(np.sort(to), np.arange(rows))
+        back = source_position(0, rows, rows=rows, seed=seed)
+        np.testing.assert_array_equal(back[to], np.arange(rows))
+
+
+@given(rows=st.integers(1, 2**62), seed=st.integers(0, 2**64 - 1), data=st.data())
+@settings(max_examples=200)
+def test_the_permutation_is_that_of_the_reference(rows: int, seed: int, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, rows - 1))
+    to = int(permuted_position(at, 1, rows=rows, seed=seed)[0])
+    assert to == reference_permuted_position(at, rows=rows, seed=seed)
+    assert int(source_position(to, 1, rows=rows, seed=seed)[0]) == at
+
+
+def test_the_permutation_never_changes() -> None:
+    # Models remember a seed: these numbers are a promise.
+    assert permuted_position(0, 5, rows=1000, seed=42).tolist() == [223, 534, 354, 536, 728]
+
+
+def test_pieces_of_the_permutation_fit_together() -> None:
+    whole = permuted_position(0, 1000, rows=1000, seed=3)
+    pieces = [permuted_position(start, 125, rows=1000, seed=3) for start in range(0, 1000, 125)]
+    np.testing.assert_array_equal(np.concatenate(pieces), whole)
+
+
+def test_positions_are_spread_evenly() -> None:
+    # Each source decile against each target decile: a chi-square of 81 degrees of freedom, far from its tail.
+    rows = 100_000
+    to = permuted_position(0, rows, rows=rows, seed=11)
+    counts = np.histogram2d(np.arange(rows), to, bins=10)[0]
+    chi_square = ((counts - rows / 100) ** 2 / (rows / 100)).sum()
+    assert 30 < chi_square < 160
+
+
+def test_different_seeds_permute_differently() -> None:
+    orders = {tuple(permuted_position(0, 20, rows=20, seed=seed).tolist()) for seed in range(50)}
+    assert len(orders) == 50
+
+
+@pytest.mark.parametrize(
+    ("start", "count", "rows", "seed", "message"),
+    [
+        (0, 1, 0, 0, "rows must be from 1 to 2"),
+        (0, 1, 2**62 + 1, 0, "rows must be from 1 to 2"),
+        (-1, 1, 5, 0, "must stay within the 5 rows, got -1 and 1"),
+        (0, -1, 5, 0, "must stay within the 5 rows, got 0 and -1"),
+        (3, 3, 5, 0, "must stay within the 5 rows, got 3 and 3"),
+        (0, 1, 5, -1, "seed must be from 0 to 2"),
+        (0, 1, 5, 2**64, "seed must be from 0 to 2"),
+    ],
+)
+def test_positions_outside_the_rows_are_refused(start: int, count: int, rows: int, seed: int, message: str) -> None:
+    for function in (permuted_position, source_position):
+        with pytest.raises(ParameterError, match=message):
+            function(start, count, rows=rows, seed=seed)
+
+
+OUT = np.zeros((3, 4), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("column", "out", "at", "message"),
+    [
+        (np.zeros(3, dtype=np.int64), OUT, 1, "column must be float32 or float64, got int64"),
+        (np.zeros((3, 1)), OUT, 1, "a column must be 1-D and out 2-D, got 2-D and 2-D"),
+        (np.zeros(3), np.zeros(3, dtype=np.float32), 0, "a column must be 1-D and out 2-D, got 1-D and 1-D"),
+        (np.zeros(2), OUT, 1, "out must be a C-contiguous float32 array of shape"),
+        (np.zeros(3), OUT.astype(np.float64), 1, "out must be a C-contiguous float32 array of shape"),
+        (np.zeros(3), np.zeros((4, 3), dtype=np.float32).T, 1, "out must be a C-contiguous float32 array"),
+        (np.zeros(3), OUT, 4, "columns 4 to 4 must lie within the 4 columns of out"),
+        (np.zeros(3), OUT, -1, "columns -1 to -1 must lie within the 4 columns of out"),
+    ],
+)
+def test_a_numeric_column_that_does_not_fit_is_refused(column: Any, out: Any, at: int, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        pack_numeric(column, out, at, low=0, high=1, factor=1)
+
+
+@pytest.mark.parametrize(
+    ("codes", "at", "count", "message"),
+    [
+        (np.zeros(3, dtype=np.int64), 1, 1, "codes must be int32, got int64"),
+        (np.zeros(3, dtype=np.int32), 2, 3, "columns 2 to 4 must lie within the 4 columns of out"),
+        (np.zeros(3, dtype=np.int32), 2, -1, "must lie within the 4 columns of out"),
+    ],
+)
+def test_categories_that_do_not_fit_are_refused(codes: Any, at: int, count: int, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        pack_categories(codes, OUT, at, count=count, value=1.0)
+
+
+def test_a_projection_that_does_not_fit_is_refused() -> None:
+    matrix = np.zeros((3, 2))
+    shapes = itertools.product([(3, 3), (3, 4)], [(3, 3), (3, 2)])
+    fits = [(rows, out) for rows, out in shapes if (rows, out) == ((3, 4), (3, 3))]
+    assert len(fits) == 1
+    for rows, out in itertools.product([(3, 3), (3, 4)], [(3, 3), (3, 2)]):
+        if (rows, out) != ((3, 4), (3, 3)):
+            with pytest.raises(ParameterError, match="must be a C-contiguous float32 array of shape"):
+                project(np.zeros(rows, dtype=np.float32), matrix, np.zeros(out, dtype=np.float32))
