@@ -272,6 +272,20 @@ class Session:
             self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ", fault="a transaction cannot be begun")
             self._snapshot = True
 
+    def reserve(self, size: int) -> None:
+        """Let temporary tables of so many bytes stay in memory, up to as much as the server's own cache may have.
+
+        It can be set only before the session's first temporary table; the memory is the session's, and goes with it.
+        """
+        self.ask(
+            "SELECT set_config('temp_buffers', greatest(t.setting::bigint,"
+            " least(s.setting::bigint, $1::bigint / current_setting('block_size')::bigint + 1))::text, false)"
+            " FROM pg_catalog.pg_settings t, pg_catalog.pg_settings s"
+            " WHERE t.name = 'temp_buffers' AND s.name = 'shared_buffers' AND pg_my_temp_schema() = 0",
+            [size],
+            fault="the session cannot be set up",
+        )
+
     def commit(self) -> None:
         """End the transaction."""
         if self._snapshot:
@@ -317,7 +331,8 @@ class Session:
         found = self.ask(
             "SELECT nspname, relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace"
             " WHERE relkind IN ('r', 'v', 'm', 'p', 'f')"
-            " AND ((relname = $1 AND pg_table_is_visible(c.oid)) OR nspname || '.' || relname = $1)",
+            " AND ((relname::text = $1::text AND pg_table_is_visible(c.oid))"
+            " OR nspname::text || '.' || relname::text = $1::text)",
             [name],
             fault="the table cannot be looked up",
         )
@@ -455,6 +470,10 @@ class _Table:
         create = sql.SQL(
             "CREATE TEMPORARY TABLE {name} USING heap WITH (toast_tuple_target = 8160) AS {select}"
         ).format(name=self._name, select=select.format(n=sql.Literal(self._block_rows), placed=placed.text))
+        # Tuples have a header and alignment, and pages a margin: an eighth more, rounded up to whole blocks.
+        self._session.reserve(
+            -(-self._rows // self._block_rows) * (self._block_rows * (4 * self.dims + 4) * 9 // 8 + 64)
+        )
         self._session.ask("SET enable_hashagg = off", fault="the session cannot be set up")
         self._session.ask(create, placed.values, fault="the rows cannot be prepared")
 

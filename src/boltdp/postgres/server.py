@@ -64,7 +64,7 @@ def private_server(
                 os.chown(place, user.uid, user.gid)
         # The server's user must be able to get to its files.
         folder.chmod(0o711)
-        _run(user, binaries / "initdb", "-D", data, "-U", "boltdp", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
+        _run(user, binaries / "initdb", "-D", data, "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
         options = {
             "listen_addresses": "",
             "unix_socket_directories": str(folder / "run"),
@@ -73,7 +73,7 @@ def private_server(
         }
         with _running(user, binaries, data, options, folder / "run"):
             yield Server(
-                uri=f"postgresql://boltdp@/postgres?host={folder / 'run'}",
+                uri=f"postgresql://postgres@/postgres?host={folder / 'run'}",
                 folder=folder,
                 pg_config=binaries / "pg_config",
             )

@@ -1,0 +1,114 @@
+"""Released models in the database: `boltdp.models`, where `boltdp.predict` and `boltdp.predict_proba` find them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+import psycopg
+
+from boltdp.data.encode import projection_matrix
+from boltdp.data.schema import Categorical, Schema, spellings
+from boltdp.errors import BoltdpError
+from boltdp.model import FORMAT, FORMAT_VERSION, Model
+
+T = TypeVar("T")
+
+
+class ModelStoreError(BoltdpError):
+    """A model cannot be stored in the database, or read from it."""
+
+
+def input_scaling(schema: Schema) -> tuple[list[float], list[float], list[float]]:
+    """Low, high and factor of each number of the array that `boltdp.predict` takes.
+
+    The numbers are those of the numeric columns, then 1 for the category a row has and 0 for each other one, then those
+    of the vectors: the features by their names, without the intercept, as they are in the data.
+
+    >>> from boltdp.data.schema import Numeric
+    >>> input_scaling(Schema("sick", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))), intercept=False))
+    ([0.0, -1.0, -1.0], [100.0, 1.0, 1.0], [0.014142135623730949, 0.7071067811865475, 0.7071067811865475])
+    """
+    unit = 1.0 / schema.row_radius
+    low: list[float] = []
+    high: list[float] = []
+    for column in schema.columns:
+        bounds = (-1.0, 1.0) if isinstance(column, Categorical) else (column.low, column.high)
+        low += [bounds[0]] * len(column.names)
+        high += [bounds[1]] * len(column.names)
+    return low, high, [unit / ((b - a) / 2.0) for a, b in zip(low, high, strict=True)]
+
+
+def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> None:
+    """Put a released model into `boltdp.models`; one that is there is replaced only if asked to."""
+    schema = model.schema
+    low, high, factor = input_scaling(schema)
+    projection = schema.projection
+    matrix = None if projection is None else projection_matrix(projection, schema.encoded_dims).tolist()
+    row = {
+        "name": name,
+        "private": model.certificate.private,
+        "loss": model.certificate.recipe.loss.name,
+        "classes": [spellings(value)[0] for value in model.classes],
+        "weights": model.weights.tolist(),
+        "low": low,
+        "high": high,
+        "factor": factor,
+        "intercept": 1.0 / schema.row_radius if schema.intercept else None,
+        "projection": matrix,
+        "schema": json.dumps(schema.to_dict()),
+        "certificate": json.dumps(model.certificate.to_dict(), allow_nan=False),
+    }
+
+    def run() -> bool:
+        with psycopg.connect(uri) as connection:
+            if replace:
+                connection.execute("DELETE FROM boltdp.models WHERE name = %s", [name])
+            done = connection.execute(
+                "INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, factor, intercept,"
+                " projection, schema, certificate) VALUES (%(name)s, %(private)s, %(loss)s, %(classes)s, %(weights)s,"
+                " %(low)s, %(high)s, %(factor)s, %(intercept)s, %(projection)s, %(schema)s, %(certificate)s)"
+                " ON CONFLICT (name) DO NOTHING",
+                row,
+            )
+            return done.rowcount == 1
+
+    if not _attempt(run, f"the model {name!r} cannot be stored"):
+        raise ModelStoreError(f"boltdp.models has a model {name!r} already", hint="--replace takes its place")
+
+
+def load_model(uri: str, name: str) -> Model:
+    """Read a model back from `boltdp.models`."""
+
+    def run() -> tuple[bool, list[list[float]], object, object] | None:
+        with psycopg.connect(uri) as connection:
+            query = "SELECT private, weights, schema, certificate FROM boltdp.models WHERE name = %s"
+            return connection.execute(query, [name]).fetchone()
+
+    found = _attempt(run, f"the model {name!r} cannot be read")
+    if found is None:
+        raise ModelStoreError(f"boltdp.models must have a model named {name!r}")
+    private, weights, schema, certificate = found
+    return Model.from_dict(
+        {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "private": private,
+            "schema": schema,
+            "weights": np.array(weights).tolist(),
+            "certificate": certificate,
+        }
+    )
+
+
+def _attempt(action: Callable[[], T], fault: str) -> T:
+    try:
+        return action()
+    except psycopg.Error as error:
+        # Models are released: what the server says of them may be shown.
+        said = error.diag.message_primary or str(error).strip().splitlines()[0]
+        missing = error.sqlstate in ("42P01", "3F000")
+    hint = "CREATE EXTENSION boltdp makes the table, once the extension is installed" if missing else None
+    raise ModelStoreError(f"{fault}: {said}", hint=hint)

@@ -1,0 +1,525 @@
+"""Training in a real server: hostile names, faults in mid-pass, roles, logs, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import psycopg
+import pytest
+from psycopg import sql
+
+from boltdp.data.schema import Categorical, Numeric, Schema, Vector, array_schema
+from boltdp.engines import ArrayEngine, open_source
+from boltdp.engines.postgres import PostgresEngine
+from boltdp.errors import DataError, ParameterError
+from boltdp.kernel import State
+from boltdp.postgres.server import Server, private_server
+from boltdp.privacy.losses import Logistic
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import constant
+from boltdp.settings import Settings
+from boltdp.train import train
+
+ROWS, DIMS = 2000, 5
+SCHEMA = array_schema(dims=DIMS, classes=(0, 1), radius=2.0)
+SETTINGS = Settings(epsilon=1.0, seed=7, noise_seed=1, passes=3)
+X = np.random.default_rng(0).normal(0, 0.5, (ROWS, DIMS))
+Y = (X[:, 0] > 0).astype(int)
+
+
+def fill(connection: psycopg.Connection, name: str, kind: str = "float8[]") -> None:
+    connection.execute(sql.SQL("CREATE TABLE {} (x " + kind + ", label int)").format(sql.Identifier(name)))
+    with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(sql.Identifier(name))) as copy:
+        for x, y in zip(X.tolist(), Y.tolist(), strict=True):
+            copy.write_row((str(x) if kind.startswith("vector") else x, y))
+
+
+def leftovers(connection: psycopg.Connection) -> list[Any]:
+    """Tables that a training has made, in any session."""
+    return connection.execute(
+        "SELECT relname FROM pg_class WHERE relname LIKE 'boltdp\\_%' AND relkind = 'r'"
+    ).fetchall()
+
+
+def wait_until(check: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not check():
+        assert time.monotonic() < deadline, "it did not happen within a minute"
+        time.sleep(0.01)
+
+
+def weights(engine: Any, schema: Schema = SCHEMA, settings: Settings = SETTINGS) -> list[Any]:
+    rows: list[Any] = train(engine, schema, settings).weights.tolist()
+    return rows
+
+
+@pytest.fixture(scope="module")
+def table(server: Server) -> Iterator[str]:
+    with psycopg.connect(server.uri, autocommit=True) as connection:
+        fill(connection, "patients")
+        yield "patients"
+        connection.execute("DROP TABLE patients")
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[Any]:
+    return weights(ArrayEngine.from_numpy(X, Y))
+
+
+@pytest.mark.parametrize("options", [{}, {"layout": "rows"}, {"where": "client"}], ids=str)
+def test_trained_weights_are_those_of_the_arrays(
+    server: Server, table: str, expected: list[Any], options: dict[str, Any]
+) -> None:
+    with PostgresEngine(server.uri, table=table, **options) as engine:
+        assert engine.in_server is ("where" not in options)
+        assert weights(engine) == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"layout": "rows"}], ids=str)
+def test_fresh_permutations_are_those_of_the_arrays(server: Server, table: str, options: dict[str, Any]) -> None:
+    settings = Settings(epsilon=1.0, seed=7, noise_seed=1, passes=3, permutation="fresh")
+    with PostgresEngine(server.uri, table=table, **options) as engine:
+        assert weights(engine, settings=settings) == weights(ArrayEngine.from_numpy(X, Y), settings=settings)
+
+
+@pytest.mark.parametrize("layout", ["packed", "rows"])
+def test_random_order_has_every_row_once(server: Server, table: str, layout: Any) -> None:
+    with (
+        PostgresEngine(server.uri, table=table, layout=layout, shuffle="random") as engine,
+        engine.prepare(SCHEMA, seed=0) as prepared,
+    ):
+        first = np.concatenate([block.copy() for block in prepared.blocks()])
+        prepared.portion(0, 1000).reshuffle(0)
+        second = np.concatenate([block.copy() for block in prepared.blocks()])
+    expected = np.column_stack([Y, np.clip(X, -2, 2) / 2]).astype(np.float32)
+    assert sorted(map(tuple, first)) == sorted(map(tuple, expected))
+    assert not np.array_equal(first, expected)
+    np.testing.assert_array_equal(first[1000:], second[1000:])
+    assert sorted(map(tuple, first[:1000])) == sorted(map(tuple, second[:1000]))
+    assert not np.array_equal(first[:1000], second[:1000])
+
+
+def test_random_order_is_refused_where_rows_are_streamed(server: Server, table: str) -> None:
+    with pytest.raises(ParameterError, match=r"rows that are streamed need 'seeded'$"):
+        PostgresEngine(server.uri, table=table, where="client", shuffle="random")
+
+
+@pytest.mark.parametrize("kind", ["real[]", "float8[]", "numeric[]"])
+def test_arrays_of_every_kind_of_number_are_read(
+    server: Server, admin: psycopg.Connection, kind: str, expected: list[Any]
+) -> None:
+    fill(admin, "kinds", kind)
+    if kind == "real[]":
+        expected = weights(ArrayEngine.from_numpy(X.astype(np.float32), Y))
+    try:
+        for where in ("server", "client"):
+            with PostgresEngine(server.uri, table="kinds", where=where) as engine:
+                assert weights(engine) == expected
+    finally:
+        admin.execute("DROP TABLE kinds")
+
+
+def test_columns_of_every_type_are_encoded_alike_in_the_server_and_here(
+    server: Server, admin: psycopg.Connection
+) -> None:
+    admin.execute("CREATE TYPE mood AS ENUM ('good', 'bad')")
+    admin.execute("CREATE DOMAIN years AS numeric")
+    admin.execute(
+        "CREATE TABLE cells (a years, b bigint, c real, d bool, e char(4), f mood, g real, h int2, i numeric, j int[],"
+        " k numeric[], label bool)"
+    )
+    nothing = "NULL, " * 11 + "NULL"
+    admin.execute(f"INSERT INTO cells VALUES ({nothing})")
+    admin.execute(
+        "INSERT INTO cells VALUES"
+        " (1e400, 9223372036854775807, 1e-45, true, 'x', 'bad', 0.1, 7, 2.5, '{1,2}', '{1e400,-1e400}', true),"
+        " (-1e400, -5, 'NaN', false, 'y', 'good', 0.2, 8, 'NaN', '{1,NULL}', '{1e-400,2}', false),"
+        " (1e-400, 3, '-inf', NULL, 'xx', NULL, 'NaN', 0, 1e-400, '{1,2,3}', '{{1,2}}', NULL),"
+        " ('NaN', 0, 3e38, true, 'x   ', 'bad', -0.1, 7, 'Infinity', '{}', '{NULL,NaN}', true),"
+        " (50, 10, 5, false, '', 'good', 0.1, -7, -2.5, '{{1,2},{3,4}}', NULL, false)"
+    )
+    schema = Schema(
+        "label",
+        (False, True),
+        (
+            Numeric("a", 0, 100),
+            Numeric("b", -10, 1e19),
+            Numeric("c", -1e30, 1e30),
+            Numeric("d", 0, 1),
+            Categorical("e", ("x", "y")),
+            Categorical("f", ("good", "bad", "nul\0")),
+            Categorical("g", (0.1, 0.2)),
+            Categorical("h", (7, 8, 1e6, 0.5)),
+            Categorical("i", (2.5, -2.5)),
+            Categorical("b2", (True, 3)),
+            Vector("j", 2, 0, 4),
+            Vector("k", 2, -3, 3),
+        ),
+    )
+    query = "SELECT *, b AS b2 FROM cells"
+    try:
+        packed = {}
+        for where in ("server", "client"):
+            with (
+                PostgresEngine(server.uri, query=query, where=where) as engine,
+                engine.prepare(schema, seed=1) as prepared,
+            ):
+                packed[where] = np.concatenate([block.copy() for block in prepared.blocks()])
+        np.testing.assert_array_equal(packed["server"], packed["client"])
+        assert np.isfinite(packed["server"][:, 1:]).all()
+        np.testing.assert_array_equal(np.sort(packed["server"][:, 0]), [0, 0, 1, 1, np.nan, np.nan])
+    finally:
+        admin.execute("DROP TABLE cells")
+        admin.execute("DROP TYPE mood")
+        admin.execute("DROP DOMAIN years")
+
+
+HOSTILE = ["a\"b'c; DROP TABLE patients; --", "Ünïcode %s {} $1 \\", "x" * 63, "ta.ble", "SELECT"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_only_names(
+    server: Server, admin: psycopg.Connection, name: str, expected: list[Any]
+) -> None:
+    admin.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
+    inside = sql.Identifier(name, name)
+    admin.execute(
+        sql.SQL("CREATE TABLE {} ({} float8[], {} int)").format(
+            inside, sql.Identifier(name), sql.Identifier("y" + name[1:])
+        )
+    )
+    with admin.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(inside)) as copy:
+        for x, y in zip(X.tolist(), Y.tolist(), strict=True):
+            copy.write_row((x, y))
+    schema = Schema("y" + name[1:], (0, 1), (Vector(name, DIMS, -2, 2),), intercept=False, radius=1.0)
+    try:
+        for where in ("server", "client"):
+            with PostgresEngine(server.uri, table=f"{name}.{name}", where=where) as engine:
+                assert weights(engine, schema) == expected
+    finally:
+        admin.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
+
+
+def test_missing_table_is_named(server: Server) -> None:
+    with pytest.raises(DataError, match=r"^the database must have one table or view named 'nobody', it has none$"):
+        PostgresEngine(server.uri, table="nobody")
+
+
+def test_fault_of_a_query_is_told_without_quoting_a_row(server: Server) -> None:
+    query = "SELECT 'secret' || i AS x, ('secret' || i)::int AS label FROM generate_series(1, 9) i"
+    for where in ("server", "client"):
+        with PostgresEngine(server.uri, query=query, where=where) as engine:
+            schema = Schema("label", (0, 1), (Categorical("x", ("a",)),))
+            with pytest.raises(DataError, match="InvalidTextRepresentation") as caught:
+                engine.prepare(schema, seed=0)
+            assert "secret" not in str(caught.value)
+            assert caught.value.__context__ is None
+
+
+def test_syntax_of_a_query_is_told(server: Server) -> None:
+    with PostgresEngine(server.uri, query="SELEC 1") as engine, pytest.raises(DataError, match="syntax error"):
+        engine.columns()
+
+
+def test_unreachable_server_is_told() -> None:
+    with pytest.raises(DataError, match=r"^PostgreSQL cannot be reached: "):
+        PostgresEngine("postgresql://nobody@/none?host=/nowhere", table="t")
+
+
+def test_nothing_is_left_after_success_or_error(server: Server, table: str, admin: psycopg.Connection) -> None:
+    with PostgresEngine(server.uri, table=table) as engine:
+        weights(engine)
+        assert leftovers(admin) == []
+        with pytest.raises(ZeroDivisionError), engine.prepare(SCHEMA, seed=0):
+            raise ZeroDivisionError
+        assert leftovers(admin) == []
+
+
+def slow(server: Server, table: str, outcome: list[BaseException]) -> threading.Thread:
+    """A training of very many passes, in a thread; what ends it goes to `outcome`."""
+
+    def run() -> None:
+        try:
+            with PostgresEngine(server.uri, table=table) as engine:
+                train(engine, SCHEMA, Settings(epsilon=1.0, passes=1_000_000))
+        except BaseException as fault:
+            outcome.append(fault)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        ("pg_terminate_backend", "^a pass cannot be run: the server ended the connection$"),
+        ("pg_cancel_backend", "^a pass cannot be run: the statement was cancelled$"),
+    ],
+)
+def test_pass_that_is_ended_from_outside_leaves_nothing_and_can_be_run_again(
+    server: Server, table: str, admin: psycopg.Connection, expected: list[Any], action: str, message: str
+) -> None:
+    outcome: list[BaseException] = []
+    thread = slow(server, table, outcome)
+    # A cancel that comes between two statements is lost, so it is sent until it meets one.
+    query = (
+        f"SELECT count({action}(pid)) FROM pg_stat_activity"
+        " WHERE query LIKE '%boltdp.sgd%' AND state = 'active' AND pid <> pg_backend_pid()"
+    )
+    wait_until(lambda: (admin.execute(query), outcome)[1])
+    thread.join(60)
+    assert not thread.is_alive()
+    assert isinstance(outcome[0], DataError)
+    assert re.search(message, str(outcome[0]))
+    wait_until(lambda: leftovers(admin) == [])
+    with PostgresEngine(server.uri, table=table) as engine:
+        assert weights(engine) == expected
+
+
+def test_role_that_may_only_read_is_served_by_streaming(
+    server: Server, table: str, admin: psycopg.Connection, expected: list[Any]
+) -> None:
+    admin.execute("CREATE ROLE reader LOGIN")
+    admin.execute("GRANT SELECT ON patients TO reader")
+    admin.execute("ALTER ROLE reader SET default_transaction_read_only = on")
+    uri = server.uri.replace("postgres@", "reader@")
+    try:
+        with PostgresEngine(uri, table=table) as engine:
+            assert not engine.in_server
+            assert weights(engine) == expected
+        with pytest.raises(DataError, match=r"the session is read-only, so no temporary table can be made$"):
+            PostgresEngine(uri, table=table, where="server")
+        admin.execute("ALTER ROLE reader RESET default_transaction_read_only")
+        admin.execute("REVOKE TEMP ON DATABASE postgres FROM PUBLIC")
+        with pytest.raises(DataError, match=r"the role may not make temporary tables$"):
+            PostgresEngine(uri, table=table, where="server")
+        admin.execute("GRANT TEMP ON DATABASE postgres TO PUBLIC")
+        with PostgresEngine(uri, table=table) as engine:
+            assert engine.in_server
+            assert weights(engine) == expected
+    finally:
+        admin.execute("GRANT TEMP ON DATABASE postgres TO PUBLIC")
+        admin.execute("DROP OWNED BY reader")
+        admin.execute("DROP ROLE reader")
+
+
+def test_table_that_may_not_be_read_is_told(server: Server, table: str, admin: psycopg.Connection) -> None:
+    admin.execute("CREATE ROLE stranger LOGIN")
+    try:
+        with (
+            PostgresEngine(server.uri.replace("postgres@", "stranger@"), table=table) as engine,
+            pytest.raises(DataError, match=r"permission denied for table patients$"),
+        ):
+            engine.count()
+    finally:
+        admin.execute("DROP ROLE stranger")
+
+
+def test_database_without_the_extension_streams(server: Server, admin: psycopg.Connection, expected: list[Any]) -> None:
+    admin.execute("CREATE DATABASE plain")
+    uri = server.uri.replace("/postgres?", "/plain?")
+    try:
+        with psycopg.connect(uri, autocommit=True) as connection:
+            fill(connection, "patients")
+        with PostgresEngine(uri, table="patients") as engine:
+            assert not engine.in_server
+            assert weights(engine) == expected
+        with pytest.raises(DataError, match="CREATE EXTENSION boltdp"):
+            PostgresEngine(uri, table="patients", where="server")
+    finally:
+        admin.execute("DROP DATABASE plain")
+
+
+def test_disk_that_is_full_is_an_error_and_leaves_nothing(
+    server: Server, table: str, admin: psycopg.Connection, expected: list[Any]
+) -> None:
+    with PostgresEngine(server.uri, table=table) as engine:
+        pid = engine._session.ask("SELECT pg_backend_pid()", fault="")[0][0]
+        # No file of this one session may grow beyond 16 KiB, which is as near to a full disk as can be without one.
+        owner = (server.folder / "data").stat()
+        command = ["prlimit", f"--pid={pid}", "--fsize=16384:16384"]
+        as_owner = {"user": owner.st_uid, "group": owner.st_gid} if os.geteuid() == 0 else {}
+        subprocess.run(command, check=True, **as_owner)  # type: ignore[call-overload]
+        with pytest.raises(DataError, match=r"^the rows cannot be prepared: "):
+            train(engine, array_schema(dims=DIMS, classes=(0, 1)), SETTINGS)
+    wait_until(lambda: leftovers(admin) == [])
+    with PostgresEngine(server.uri, table=table) as engine:
+        assert weights(engine) == expected
+
+
+def test_two_trainings_at_once_on_one_table_do_not_mix(server: Server, table: str, expected: list[Any]) -> None:
+    other = Settings(epsilon=1.0, seed=8, noise_seed=1, passes=5)
+    alone = weights(ArrayEngine.from_numpy(X, Y), settings=other)
+    results: dict[int, list[Any]] = {}
+
+    def run(number: int) -> None:
+        with PostgresEngine(server.uri, table=table) as engine:
+            results[number] = [weights(engine, settings=SETTINGS if number % 2 else other) for _ in range(3)]
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == {number: [expected if number % 2 else alone] * 3 for number in range(4)}
+
+
+def test_table_may_change_once_it_has_been_counted(
+    server: Server, admin: psycopg.Connection, expected: list[Any]
+) -> None:
+    fill(admin, "changing")
+    try:
+        with PostgresEngine(server.uri, table="changing") as engine:
+            assert engine.count() == ROWS
+            admin.execute("INSERT INTO changing SELECT * FROM changing LIMIT 100")
+            assert weights(engine) == expected
+            with engine.prepare(SCHEMA, seed=7) as prepared:
+                assert prepared.rows == ROWS + 100
+                admin.execute("DELETE FROM changing")
+                assert sum(len(block) for block in prepared.blocks()) == ROWS + 100
+    finally:
+        admin.execute("DROP TABLE changing")
+
+
+def test_states_that_ran_elsewhere_in_between_give_the_same_bits(server: Server, table: str) -> None:
+    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=7, passes=4, schedule=constant(0.1))
+    ours, theirs = State(recipe), State(recipe)
+    with (
+        PostgresEngine(server.uri, table=table) as engine,
+        engine.prepare(SCHEMA, seed=7) as prepared,
+        ArrayEngine.from_numpy(X, Y).prepare(SCHEMA, seed=7) as arrays,
+    ):
+        for source in (prepared, arrays, prepared, prepared):
+            source.run_pass([ours])
+        for _ in range(4):
+            arrays.run_pass([theirs])
+        assert ours.to_bytes() == theirs.to_bytes()
+        with pytest.raises(ParameterError, match=r"^more rows were fed than the passes have left$"):
+            prepared.run_pass([ours])
+
+
+def test_more_passes_than_planned_are_refused(server: Server, table: str) -> None:
+    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=7, passes=1, schedule=constant(0.1))
+    state = State(recipe)
+    with PostgresEngine(server.uri, table=table) as engine, engine.prepare(SCHEMA, seed=7) as prepared:
+        prepared.run_pass([state])
+        with pytest.raises(DataError, match=r"^a pass cannot be run: more rows were fed than the passes have left$"):
+            prepared.run_pass([state])
+        narrow = Recipe(loss=Logistic(), dims=3, rows=9, batch_size=1, passes=1, schedule=constant(0.1))
+        with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 3 columns, got 6$"):
+            prepared.run_pass([State(narrow)])
+
+
+def test_unsound_bytes_do_not_change_a_state() -> None:
+    state = State(Recipe(loss=Logistic(), dims=3, rows=9, batch_size=1, passes=1, schedule=constant(0.1)))
+    before = state.to_bytes()
+    with pytest.raises(DataError, match="corrupt"):
+        state.update(before[:-8])
+    assert state.to_bytes() == before
+
+
+def test_wide_rows_are_kept_too(server: Server, admin: psycopg.Connection) -> None:
+    rng = np.random.default_rng(1)
+    wide, labels = rng.normal(0, 0.02, (30, 3000)), rng.integers(0, 2, 30)
+    admin.execute("CREATE TABLE wide (x float8[], label int)")
+    with admin.cursor().copy("COPY wide FROM STDIN") as copy:
+        for x, y in zip(wide.tolist(), labels.tolist(), strict=True):
+            copy.write_row((x, y))
+    schema = array_schema(dims=3000, classes=(0, 1))
+    try:
+        for layout in ("packed", "rows"):
+            with PostgresEngine(server.uri, table="wide", layout=layout) as engine:
+                assert weights(engine, schema) == weights(ArrayEngine.from_numpy(wide, labels), schema)
+    finally:
+        admin.execute("DROP TABLE wide")
+
+
+def test_many_columns_are_more_than_a_function_may_have_arguments(server: Server, admin: psycopg.Connection) -> None:
+    names = [f"f{i}" for i in range(200)]
+    admin.execute("CREATE TABLE many (" + ", ".join(f"{name} real" for name in names) + ", label int)")
+    rng = np.random.default_rng(2)
+    rows = rng.normal(0, 1, (50, 200)).astype(np.float32)
+    with admin.cursor().copy("COPY many FROM STDIN") as copy:
+        for row in rows.tolist():
+            copy.write_row((*row, int(row[0] > 0)))
+    schema = Schema("label", (0, 1), tuple(Numeric(name, -3, 3) for name in names))
+    arrays = ArrayEngine.from_numpy(rows, rows[:, 0] > 0)
+    expected = weights(arrays, Schema("label", (0, 1), (Vector("x", 200, -3, 3),)))
+    try:
+        with PostgresEngine(server.uri, table="many") as engine:
+            assert weights(engine, schema) == expected
+    finally:
+        admin.execute("DROP TABLE many")
+
+
+def test_uri_opens_the_engine(server: Server, table: str) -> None:
+    with open_source(server.uri, table=table) as engine:
+        assert isinstance(engine, PostgresEngine)
+        assert engine.count() == ROWS
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "give either table or query"),
+        ({"table": "t", "query": "SELECT 1"}, "give either table or query"),
+        ({"table": "t", "where": "moon"}, "where must be one of auto, server, client, got 'moon'"),
+        ({"table": "t", "layout": "round"}, "layout must be one of packed, rows, got 'round'"),
+        ({"table": "t", "shuffle": "no"}, "shuffle must be one of seeded, random, got 'no'"),
+    ],
+)
+def test_bad_options_are_told_before_a_connection_is_made(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        PostgresEngine("postgresql://nowhere", **options)
+
+
+def test_log_of_every_statement_with_its_parameters_has_no_model_and_no_row(server: Server) -> None:
+    settings = {
+        "log_statement": "all",
+        "log_min_duration_statement": "0",
+        "log_parameter_max_length": "-1",
+        "log_parameter_max_length_on_error": "-1",
+        "log_error_verbosity": "verbose",
+        "log_min_messages": "debug2",
+    }
+    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=3, schedule=constant(0.5))
+    with private_server(pg_config=server.pg_config, extension=False, settings=settings) as talkative:
+        with psycopg.connect(talkative.uri, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION boltdp")
+            connection.execute("CREATE TABLE patients (x float8[], label int)")
+            with connection.cursor().copy("COPY patients FROM STDIN") as copy:
+                for x, y in zip(X.tolist(), Y.tolist(), strict=True):
+                    copy.write_row((x, y))
+        log = talkative.folder / "server.log"
+        before = len(log.read_text("utf-8"))
+        states, seen = [State(recipe)], []
+        with (
+            PostgresEngine(talkative.uri, table="patients") as engine,
+            engine.prepare(SCHEMA, seed=7) as prepared,
+            psycopg.connect(talkative.uri, autocommit=True) as watcher,
+        ):
+            for _ in range(3):
+                prepared.run_pass(states)
+                seen.append(states[0].to_bytes())
+            texts = watcher.execute("SELECT string_agg(query, ' ') FROM pg_stat_activity").fetchone()
+        written = log.read_text("utf-8")[before:] + str(texts)
+    assert "boltdp.sgd" in written
+    assert "boltdp.keep" in written
+    header = 192
+    for state in seen:
+        for at in range(header, header + 8 * DIMS, 8):
+            # The weights in any notation: bytes, hexadecimal, digits.
+            number = state[at : at + 8]
+            assert number.hex() not in written
+            assert repr(float(np.frombuffer(number)[0])) not in written
+    for value in X[:20].reshape(-1):
+        assert repr(float(value)) not in written
+        assert f"{value:.6g}" not in written
