@@ -1,4 +1,7 @@
-"""The kernel: a pass with batches of one row against reading the array once, and against scikit-learn's own SGD."""
+"""The kernel: a pass with batches of one row against reading the array once, and against scikit-learn's own SGD.
+
+Reading is measured twice: by NumPy's sum, and by a vectorised loop in C that does nothing but stream memory.
+"""
 
 from __future__ import annotations
 
@@ -35,20 +38,24 @@ def run() -> list[Ratio]:
         rivals = {kind: _scikit_learn(packed, kind) for kind in ("float32", "float64")}
 
         # What disturbs one disturbs the others: they take turns, and the best of each counts.
-        reading, ours, theirs = [], [], []
+        reading, streaming, ours, theirs = [], [], [], []
         for repeat in range(REPEATS):
-            reading.append(_seconds(partial(kernel._library.rows_read, packed.ctypes.data, packed.size)))
+            reading.append(_seconds(packed.sum))
+            streaming.append(_seconds(partial(kernel._library.rows_read, packed.ctypes.data, packed.size)))
             ours.append(_seconds(partial(kernel.run, [state], packed)))
             if repeat < 3:
                 theirs += [_seconds(rival) for rival in rivals.values()]
-        read, own, other = min(reading), min(ours), min(theirs)
+        read, stream, own, other = min(reading), min(streaming), min(ours), min(theirs)
         print(
-            f"  {rows:,} x {dims}: reading {1e9 * read / rows:.1f} ns a row, our pass {1e9 * own / rows:.1f}, "
-            f"scikit-learn's {1e9 * other / rows:.1f}"
+            f"  {rows:,} x {dims}: NumPy's sum {1e9 * read / rows:.1f} ns a row, the fastest read we know "
+            f"{1e9 * stream / rows:.1f}, our pass {1e9 * own / rows:.1f}, scikit-learn's {1e9 * other / rows:.1f}"
         )
         size = f"{rows:,} x {dims}"
-        ratios.append(Ratio(name=f"a pass over reading the array once, {size}", value=own / read, at_most=3.0))
-        ratios.append(Ratio(name=f"scikit-learn's partial_fit over a pass, {size}", value=other / own, at_least=4.0))
+        ratios += [
+            Ratio(name=f"a pass over reading the array once (NumPy's sum), {size}", value=own / read, at_most=3.0),
+            Ratio(name=f"a pass over the fastest read, {size}", value=own / stream, at_most=3.0),
+            Ratio(name=f"scikit-learn's partial_fit over a pass, {size}", value=other / own, at_least=4.0),
+        ]
     return ratios
 
 

@@ -7,9 +7,11 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chi2
 
 from boltdp.errors import ParameterError
 from boltdp.kernel import (
@@ -141,6 +143,37 @@ def test_positions_are_spread_evenly() -> None:
     counts = np.histogram2d(np.arange(rows), to, bins=10)[0]
     chi_square = ((counts - rows / 100) ** 2 / (rows / 100)).sum()
     assert 30 < chi_square < 160
+
+
+def looks_uniform(counts: npt.NDArray[np.int64]) -> bool:
+    """A chi-square test at a level that one uniform sample in 10,000 would fail; the seeds are fixed."""
+    expected = counts.sum() / counts.size
+    statistic = float(np.sum((counts - expected) ** 2) / expected)
+    return bool(chi2.sf(statistic, counts.size - 1) > 1e-4)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4])
+def test_every_order_of_very_few_rows_is_equally_likely_over_the_seeds(rows: int) -> None:
+    orders = np.array([permuted_position(0, rows, rows=rows, seed=seed) for seed in range(5000)])
+    counts = np.unique(orders, axis=0, return_counts=True)[1]
+    assert counts.size == math.factorial(rows)
+    assert looks_uniform(counts)
+
+
+@pytest.mark.parametrize("rows", [9, 16, 33])
+def test_where_two_neighbouring_rows_go_is_uniform_over_the_seeds(rows: int) -> None:
+    pairs = np.array([permuted_position(rows // 2, 2, rows=rows, seed=seed) for seed in range(20_000)])
+    counts = np.zeros((rows, rows), dtype=np.int64)
+    np.add.at(counts, (pairs[:, 0], pairs[:, 1]), 1)
+    assert not np.diag(counts).any()
+    assert looks_uniform(counts[~np.eye(rows, dtype=bool)])
+
+
+def test_numbers_are_centred_before_they_are_rounded_to_float32() -> None:
+    """Near a large middle, float32 would have lost all digits of the difference."""
+    out = np.zeros((5, 1), dtype=np.float32)
+    pack_numeric(1e9 + np.arange(5.0) / 8, out, 0, low=1e9, high=1e9 + 1, factor=2.0)
+    assert out[:, 0].tolist() == [-1.0, -0.75, -0.5, -0.25, 0.0]
 
 
 def test_different_seeds_permute_differently() -> None:

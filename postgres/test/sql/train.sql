@@ -1,0 +1,94 @@
+-- The aggregate by itself. A model of 2 features, 4 rows, 2 passes, batches of 1, logistic loss, step 1, before its first row.
+-- What it computes is tested against the kernel from Python; here, what it accepts and refuses.
+CREATE FUNCTION pg_temp.fails(statement text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE statement;
+	RETURN 'did not fail';
+EXCEPTION WHEN OTHERS THEN
+	RETURN SQLSTATE || ': ' || SQLERRM;
+END $$;
+CREATE TEMP TABLE model AS SELECT decode('626f6c74736764310100000000000000400100000000000000000000000000000200000000000000'
+	'0200000000000000010000000000000004000000000000000400000000000000020000000000000001000000000000000000000000000000'
+	'000000000000f03f000000000000f03f000000000000f07f000000000000f03f0000000000000000000000000000f07f0000000000000000'
+	'00000000000000000100000000000000' || repeat('00', 152), 'hex') AS m;
+CREATE TEMP TABLE rows (label int, x real[]);
+INSERT INTO rows VALUES (1, '{0.5,0.25}'), (0, '{-0.5,0.75}'), (1, '{0.125,3}'), (0, '{0,-0.5}');
+CREATE TEMP TABLE blocks AS SELECT ARRAY[[1,0.5,0.25],[0,-0.5,0.75],[1,0.125,3],[0,0,-0.5]]::real[] AS b;
+
+-- A row a tuple, blocks, single and double precision, cut in any way: the same bits.
+SELECT boltdp.sgd(m, label::real, x) = boltdp.sgd(m, label::real, x::float8[]) AS precisions FROM model, rows;
+SELECT boltdp.sgd(m, label::real, x) = (SELECT boltdp.sgd(m, b) FROM model, blocks) AS forms FROM model, rows;
+SELECT (SELECT boltdp.sgd(m, b) FROM model, blocks) = (SELECT boltdp.sgd(m, b::float8[]) FROM model, blocks) AS doubles;
+SELECT (SELECT boltdp.sgd(m, b) FROM model, blocks)
+	= (SELECT boltdp.sgd(m, c) FROM model, (SELECT b[1:1] FROM blocks UNION ALL SELECT b[2:4] FROM blocks) AS s (c)) AS cuts;
+SELECT (SELECT boltdp.sgd(m, b) FROM model, blocks) <> m AS moved FROM model;
+
+-- Several models in one scan, end to end.
+SELECT boltdp.sgd(m || m, b) = boltdp.sgd(m, b) || boltdp.sgd(m, b) AS together FROM model, blocks;
+
+-- Two trainings in one query, and in one session, do not mix.
+SELECT boltdp.sgd(m, b) = boltdp.sgd(m, c) AS same, boltdp.sgd(m, b) = (SELECT boltdp.sgd(m, b) FROM model, blocks) AS own
+	FROM model, (SELECT b, b[4:4] || b[3:3] || b[2:2] || b[1:1] AS c FROM blocks) AS s;
+SELECT length(boltdp.keep(1, boltdp.sgd(m, b[1:2]))) AS first, length(boltdp.keep(2, boltdp.sgd(m, b[3:4]))) AS second
+	FROM model, blocks;
+SELECT boltdp.keep(1, boltdp.sgd((SELECT boltdp.kept(1)), b[3:4])) = (SELECT boltdp.sgd(m, b) FROM model, blocks) AS own
+	FROM blocks;
+SELECT boltdp.kept(2) = (SELECT boltdp.sgd(m, b[3:4]) FROM model, blocks) AS other;
+SELECT boltdp.forget(1), boltdp.forget(1) AS again, boltdp.kept(1) IS NULL AS gone, boltdp.forget(2);
+SELECT boltdp.kept(NULL) IS NULL AS no_handle, boltdp.keep(3, NULL) IS NULL AS no_model, boltdp.kept(3) IS NULL AS not_kept;
+
+-- A transaction that fails leaves what was kept before it.
+SELECT length(boltdp.keep(1, m)) FROM model;
+SELECT pg_temp.fails('SELECT boltdp.keep(1, boltdp.sgd((SELECT boltdp.kept(1)), b)) FROM (SELECT b FROM blocks UNION ALL SELECT b[1:1][1:2] FROM blocks) s');
+SELECT boltdp.kept(1) = m AS unchanged FROM model;
+SELECT boltdp.forget(1);
+
+-- No rows, no model; groups have one each.
+SELECT boltdp.sgd(m, b) IS NULL AS nothing FROM model, blocks WHERE false;
+SELECT g, boltdp.sgd(m, b) = (SELECT boltdp.sgd(m, b) FROM model, blocks) AS same FROM model, blocks, generate_series(1, 2) g
+	GROUP BY g ORDER BY g;
+
+-- A missing label or feature makes a row neutral, and it still counts. The weights are 32 bytes after the header.
+CREATE FUNCTION pg_temp.weights(bytea) RETURNS bytea LANGUAGE sql AS 'SELECT substr($1, 193, 32)';
+SELECT pg_temp.weights(boltdp.sgd(m, l, f)) = pg_temp.weights(boltdp.sgd(m, k, g)) AS neutral,
+	pg_temp.weights(boltdp.sgd(m, l, f)) = pg_temp.weights(m) AS unmoved
+	FROM model, (VALUES (1::real, '{0.5,0.25}'::real[], 1::real, '{0.5,0.25}'::real[]), (NULL, '{1,1}', 'NaN', '{1,1}'),
+		(1, NULL, 1, '{NaN,1}'), (1, '{1,NULL}', 7, '{1,1}')) AS s (l, f, k, g) GROUP BY m;
+
+-- NULLs.
+SELECT pg_temp.fails('SELECT boltdp.sgd(NULL, b) FROM blocks');
+SELECT pg_temp.fails('SELECT boltdp.sgd(m, NULL::real[]) FROM model');
+SELECT pg_temp.fails('SELECT boltdp.sgd(m, ARRAY[[1,NULL,2]]::real[]) FROM model');
+
+-- Dimensions.
+SELECT pg_temp.fails('SELECT boltdp.sgd(m, ''{1,2,3}''::real[]) FROM model');
+SELECT pg_temp.fails('SELECT boltdp.sgd(m, ''{}''::real[]) FROM model');
+SELECT pg_temp.fails('SELECT boltdp.sgd(m, ''{{1,2}}''::real[]) FROM model');
+SELECT pg_temp.fails('SELECT boltdp.sgd(m, ''{{{1,2,3}}}''::real[]) FROM model');
+SELECT pg_temp.fails('SELECT boltdp.sgd(m, 1, ''{1}''::real[]) FROM model');
+SELECT pg_temp.fails('SELECT boltdp.sgd(m, 1, ''{{1,2}}''::real[]) FROM model');
+SELECT pg_temp.fails('SELECT boltdp.sgd(m, 1, ''{1,2,3}''::float8[]) FROM model');
+
+-- Types.
+SELECT pg_temp.fails('SELECT boltdp.sgd(m, ''{1,2,3}''::text[]) FROM model');
+SELECT pg_temp.fails('SELECT boltdp.sgd(''model'', 1, x) FROM rows');
+
+-- Corrupt models.
+SELECT pg_temp.fails('SELECT boltdp.sgd(''''::bytea, b) FROM blocks');
+SELECT pg_temp.fails('SELECT boltdp.sgd(''\xdeadbeef''::bytea, b) FROM blocks');
+SELECT pg_temp.fails('SELECT boltdp.sgd(substr(m, 1, 319), b) FROM model, blocks');
+SELECT pg_temp.fails('SELECT boltdp.sgd(m || ''\x00'', b) FROM model, blocks');
+SELECT pg_temp.fails('SELECT boltdp.sgd(m || substr(m, 1, 200), b) FROM model, blocks');
+SELECT byte, pg_temp.fails(format('SELECT boltdp.sgd(set_byte(m, %s, 255), b) FROM model, blocks', byte))
+	FROM unnest(ARRAY[0, 8, 16, 24, 33, 40, 56, 64, 72, 80, 103, 144, 152, 160, 168, 176, 199]) AS byte;
+SELECT count(DISTINCT left(pg_temp.fails(format('SELECT boltdp.sgd(set_byte(m, %s, 255), b) FROM model, blocks', byte)), 5))
+	BETWEEN 1 AND 3 AS never_a_crash FROM generate_series(0, 319) AS byte;
+
+-- More rows than the passes have left.
+SELECT pg_temp.fails('SELECT boltdp.sgd(m, b) FROM model, blocks, generate_series(1, 3)');
+
+-- Not without an aggregate, not as a window function, and never in parallel.
+SELECT pg_temp.fails('SELECT boltdp.sgd(m, b) OVER () FROM model, blocks');
+SELECT pg_temp.fails('SELECT boltdp.sgd_final(NULL)');
+SELECT DISTINCT proparallel, aggcombinefn, aggfinalmodify FROM pg_aggregate JOIN pg_proc p ON p.oid = aggfnoid
+	WHERE pronamespace = 'boltdp'::regnamespace AND proname = 'sgd';
