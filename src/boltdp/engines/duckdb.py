@@ -228,10 +228,13 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
         "temp_directory": spill,
         "autoinstall_known_extensions": "false",
     }
-    return _ask(
+    connection = _ask(
         lambda: duckdb.connect(path, read_only=path != ":memory:", config=config),
         f"{path!r} cannot be opened: it is no DuckDB file, or another process writes to it",
     )
+    # Its own progress bar would go to standard output, which is for results.
+    connection.execute("SET enable_progress_bar = false")
+    return connection
 
 
 def _identifier(name: str) -> str:
