@@ -7,6 +7,7 @@ import click
 from boltdp import __version__
 from boltdp.cli.data import schema, synth
 from boltdp.cli.models import sql, verify
+from boltdp.cli.postgres import postgres
 from boltdp.cli.score import evaluate, predict
 from boltdp.cli.terminal import Commands, emit, examples
 from boltdp.cli.training import plan, train
@@ -37,5 +38,5 @@ def main(context: click.Context) -> None:
         emit(context.get_help())
 
 
-for command in (schema, plan, train, verify, predict, evaluate, sql, synth):
+for command in (schema, plan, train, verify, predict, evaluate, sql, synth, postgres):
     main.add_command(command)

@@ -20,7 +20,7 @@ quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar."
 
 _SOURCE = (
     click.argument("source"),
-    click.option("--table", metavar="NAME", help="Table of a DuckDB file."),
+    click.option("--table", metavar="NAME", help="Table of a DuckDB file or a PostgreSQL database."),
     click.option("--query", metavar="SQL", help="Query on a DuckDB file, instead of a table."),
 )
 

@@ -29,6 +29,7 @@ EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
         "boltdp train patients.csv --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train 'visits-*.parquet' --schema schema.toml --epsilon 0.5 --delta 1e-6 -o model.json",
         "boltdp train hospital.duckdb --table visits --schema schema.toml --epsilon 1 -o model.json",
+        "boltdp train postgresql://localhost/hospital --table patients --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train public.csv --schema schema.toml --noiseless -o baseline.json",
     ),
 )
@@ -65,7 +66,9 @@ def train(
     quiet: bool,
     **chosen: Any,
 ) -> None:
-    """Train a model on the rows of SOURCE: a CSV or Parquet file (or several: 'part-*.parquet'), or a DuckDB file.
+    """Train a model on the rows of SOURCE: CSV or Parquet files ('part-*.parquet'), a DuckDB file or a PostgreSQL URI.
+
+    The rows of a PostgreSQL database stay in it, if it has the extension; see `boltdp postgres`.
 
     Everything that is not set is chosen from public numbers, before a row is read. A missing or undeclared value
     counts as the middle of its bounds, or as no category; a row without a declared class teaches nothing.
