@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from boltdp.cli.options import as_json, make_settings, quiet, settings_options, source_options
-from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples
+from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
 from boltdp.engines import open_source
@@ -21,6 +21,12 @@ from boltdp.train import train as train_model
 
 #: The budgets that `plan` shows beside the one asked for.
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+#: Said whatever the query is: whether it holds cannot be told from its text.
+QUERY_PROMISE = (
+    "the promise is about rows of the query's result at their places: each must come from one person's row, and rows "
+    "must be chosen and ordered by public columns only"
+)
 
 
 @click.command(
@@ -83,6 +89,8 @@ def train(
     if label is not None and label != schema.label:
         raise ParameterError(f"--label must be the label of the schema, {schema.label!r}, got {label!r}")
     check_writable(output)
+    if query is not None and settings.epsilon is not None:
+        note(QUERY_PROMISE)
     with open_source(source, table=table, query=query, spool=spool) as engine, RowsBar(quiet=quiet) as bar:
         model = train_model(engine, schema, settings, on_bad_row=on_bad_row, progress=bar)
     model.save(output)
@@ -144,7 +152,7 @@ def plan(
     if as_json:
         emit_json({**certificate.to_dict(), **_noise(certificate), "by_epsilon": by_epsilon})
         return
-    emit_promise(certificate.promise(), private=certificate.private)
+    emit_promise(certificate.promise(planned=True), private=certificate.private)
     emit_table([*_cost(certificate), *_choices(certificate, settings)])
     emit("")
     emit_table(
