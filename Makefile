@@ -5,14 +5,16 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 KERNEL := $(wildcard src/boltdp/kernel/*.[ch])
 
-.PHONY: demo test test-slow lint format bench clean
+.PHONY: demo demo-postgres test test-slow lint format bench bench-postgres clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       train on real health data and draw accuracy against epsilon"
+	@echo "make demo-postgres   the same idea inside a PostgreSQL server, started for it"
 	@echo "make test       lint, type-check and test everything"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make bench      measure speed, as ratios with their targets"
+	@echo "make bench-postgres  the same for PostgreSQL, on a server of its own"
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make format     let ruff format the code"
 	@echo "make clean      remove the virtual environment and build products"
@@ -23,6 +25,9 @@ $(VENV)/installed: pyproject.toml setup.py tools/environment $(KERNEL)
 
 demo: $(VENV)/installed
 	$(RUN) demo/demo.py
+
+demo-postgres: $(VENV)/installed
+	$(VENV)/bin/boltdp postgres demo
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .
@@ -41,6 +46,9 @@ test-slow: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(RUN) -m bench
+
+bench-postgres: $(VENV)/installed
+	$(RUN) -m bench postgres
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info src/boltdp/kernel/*.so

@@ -14,14 +14,18 @@ from bench.ratio import Ratio
 
 #: In the order they are run. `scale` takes minutes at its default size; --rows makes it smaller.
 BENCHES = ("kernel", "overhead", "tuning", "scale")
+#: Run when asked for by name: it starts a server.
+ON_DEMAND = ("postgres",)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(BENCHES)}; all by default")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which of {', '.join(BENCHES)}; all by default; or postgres"
+    )
     parser.add_argument("--rows", type=int, help="rows, for the benchmarks that can be made smaller or larger")
     arguments = parser.parse_args()
-    unknown = set(arguments.names) - set(BENCHES)
+    unknown = set(arguments.names) - {*BENCHES, *ON_DEMAND}
     if unknown:
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
     ratios: list[Ratio] = []

@@ -96,13 +96,16 @@ def test_projection_is_folded_into_the_weights() -> None:
 
 
 CELLS: dict[str, tuple[Any, list[Any]]] = {
-    "text": (pa.string(), ["1", "1.0", "1.00", "01", "true", "True", "nan", "a", "", " 1", "2.5", "1e3", None]),
+    "text": (
+        pa.string(),
+        ["1", "1.0", "1.00", "01", "true", "True", "nan", "a", "", " 1", "2.5", "1e3", "1e+16", None],
+    ),
     "enum": (pa.dictionary(pa.int8(), pa.string()), ["1", "1.0", "a", "true", "", None]),
     "bool": (pa.bool_(), [True, False, None]),
     "tiny": (pa.int8(), [0, 1, -1, 3, 100, None]),
     "big": (pa.int64(), [0, 1, 2**53, 2**53 + 1, 1000, None]),
     "unsigned": (pa.uint64(), [0, 1, 2**53, 2**53 + 1, 1000, None]),
-    "double": (pa.float64(), [0.0, -0.0, 1.0, 2.5, 0.1, 1000.0, NAN, INF, None]),
+    "double": (pa.float64(), [0.0, -0.0, 1.0, 2.5, 0.1, 1000.0, 1e16, 1e-5, NAN, INF, None]),
     "float": (pa.float32(), [0.0, 1.0, 2.5, 0.1, 1000.0, NAN, -INF, None]),
     "decimal": (pa.decimal128(10, 2), [Decimal("1.00"), Decimal("2.50"), Decimal("0.10"), Decimal("3.14"), None]),
 }
@@ -116,7 +119,8 @@ CELLS: dict[str, tuple[Any, list[Any]]] = {
         ("0", "1", "2.5", "a", ""),
         ("01", "1e3", "nan", "-0", "inf"),
         (False, True),
-        ("true", 1, "false", 0),
+        ("true", "False", "yes"),
+        (1e16, "1e-05", "1"),
         (2**53, 2**53 + 1, -1),
         ("1e300", "1.0", "2.50", "a"),
     ],

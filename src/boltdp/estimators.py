@@ -26,6 +26,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from boltdp.data import cells
 from boltdp.data.schema import Numeric, Schema, Vector
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import BATCH_ROWS
@@ -89,24 +90,17 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = self._features(X, reset=schema is None)
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        label, kind = getattr(y, "name", None), np.asarray(y).dtype
-        if kind.kind not in "fiubOU":
-            # Some of these scikit-learn would refuse too, in words that quote the labels.
-            raise DataError(f"y must have texts, numbers or booleans, its type is {str(kind)!r}")
-        y = column_or_1d(y, warn=True)
+        given, y = y, _labels(y)
         check_consistent_length(X, y)
         reasons: tuple[str, ...] = (SEARCHED,) if self.epsilon is not None and _inside_search() else ()
         if schema is None:
-            schema = self._declared()
+            name, schema = getattr(given, "name", None), self._declared()
             if schema is not None:
                 schema = replace(schema, classes=tuple(_sorted(schema.classes)))
             elif self.classes is None:
-                schema, reasons = self._array_schema(_classes_of(y), label), (*reasons, CLASSES_READ)
+                schema, reasons = self._array_schema(_classes_of(given), name), (*reasons, CLASSES_READ)
             else:
-                schema = self._array_schema(_sorted(self.classes), label)
-        if y.dtype == object:
-            # Arrow would take the type from the values and refuse a mixture; as texts they match the same classes.
-            y = np.array([str(value) for value in y], dtype=object)
+                schema = self._array_schema(_sorted(self.classes), name)
         return _engine(schema, X).with_column(schema.label, y), schema, reasons
 
     def _keep(self, model: Model) -> Any:
@@ -135,6 +129,8 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         # A missing value is neutral: raising would tell an outsider something about one row.
         tags.input_tags.allow_nan = True
+        # So is a text, or any other object, among numbers.
+        tags.input_tags.string = True
         return tags
 
     def _margins(self, X: Any) -> Matrix:
@@ -146,14 +142,16 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """X as an array of floats, or, where a schema declares its columns, as it is; names and shape are checked."""
         if self.schema is not None and hasattr(X, "iloc"):
             return validate_data(self, X, reset=reset, skip_check_array=True)
-        return validate_data(
-            self,
-            _without_texts(X),
-            reset=reset,
-            dtype=(np.float64, np.float32),
-            ensure_all_finite=False,
-            ensure_min_samples=2 if reset else 1,
-        )
+        # A warning about a value that is too large for a float would tell that there is one.
+        with np.errstate(over="ignore"):
+            return validate_data(
+                self,
+                _numbers(X, warn=reset),
+                reset=reset,
+                dtype=(np.float64, np.float32),
+                ensure_all_finite=False,
+                ensure_min_samples=2 if reset else 1,
+            )
 
     def _settings(self) -> Settings:
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -358,30 +356,50 @@ def _inside_search() -> bool:
     return False
 
 
-def _without_texts(X: Any) -> Any:
-    """X, where scikit-learn can take it for numbers; else an error of ours, since its own would quote values."""
+def _numbers(X: Any, *, warn: bool) -> Any:
+    """X as scikit-learn takes it for numbers, which itself would raise errors that one value causes, and quote it."""
     if issparse(X):
         return X  # refused by scikit-learn, in words that will do
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
-        for name, dtype in zip(X.columns, X.dtypes, strict=True):
-            if dtype.kind not in "fiub":
-                raise DataError(
-                    f"column {name!r} must have numbers, its type is {str(dtype)!r}",
-                    hint="declare its categories in a schema, or leave it out",
-                )
+    if not (hasattr(X, "iloc") and hasattr(X, "columns")):
+        values = cells.matrix(X)
+        if values.ndim < 2:
+            raise DataError(f"X must be a 2D array, rows by features, got shape {values.shape}. Reshape your data")
+        if values.dtype.kind not in "fiub":
+            kind = "Complex" if values.dtype.kind == "c" else str(values.dtype)
+            raise DataError(f"{kind} data not supported: X must have real numbers")
+        return values
+    kinds = [str(dtype) if str(dtype) == "category" else dtype.kind for dtype in X.dtypes]
+    for name, dtype, kind in zip(X.columns, X.dtypes, kinds, strict=True):
+        if kind not in "fiubO":
+            raise DataError(
+                f"column {name!r} must have numbers, its type is {str(dtype)!r}",
+                hint="declare its categories in a schema, or leave it out",
+            )
+    if "O" not in kinds:
         return X
-    values = np.asarray(X)
-    if values.ndim < 2:
-        raise DataError(f"X must be a 2D array, rows by features, got shape {values.shape}. Reshape your data")
-    if values.dtype.kind in "fiub":
-        return X
-    if values.dtype.kind not in "OUS":
-        kind = "Complex" if values.dtype.kind == "c" else str(values.dtype)
-        raise DataError(f"{kind} data not supported: X must have real numbers")
-    try:
-        return values.astype(np.float64)
-    except ValueError:
-        raise DataError(f"X must have numbers, got an array of type {str(values.dtype)!r} that has others") from None
+    X = X.copy(deep=False)
+    for index in (index for index, kind in enumerate(kinds) if kind == "O"):
+        if warn:
+            warnings.warn(
+                f"column {X.columns[index]!r} has the type {str(X.dtypes.iloc[index])!r}: what is no number in it is "
+                "missing; if it has categories, declare them in a schema",
+                UserWarning,
+                stacklevel=4,
+            )
+        X.isetitem(index, [cells.number(cell) for cell in X.iloc[:, index].array])
+    return X
+
+
+def _labels(y: Any) -> npt.NDArray[Any]:
+    """Y as an array of its own type; a list's elements untouched, since one odd label would change the type of all."""
+    if isinstance(y, (list, tuple)):
+        return cells.objects(y)
+    kind = np.asarray(y).dtype
+    if kind.kind not in "fiubOU":
+        # Some of these scikit-learn would refuse too, in words that quote the labels.
+        raise DataError(f"y must have texts, numbers or booleans, its type is {str(kind)!r}")
+    labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
+    return labels
 
 
 def _sorted(classes: Any) -> npt.NDArray[Any]:
@@ -393,15 +411,20 @@ def _sorted(classes: Any) -> npt.NDArray[Any]:
     return found
 
 
-def _classes_of(y: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _classes_of(y: Any) -> npt.NDArray[Any]:
     """The classes that y has: private information."""
+    y = np.asarray(y)
+    if y.dtype.kind not in "fiubOU":
+        raise DataError(f"y must have texts, numbers or booleans, its type is {str(y.dtype)!r}")
     if y.dtype.kind == "f":
         assert_all_finite(y, input_name="y")
     try:
         check_classification_targets(y)
-        found: npt.NDArray[Any] = np.unique(y)
+        found: npt.NDArray[Any] | None = np.unique(y)
     except TypeError:
-        raise DataError("y must have labels of one type and none missing, unless classes are declared") from None
+        found = None
+    if found is None:
+        raise DataError("y must have labels of one type and none missing, unless classes are declared")
     if len(found) < 2:
         raise DataError(f"y must have at least 2 classes, got {len(found)} class")
     return found

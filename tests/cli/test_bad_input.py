@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -277,6 +278,29 @@ def test_interrupt_in_a_pass_writes_no_model_and_removes_the_spool(run: Run, tmp
     assert (tmp_path / "model.json").read_text() == BEFORE
     assert os.listdir(spool) == []
     assert sorted(os.listdir(tmp_path)) == ["many.parquet", "many.toml", "model.json", "spool"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_stopped_query_leaves_no_private_rows_behind(tmp_path: Path, rows: Path, number: signal.Signals) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    duckdb.connect(str(tmp_path / "rows.duckdb")).close()
+    # It takes years to count, all of them inside DuckDB.
+    query = "SELECT a.i AS age, b.j AS pulse, 'A' AS ward, 'no' AS sick FROM range(10**9) a(i), range(10**9) b(j)"
+    query += " WHERE a.i + b.j < 0"
+    arguments = ("--query", query, "--spool", spool, "--schema", rows.with_name("schema.toml"), "--epsilon", 1)
+    process = start(
+        "train", tmp_path / "rows.duckdb", *arguments, "-o", tmp_path / "model.json", stderr=subprocess.PIPE
+    )
+    while not (folders := list(spool.iterdir())) and process.poll() is None:
+        os.sched_yield()
+    (folders[0] / "duckdb_temp_storage.tmp").write_text(SECRET)  # what DuckDB would spill
+    process.send_signal(number)
+    _, message = process.communicate()
+    assert process.returncode == 128 + number
+    assert message.decode().endswith("error: interrupted; no output file was changed\n")
+    assert list(spool.iterdir()) == []
+    assert not (tmp_path / "model.json").exists()
 
 
 @pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])

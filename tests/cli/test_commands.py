@@ -205,6 +205,22 @@ def test_sql_predicts_what_predict_predicts(run: Run, model: Path, rows: Path) -
     assert "tanh" in run("sql", model, "--proba").stdout
 
 
+def test_a_query_is_told_what_the_promise_asks_of_it(run: Run, rows: Path) -> None:
+    with duckdb.connect("rows.duckdb") as connection:
+        connection.execute("CREATE TABLE people AS FROM read_parquet(?)", [str(rows)])
+    arguments = ("train", "rows.duckdb", "--query", "FROM people", "--schema", "schema.toml", "-o", "model.json")
+    private = run(*arguments, "--epsilon", 1)
+    assert private.exit_code == 0, private.output
+    assert private.stderr.startswith("note: the promise is about rows of the query's result at their places")
+    assert run(*arguments, "--noiseless").stderr == ""
+    by_table = ("train", "rows.duckdb", "--table", "people", "--schema", "schema.toml", "-o", "model.json")
+    assert run(*by_table, "--epsilon", 1).stderr == ""
+
+
+def test_plan_speaks_of_a_model_that_is_not_there_yet(run: Run) -> None:
+    assert "whatever would be seen of the model" in run("plan", "--rows", 1000, "--features", 3).stdout
+
+
 def test_plan_needs_public_numbers_only(run: Run, rows: Path) -> None:
     by_schema = run("plan", "--rows", 2000, "--schema", "schema.toml", "--epsilon", 0.3, "--json")
     record = json.loads(by_schema.stdout)

@@ -10,12 +10,17 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from boltdp.data.schema import Numeric, Schema, array_schema
-from boltdp.engines import ArrayEngine, ColumnType, open_source
+from boltdp.data.schema import Categorical, Numeric, Schema, Vector, array_schema
+from boltdp.engines import ArrayEngine, ColumnType, Engine, open_source
 from boltdp.engines.base import encoded
 from boltdp.errors import DataError
 
 SECRET = "Smith-4711"
+
+
+def packed(engine: Engine, schema: Schema) -> list[list[float]]:
+    rows: list[list[float]] = np.concatenate(list(encoded(engine, schema))).tolist()
+    return rows
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.uint8, np.bool_])
@@ -60,16 +65,47 @@ def test_vector_of_another_length_than_declared_is_told() -> None:
         engine.prepare(array_schema(dims=5, classes=(0, 1)), seed=0)
 
 
-def test_frame_with_a_column_that_arrow_cannot_hold_is_used_without_it() -> None:
-    frame = pd.DataFrame({"age": [50.0, 100.0], "mixed": [1, SECRET], "y": [0, 1]})
+def test_mixed_column_of_a_frame_becomes_what_the_schema_declares() -> None:
+    frame = pd.DataFrame({"mixed": [1, SECRET, "0.5", None], "y": [0, 1, 0, 1]})
     engine = open_source(frame)
-    assert engine.columns()["mixed"] == ColumnType("other")
-    rows = np.concatenate(list(encoded(engine, Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False))))
-    assert rows.tolist() == [[0, 0], [1, 1]]
+    assert engine.columns()["mixed"] == ColumnType("untyped")
+    numeric = Schema("y", (0, 1), (Numeric("mixed", 0, 1),), intercept=False)
+    assert packed(engine, numeric) == [[0, 1], [1, 0], [0, 0], [1, 0]]
+    categorical = Schema("y", (0, 1), (Categorical("mixed", (1, 0.5)),), intercept=False, radius=1.0)
+    assert packed(engine, categorical) == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [1, 0, 0]]
+
+
+def test_frame_of_missing_vectors_is_missing() -> None:
+    schema = Schema("y", (0, 1), (Vector("v", 2, -1, 1),), intercept=False)
+    for cells in (pa.nulls(2), pa.array([[], None]), pa.array([None, None], pa.list_(pa.float64()))):
+        assert packed(open_source(pa.table({"v": cells, "y": [0, 1]})), schema) == [[0, 0, 0], [1, 0, 0]]
+    assert packed(open_source(pd.DataFrame({"v": [None, None], "y": [0, 1]})), schema) == [[0, 0, 0], [1, 0, 0]]
+
+
+def test_column_of_a_type_that_arrow_does_not_have_is_refused_by_its_type() -> None:
+    frame = pd.DataFrame({"age": [1.0, 2.0], "wave": np.array([1j, 2j]), "y": [0, 1]})
+    engine = open_source(frame)
+    assert engine.columns()["wave"] == ColumnType("other")
+    assert len(packed(engine, Schema("y", (0, 1), (Numeric("age", 0, 1),)))) == 2
     with pytest.raises(DataError) as caught:
-        engine.prepare(Schema("y", (0, 1), (Numeric("mixed", 0, 1),)), seed=0)
-    assert str(caught.value) == "column 'mixed' must have numbers, its type is 'other'"
+        engine.prepare(Schema("y", (0, 1), (Numeric("wave", 0, 1),)), seed=0)
+    assert str(caught.value) == "column 'wave' must have numbers, its type is 'other'"
     assert caught.value.__context__ is None
+
+
+def test_fault_of_another_library_is_told_without_its_words() -> None:
+    class Broken:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            raise ValueError(SECRET)
+
+    with pytest.raises(DataError, match="an object of type 'Broken' failed") as caught:
+        open_source(Broken())
+    assert caught.value.__context__ is None
+
+
+def test_number_too_large_for_a_double_is_a_large_number_without_a_warning() -> None:
+    X = np.array([["1e400"], ["0.5"]]).astype(np.longdouble)
+    assert packed(open_source((X, [0, 1])), array_schema(dims=1, classes=(0, 1))) == [[0, 1], [1, 0.5]]
 
 
 def test_numbered_columns_of_a_frame_have_their_numbers_as_names() -> None:

@@ -191,7 +191,7 @@ def test_missing_label_is_told_before_a_row_is_read(source: Source) -> None:
         source.engine.prepare(schema, seed=0)
 
 
-@pytest.mark.parametrize("name", ["pandas", "arrow", "parquet", "duckdb query"])
+@pytest.mark.parametrize("name", ["arrow", "parquet", "duckdb query"])
 @pytest.mark.parametrize(
     ("column", "message"),
     [

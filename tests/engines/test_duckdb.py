@@ -16,6 +16,7 @@ import pytest
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector
 from boltdp.engines import DuckDBEngine, open_source
 from boltdp.engines.base import encoded
+from boltdp.engines.duckdb import SPILL_PREFIX
 from boltdp.errors import DataError, ParameterError
 
 SECRET = "Smith-4711"
@@ -287,3 +288,25 @@ def test_directory_for_what_a_query_spills_is_private_and_removed(tmp_path: Path
         assert spill.stat().st_mode & 0o777 == 0o700
         assert engine.count() == 100_000
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_killed_process_spilled_is_removed_and_that_of_a_living_one_is_not(tmp_path: Path) -> None:
+    path = database(tmp_path)
+    left = tmp_path / f"{SPILL_PREFIX}left"
+    left.mkdir()
+    (left / "duckdb_temp_storage.tmp").write_text(SECRET)
+    others = tmp_path / "boltdp-model"
+    others.mkdir()
+    with DuckDBEngine.from_database(path, query="SELECT * FROM people", spool=tmp_path):
+        (living,) = set(tmp_path.iterdir()) - {path, others}
+        assert living != left
+        (tmp_path / "other").mkdir()
+        # Another file, since DuckDB opens one only once with different settings.
+        with DuckDBEngine.from_database(database(tmp_path / "other"), query="SELECT 1", spool=tmp_path):
+            assert living.exists()
+    assert set(tmp_path.iterdir()) == {path, others, tmp_path / "other"}
+
+
+def test_place_to_spill_that_is_not_there_is_told(tmp_path: Path) -> None:
+    message = told(lambda: DuckDBEngine.from_database(database(tmp_path), query="SELECT 1", spool=tmp_path / "none"))
+    assert message.endswith("cannot be used: No such file or directory")

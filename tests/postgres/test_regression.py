@@ -1,4 +1,4 @@
-"""The extension's own tests in SQL (postgres/test), run as pg_regress would; `make installcheck` there runs them too."""
+"""The extension's own tests in SQL (postgres/test), run as pg_regress would (make installcheck)."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from boltdp import __version__
 from boltdp.cli.comparing import compare
 from boltdp.cli.data import schema, synth
 from boltdp.cli.models import sql, verify
+from boltdp.cli.postgres import postgres
 from boltdp.cli.score import evaluate, predict
 from boltdp.cli.terminal import Commands, emit, examples
 from boltdp.cli.training import plan, train
@@ -33,11 +34,12 @@ def main(context: click.Context) -> None:
     A schema says what is public about the data; a model carries a certificate of what was promised.
 
     Results are on standard output, messages on standard error. The exit code is 0 if all went well, 1 if something
-    must be changed in what was asked for, 2 if boltdp is at fault, and 130 after Ctrl-C. NO_COLOR turns colours off.
+    must be changed in what was asked for, 2 if boltdp is at fault, and 130 after Ctrl-C (143 after SIGTERM, 129 after
+    SIGHUP). NO_COLOR turns colours off.
     """
     if context.invoked_subcommand is None:
         emit(context.get_help())
 
 
-for command in (schema, plan, train, tune, verify, predict, evaluate, sql, compare, synth):
+for command in (schema, plan, train, tune, verify, predict, evaluate, sql, compare, synth, postgres):
     main.add_command(command)

@@ -9,7 +9,7 @@ import click
 from boltdp.cli.options import as_json, quiet, source_options
 from boltdp.cli.terminal import RowsBar, emit, emit_json, examples, note
 from boltdp.data.draft import draft_schema
-from boltdp.data.synth import synthesize
+from boltdp.data.synth import POSTGRES, TABLE, synthesize
 from boltdp.engines import open_source
 from boltdp.files import OutputError, check_writable, replacing
 
@@ -49,6 +49,7 @@ def schema(source: str, *, table: str | None, query: str | None, label: str, pub
     epilog=examples(
         "boltdp synth rows.parquet --rows 1000000 --dims 50 --schema rows.toml",
         "boltdp synth rows.duckdb --rows 60000 --dims 20 --classes 10 --seed 1",
+        "boltdp synth postgresql://localhost/db --table patients --rows 60000 --dims 20",
     ),
 )
 @click.argument("output")
@@ -59,6 +60,7 @@ def schema(source: str, *, table: str | None, query: str | None, label: str, pub
     "--separation", type=float, default=1.5, show_default=True, help="How far apart the classes are: 0 is not at all."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--table", metavar="NAME", default=TABLE, show_default=True, help="Table of the database to make.")
 @click.option("--schema", "schema_path", metavar="TOML", help="Also write the schema that fits the data.")
 @as_json
 @quiet
@@ -70,12 +72,14 @@ def synth(
     classes: int,
     separation: float,
     seed: int,
+    table: str,
     schema_path: str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Write synthetic rows to OUTPUT: a .parquet file, or the table `rows` of a new .duckdb file."""
-    for path in (output, schema_path):
+    """Write synthetic rows to OUTPUT: a .parquet file, a new .duckdb file, or a PostgreSQL database by its URI."""
+    is_file = not output.startswith(POSTGRES)
+    for path in (output if is_file else None, schema_path):
         if path is not None:
             _refuse_existing(path)
             check_writable(path)
@@ -88,11 +92,13 @@ def synth(
                 classes=classes,
                 separation=separation,
                 seed=seed,
+                table=table,
                 progress=lambda done: bar("writing", done, rows),
             )
     except BaseException:
         # It did not exist before, so what is there now is a part of ours.
-        Path(output).unlink(missing_ok=True)
+        if is_file:
+            Path(output).unlink(missing_ok=True)
         raise
     if schema_path is not None:
         with replacing(schema_path) as aside:

@@ -21,8 +21,13 @@ quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar."
 
 _SOURCE = (
     click.argument("source"),
-    click.option("--table", metavar="NAME", help="Table of a DuckDB file."),
-    click.option("--query", metavar="SQL", help="Query on a DuckDB file, instead of a table."),
+    click.option("--table", metavar="NAME", help="Table of a DuckDB file or a PostgreSQL database."),
+    click.option(
+        "--query",
+        metavar="SQL",
+        help="Query on a database, instead of a table. For the promise of `train` each row must come from one person's "
+        "row, and rows must be chosen and ordered by public columns only.",
+    ),
 )
 
 _TRAINING = (
@@ -85,7 +90,11 @@ _SETTINGS = (
         show_default=True,
         help="paper: the published sensitivities, for its figures; not private.",
     ),
-    click.option("--seed", type=click.IntRange(min=0), help="Seed of the shuffle, which is public."),
+    click.option(
+        "--seed",
+        type=click.IntRange(min=0),
+        help="Seed of the shuffle. It may be public, as long as the places of rows do not depend on their values.",
+    ),
     click.option(
         "--noise-seed", type=click.IntRange(min=0), help="Seed of the noise, for tests: the model is then not private."
     ),

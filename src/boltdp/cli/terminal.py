@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -35,9 +38,11 @@ class Commands(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run a command and exit."""
         kwargs["standalone_mode"] = False
+        stopped: list[int] = []
         try:
-            # Exit codes of --help and the like are returned; commands return nothing.
-            code = super().main(*args, **kwargs) or 0
+            with _stopping_cleanly(stopped):
+                # Exit codes of --help and the like are returned; commands return nothing.
+                code = super().main(*args, **kwargs) or 0
         except click.UsageError as fault:
             command = fault.ctx.command_path if fault.ctx else "boltdp"
             code = _tell(fault.format_message().rstrip("."), hint=f"see `{command} --help`")
@@ -47,12 +52,34 @@ class Commands(click.Group):
             code = _tell(str(fault), hint=fault.hint)
         except (click.Abort, KeyboardInterrupt):
             _tell("interrupted; no output file was changed")
-            code = INTERRUPTED
+            code = 128 + stopped[0] if stopped else INTERRUPTED
         except MemoryError:
             code = _tell("there is not enough memory")
         except Exception as fault:
             code = _tell_our_fault(fault)
         sys.exit(code)
+
+
+@contextmanager
+def _stopping_cleanly(stopped: list[int]) -> Iterator[None]:
+    """Let SIGTERM and SIGHUP act like Ctrl-C, so that temporary files, which hold private rows, are removed."""
+
+    def stop(number: int, _: object) -> None:
+        for each in handled:
+            signal.signal(each, signal.SIG_IGN)  # a second one must not stop the cleaning
+        stopped.append(number)
+        raise KeyboardInterrupt
+
+    # What is ignored, as under nohup, stays so; and only the main thread may ask.
+    ours = threading.current_thread() is threading.main_thread()
+    handled = [each for each in (signal.SIGTERM, signal.SIGHUP) if ours and signal.getsignal(each) is signal.SIG_DFL]
+    for each in handled:
+        signal.signal(each, stop)
+    try:
+        yield
+    finally:
+        for each in handled:
+            signal.signal(each, signal.SIG_DFL)
 
 
 def examples(*lines: str) -> str:

@@ -17,7 +17,7 @@ from boltdp.cli.options import (
     source_options,
     training_options,
 )
-from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples
+from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
 from boltdp.engines import open_source
@@ -31,6 +31,12 @@ from boltdp.train import train as train_model
 #: The budgets that `plan` shows beside the one asked for.
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
+#: Said whatever the query is: whether it holds cannot be told from its text.
+QUERY_PROMISE = (
+    "the promise is about rows of the query's result at their places: each must come from one person's row, and rows "
+    "must be chosen and ordered by public columns only"
+)
+
 
 @click.command(
     short_help="Train a model on the rows of SOURCE.",
@@ -38,6 +44,7 @@ EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
         "boltdp train patients.csv --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train 'visits-*.parquet' --schema schema.toml --epsilon 0.5 --delta 1e-6 -o model.json",
         "boltdp train hospital.duckdb --table visits --schema schema.toml --epsilon 1 -o model.json",
+        "boltdp train postgresql://localhost/hospital --table patients --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train public.csv --schema schema.toml --noiseless -o baseline.json",
     ),
 )
@@ -72,7 +79,9 @@ def train(
     quiet: bool,
     **chosen: Any,
 ) -> None:
-    """Train a model on the rows of SOURCE: a CSV or Parquet file (or several: 'part-*.parquet'), or a DuckDB file.
+    """Train a model on the rows of SOURCE: CSV or Parquet files ('part-*.parquet'), a DuckDB file or a PostgreSQL URI.
+
+    The rows of a PostgreSQL database stay in it, if it has the extension; see `boltdp postgres`.
 
     Everything that is not set is chosen from public numbers, before a row is read. A missing or undeclared value
     counts as the middle of its bounds, or as no category; a row without a declared class teaches nothing.
@@ -80,6 +89,8 @@ def train(
     settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
     schema = load_schema(schema_path, source=source, label=label)
     check_writable(output)
+    if query is not None and settings.epsilon is not None:
+        note(QUERY_PROMISE)
     with open_source(source, table=table, query=query, spool=spool) as engine, RowsBar(quiet=quiet) as bar:
         model = train_model(engine, schema, settings, on_bad_row=on_bad_row, progress=bar)
     model.save(output)
@@ -147,7 +158,7 @@ def plan(
     if as_json:
         emit_json({**certificate.to_dict(), **_noise(certificate), "by_epsilon": by_epsilon})
         return
-    emit_promise(certificate.promise(), private=certificate.private)
+    emit_promise(certificate.promise(planned=True), private=certificate.private)
     emit_table([*_cost(certificate), *_choices(certificate, settings)])
     emit("")
     emit_table(

@@ -125,6 +125,8 @@ def _numbers(cells: pa.Array) -> Floats:
 def _vectors(cells: pa.Array, length: int) -> Floats:
     """Lists of numbers end to end, a missing one, or one of another length, as NaN."""
     count = len(cells)
+    if pa.types.is_null(cells.type):
+        return np.full(count * length, np.nan)
     if pa.types.is_fixed_size_list(cells.type):
         first = cells.offset * length
         numbers = _numbers(cells.values.slice(first, count * length))
@@ -175,11 +177,14 @@ def _code_at(codes: Sequence[int], places: pa.Array) -> npt.NDArray[np.int32]:
 
 def _search(cells: npt.NDArray[Any], numbers: Sequence[int | float], codes: Sequence[int]) -> npt.NDArray[np.int32]:
     """Code of the number each cell equals, -1 where it equals none."""
-    if not numbers:
-        return np.full(len(cells), -1, np.int32)
     # In the cells' own type, so that the float32 nearest to 0.1 is met by the declared 0.1.
-    sought = np.array(numbers).astype(cells.dtype)
-    order = np.argsort(sought)
+    with np.errstate(over="ignore"):
+        sought = np.array(numbers).astype(cells.dtype)
+    # One that is too large for the type becomes an infinity there, which must not meet an infinite cell.
+    order = np.argsort(sought, kind="stable")
+    order = order[np.isfinite(sought[order])]
+    if not len(order):
+        return np.full(len(cells), -1, np.int32)
     sought = sought[order]
     place = np.minimum(np.searchsorted(sought, cells), len(sought) - 1)
     return np.where(sought[place] == cells, np.array(codes, np.int32)[order][place], np.int32(-1))

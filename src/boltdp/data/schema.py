@@ -48,26 +48,29 @@ else:
 Value: TypeAlias = str | int | float | bool
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+#: How False and True are written, which are 0 and 1.
+_TRUTHS = (("false", "False", "FALSE"), ("true", "True", "TRUE"))
 
 
 def spellings(value: Value) -> tuple[str, ...]:
     """Texts that stand for a declared value: the one rule by which a cell matches a class or a category.
 
-    A text cell matches when it is one of these texts, a number when one of them writes it, and a boolean when
-    one of them is `true` or 1 (`false` or 0). So the class 1 is met by the integer 1, the float 1.0, the
-    texts "1" and "1.0", and True. Texts are compared as they are: case and blanks count.
+    A cell matches if its text is one of these, whatever type carries it: a column's type may be inferred from all
+    its values, and one odd cell among them must not change what the others match. So the class 1 is met by the
+    integer 1, the float 1.0, the texts "1" and "1.0", True, and "true" as booleans are written. Other texts are
+    compared as they are: case and blanks count, and the code "01" is not the number 1.
 
-    >>> spellings(1), spellings("F"), spellings(True)
-    (('1', '1.0'), ('F',), ('true', 'True', 'TRUE', '1', '1.0'))
+    >>> spellings(7), spellings("F"), spellings(1e16)
+    (('7', '7.0'), ('F',), ('10000000000000000', '10000000000000000.0', '1e+16'))
+    >>> spellings(True)
+    ('true', '1', '1.0', 'True', 'TRUE')
     """
-    if isinstance(value, bool):
-        word = "true" if value else "false"
-        return (word, word.title(), word.upper(), *spellings(int(value)))
     if isinstance(value, str):
-        return (value,)
-    if isinstance(value, int) or value.is_integer():
-        return (str(int(value)), f"{int(value)}.0")
-    return (repr(value),)
+        number = _written_number(value)
+        return (value,) if number is None else tuple(dict.fromkeys((value, *_writings(number))))
+    if isinstance(value, bool):
+        return tuple(dict.fromkeys((_TRUTHS[value][0], *_writings(int(value)))))
+    return _writings(value)
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class Matcher:
 
     >>> Matcher.of((0, 1)).texts["1"], Matcher.of(("no", "yes")).numbers
     (1, {})
+    >>> Matcher.of(("false", "true")).truth(True), Matcher.of((3, 4)).truth(True)
+    (1, -1)
     """
 
     texts: Mapping[str, int]
@@ -97,7 +102,7 @@ class Matcher:
 
     def truth(self, cell: bool) -> int:
         """Position of the value that a boolean cell matches, -1 if none does."""
-        return self.texts.get("true" if cell else "false", self.numbers.get(int(cell), -1))
+        return self.numbers.get(int(cell), -1)
 
 
 @dataclass(frozen=True)
@@ -434,14 +439,32 @@ def toml_value(value: Any) -> str:
     return repr(value)
 
 
+def _writings(number: int | float) -> tuple[str, ...]:
+    """All texts that a number is written as, our own first."""
+    if number != int(number):
+        return (repr(number),)
+    whole = int(number)
+    texts = [str(whole)]
+    if float(whole) == whole:  # else it is no float, and that text would be another number
+        texts += [f"{whole}.0", repr(float(whole))]
+    if whole in (0, 1):
+        texts += _TRUTHS[whole]
+    if whole == 0:
+        texts.append("-0.0")
+    return tuple(dict.fromkeys(texts))
+
+
 def _written_number(text: str) -> int | float | None:
-    """The number a text writes, if that is how we would write it: the code "01" is a text, not the number 1."""
+    """The number a text writes, if that is how numbers are written: the code "01" is a text, not the number 1."""
+    for truth, words in enumerate(_TRUTHS):
+        if text in words:
+            return truth
     try:
         number = int(text) if text.lstrip("-").isdecimal() else float(text)
-        finite = math.isfinite(number)
-    except (ValueError, OverflowError):  # no number, or more digits than any column could hold
+        within = abs(number) < 2**63
+    except ValueError:  # no number, or one of thousands of digits
         return None
-    return number if finite and text in spellings(number) else None
+    return number if within and text in _writings(number) else None
 
 
 def _check_name(name: Any, *, what: str = "the name of a column") -> None:

@@ -1,4 +1,4 @@
-"""The synthesizer: classification data of any size, streamed to Parquet or a DuckDB table.
+"""The synthesizer: classification data of any size, streamed to Parquet, a DuckDB or a PostgreSQL table.
 
 Two classes are Gaussian clouds around +w and -w for a random direction w, more than two around random directions of
 their own; rows are then shortened into the unit ball. Row i depends on the seed and on i alone, so the first rows of a
@@ -24,6 +24,8 @@ BLOCK_ROWS = 8192
 #: Norm of a row around its centre, small enough for few rows to leave the unit ball.
 SPREAD = 0.7
 TABLE = "rows"
+#: How the URI of a PostgreSQL database starts.
+POSTGRES = ("postgresql://", "postgres://")
 
 
 def synthetic_schema(*, dims: int, classes: int = 2) -> Schema:
@@ -83,9 +85,10 @@ def synthesize(
     classes: int = 2,
     separation: float = 1.5,
     seed: int = 0,
+    table: str = TABLE,
     progress: Callable[[int], None] | None = None,
 ) -> Schema:
-    """Write a Parquet file, or the table `rows` of a new DuckDB file, and return the schema that fits it.
+    """Write a Parquet file, or a table of a new DuckDB file or a PostgreSQL database, and return the fitting schema.
 
     `progress` is called with the number of rows done so far.
 
@@ -94,10 +97,15 @@ def synthesize(
     ...     synthesize(f"{folder}/small.parquet", rows=100, dims=5).dims
     5
     """
+    drawn = synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
+    if isinstance(path, str) and path.startswith(POSTGRES):
+        from boltdp.postgres.load import load_rows
+
+        load_rows(path, table, drawn, dims=dims, progress=progress)
+        return synthetic_schema(dims=dims, classes=classes)
     path = Path(path)
     if path.suffix not in (".parquet", ".duckdb"):
         raise ParameterError(f"the file must end in .parquet or .duckdb, got {path.name!r}")
-    drawn = synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
     columns = [pa.field(f"f{i}", pa.float32()) for i in range(dims)] + [pa.field("label", pa.int32())]
     arrow_schema = pa.schema(columns)
 
@@ -114,7 +122,7 @@ def synthesize(
         if path.suffix == ".parquet":
             _write_parquet(path, batches(), arrow_schema)
         else:
-            _write_duckdb(path, pa.RecordBatchReader.from_batches(arrow_schema, batches()))
+            _write_duckdb(path, table, pa.RecordBatchReader.from_batches(arrow_schema, batches()))
     except (OSError, duckdb.Error):
         raise DataError(f"the file {str(path)!r} cannot be written: is there space, and permission?") from None
     return synthetic_schema(dims=dims, classes=classes)
@@ -133,9 +141,10 @@ def _write_parquet(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Sch
             writer.write_table(pa.Table.from_batches(group))
 
 
-def _write_duckdb(path: Path, reader: pa.RecordBatchReader) -> None:
+def _write_duckdb(path: Path, table: str, reader: pa.RecordBatchReader) -> None:
     if path.exists():
         raise ParameterError(f"the DuckDB file must not exist yet, got {str(path)!r}")
     with duckdb.connect(str(path)) as connection:
         connection.register("drawn", reader)
-        connection.execute(f"CREATE TABLE {TABLE} AS SELECT * FROM drawn")
+        name = '"' + table.replace('"', '""') + '"'
+        connection.execute(f"CREATE TABLE {name} AS SELECT * FROM drawn")

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from boltdp.data import cells
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
 from boltdp.engines.base import BATCH_ROWS, ColumnType, Kind, Progress, encoded
 from boltdp.engines.spool import PreparedRows, spool
 from boltdp.errors import DataError
 
+#: An Arrow column, an array of objects, or None for a type that Arrow does not have.
+Column: TypeAlias = Any
+
 
 class ArrayEngine:
     """Columns in memory.
+
+    Lists, arrays of objects, and a data frame's columns of objects or texts are untyped, as a CSV file's columns
+    are: each cell becomes what the schema declares, or is missing.
 
     >>> engine = ArrayEngine.from_numpy(np.zeros((3, 2)), np.array([0, 1, 1]))
     >>> engine.count(), engine.columns()["x"]
     (3, ColumnType(kind='list', length=2))
     """
 
-    def __init__(self, columns: Mapping[str, pa.ChunkedArray | pa.Array | None], *, rows: int) -> None:
+    def __init__(self, columns: Mapping[str, Column], *, rows: int) -> None:
         """Use `from_numpy`, `from_arrow` or `from_pandas`; None is a column that Arrow has no type for."""
         self._columns = columns
         self._rows = rows
@@ -34,7 +41,7 @@ class ArrayEngine:
         cls, X: npt.ArrayLike, y: npt.ArrayLike | None = None, *, name: str = "x", label: str = "label"
     ) -> ArrayEngine:
         """Features as one vector column, for `array_schema`, and the labels; float arrays are not copied."""
-        features = np.asarray(X)
+        features = cells.matrix(X)
         if features.ndim != 2 or 0 in features.shape or features.dtype.kind not in "fiub":
             raise DataError(
                 f"X must be an array of numbers, rows by features and not empty, got one of shape {features.shape} "
@@ -43,9 +50,9 @@ class ArrayEngine:
         if features.dtype not in (np.float32, np.float64):
             features = features.astype(np.float64)
         flat = pa.array(np.ascontiguousarray(features).reshape(-1))
-        columns = {name: pa.FixedSizeListArray.from_arrays(flat, features.shape[1])}
+        columns: dict[str, Column] = {name: pa.FixedSizeListArray.from_arrays(flat, features.shape[1])}
         if y is not None:
-            labels = np.asarray(y)
+            labels = _array(y)
             if labels.shape != features.shape[:1]:
                 raise DataError(
                     f"y must have one label for each of the {len(features)} rows, got an array of shape {labels.shape}"
@@ -60,7 +67,13 @@ class ArrayEngine:
         >>> ArrayEngine.from_arrow(pa.table({"age": [30, 40]})).count()
         2
         """
-        table = pa.table(table)
+        kind = type(table).__name__
+        try:
+            table = pa.table(table)
+        except Exception:  # that of another library may quote values
+            table = None
+        if table is None:
+            raise DataError(f"the data must offer a table to Arrow, and that of an object of type {kind!r} failed")
         _check_names(table.column_names)
         return cls(dict(zip(table.column_names, table.columns, strict=True)), rows=table.num_rows)
 
@@ -78,7 +91,7 @@ class ArrayEngine:
         >>> sorted(ArrayEngine.from_arrow(pa.table({"age": [30, 40]})).with_column("sick", [0, 1]).columns())
         ['age', 'sick']
         """
-        added = np.asarray(values)
+        added = _array(values)
         if added.shape != (self._rows,):
             raise DataError(
                 f"{name!r} must have one value for each of the {self._rows} rows, got an array of shape {added.shape}"
@@ -91,16 +104,22 @@ class ArrayEngine:
 
     def columns(self) -> dict[str, ColumnType]:
         """Names and types of the columns."""
-        return {
-            name: ColumnType("other") if column is None else ColumnType.of(column.type)
-            for name, column in self._columns.items()
-        }
+        return {name: _type(column) for name, column in self._columns.items()}
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in order; columns in memory have types, so there is nothing to parse."""
-        del parse
-        table = pa.table({name: self._columns[name] for name in columns})
-        return iter(table.to_batches(max_chunksize=BATCH_ROWS))
+        """All rows in order; cells of untyped columns that are not what `parse` declares are missing."""
+        found = [self._columns[name] for name in columns]
+        # Columns of nothing hold the places of the untyped ones while Arrow cuts the rows.
+        typed = [column if _is_typed(column) else pa.nulls(self._rows) for column in found]
+        start = 0
+        for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=BATCH_ROWS):
+            stop = start + batch.num_rows
+            parts = [
+                part if _is_typed(column) else cells.column(column[start:stop], (parse or {}).get(name))
+                for name, column, part in zip(columns, found, batch.columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(parts, list(columns))
+            start = stop
 
     def prepare(
         self,
@@ -124,12 +143,29 @@ class ArrayEngine:
         self.close()
 
 
-def _column(values: Any) -> pa.Array | None:
-    """As an Arrow column, or None where Arrow has no type for it: its own message would quote a value."""
+def _array(values: Any) -> npt.NDArray[Any]:
+    return cells.objects(values) if isinstance(values, (list, tuple)) else np.asarray(values)
+
+
+def _column(values: Any) -> Column:
+    """An array or a pandas column: objects untouched, others by their type."""
+    if values.dtype.kind == "O":
+        # pandas' own array, since its index has nothing to do with the positions of rows.
+        return getattr(values, "array", values)
     try:
         return pa.array(values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # its message would quote a value
         return None
+
+
+def _type(column: Column) -> ColumnType:
+    if column is None:
+        return ColumnType("other")
+    return ColumnType.of(column.type) if _is_typed(column) else ColumnType("untyped")
+
+
+def _is_typed(column: Column) -> bool:
+    return isinstance(column, (pa.Array, pa.ChunkedArray))
 
 
 def _check_names(names: Sequence[str]) -> None:

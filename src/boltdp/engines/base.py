@@ -31,7 +31,7 @@ BATCH_ROWS = 8192
 
 @dataclass(frozen=True)
 class ColumnType:
-    """What is known of a column without looking at its values; a CSV file's columns are "untyped".
+    """What is known of a column without looking at its values; columns of CSV files and of objects are "untyped".
 
     >>> ColumnType("list", length=64)
     ColumnType(kind='list', length=64)
@@ -50,10 +50,10 @@ class ColumnType:
         types = pa.types
         if types.is_dictionary(arrow):
             return cls.of(arrow.value_type)
-        if types.is_fixed_size_list(arrow) and cls.of(arrow.value_type).kind == "number":
-            return cls("list", arrow.list_size)
-        if (types.is_list(arrow) or types.is_large_list(arrow)) and cls.of(arrow.value_type).kind == "number":
-            return cls("list")
+        lists = types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow)
+        # Lists that are all empty have no type of element.
+        if lists and cls.of(arrow.value_type).kind in ("number", "untyped"):
+            return cls("list", arrow.list_size if types.is_fixed_size_list(arrow) else None)
         tests: dict[Kind, Callable[[Any], bool]] = {
             "number": lambda t: types.is_integer(t) or types.is_floating(t) or types.is_decimal(t),
             "text": lambda t: types.is_string(t) or types.is_large_string(t) or types.is_string_view(t),

