@@ -83,19 +83,17 @@ def passes(server: Server, rows: int) -> list[Ratio]:
     packed_model, row_model, memory_model = model(rows), model(rows), model(rows)
     with (
         prepared(server, "small") as packed,
+        prepared(server, "small", "rows") as rowwise,
         psycopg.connect(server.uri, autocommit=True) as connection,
     ):
         for setting in ("max_parallel_workers_per_gather = 0", "jit = off", "synchronize_seqscans = off"):
             connection.execute(f"SET {setting}")
         array = np.concatenate([block.copy() for block in packed.blocks()])
-        connection.execute("SELECT length(boltdp.keep(1, %s))", [row_model.to_bytes()])
         best = quickest(
             {
                 "count(*)": lambda: connection.execute("SELECT count(*) FROM small").fetchall(),
                 "a packed pass": lambda: packed.run_pass([packed_model]),
-                "a pass, row a tuple": lambda: connection.execute(
-                    "SELECT length(boltdp.keep(1, boltdp.sgd((SELECT boltdp.kept(1)), label::real, x))) FROM small"
-                ).fetchall(),
+                "a pass, row a tuple": lambda: rowwise.run_pass([row_model]),
                 "the kernel in memory": lambda: kernel.run([memory_model], array),
             }
         )

@@ -39,7 +39,7 @@ OpenArray(Datum datum)
 		int			dims[MAXDIM];
 
 		memcpy(dims, body + sizeof(header), array.ndim * sizeof(int));
-		array.count = ArrayGetNItems(array.ndim, dims);
+		array.count = array.ndim == 1 ? dims[0] : ArrayGetNItems(array.ndim, dims);
 		array.dims[0] = dims[0];
 		array.dims[1] = array.ndim > 1 ? dims[1] : 0;
 	}

@@ -105,11 +105,12 @@ GetTraining(FunctionCallInfo fcinfo, int element)
 	MemoryContext old;
 	Training   *training;
 
+	/* Only this function makes such a pointer, so where there is one, all has been checked. */
+	if (!PG_ARGISNULL(0))
+		return (Training *) PG_GETARG_POINTER(0);
 	if (AggCheckCallContext(fcinfo, &context) != AGG_CONTEXT_AGGREGATE)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("boltdp.sgd must be called as an aggregate")));
-	if (!PG_ARGISNULL(0))
-		return (Training *) PG_GETARG_POINTER(0);
 	if (PG_ARGISNULL(1))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("the models must not be NULL")));
 	old = MemoryContextSwitchTo(context);
@@ -215,8 +216,8 @@ FeedRow(FunctionCallInfo fcinfo, int element)
 	{
 		size_t		size = training->row_bytes / (1 + training->dims);
 
-		/* A page is filled from its end: the next tuples are just before this one. */
-		Prefetch(features.data - 4 * training->row_bytes, training->row_bytes);
+		/* A page is filled from its end: the next tuples, with their headers, are just before this one. */
+		Prefetch(features.data - 4 * training->row_bytes - CACHE_LINE, training->row_bytes + CACHE_LINE);
 		memcpy(row + size, features.data, training->row_bytes - size);
 	}
 	PG_RETURN_POINTER(training);
