@@ -257,6 +257,8 @@ def run(states: Sequence[State], rows: Rows, *, build: str | None = None) -> Non
         raise ParameterError(
             f"rows must be a C-contiguous 2-D array of float32 or float64, got {rows.ndim}-D {rows.dtype}"
         )
+    if len({id(state) for state in states}) < len(states):
+        raise ParameterError("each state must be given once, got one more than once")
     for state in states:
         if rows.shape[1] != 1 + state.dims:
             raise ParameterError(f"rows must have 1 + {state.dims} columns, got {rows.shape[1]}")
@@ -381,6 +383,8 @@ def _check_rows(name: str, array: npt.NDArray[np.float32], shape: tuple[int, int
         raise ParameterError(
             f"{name} must be a C-contiguous float32 array of shape {shape}, got {array.dtype} of shape {array.shape}"
         )
+    if name == "out" and not array.flags.writeable:
+        raise ParameterError("out must be writable, got a read-only array")
 
 
 def _check_columns(out: npt.NDArray[np.float32], *, rows: tuple[int, ...], at: int, count: int) -> None:

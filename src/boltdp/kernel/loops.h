@@ -169,6 +169,7 @@ INLINE void NAME(read)(struct block *b, size_t r, int element)
     vec4 a0 = {0}, a1 = {0}, four;
     size_t i = 0;
     for (; i + 16 <= dims; i += 16) {
+        __builtin_prefetch(x + i * size + FETCH_AHEAD);
         four = FOUR(x, i), AT(wide, i) = four, a0 += four * four;
         four = FOUR(x, i + 4), AT(wide, i + 4) = four, a1 += four * four;
         four = FOUR(x, i + 8), AT(wide, i + 8) = four, a0 += four * four;
@@ -180,19 +181,20 @@ INLINE void NAME(read)(struct block *b, size_t r, int element)
     b->label[r] = ONE(row, 0);
 }
 
-/* The guard's judgement of the block's rows. What it computes for the rows past the last, up to a multiple of four, is not used. */
+/* The guard's judgement of the block's rows, four at a time; what it makes of those past the last is not used. */
 INLINE void NAME(judge)(struct block *b)
 {
     const vec4 none = {0}, one = {1.0, 1.0, 1.0, 1.0};
     const double margin = guard_margin(b->dims);
     for (size_t r = 0; r < b->n; r += 4) {
         const double *lanes = b->lanes + 4 * r;
-        const vec4 squares = FOUR_SUMS(AT(lanes, 0), AT(lanes, 4), AT(lanes, 8), AT(lanes, 12)), label = AT(b->label, r);
+        const vec4 squares = FOUR_SUMS(AT(lanes, 0), AT(lanes, 4), AT(lanes, 8), AT(lanes, 12));
+        const vec4 label = AT(b->label, r);
         const vec4 scaled = row_scale_numerator(margin) / SQUARE_ROOTS(squares);
         const vec4 scale = CHOOSE(squares <= row_scale_threshold(margin), one, scaled);
         /* Adding and subtracting 2^52 rounds to a whole number. */
         const mask4 whole = (label >= 0) & (label < (double) SGD_MAX_CLASSES) & ((label + 0x1p52) - 0x1p52 == label);
-        AT(b->scale, r) = CHOOSE(whole & (squares <= DBL_MAX), scale, none);
+        AT(b->scale, r) = CHOOSE(whole & (squares <= LARGEST_SQUARES), scale, none);
         AT(b->label, r) = CHOOSE(whole, label, none);
     }
     for (size_t r = 0; r < b->n; r++)
@@ -201,14 +203,15 @@ INLINE void NAME(judge)(struct block *b)
 }
 
 /*
- * Batches of one row, each an update. A row's score needs the weights that the row before changes, and waiting for those
- * would be most of the time of a row. So rows go in pairs, by their position in the pass: with w_1 = keep * w + f*x,
+ * Batches of one row, each an update. A row's score needs the weights that the row before changes, and waiting for
+ * those would be most of the time of a row. So rows go in pairs, by their position in the pass: with
+ * w_1 = keep * w + f*x,
  *
  *     <w_1, x'> = keep * <w, x'> + f * <x, x'>
  *
- * and all three products of vectors of a pair are made together, while the weights are moved by the pair before. At a cut
- * inside a pair its first row waits in `step`, with its scale in `aside`: a cut changes nothing. The last row of an odd
- * number is paired with a row of zeros.
+ * and all three products of vectors of a pair are made together, while the weights are moved by the pair before. At a
+ * cut inside a pair its first row waits in `step`, with its scale in `aside`: a cut changes nothing. The last row of
+ * an odd number goes alone.
  */
 INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, double *scale,
                                    struct block *ahead, int loss, int element)
@@ -243,10 +246,10 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
         for (; i < end; i += 2, x += 2 * stride) {
             const double *x1 = x + stride, kept = keep[i] * keep[i + 1];
             const double f0 = binary_factor(loss, r.width, dots[0] * gain[i], rate[i]);
-            READ_AHEAD(i - waited);
+            READ_AHEAD(i - waited); /* the next factor has to wait for this one: time to read */
+            READ_AHEAD(i + 1 - waited);
             const double margin = keep[i] * (dots[1] * gain[i + 1]) + f0 * (dots[2] * gain[i + 1]);
             const double f1 = binary_factor(loss, r.width, margin, rate[i + 1]);
-            READ_AHEAD(i + 1 - waited);
             update += 2;
             if (update > unaveraged) {
                 const double first = update - 1 > unaveraged;
@@ -382,7 +385,7 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
 /* Feed the block's rows to one model, and meanwhile read the rows ahead, if any. */
 INLINE void NAME(feed)(struct sgd_state *s, const struct block *b, struct block *ahead, int element)
 {
-    /* The guard's, times y for a binary loss, and 0 where this model knows no such label; with room for one in front. */
+    /* The guard's, times y for a binary loss, and 0 where this model knows no such label; room for one in front. */
     double room[4 + MAX_BLOCK], *scale = room + 4;
     const double classes = (double) s->recipe.classes, positive = (double) s->recipe.positive;
     const vec4 none = {0};

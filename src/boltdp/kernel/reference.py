@@ -52,7 +52,7 @@ def guarded(x: Vector) -> Vector | None:
     """
     with np.errstate(over="ignore", invalid="ignore"):
         squares = float(np.sum(x * x))
-    if not squares < math.inf:
+    if not squares <= 1e300:  # no number, or so large that products of two rows could overflow
         return None
     # A margin that keeps the exact norm at most 1: the row guard of sgd.c has the reasoning.
     margin = (x.size + 16) * 2.0**-53

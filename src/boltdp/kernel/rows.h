@@ -6,8 +6,10 @@
 #include <stdint.h>
 
 /* out[i*stride] = float32((clip(column[i], low, high) - (low+high)/2) * factor), in double; NaN becomes 0. */
-void rows_pack_float32(const float *column, size_t n, float *out, size_t stride, double low, double high, double factor);
-void rows_pack_float64(const double *column, size_t n, float *out, size_t stride, double low, double high, double factor);
+void rows_pack_float32(const float *column, size_t n, float *out, size_t stride, double low, double high,
+                       double factor);
+void rows_pack_float64(const double *column, size_t n, float *out, size_t stride, double low, double high,
+                       double factor);
 
 /* out[i*stride + 0 .. count-1] = 0, but `value` at codes[i]; a code outside 0 .. count-1 sets nothing. */
 void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t stride, int32_t count, float value);

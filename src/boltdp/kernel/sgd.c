@@ -92,8 +92,8 @@ static const double TABLE[256] = {
 /*
  * 2^(u/256) = whole + rest, where whole is a table entry times a power of two and |rest| < 0.0014 * whole.
  *
- * u = k + v, k an integer, |v| <= 1/2, exactly. 2^(v/256) - 1 is its Taylor polynomial of degree 4, whose first left-out
- * term is below 2^-54 of the whole; it is summed in pairs, to be short of waiting rather than of products.
+ * u = k + v, k an integer, |v| <= 1/2, exactly. 2^(v/256) - 1 is its Taylor polynomial of degree 4, whose first
+ * left-out term is below 2^-54 of the whole; it is summed in pairs, to be short of waiting rather than of products.
  */
 static inline double exp2_256ths(double u, double *rest)
 {
@@ -121,16 +121,17 @@ double sgd_exp2_256ths(double u)
 /* ---- the row guard ----------------------------------------------------------------------------------------- */
 
 /*
- * Let u = 2^-53, S the exact sum of squares of the row and q the computed one. Every term of q is a product (one rounding)
- * that goes through at most dims additions, so |q - S| <= (dims+2)*u*S to first order, and with g = (dims+16)*u,
- * which is below 2^-28, safely  S*(1-g) <= q <= S*(1+g). (Squares that underflow add less than dims * 2^-1074.)
+ * Let u = 2^-53, S the exact sum of squares of the row and q the computed one. Every term of q is a product (one
+ * rounding) that goes through at most dims additions, so |q - S| <= (dims+2)*u*S to first order, and with
+ * g = (dims+16)*u, which is below 2^-28, safely  S*(1-g) <= q <= S*(1+g). (Squares that underflow add less than
+ * dims * 2^-1074.)
  *
  * - q <= 1 - 4g: s = 1, and ||s*x||^2 = S <= (1-4g)/(1-g) < 1 - 2g, so ||s*x|| < 1 - g.
  * - else s is (1-2g)/sqrt(q) with at most four roundings, so ||s*x|| = s*sqrt(S) <= (1-2g)*(1+5u)/sqrt(1-g) < 1 - g.
  *
- * So the row that the update stands for has norm below 1 in exact arithmetic, with g >= 17u to spare. That
- * margin also pays for the roundings of the factor that multiplies the row (at most 8u: the step size over the batch's size, times s, times the
- * slope of the loss), so that a row's true contribution never exceeds eta/|B| * L.
+ * So the row that the update stands for has norm below 1 in exact arithmetic, with g >= 17u to spare. That margin also
+ * pays for the roundings of the factor that multiplies the row (the step size over the batch's size, times s, times the
+ * slope of the loss: at most 8u), so that a row's true contribution never exceeds eta/|B| * L.
  *
  * A sum that is infinite or NaN (a value is, or its square overflows) means a neutral row, s = 0.
  */
@@ -138,6 +139,9 @@ static inline double guard_margin(uint64_t dims)
 {
     return ((double) dims + 16.0) * 0x1p-53;
 }
+
+/* Beyond this a row is neutral. Far enough below DBL_MAX for products of two rows, in any order, not to overflow. */
+#define LARGEST_SQUARES 1e300
 
 static inline double row_scale_threshold(double g)
 {
@@ -152,7 +156,7 @@ static inline double row_scale_numerator(double g)
 double sgd_row_scale(double sum_of_squares, uint64_t dims)
 {
     const double g = guard_margin(dims);
-    if (!(sum_of_squares <= DBL_MAX))
+    if (!(sum_of_squares <= LARGEST_SQUARES))
         return 0.0;
     return sum_of_squares <= row_scale_threshold(g) ? 1.0 : row_scale_numerator(g) / sqrt(sum_of_squares);
 }
@@ -239,12 +243,7 @@ static inline uint64_t unaveraged_updates(const struct sgd_recipe *r)
     return r->averaged > 1 ? r->batches * r->passes - r->averaged : UINT64_MAX;
 }
 
-/* Numbers in the arrays `step` and `aside`. */
-static uint64_t step_count(const struct sgd_recipe *r)
-{
-    return weight_count(r);
-}
-
+/* Numbers in the array `aside`. */
 static uint64_t aside_count(const struct sgd_recipe *r)
 {
     return r->loss == SGD_MULTINOMIAL ? 4 * padded(r->classes) : 4;
@@ -262,14 +261,14 @@ static inline double *step_of(struct sgd_state *s)
 
 static inline double *aside_of(struct sgd_state *s)
 {
-    return step_of(s) + step_count(&s->recipe);
+    return step_of(s) + weight_count(&s->recipe);
 }
 
 uint64_t sgd_bytes(const struct sgd_recipe *r)
 {
     if (r->dims < 1 || r->dims > SGD_MAX_DIMS || r->classes < 2 || r->classes > SGD_MAX_CLASSES)
         return 0;
-    return sizeof(struct sgd_state) + sizeof(double) * (2 * weight_count(r) + step_count(r) + aside_count(r));
+    return sizeof(struct sgd_state) + sizeof(double) * (3 * weight_count(r) + aside_count(r));
 }
 
 static int recipe_is_sound(const struct sgd_recipe *r)
@@ -371,6 +370,8 @@ typedef float vec4f __attribute__((vector_size(16), aligned(4), may_alias));
 
 #define MAX_BLOCK 32       /* rows read together: even, so that pairs stay whole */
 #define BLOCK_NUMBERS 2048 /* and the numbers they have together: 16 KiB, so that two blocks fit the cache */
+
+#define FETCH_AHEAD 4096   /* bytes between what is read and what is asked of the memory for later */
 
 /* Rows on their way through the cache. It depends on no model, so all models of a scan share it. */
 struct block {

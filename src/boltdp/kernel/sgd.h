@@ -5,8 +5,9 @@
  *
  *     w_t = Project( (1 - eta_t*lambda) * w_{t-1} - (eta_t/|B_t|) * sum over B_t of grad phi(w_{t-1}; z_i) ),   w_0 = 0
  *
- * over the rows in the order they are fed, in blocks of any length: the same rows give the same bits however they are cut.
- * What it refuses: to allocate, to do I/O, to keep anything outside the state, to draw noise, to follow a corrupt state.
+ * over the rows in the order they are fed, in blocks of any length: the same rows give the same bits however they are
+ * cut. What it refuses: to do I/O, to keep anything outside the state, to draw noise, to follow a corrupt state. It
+ * allocates only for a scan of rows too wide for the stack (above a thousand features), and frees it again.
  *
  * A packed row is 1 + dims numbers, float32 or float64: the class index (0, 1, ...), then the features.
  *
@@ -43,7 +44,7 @@ enum sgd_error {
 struct sgd_recipe {
     uint64_t loss;     /* enum sgd_loss */
     uint64_t dims;     /* features of a row: 1 .. SGD_MAX_DIMS */
-    uint64_t classes;  /* declared labels, 0 .. classes-1; a row with any other label is neutral: 2 .. SGD_MAX_CLASSES */
+    uint64_t classes;  /* declared labels, 0 .. classes-1; a row with another is neutral: 2 .. SGD_MAX_CLASSES */
     uint64_t positive; /* binary losses: the class that is y = +1; every other declared class is y = -1 */
     uint64_t rows;     /* m: 1 .. 2^48 */
     uint64_t batches;  /* n, updates of a pass: 1 .. m. Batch j is rows floor(j*m/n) .. floor((j+1)*m/n)-1 */
@@ -65,11 +66,12 @@ struct sgd_recipe {
  * The state: this header, then four arrays. Vectors have a stride of dims rounded up to a multiple of 4, and zeros
  * at the end; V is the number of weight vectors: 1 for the binary losses, classes for multinomial, class after class.
  *
- *     double weights[V*stride];  the last iterate; in a pass of one-row batches, before the rows that wait
+ *     double weights[V*stride];  the last iterate, without a row that waits
  *     double total[V*stride];    the sum of the iterates to be averaged so far; zeros while averaged = 1
- *     double step[];             V*stride: what the rows of the batch in progress will add to the weights.
- *                                With one-row batches, 3*stride: the (row mod 4) newest rows, which wait for a fourth
- *     double aside[];            4: the guard's factors of the waiting rows, times y; multinomial: 4 rows of scratch
+ *     double step[V*stride];     what the rows of the batch in progress will add to the weights. Binary losses with
+ *                                one-row batches and no radius: the row that waits for a second if `row` is odd
+ *     double aside[];            4 numbers, the first the waiting row's scale times y; for multinomial,
+ *                                4 * (classes rounded up to a multiple of 4), scratch that is zero between calls
  */
 struct sgd_state {
     uint64_t magic;   /* SGD_MAGIC; also fails on a machine of the other byte order */
@@ -80,7 +82,7 @@ struct sgd_state {
     uint64_t row;     /* rows done in this pass: 0 .. m-1 */
     uint64_t left;    /* rows the batch in progress still wants: 1 .. its size */
     uint64_t carry;   /* (j*m) mod n of the batch j in progress: the batches' sizes follow without big products */
-    uint64_t unused[2]; /* 0 */
+    uint64_t unused[2]; /* zeros */
     double data[];
 };
 
