@@ -62,6 +62,7 @@ class DuckDBEngine:
         self._fault = fault
         self._untyped = untyped
         self._connection = connection
+        self._worker = ThreadPoolExecutor(1)  # its thread begins with the first task
         self._close = close
         self._count: int | None = None
         self.spool: str | Path | None = None  #: directory for the prepared rows, see `boltdp.engines.spool`
@@ -195,6 +196,7 @@ class DuckDBEngine:
 
     def close(self) -> None:
         """Close the connection, if the engine opened it."""
+        self._worker.shutdown()
         if self._close is not None:
             self._close()
 
@@ -205,11 +207,19 @@ class DuckDBEngine:
         self.close()
 
     def _await(self, action: Callable[[], T]) -> T:
-        """Do something that may take long."""
+        """Do something that may take long, where a signal can end it."""
         if self._connection is None:
             return _ask(action, self._fault)
-        connection = self._connection
-        return _ask(lambda: _interruptibly(connection, action), self._fault)
+        # In another thread: Python hears no signal while DuckDB is busy in the main one.
+        done = self._worker.submit(_ask, action, self._fault)
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            # More than once, as it does nothing before the query has begun.
+            while not done.done():
+                self._connection.interrupt()
+                wait([done], timeout=0.05)
+            raise
 
     def _expression(self, name: str, parse: Kind | None) -> str:
         column = _identifier(name)
@@ -236,20 +246,6 @@ def _ask(action: Callable[[], T], fault: str) -> T:
     if memory:
         raise DataError(f"{fault}: DuckDB needs more than {MEMORY_LIMIT} of memory for it")
     raise DataError(fault)
-
-
-def _interruptibly(connection: duckdb.DuckDBPyConnection, action: Callable[[], T]) -> T:
-    """Do it in another thread: Python hears no signal while DuckDB is busy in the main one."""
-    with ThreadPoolExecutor(1) as worker:
-        done = worker.submit(action)
-        try:
-            return done.result()
-        except KeyboardInterrupt:
-            # More than once, as it does nothing before the query has begun.
-            while not done.done():
-                connection.interrupt()
-                wait([done], timeout=0.05)
-            raise
 
 
 def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
