@@ -44,6 +44,10 @@ class Recipe:
             object.__setattr__(self, name, whole_number(getattr(self, name), name, least=least))
         for name in ("regularization", "radius"):
             object.__setattr__(self, name, real_number(getattr(self, name), name))
+        if max(self.dims, self.rows, self.passes) >= 2**63:
+            raise ParameterError(
+                f"dims, rows and passes must fit in 63 bits, got {self.dims}, {self.rows}, {self.passes}"
+            )
         if self.rows < 2:
             raise ParameterError(f"the data must have at least 2 rows, got {self.rows}")
         if self.batch_size > self.rows:
