@@ -1,0 +1,46 @@
+"""Many classes: one multinomial model against one-vs-all, on MNIST in 50 random directions.
+
+`python -m experiments.multiclass` prints test accuracies, mean and standard deviation of ten releases each, at the
+settings of the paper's evaluation: 10 passes, batches of 50, delta = 1/m^2. The data is looked for in BOLTDP_DATA.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from boltdp.data.benchmarks import BENCHMARKS
+from boltdp.engines.base import encoded
+from boltdp.settings import Multiclass, Settings
+from boltdp.train import train_prepared
+
+EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
+REPEATS = 10
+WAYS: tuple[Multiclass, ...] = ("multinomial", "one-vs-all")
+
+
+def main() -> None:
+    """Print the table."""
+    mnist = BENCHMARKS["mnist50"]
+    test = np.concatenate(list(encoded(mnist.open("test"), mnist.schema)))
+    with mnist.open("train").prepare(mnist.schema, seed=1) as prepared:
+
+        def accuracies(settings: Settings, repeats: int) -> str:
+            certificate = settings.plan(rows=prepared.rows, dims=prepared.dims, classes=10)
+            models = [train_prepared(prepared, mnist.schema, certificate, seed=1) for _ in range(repeats)]
+            reached = [(model.choices(model.margins(test)) == test[:, 0]).mean() for model in models]
+            return f"{np.mean(reached):.3f} ± {np.std(reached):.3f}"
+
+        print("| epsilon | delta | multinomial | one-vs-all |\n|---|---|---|---|")
+        for delta in (0.0, prepared.rows**-2.0):
+            for epsilon in EPSILONS:
+                cells = [
+                    accuracies(Settings(epsilon=epsilon, delta=delta, multiclass=way, batch_size=50), REPEATS)
+                    for way in WAYS
+                ]
+                print(f"| {epsilon:g} | {delta:.1g} | {' | '.join(cells)} |", flush=True)
+        cells = [accuracies(Settings(epsilon=None, multiclass=way, batch_size=50), 1).split(" ")[0] for way in WAYS]
+        print(f"| none | | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
