@@ -19,7 +19,7 @@ help:
 	@echo "make format     let ruff format the code"
 	@echo "make clean      remove the virtual environment and build products"
 
-$(VENV)/installed: pyproject.toml setup.py tools/environment $(KERNEL)
+$(VENV)/installed: pyproject.toml setup.py constraints.txt tools/environment $(KERNEL)
 	PYTHON=$(PYTHON) tools/environment $(VENV)
 	touch $@
 
