@@ -89,7 +89,10 @@ def test_csv_with_a_header_only_has_no_rows(tmp_path: Path) -> None:
 
 def test_binary_file_called_csv_is_told(tmp_path: Path) -> None:
     path = csv_file(tmp_path, b"\xff\xfe\x00\x01" * 10)
-    assert told(lambda: prepare(path)) == "the data must have the column 'age', which the schema declares"
+    # Which of the two it is depends on the version of DuckDB.
+    assert told(lambda: prepare(path)).endswith(
+        ("the data must have the column 'age', which the schema declares", "it must be text that starts with a header")
+    )
     path = csv_file(tmp_path, b"\x1f\x8b" + b"\xff" * 10, "rows.csv.gz")
     assert told(lambda: prepare(path)).endswith("it must be text that starts with a header")
 
