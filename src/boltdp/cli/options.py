@@ -10,7 +10,7 @@ import click
 
 from boltdp.data.schema import Schema
 from boltdp.errors import ParameterError
-from boltdp.privacy.certificate import Analysis
+from boltdp.privacy.algorithms import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
 from boltdp.settings import BATCH_SIZE, PASSES, LossName, Multiclass, ScheduleName, Settings
 
