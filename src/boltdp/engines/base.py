@@ -9,13 +9,14 @@ their positions and a seed, never on their values:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from boltdp import kernel
 from boltdp.data.encode import Encoder, OnBadRow
 from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.errors import DataError
@@ -113,6 +114,15 @@ class Engine(Protocol):
         """
         ...
 
+    def moments(
+        self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Exact sums of the encoded features, rows shortened to `radius`, and of their squares: `kernel.moments`.
+
+        Before any division, standardization or projection, and without the intercept. They are as private as the rows.
+        """
+        ...
+
     def prepare(
         self,
         schema: Schema,
@@ -178,3 +188,27 @@ def encoded(
         if not isinstance(column, Categorical)
     }
     return map(encoder.encode, engine.batches([*names, schema.label] if label else names, parse=parse))
+
+
+def plain(schema: Schema) -> Schema:
+    """The schema of the features as `Engine.moments` takes them.
+
+    >>> plain(Schema("y", (0, 1), (Numeric("age", 0, 1),))).feature_names
+    ('age',)
+    """
+    return replace(schema, radius=1.0, intercept=False, projection=None, standardization=None)
+
+
+def streamed_moments(
+    engine: Engine, schema: Schema, *, radius: float, on_bad_row: OnBadRow, progress: Progress | None
+) -> npt.NDArray[np.int64]:
+    """`Engine.moments` over encoded blocks of rows."""
+    declared = plain(schema)
+    sums = np.zeros((2, declared.encoded_dims), np.int64)
+    done = 0
+    for block in encoded(engine, declared, label=False, on_bad_row=on_bad_row):
+        kernel.moments(block, sums, radius=radius)
+        done += len(block)
+        if progress is not None:
+            progress(done)
+    return sums
