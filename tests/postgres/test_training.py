@@ -513,7 +513,7 @@ def test_log_of_every_statement_with_its_parameters_has_no_model_and_no_row(serv
         written = log.read_text("utf-8")[before:] + str(texts)
     assert "boltdp.sgd" in written
     assert "boltdp.keep" in written
-    header = 192
+    header = 256
     for state in seen:
         for at in range(header, header + 8 * DIMS, 8):
             # The weights in any notation: bytes, hexadecimal, digits.
