@@ -38,7 +38,7 @@ def fill(connection: psycopg.Connection, name: str, kind: str = "float8[]") -> N
     connection.execute(sql.SQL("CREATE TABLE {} (x " + kind + ", label int)").format(sql.Identifier(name)))
     with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(sql.Identifier(name))) as copy:
         for x, y in zip(X.tolist(), Y.tolist(), strict=True):
-            copy.write_row((str(x) if kind.startswith("vector") else x, y))
+            copy.write_row((str(x) if "vec" in kind else x, y))
 
 
 def leftovers(connection: psycopg.Connection) -> list[Any]:
@@ -124,6 +124,30 @@ def test_arrays_of_every_kind_of_number_are_read(
                 assert weights(engine) == expected
     finally:
         admin.execute("DROP TABLE kinds")
+
+
+@pytest.mark.parametrize("kind", ["vector(5)", "vector", "halfvec(5)"])
+def test_pgvector_columns_are_read(server: Server, admin: psycopg.Connection, kind: str) -> None:
+    available = (
+        "SELECT version FROM pg_available_extension_versions WHERE name = 'vector' ORDER BY version DESC LIMIT 1"
+    )
+    version = admin.execute(available).fetchone()
+    if version is None or (kind.startswith("half") and version[0] < "0.7"):
+        pytest.skip("this server has no pgvector, or an old one")
+    admin.execute("CREATE EXTENSION vector")
+    try:
+        fill(admin, "embedded", kind)
+        # The label of one row is kept and its features are not: a neutral value in the middle of the bounds.
+        admin.execute("INSERT INTO embedded VALUES (NULL, 1)")
+        x = np.vstack([X, np.zeros(DIMS)]).astype(np.float16 if kind.startswith("half") else np.float32)
+        expected = weights(ArrayEngine.from_numpy(x.astype(np.float32), np.append(Y, 1)))
+        for where in ("server", "client"):
+            with PostgresEngine(server.uri, table="embedded", where=where) as engine:
+                assert engine.columns()["x"].length == (5 if "(" in kind else None)
+                assert weights(engine) == expected
+    finally:
+        admin.execute("DROP EXTENSION vector CASCADE")
+        admin.execute("DROP TABLE embedded")
 
 
 def test_columns_of_every_type_are_encoded_alike_in_the_server_and_here(
