@@ -791,6 +791,9 @@ def _attempt(action: Callable[[], T], fault: str, *, ours: bool = False) -> T:
 
 def _reason(error: psycopg.Error, *, ours: bool) -> tuple[str, str | None]:
     state = error.sqlstate
+    # Between two statements the server's last words get lost.
+    if (state or "").startswith("57P") or (state is None and "server closed the connection" in str(error)):
+        return "the server ended the connection", "nothing was released, and nothing is left in the server"
     if state is None:
         text = str(error).strip().splitlines()
         if isinstance(error, psycopg.OperationalError) and text:
@@ -798,8 +801,6 @@ def _reason(error: psycopg.Error, *, ours: bool) -> tuple[str, str | None]:
         return type(error).__name__, None
     if state == "57014":
         return "the statement was cancelled", None
-    if state.startswith("57P"):
-        return "the server ended the connection", "nothing was released, and nothing is left in the server"
     if state == "53100":
         return "the server's disk is full", "temp_tablespaces names another place for temporary tables"
     if ours or state[:2] in _SAFE_CLASSES:
