@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp.data.encode import Encoder, OnBadRow
-from boltdp.data.schema import Categorical, Numeric, Schema
+from boltdp.data.schema import Categorical, Numeric, Schema, Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
 
@@ -33,19 +33,22 @@ BATCH_ROWS = 8192
 class ColumnType:
     """What is known of a column without looking at its values; columns of CSV files and of objects are "untyped".
 
-    >>> ColumnType("list", length=64)
-    ColumnType(kind='list', length=64)
+    >>> ColumnType("list", length=64).length
+    64
     """
 
     kind: Kind
     length: int | None = None  #: of every list, where the type fixes it
+    bounds: tuple[float, float] | None = None  #: of every number, where a constraint declares them
+    values: tuple[Value, ...] | None = None  #: all that there may be, where the type or a constraint declares them
+    key: bool = False  #: it tells rows apart, and so is no feature
 
     @classmethod
     def of(cls, arrow: Any) -> ColumnType:
         """From an Arrow type.
 
-        >>> ColumnType.of(pa.int8())
-        ColumnType(kind='number', length=None)
+        >>> ColumnType.of(pa.int8()).kind
+        'number'
         """
         types = pa.types
         if types.is_dictionary(arrow):

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -44,6 +45,7 @@ from boltdp.engines.base import (
 from boltdp.engines.spool import BUCKET_BYTES, spool
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
+from boltdp.postgres.declared import Field, declarations
 from boltdp.postgres.extension import VERSION
 
 if TYPE_CHECKING:
@@ -140,7 +142,7 @@ class PostgresEngine:
         return self._count
 
     def columns(self) -> dict[str, ColumnType]:
-        """Names and types of the columns."""
+        """Names and types of the columns, with what the database declares of them, and nothing about their values."""
         return {name: column.type for name, column in self._described().items()}
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
@@ -377,19 +379,23 @@ class Session:
     def describe(self, source: Composed) -> dict[str, _Column]:
         """The columns of a source."""
 
-        def run() -> list[tuple[str, int, int]]:
+        def run() -> list[Field]:
             with psycopg.RawCursor(self._connection) as cursor:
                 cursor.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(source))
                 result = cursor.pgresult
                 assert result is not None
                 names = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
-                return [(name, result.ftype(i), result.fmod(i)) for i, name in enumerate(names)]
+                return [
+                    Field(name, result.ftype(i), result.fmod(i), result.ftable(i), result.ftablecol(i))
+                    for i, name in enumerate(names)
+                ]
 
         fields = _attempt(run, "the rows cannot be read")
-        names = [name for name, _, _ in fields]
+        names = [field.name for field in fields]
         if len(set(names)) < len(names):
             twice = next(name for i, name in enumerate(names) if name in names[:i])
             raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")
+        fault = "the types of the columns cannot be looked up"
         kinds = {
             oid: (base, category, element)
             for oid, base, category, element in self.ask(
@@ -399,11 +405,13 @@ class Session:
                 " WHERE b.typtype = 'd')"
                 " SELECT given::bigint, b.typname::text, b.typcategory::text, e.typname::text FROM base b"
                 " LEFT JOIN pg_catalog.pg_type e ON e.oid = b.typelem AND b.typcategory = 'A' WHERE b.typtype <> 'd'",
-                [[oid for _, oid, _ in fields]],
-                fault="the types of the columns cannot be looked up",
+                [[field.type for field in fields]],
+                fault=fault,
             )
         }
-        return {name: _Column.of(name, *kinds[oid], modifier) for name, oid, modifier in fields}
+        declared = declarations(partial(self.ask, fault=fault), fields)
+        columns = [_Column.of(field.name, *kinds[field.type], field.modifier) for field in fields]
+        return {column.name: replace(column, type=declared[column.name].apply(column.type)) for column in columns}
 
 
 class PreparedTable:
@@ -870,6 +878,9 @@ def _attempt(action: Callable[[], T], fault: str, *, ours: bool = False) -> T:
 
 def _reason(error: psycopg.Error, *, ours: bool) -> tuple[str, str | None]:
     state = error.sqlstate
+    # Between two statements the server's last words get lost.
+    if (state or "").startswith("57P") or (state is None and "server closed the connection" in str(error)):
+        return "the server ended the connection", "nothing was released, and nothing is left in the server"
     if state is None:
         text = str(error).strip().splitlines()
         if isinstance(error, psycopg.OperationalError) and text:
@@ -877,8 +888,6 @@ def _reason(error: psycopg.Error, *, ours: bool) -> tuple[str, str | None]:
         return type(error).__name__, None
     if state == "57014":
         return "the statement was cancelled", None
-    if state.startswith("57P"):
-        return "the server ended the connection", "nothing was released, and nothing is left in the server"
     if state == "53100":
         return "the server's disk is full", "temp_tablespaces names another place for temporary tables"
     if ours or state[:2] in _SAFE_CLASSES:
