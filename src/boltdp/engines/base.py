@@ -20,6 +20,8 @@ from boltdp.data.encode import Encoder, OnBadRow
 from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.errors import DataError
 from boltdp.kernel import State
+from boltdp.kernel.objective import Sums
+from boltdp.privacy.losses import Loss
 
 Kind = Literal["number", "text", "bool", "list", "untyped", "other"]
 #: Called with the number of rows done so far.
@@ -71,6 +73,19 @@ class Prepared(Protocol):
 
     def run_pass(self, states: Sequence[State], *, progress: Progress | None = None) -> None:
         """Feed every row once, in order, to every state."""
+        ...
+
+    def derivative(
+        self,
+        loss: Loss,
+        weights: npt.NDArray[np.float64],
+        *,
+        direction: npt.NDArray[np.float64] | None = None,
+        positive: int = 1,
+        classes: int = 2,
+        progress: Progress | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Sum the loss's gradient at `weights` over all rows, or its Hessian times `direction`: `objective.Sums`."""
         ...
 
     def reshuffle(self, seed: int) -> None:
@@ -178,3 +193,16 @@ def encoded(
         if not isinstance(column, Categorical)
     }
     return map(encoder.encode, engine.batches([*names, schema.label] if label else names, parse=parse))
+
+
+def sum_blocks(
+    sums: Sums, blocks: Iterator[npt.NDArray[np.float32]], *, progress: Progress | None = None
+) -> npt.NDArray[np.float64]:
+    """The value of `sums` after all blocks."""
+    done = 0
+    for block in blocks:
+        sums.add(block)
+        done += len(block)
+        if progress is not None:
+            progress(done)
+    return sums.value

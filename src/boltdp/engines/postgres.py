@@ -31,11 +31,13 @@ from psycopg import sql
 from boltdp import kernel
 from boltdp.data.encode import OnBadRow, projection_matrix
 from boltdp.data.schema import Categorical, Matcher, Numeric, Schema, Vector
-from boltdp.engines.base import BATCH_ROWS, ColumnType, Kind, Prepared, Progress, check_columns, encoded
+from boltdp.engines.base import BATCH_ROWS, ColumnType, Kind, Prepared, Progress, check_columns, encoded, sum_blocks
 from boltdp.engines.spool import BUCKET_BYTES, spool
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
+from boltdp.kernel.objective import Sums
 from boltdp.postgres.extension import VERSION
+from boltdp.privacy.losses import Loss
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -405,6 +407,20 @@ class PreparedTable:
                 kernel.run(states, block)
         if progress is not None:
             progress(self.rows)
+
+    def derivative(
+        self,
+        loss: Loss,
+        weights: npt.NDArray[np.float64],
+        *,
+        direction: npt.NDArray[np.float64] | None = None,
+        positive: int = 1,
+        classes: int = 2,
+        progress: Progress | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Sum a derivative of the loss over all rows, which come here block by block."""
+        sums = Sums(loss, weights, direction=direction, positive=positive, classes=classes)
+        return sum_blocks(sums, self.blocks(), progress=progress)
 
     def reshuffle(self, seed: int) -> None:
         """Permute the current order again: position p takes the row now at source_position(p; seed)."""
