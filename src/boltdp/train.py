@@ -62,7 +62,8 @@ def train(
     """
     if on_bad_row == "error":
         reasons = (*reasons, BAD_ROWS_SHOWN)
-    rows, record = engine.count(), settings.standardization(schema)
+    rows = engine.count()
+    record = settings.standardization(schema, rows=rows)
     certificate = settings.plan(
         rows=rows,
         dims=schema.dims,
