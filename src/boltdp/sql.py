@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from boltdp.data.schema import Categorical, Matcher, Numeric, Schema, Transform, Value, Vector
+from boltdp.data.schema import Categorical, Column, Matcher, Numeric, Schema, Transform, Value, Vector
 from boltdp.errors import ParameterError
 from boltdp.linear import encoded_weights
 from boltdp.model import Model
@@ -53,6 +53,7 @@ class Grammar:
     integers: str
     backslashes: bool  #: whether a backslash in a literal is an escape
     underflow: bool  #: whether a product or a cast that underflows is an error
+    flag: str = "{}"  #: a column with the bounds 0 and 1, which may be boolean, as a number
 
     def column(self, name: str) -> str:
         """A column's name, quoted."""
@@ -137,6 +138,9 @@ GRAMMARS: dict[Dialect, Grammar] = {
         integers="'smallint', 'integer', 'bigint'",
         backslashes=False,
         underflow=True,
+        # There is no cast from boolean to double precision, and one by way of text must know a real.
+        flag="CASE CAST(pg_typeof({0}) AS text) WHEN 'boolean' THEN CAST(CAST({0} AS text) = 'true' AS int)"
+        " WHEN 'real' THEN CAST(CAST({0} AS text) AS real) ELSE CAST(CAST({0} AS text) AS double precision) END",
     ),
     "spark": Grammar(
         quote="`",
@@ -165,9 +169,6 @@ GRAMMARS: dict[Dialect, Grammar] = {
 
 def scoring_expression(model: Model, dialect: Dialect) -> str:
     """SQL over the columns of the schema that gives the class `model` predicts.
-
-    A boolean column that the schema declares numeric must be cast to an integer first in PostgreSQL, which has no cast
-    from boolean to double precision.
 
     >>> from boltdp.engines import open_source
     >>> from boltdp.settings import Settings
@@ -243,7 +244,7 @@ def _row(schema: Schema, grammar: Grammar) -> str:
     for _, run in groupby(schema.transforms(), key=_encoding):
         transforms = list(run)
         column, middles, factors = transforms[0]
-        names = [grammar.column(column.name) for column, *_ in transforms]
+        names = [_cell(column, grammar) for column, *_ in transforms]
         alike = len(set(zip(middles, factors, strict=True))) == 1
         if isinstance(column, Vector) and alike:
             fits = f"{grammar.length.format(names[0])} = {column.length}"
@@ -274,7 +275,7 @@ def _constant_feature(schema: Schema, grammar: Grammar) -> list[str]:
 def _features(transforms: Iterable[Transform], grammar: Grammar) -> Iterator[str]:
     """The encoded numbers of columns, one expression each."""
     for column, middles, factors in transforms:
-        name = grammar.column(column.name)
+        name = _cell(column, grammar)
         if isinstance(column, Categorical):
             absent, present = (((value - middles) * factors).astype(np.float32) for value in (0.0, 1.0))
             for index, condition in enumerate(_matches(column, grammar)):
@@ -287,6 +288,13 @@ def _features(transforms: Iterable[Transform], grammar: Grammar) -> Iterator[str
             cells = [f"CASE WHEN {fits} THEN {grammar.element(name, index)} END" for index in range(column.length)]
         for cell, middle, factor in zip(cells, middles, factors, strict=True):
             yield _number(cell, column, float(middle), float(factor), grammar)
+
+
+def _cell(column: Column, grammar: Grammar) -> str:
+    """A column; a number where it is declared one."""
+    name = grammar.column(column.name)
+    is_flag = isinstance(column, Numeric) and (column.low, column.high) == (0.0, 1.0)
+    return grammar.flag.format(name) if is_flag else name
 
 
 def _number(cell: str, column: Numeric | Vector, zero: float, factor: float, grammar: Grammar) -> str:
