@@ -36,6 +36,7 @@ TEST_SHARE = 0.2
 ALGORITHMS: Mapping[str, Callable[[Settings, float], Settings]] = {
     "noiseless": lambda common, _: replace(common, epsilon=None, delta=0.0, noise_seed=None),
     "bolton": lambda common, epsilon: replace(common, epsilon=epsilon),
+    "objective": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="objective"),
     # As published: valid for some settings and not for others, so never private.
     "bolton-paper": lambda common, epsilon: replace(common, epsilon=epsilon, analysis="paper"),
 }

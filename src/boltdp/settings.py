@@ -12,6 +12,7 @@ from boltdp.privacy.algorithms import Algorithm, Analysis
 from boltdp.privacy.certificate import Certificate, certify, model_budget
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.noise import Budget, calibrate
+from boltdp.privacy.objective import objective_noise
 from boltdp.privacy.recipe import Averaging, Permutation, Recipe
 from boltdp.privacy.schedules import (
     Schedule,
@@ -60,7 +61,7 @@ class Settings:
     schedule: ScheduleName = "auto"
     step_size: float | None = None  #: eta of the constant schedules
     exponent: float = 0.5  #: c of the decreasing and square-root schedules
-    regularization: float = 0.0  #: lambda
+    regularization: float = 0.0  #: lambda; objective perturbation needs one, and takes a default for 0
     radius: float = math.inf  #: R
     averaging: Averaging = "last"
     permutation: Permutation = "once"
@@ -118,6 +119,8 @@ class Settings:
             permutation=self.permutation,
         )
         share = None if budget is None else model_budget(budget, standardization, selection).split(models)
+        if self.algorithm == "objective" and self.regularization == 0:
+            recipe = replace(recipe, regularization=default_regularization(recipe, share))
         return certify(
             replace(recipe, schedule=self._schedule(recipe, share)),
             budget,
@@ -200,3 +203,20 @@ def default_step(recipe: Recipe, share: Budget | None) -> float:
         noise = per_unit * calibrate(1.0, dimensions=recipe.freedom, budget=share).expected_norm
         length = (TYPICAL_NORM**2 * recipe.freedom / (2.0 * TYPICAL_CURVATURE * noise**2)) ** (1 / 3)
     return min(length, longest) / recipe.updates
+
+
+def default_regularization(recipe: Recipe, share: Budget | None) -> float:
+    """A Lambda for objective perturbation at which its two faults are about equal.
+
+    The penalty costs Lambda/2 * ||w*||^2, and q moves the weights by at most ||q|| / (m*Lambda), which costs about
+    ||q||^2 / (2*m^2*Lambda). At least 4/epsilon in all, so that no more than a quarter of epsilon goes into volumes.
+
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
+    >>> default_regularization(recipe, Budget(10.0)) < default_regularization(recipe, Budget(1.0))
+    True
+    """
+    if share is None:
+        return 1.0 / recipe.rows
+    noise = objective_noise(replace(recipe, regularization=1.0 + 4.0 / share.epsilon), share)
+    return max(noise.expected_norm / TYPICAL_NORM, 4.0 / share.epsilon) / recipe.rows

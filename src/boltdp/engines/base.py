@@ -21,6 +21,8 @@ from boltdp.data.encode import Encoder, OnBadRow
 from boltdp.data.schema import Categorical, Numeric, Schema, Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
+from boltdp.kernel.objective import Sums
+from boltdp.privacy.losses import Loss
 
 Kind = Literal["number", "text", "bool", "list", "untyped", "other"]
 #: Called with the number of rows done so far.
@@ -90,6 +92,19 @@ class Prepared(Protocol):
         positions are cut into arrays changes nothing. They are as secret as the rows, since the guarantee of
         a sampled algorithm rests on them: no message, statement or file that stays has any.
         """
+        ...
+
+    def derivative(
+        self,
+        loss: Loss,
+        weights: npt.NDArray[np.float64],
+        *,
+        direction: npt.NDArray[np.float64] | None = None,
+        positive: int = 1,
+        classes: int = 2,
+        progress: Progress | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Sum the loss's gradient at `weights` over all rows, or its Hessian times `direction`: `objective.Sums`."""
         ...
 
     def reshuffle(self, seed: int) -> None:
@@ -259,3 +274,16 @@ def streamed_moments(
         if progress is not None:
             progress(done)
     return sums
+
+
+def sum_blocks(
+    sums: Sums, blocks: Iterator[npt.NDArray[np.float32]], *, progress: Progress | None = None
+) -> npt.NDArray[np.float64]:
+    """The value of `sums` after all blocks."""
+    done = 0
+    for block in blocks:
+        sums.add(block)
+        done += len(block)
+        if progress is not None:
+            progress(done)
+    return sums.value

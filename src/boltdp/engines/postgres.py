@@ -43,12 +43,15 @@ from boltdp.engines.base import (
     joined_positions,
     plain,
     streamed_moments,
+    sum_blocks,
 )
 from boltdp.engines.spool import BUCKET_BYTES, spool
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
+from boltdp.kernel.objective import Sums
 from boltdp.postgres.declared import Field, declarations
 from boltdp.postgres.extension import VERSION
+from boltdp.privacy.losses import Loss
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -480,6 +483,20 @@ class PreparedTable:
         drawn = self._table.run_drawn(states, parts)
         if progress is not None:
             progress(drawn)
+
+    def derivative(
+        self,
+        loss: Loss,
+        weights: npt.NDArray[np.float64],
+        *,
+        direction: npt.NDArray[np.float64] | None = None,
+        positive: int = 1,
+        classes: int = 2,
+        progress: Progress | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Sum a derivative of the loss over all rows, which come here block by block."""
+        sums = Sums(loss, weights, direction=direction, positive=positive, classes=classes)
+        return sum_blocks(sums, self.blocks(), progress=progress)
 
     def reshuffle(self, seed: int) -> None:
         """Permute the current order again: position p takes the row now at source_position(p; seed)."""

@@ -119,6 +119,11 @@ def _load() -> ctypes.CDLL:
         "sgd_log": (c_double, [c_double]),
         "sgd_exp2_256ths": (c_double, [c_double]),
         "sgd_row_scale": (c_double, [c_double, c_uint64]),
+        "objective_bytes": (c_uint64, [c_uint64] * 4),
+        "objective_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 4, c_void_p, c_void_p]),
+        "objective_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
+        "objective_combine": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t]),
+        "objective_sum": (c_int, [c_void_p, c_size_t, c_void_p]),
         "rows_pack_float32": (
             None,
             [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_double, c_double, c_void_p, c_void_p],

@@ -165,19 +165,43 @@ def gaussian_sigma(budget: Budget) -> float:
     """
     if not budget.delta > 0:
         raise ParameterError(f"delta must be > 0 for Gaussian noise, got {budget.delta}")
+    return smallest_scale(lambda sigma: _gaussian_is_private(sigma, budget))
+
+
+def smallest_scale(is_enough: Callable[[float], bool]) -> float:
+    """The smallest number, to 12 digits, that `is_enough` accepts; it must accept all above that and none below.
+
+    >>> round(smallest_scale(lambda scale: scale * scale >= 2), 9)
+    1.414213562
+    """
     high = 1.0
-    while not _gaussian_is_private(high, budget):
+    while not is_enough(high):
         high *= 2
     low = high / 2
-    while _gaussian_is_private(low, budget):
+    while is_enough(low):
         low, high = low / 2, low
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        if _gaussian_is_private(middle, budget):
+        if is_enough(middle):
             high = middle
         else:
             low = middle
     return high
+
+
+def gaussian_delta(distance: arb, epsilon: arb) -> arb:
+    """The smallest delta for which unit normals whose means are `distance` apart are (epsilon, delta)-close.
+
+    Phi(d/2 - epsilon/d) - e^epsilon * Phi(-d/2 - epsilon/d): Balle and Wang (2018), Theorem 8.
+
+    >>> with precision(64):
+    ...     round(float(gaussian_delta(arb(1), arb(1))), 6)
+    0.126937
+    """
+    root = arb(2).sqrt()
+    upper = ((epsilon / distance - distance / 2) / root).erfc() / 2
+    lower = epsilon.exp() * ((epsilon / distance + distance / 2) / root).erfc() / 2
+    return upper - lower
 
 
 def system_bytes(count: int) -> bytes:
@@ -254,13 +278,9 @@ def _grid_point(value: arb, exponent: int) -> fmpz | None:
 
 
 def _gaussian_is_private(sigma: float, budget: Budget) -> bool:
-    """Whether Phi(1/(2s) - epsilon*s) - e^epsilon * Phi(-1/(2s) - epsilon*s) <= delta, for certain."""
+    """Whether this much noise is enough for sensitivity 1, for certain."""
     with precision(256):
-        s, epsilon = arb(sigma), arb(budget.epsilon)
-        root = arb(2).sqrt()
-        upper = ((epsilon * s - 1 / (2 * s)) / root).erfc() / 2
-        lower = epsilon.exp() * ((epsilon * s + 1 / (2 * s)) / root).erfc() / 2
-        return bool(upper - lower <= arb(budget.delta))
+        return bool(gaussian_delta(1 / arb(sigma), arb(budget.epsilon)) <= arb(budget.delta))
 
 
 @contextmanager
