@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import logging
 import math
 from dataclasses import replace
@@ -391,3 +392,10 @@ def test_streamed_moments_are_those_of_the_encoded_rows() -> None:
     expected = np.zeros((2, 6), np.int64)
     moments(x, expected, radius=1.2)
     np.testing.assert_array_equal(engine.moments(with_standardization(), radius=1.2), expected)
+
+
+def test_the_examples_of_the_page_run() -> None:
+    page = Path(__file__).parents[1] / "docs" / "standardization.md"
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert tried > 0
+    assert failed == 0
