@@ -625,3 +625,21 @@ def test_the_examples_of_the_documentation_run() -> None:
     failed, tried = doctest.testfile(str(DOCS / "estimators.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert tried > 10
     assert failed == 0
+
+
+@pytest.mark.parametrize("estimator", [PrivateLogisticRegression, PrivateHuberSVM])
+@pytest.mark.parametrize("moments", ["squares", "mean"])
+def test_standardized_classifiers_keep_their_coefficients_in_the_units_of_x(estimator: Any, moments: Any) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 20_000)
+    X = 70 + 2 * rng.normal(size=(20_000, 3)) + 3 * y[:, None]
+    given = {"epsilon": 1.0, "classes": [0, 1], "bounds": (0, 100), "random_state": 3}
+    classifier = estimator(standardize="private", standardize_share=0.25, standardize_moments=moments, **given)
+    with pytest.warns(PrivacyWarning, match="the noise came from a seed"):
+        classifier.fit(X, y)
+    assert classifier.certificate_.standardization.budget.epsilon == 0.25
+    assert classifier.score(X, y) > 0.8
+    margins = X @ classifier.coef_[0] + classifier.intercept_[0]
+    assert np.mean((margins > 0) == (classifier.predict(X) == 1)) == 1.0
+    with pytest.raises(ParameterError, match="standardize must be one of none, private"):
+        estimator(standardize="yes", **given).fit(X, y)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import doctest
 import logging
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import duckdb
 import numpy as np
@@ -23,6 +24,7 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import moments
 from boltdp.linear import raw_weights
 from boltdp.model import Model
+from boltdp.privacy.algorithms import Algorithm
 from boltdp.privacy.noise import Budget
 from boltdp.privacy.selection import Portions, PublicRows, Trials
 from boltdp.privacy.standardization import NoisyMoments
@@ -195,6 +197,14 @@ def test_a_trained_model_is_private_certified_and_survives_the_disk(tmp_path: Pa
     again = Model.load(tmp_path / "model.json")
     assert again.schema == model.schema
     assert again.predict(engine).tolist() == model.predict(engine).tolist()
+
+
+@pytest.mark.parametrize("algorithm", get_args(Algorithm))
+def test_every_algorithm_trains_on_standardized_rows(algorithm: Algorithm) -> None:
+    model = train(open_source(people()), SCHEMA, replace(PRIVATE, algorithm=algorithm))
+    model.verify()
+    assert model.certificate.private
+    assert model.certificate.training_budget == Budget(1.0).take(0.1)[1]
 
 
 def test_standardizing_helps_rows_that_are_far_from_the_middle() -> None:
@@ -382,3 +392,10 @@ def test_streamed_moments_are_those_of_the_encoded_rows() -> None:
     expected = np.zeros((2, 6), np.int64)
     moments(x, expected, radius=1.2)
     np.testing.assert_array_equal(engine.moments(with_standardization(), radius=1.2), expected)
+
+
+def test_the_examples_of_the_page_run() -> None:
+    page = Path(__file__).parents[1] / "docs" / "standardization.md"
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert tried > 0
+    assert failed == 0

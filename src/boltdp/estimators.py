@@ -35,7 +35,8 @@ from boltdp.linear import raw_weights
 from boltdp.model import Matrix, Model
 from boltdp.privacy.algorithms import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
-from boltdp.settings import PASSES, Multiclass, ScheduleName, Settings
+from boltdp.privacy.standardization import Moments
+from boltdp.settings import PASSES, STANDARDIZE_SHARE, Multiclass, ScheduleName, Settings, Standardize
 from boltdp.train import train
 
 #: Why a model whose classes were not declared has no guarantee.
@@ -78,6 +79,9 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     averaging: Averaging = "last"
     permutation: Permutation = "once"
     analysis: Analysis = "proved"
+    standardize: Standardize = "none"
+    standardize_share: float = STANDARDIZE_SHARE
+    standardize_moments: Moments = "squares"
     random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: Any, y: Any) -> Any:
@@ -168,6 +172,9 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             averaging=self.averaging,
             permutation=self.permutation,
             analysis=self.analysis,
+            standardize=self.standardize,
+            standardize_share=self._number("standardize_share"),
+            standardize_moments=self.standardize_moments,
             seed=seed,
             noise_seed=None if self.epsilon is None else seed,
         )
@@ -271,6 +278,13 @@ class PrivateLogisticRegression(_PrivateClassifier):
         One random order of the rows for all passes, or one for each.
     analysis : {"proved", "paper"}, default="proved"
         "paper" takes the sensitivity as published, which is not private.
+    standardize : {"none", "private"}, default="none"
+        "private" centres and scales the features by noisy moments of all rows, which helps where they are far from the
+        middle of their bounds.
+    standardize_share : float, default=0.1
+        The part of epsilon and delta that pays for it.
+    standardize_moments : {"squares", "mean"}, default="squares"
+        "mean" centres only, with less noise.
     random_state : int, RandomState or None, default=None
         None takes the noise from the operating system. Anything else makes order and noise repeatable, for tests:
         the model is then not private.

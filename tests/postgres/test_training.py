@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,36 @@ def test_trained_weights_are_those_of_the_arrays(
     with PostgresEngine(server.uri, table=table, **options) as engine:
         assert engine.in_server is ("where" not in options)
         assert weights(engine) == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"layout": "rows"}, {"where": "client"}], ids=str)
+def test_standardized_models_are_those_of_the_arrays(server: Server, table: str, options: dict[str, Any]) -> None:
+    settings = replace(SETTINGS, standardize="private")
+    plain = train(ArrayEngine.from_numpy(X, Y), SCHEMA, settings)
+    with PostgresEngine(server.uri, table=table, **options) as engine:
+        model = train(engine, SCHEMA, settings)
+    assert model.schema == plain.schema
+    assert model.weights.tolist() == plain.weights.tolist()
+
+
+def test_moments_of_no_rows_are_nothing(server: Server, table: str) -> None:
+    with PostgresEngine(server.uri, query=f"SELECT * FROM {table} WHERE false") as engine:
+        assert engine.moments(SCHEMA, radius=1.0).tolist() == [[0] * DIMS] * 2
+
+
+def test_moments_that_are_ended_from_outside_leave_a_session_that_can_go_on(
+    server: Server, admin: psycopg.Connection
+) -> None:
+    slow = "SELECT ARRAY[1.0, 0.0, 0.0, 0.0, 0.0]::float8[] AS x, 1 AS label FROM generate_series(1, 100000000)"
+    with PostgresEngine(server.uri, query=slow) as engine:
+        engine.count = lambda: ROWS  # type: ignore[method-assign]
+        with ThreadPoolExecutor(1) as pool:
+            adding = pool.submit(engine.moments, SCHEMA, radius=1.0)
+            cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT boltdp.moments%'"
+            wait_until(lambda: admin.execute(cancel).fetchall())
+            with pytest.raises(DataError, match="the rows cannot be added up: the statement was cancelled"):
+                adding.result()
+        assert engine.columns()["x"].kind == "list"
 
 
 @pytest.mark.parametrize("options", [{}, {"layout": "rows"}], ids=str)
@@ -617,6 +648,8 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
         log = talkative.folder / "server.log"
         before = len(log.read_text("utf-8"))
         states, seen = [State(recipe)], []
+        with PostgresEngine(talkative.uri, table="patients") as engine:
+            sums = engine.moments(SCHEMA, radius=1.0)
         with (
             PostgresEngine(talkative.uri, table="patients") as engine,
             engine.prepare(SCHEMA, seed=7) as prepared,
@@ -637,6 +670,8 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
                 assert "boltdp.sgd" in str(texts[1:])
         written = log.read_text("utf-8")[before:] + str(texts)
     assert "boltdp.sgd" in written
+    assert "boltdp.moments" in written
+    assert not any(str(total) in written for total in sums.reshape(-1).tolist())
     # Which rows were drawn does not show: two draws say the same.
     assert any("FROM STDIN (FORMAT BINARY)" in line for line in said[0])
     assert said[0] == said[1]

@@ -39,6 +39,8 @@ def verify(model_path: str, *, as_json: bool) -> None:
             ("noise", f"{noise}, recomputed"),
             ("randomness", certificate.randomness),
         ]
+    if certificate.standardization is not None:
+        checked.append(("standardizing", f"{certificate.standardization.describe()}, recomputed"))
     if certificate.selection is not None:
         checked.append(("chosen", certificate.selection.describe()))
     emit_table(checked)

@@ -16,7 +16,17 @@ from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.privacy.algorithms import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
-from boltdp.settings import BATCH_SIZE, PASSES, LossName, Multiclass, ScheduleName, Settings
+from boltdp.privacy.standardization import Moments
+from boltdp.settings import (
+    BATCH_SIZE,
+    PASSES,
+    STANDARDIZE_SHARE,
+    LossName,
+    Multiclass,
+    ScheduleName,
+    Settings,
+    Standardize,
+)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -97,6 +107,27 @@ _SETTINGS = (
         default="proved",
         show_default=True,
         help="paper: the published sensitivities, for its figures; not private.",
+    ),
+    click.option(
+        "--standardize",
+        type=click.Choice(get_args(Standardize)),
+        default="none",
+        show_default=True,
+        help="private: centre and scale the features by noisy moments of all rows.",
+    ),
+    click.option(
+        "--standardize-share",
+        type=float,
+        default=STANDARDIZE_SHARE,
+        show_default=True,
+        help="The part of the budget that pays for it.",
+    ),
+    click.option(
+        "--standardize-moments",
+        type=click.Choice(get_args(Moments)),
+        default="squares",
+        show_default=True,
+        help="squares: centre and scale; mean: centre only, with less noise.",
     ),
     click.option(
         "--seed",

@@ -109,6 +109,7 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
     emit_table(
         [
             *_cost(certificate),
+            *_standardizing(certificate),
             *([] if selection is None else [("chosen", selection.describe())]),
             ("training", f"{recipe.passes} passes over {recipe.rows:,} rows, {recipe.updates:,} updates"),
             ("model", f"{output}: {model.weights.size:,} weights for {len(model.classes)} classes"),
@@ -141,6 +142,7 @@ def plan(
     **chosen: Any,
 ) -> None:
     """Tell how much noise the weights will carry, and which settings will be used, without seeing data."""
+    schema = None
     if schema_path is not None and features is None:
         schema = Schema.load(schema_path)
         features, classes = schema.dims, len(schema.classes)
@@ -149,17 +151,20 @@ def plan(
     elif classes < 2:
         raise ParameterError(f"classes must be >= 2, got {classes}")
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
-    plans = {
-        budget: replace(settings, epsilon=budget).plan(rows=rows, dims=features, classes=classes)
-        for budget in (epsilon, *EPSILONS)
-    }
+    if settings.standardize != "none" and schema is None:
+        raise ParameterError("give --schema with --standardize, whose cost depends on the columns")
+    plans = {}
+    for budget in (epsilon, *EPSILONS):
+        one = replace(settings, epsilon=budget)
+        record = None if schema is None else one.standardization(schema)
+        plans[budget] = one.plan(rows=rows, dims=features, classes=classes, standardization=record)
     certificate = plans[epsilon]
     by_epsilon = [_noise(plans[budget]) for budget in sorted(plans)]
     if as_json:
         emit_json({**certificate.to_dict(), **_noise(certificate), "by_epsilon": by_epsilon})
         return
     emit_promise(certificate.promise(planned=True), private=certificate.private)
-    emit_table([*_cost(certificate), *_choices(certificate, settings)])
+    emit_table([*_cost(certificate), *_standardizing(certificate), *_choices(certificate, settings)])
     emit("")
     emit_table(
         [
@@ -209,6 +214,12 @@ def _cost(certificate: Certificate) -> list[tuple[str, str]]:
         ("sensitivity", f"{sensitivity.total:.6g}: as far as one row can move the weights{each}"),
         ("noise", f"{_noise_per_weight(certificate):.3g} a weight ({mechanism.kind}, scale {mechanism.scale:.3g})"),
     ]
+
+
+def _standardizing(certificate: Certificate) -> list[tuple[str, str]]:
+    """What was spent before training, if anything was."""
+    record = certificate.standardization
+    return [] if record is None else [("standardizing", record.describe())]
 
 
 def _choices(certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:

@@ -176,17 +176,22 @@ class PostgresEngine:
         """Exact sums of the encoded features and of their squares: added up in the server, or streamed."""
         check_columns(schema, self.columns())
         rows = self.count()
-        if not self.in_server or on_bad_row != "neutral":
-            return streamed_moments(self, schema, radius=radius, on_bad_row=on_bad_row, progress=progress)
-        declared = plain(schema)
-        packed = _packed_rows(declared, self._described())
-        query = sql.SQL("SELECT boltdp.moments({}, {}::float8) FROM {}").format(
-            packed.text, _bind(packed.values, radius), self._source
-        )
-        (sums,) = self._session.ask(query, packed.values, fault="the rows cannot be added up")[0]
+        try:
+            if not self.in_server or on_bad_row != "neutral":
+                return streamed_moments(self, schema, radius=radius, on_bad_row=on_bad_row, progress=progress)
+            packed = _packed_rows(plain(schema), self._described())
+            query = sql.SQL("SELECT boltdp.moments({}, {}::float8) FROM {}").format(
+                packed.text, _bind(packed.values, radius), self._source
+            )
+            (sums,) = self._session.ask(query, packed.values, fault="the rows cannot be added up")[0]
+        except BaseException:
+            self._session.rollback()
+            self._count = None
+            raise
         if progress is not None:
             progress(rows)
-        return np.array([] if sums is None else sums, np.int64).reshape(2, -1)
+        n = schema.encoded_dims - schema.intercept
+        return np.array([0] * (2 * n) if sums is None else sums, np.int64).reshape(2, n)
 
     def prepare(
         self,

@@ -28,7 +28,6 @@ from boltdp.privacy.recipe import Recipe
 __all__ = [
     "KEY_BYTES",
     "MOMENT_UNIT",
-    "MOST_MOMENT_ROWS",
     "State",
     "builds",
     "moments",
@@ -415,8 +414,6 @@ def pack_categories(
 
 #: What the sums of `moments` are whole multiples of.
 MOMENT_UNIT = 2.0**-20
-#: With more rows the sums would not fit in a double.
-MOST_MOMENT_ROWS = 2**33
 
 
 def moments(rows: npt.NDArray[np.float32], sums: npt.NDArray[np.int64], *, radius: float) -> None:
