@@ -11,7 +11,7 @@ setup(
     ext_modules=[
         Extension(
             "boltdp.kernel._kernel",
-            sources=[KERNEL + name for name in ("sgd.c", "rows.c", "objective.c")],
+            sources=[KERNEL + "sgd.c", KERNEL + "rows.c", KERNEL + "objective.c"],
             depends=[
                 KERNEL + name
                 for name in ("sgd.h", "loops.h", "chacha.h", "noise.h", "ziggurat.h", "rows.h", "objective.h")

@@ -1,4 +1,4 @@
-"""The one way to train: plan, prepare, passes, release. Estimators and commands are thin layers over it."""
+"""The one way to train: plan, standardize, prepare, passes, release. Estimators and commands are layers over it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from boltdp.privacy.release import perturbation, release
 from boltdp.privacy.selection import Selection
 from boltdp.settings import Settings
 from boltdp.solve import minimise, sample_rows
+from boltdp.standardize import standardize
 
 #: Why a model trained with `on_bad_row="error"` has no guarantee.
 BAD_ROWS_SHOWN = "bad rows were reported, which tells something about single rows"
@@ -61,10 +62,17 @@ def train(
     """
     if on_bad_row == "error":
         reasons = (*reasons, BAD_ROWS_SHOWN)
-    rows = engine.count()
+    rows, record = engine.count(), settings.standardization(schema)
     certificate = settings.plan(
-        rows=rows, dims=schema.dims, classes=len(schema.classes), reasons=reasons, selection=selection
+        rows=rows,
+        dims=schema.dims,
+        classes=len(schema.classes),
+        reasons=reasons,
+        standardization=record,
+        selection=selection,
     )
+    told = told_rows(progress, "standardizing", rows)
+    schema = standardize(engine, schema, record, on_bad_row=on_bad_row, noise_seed=settings.noise_seed, progress=told)
     seed = permutation_seed(settings)
     told = told_rows(progress, "preparing", rows)
     with engine.prepare(schema, seed=seed, on_bad_row=on_bad_row, progress=told) as prepared:

@@ -9,13 +9,14 @@ their positions and a seed, never on their values:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from boltdp import kernel
 from boltdp.data.encode import Encoder, OnBadRow
 from boltdp.data.schema import Categorical, Numeric, Schema, Value
 from boltdp.errors import DataError, ParameterError
@@ -78,19 +79,6 @@ class Prepared(Protocol):
         """Feed every row once, in order, to every state."""
         ...
 
-    def derivative(
-        self,
-        loss: Loss,
-        weights: npt.NDArray[np.float64],
-        *,
-        direction: npt.NDArray[np.float64] | None = None,
-        positive: int = 1,
-        classes: int = 2,
-        progress: Progress | None = None,
-    ) -> npt.NDArray[np.float64]:
-        """Sum the loss's gradient at `weights` over all rows, or its Hessian times `direction`: `objective.Sums`."""
-        ...
-
     def run_drawn(
         self,
         states: Sequence[State],
@@ -104,6 +92,19 @@ class Prepared(Protocol):
         positions are cut into arrays changes nothing. They are as secret as the rows, since the guarantee of
         a sampled algorithm rests on them: no message, statement or file that stays has any.
         """
+        ...
+
+    def derivative(
+        self,
+        loss: Loss,
+        weights: npt.NDArray[np.float64],
+        *,
+        direction: npt.NDArray[np.float64] | None = None,
+        positive: int = 1,
+        classes: int = 2,
+        progress: Progress | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Sum the loss's gradient at `weights` over all rows, or its Hessian times `direction`: `objective.Sums`."""
         ...
 
     def reshuffle(self, seed: int) -> None:
@@ -143,6 +144,15 @@ class Engine(Protocol):
 
         Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
         cell that does not parse as missing.
+        """
+        ...
+
+    def moments(
+        self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Exact sums of the encoded features, rows shortened to `radius`, and of their squares: `kernel.moments`.
+
+        Before any division, standardization or projection, and without the intercept. They are as private as the rows.
         """
         ...
 
@@ -240,6 +250,30 @@ def encoded(
         if not isinstance(column, Categorical)
     }
     return map(encoder.encode, engine.batches([*names, schema.label] if label else names, parse=parse))
+
+
+def plain(schema: Schema) -> Schema:
+    """The schema of the features as `Engine.moments` takes them.
+
+    >>> plain(Schema("y", (0, 1), (Numeric("age", 0, 1),))).feature_names
+    ('age',)
+    """
+    return replace(schema, radius=1.0, intercept=False, projection=None, standardization=None)
+
+
+def streamed_moments(
+    engine: Engine, schema: Schema, *, radius: float, on_bad_row: OnBadRow, progress: Progress | None
+) -> npt.NDArray[np.int64]:
+    """`Engine.moments` over encoded blocks of rows."""
+    declared = plain(schema)
+    sums = np.zeros((2, declared.encoded_dims), np.int64)
+    done = 0
+    for block in encoded(engine, declared, label=False, on_bad_row=on_bad_row):
+        kernel.moments(block, sums, radius=radius)
+        done += len(block)
+        if progress is not None:
+            progress(done)
+    return sums
 
 
 def sum_blocks(

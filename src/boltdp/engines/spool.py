@@ -71,20 +71,6 @@ class PreparedRows:
             if progress is not None:
                 progress(done)
 
-    def derivative(
-        self,
-        loss: Loss,
-        weights: npt.NDArray[np.float64],
-        *,
-        direction: npt.NDArray[np.float64] | None = None,
-        positive: int = 1,
-        classes: int = 2,
-        progress: Progress | None = None,
-    ) -> npt.NDArray[np.float64]:
-        """Sum a derivative of the loss over all rows."""
-        sums = Sums(loss, weights, direction=direction, positive=positive, classes=classes)
-        return sum_blocks(sums, self.blocks(), progress=progress)
-
     def run_drawn(
         self, states: Sequence[kernel.State], positions: Iterable[Positions], *, progress: Progress | None = None
     ) -> None:
@@ -98,6 +84,20 @@ class PreparedRows:
             done += len(block)
             if progress is not None:
                 progress(done)
+
+    def derivative(
+        self,
+        loss: Loss,
+        weights: npt.NDArray[np.float64],
+        *,
+        direction: npt.NDArray[np.float64] | None = None,
+        positive: int = 1,
+        classes: int = 2,
+        progress: Progress | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Sum a derivative of the loss over all rows."""
+        sums = Sums(loss, weights, direction=direction, positive=positive, classes=classes)
+        return sum_blocks(sums, self.blocks(), progress=progress)
 
     def reshuffle(self, seed: int) -> None:
         """Permute the current order again: position p takes the row now at source_position(p; seed)."""

@@ -64,6 +64,16 @@ class Budget:
         parts = whole_number(parts, "parts", least=1)
         return Budget(_divide_down(self.epsilon, parts), _divide_down(self.delta, parts))
 
+    def take(self, share: float) -> tuple[Budget, Budget]:
+        """The share, from 0 to 1, of one release and what is left for others; together they never exceed the whole.
+
+        >>> Budget(1.0).take(0.25)
+        (Budget(epsilon=0.25, delta=0.0), Budget(epsilon=0.75, delta=0.0))
+        """
+        taken = self.epsilon * share, self.delta * share
+        left = _subtract_down(self.epsilon, taken[0]), _subtract_down(self.delta, taken[1])
+        return Budget(*taken), Budget(*left)
+
 
 @dataclass(frozen=True)
 class Mechanism:
@@ -87,6 +97,11 @@ class Mechanism:
             return self.scale * self.dimensions
         half = self.dimensions / 2
         return self.scale * math.sqrt(2) * math.exp(math.lgamma(half + 0.5) - math.lgamma(half))
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of each coordinate of the noise."""
+        return self.scale * (math.sqrt(self.dimensions + 1) if self.kind == "spherical" else 1.0)
 
     @property
     def grid(self) -> int:
@@ -201,6 +216,8 @@ def system_bytes(count: int) -> bytes:
 def seeded_bytes(seed: int | str) -> RandomBytes:
     """A reproducible source, for tests and research: whoever knows the seed can subtract the noise.
 
+    A text gives a source that no number gives.
+
     >>> seeded_bytes(1)(4) == seeded_bytes(1)(4)
     True
     """
@@ -287,3 +304,9 @@ def _divide_down(numerator: float, parts: int) -> float:
     """The quotient, rounded so that `parts` times it is at most `numerator`."""
     quotient = numerator / parts
     return quotient if Fraction(quotient) * parts <= Fraction(numerator) else math.nextafter(quotient, 0.0)
+
+
+def _subtract_down(whole: float, part: float) -> float:
+    """The difference, rounded so that it and `part` are at most `whole` together."""
+    rest = whole - part
+    return rest if Fraction(rest) + Fraction(part) <= Fraction(whole) else math.nextafter(rest, 0.0)
