@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
+from click.testing import CliRunner
 from scipy import stats
 
+from boltdp.cli import main
 from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError, SolverError
@@ -149,11 +154,21 @@ def test_a_weak_budget_moves_the_model_and_a_strong_one_gives_the_noiseless_mini
     assert np.abs(trained(epsilon=0.05, **settings).weights - noiseless).max() > 1e-3
 
 
-def test_engines_agree(tmp_path: Any) -> None:
-    import pyarrow.parquet as pq
+def test_verify_shows_the_noise_inside_and_catches_a_smaller_one(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    trained().save(path)
+    shown = CliRunner().invoke(main, ["verify", str(path)])
+    assert shown.exit_code == 0
+    assert "noise in training  spherical, scale 2.15198, 2 dimensions, recomputed" in shown.stdout
+    record = json.loads(path.read_text())
+    record["certificate"]["training_noise"]["scale"] /= 2
+    path.write_text(json.dumps(record))
+    assert CliRunner().invoke(main, ["verify", str(path)]).exit_code == 1
 
+
+def test_engines_agree(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
-    pq.write_table(TABLE, path)
+    pyarrow.parquet.write_table(TABLE, path)
     seeds: dict[str, Any] = {"seed": 3, "noise_seed": 5}
     assert (trained(source=str(path), **seeds).weights == trained(**seeds).weights).all()
 
