@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit, softmax
+from threadpoolctl import threadpool_limits
 
 from boltdp.errors import SolverError
 from boltdp.model import unit_rows
@@ -37,7 +38,7 @@ COARSEST_SOLUTION = 0.1
 #: A step that must be shorter than this share of Newton's is no progress.
 SHORTEST_STEP = 2.0**-30
 #: Features up to which a matrix of them is factored.
-WIDEST_FACTORS = 1000
+WIDEST_FACTORS = 200
 
 
 def minimise(
@@ -76,6 +77,7 @@ def minimise(
     def bent(weights: Matrix) -> Linear:
         return lambda along: derivative(weights, along) + strength * along
 
+    rows = None if sample is None or len(sample) == 0 else _features(sample)
     weights = np.zeros_like(linear)
     slope = gradient(weights)
     first = left = float(np.linalg.norm(slope))
@@ -85,7 +87,7 @@ def minimise(
             return weights
         # Coarse far from the minimum, precise near it, and never more than is needed to end.
         share = max(min(COARSEST_SOLUTION, math.sqrt(left / first)), 0.25 * within / left)
-        roughly = _rough_inverse(recipe, weights, sample)
+        roughly = _rough_inverse(recipe, weights, rows)
         step = _newton_step(bent(weights), roughly, slope, precision=share * left)
         size = 1.0
         while True:
@@ -133,19 +135,25 @@ def _newton_step(curvature: Linear, roughly: Linear, slope: Matrix, *, precision
     return step
 
 
-def _rough_inverse(recipe: Recipe, weights: Matrix, sample: npt.NDArray[np.float32] | None) -> Linear:
-    """Multiplication by the inverse of the Hessian as the sample sees it, one class at a time."""
-    strength = recipe.rows * recipe.regularization
-    if sample is None or len(sample) == 0:
-        return lambda vector: vector / strength
+def _features(sample: npt.NDArray[np.float32]) -> Matrix:
+    """The rows as the kernel takes them; those that it takes for neutral bend nothing."""
     with np.errstate(all="ignore"):
-        rows = np.nan_to_num(unit_rows(sample), posinf=0.0, neginf=0.0)  # neutral rows bend nothing
+        return np.nan_to_num(unit_rows(sample), posinf=0.0, neginf=0.0)
+
+
+def _rough_inverse(recipe: Recipe, weights: Matrix, rows: Matrix | None) -> Linear:
+    """Multiplication by the inverse of the Hessian as some rows see it, one class at a time."""
+    strength = recipe.rows * recipe.regularization
+    if rows is None:
+        return lambda vector: vector / strength
     scores = rows @ weights.T
     p = softmax(scores, axis=1) if isinstance(recipe.loss, Multinomial) else expit(scores)
-    times = recipe.rows / len(sample)
-    factors = [
-        cho_factor(times * (rows.T * bend) @ rows + strength * np.eye(recipe.dims)) for bend in (p * (1.0 - p)).T
-    ]
+    times = recipe.rows / len(rows)
+    # Matrices this small are multiplied sooner than several threads have found a processor each.
+    with threadpool_limits(1, user_api="blas"):
+        factors = [
+            cho_factor(times * (rows.T * bend) @ rows + strength * np.eye(recipe.dims)) for bend in (p * (1.0 - p)).T
+        ]
 
     def roughly(vector: Matrix) -> Matrix:
         solved = np.stack([cho_solve(factor, one) for factor, one in zip(factors, vector, strict=True)])
