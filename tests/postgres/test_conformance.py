@@ -23,6 +23,7 @@ from tests.engines.test_conformance import (  # noqa: F401
     test_batches_are_short_and_in_order,
     test_columns_tell_names_and_kinds,
     test_count_is_the_number_of_rows,
+    test_derivatives_have_the_bits_of_those_over_the_array,
     test_drawing_and_passes_may_alternate,
     test_drawing_nothing_changes_nothing,
     test_drawn_rows_give_the_bits_of_a_run_over_them,

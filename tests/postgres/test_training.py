@@ -25,6 +25,7 @@ from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.postgres import PostgresEngine, PreparedTable
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
+from boltdp.kernel.objective import Sums
 from boltdp.postgres.extension import ask_pg_config
 from boltdp.postgres.server import Server, private_server
 from boltdp.privacy.losses import Logistic
@@ -38,6 +39,8 @@ SCHEMA = array_schema(dims=DIMS, classes=(0, 1), radius=2.0)
 SETTINGS = Settings(epsilon=1.0, seed=7, noise_seed=1, passes=3)
 X = np.random.default_rng(0).normal(0, 0.5, (ROWS, DIMS))
 Y = (X[:, 0] > 0).astype(int)
+#: The state of a sum over rows of two features, before the first.
+SUMS = Sums(Logistic(), np.ones((1, 2))).to_bytes()
 
 
 def fill(connection: psycopg.Connection, name: str, kind: str = "float8[]") -> None:
@@ -125,6 +128,40 @@ def test_moments_that_are_ended_from_outside_leave_a_session_that_can_go_on(
             with pytest.raises(DataError, match="the rows cannot be added up: the statement was cancelled"):
                 adding.result()
         assert engine.columns()["x"].kind == "list"
+
+
+@pytest.mark.parametrize("options", [{}, {"layout": "rows"}, {"where": "client"}], ids=str)
+def test_objective_perturbation_finds_the_weights_of_the_arrays(
+    server: Server, table: str, admin: psycopg.Connection, options: dict[str, Any]
+) -> None:
+    settings = Settings(epsilon=1.0, algorithm="objective", seed=7, noise_seed=1)
+    with PostgresEngine(server.uri, table=table, **options) as engine:
+        assert weights(engine, settings=settings) == weights(ArrayEngine.from_numpy(X, Y), settings=settings)
+    assert leftovers(admin) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "block", "message"),
+    [
+        (None, "{{1,0.5,0.5}}", "the state must not be NULL"),
+        (b"", "{{1,0.5,0.5}}", "the state is corrupt"),
+        (b"x" * 400, "{{1,0.5,0.5}}", "the state is corrupt"),
+        (SUMS, None, "a block of rows must not be NULL"),
+        (SUMS, "{1,0.5,0.5}", "a block must have two dimensions and rows of 3 numbers, got 1 and 0"),
+        (SUMS, "{{1,0.5}}", "a block must have two dimensions and rows of 3 numbers, got 2 and 2"),
+        (SUMS, "{{1,0.5,NULL}}", "a block of rows must not contain NULL"),
+    ],
+)
+def test_the_aggregate_of_derivatives_refuses_what_is_unsound(
+    admin: psycopg.Connection, state: bytes | None, block: str | None, message: str
+) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        admin.execute("SELECT boltdp.derivative(%s::bytea, %s::real[])", (state, block))
+    assert caught.value.diag.message_primary == message
+
+
+def test_the_aggregate_of_derivatives_of_no_rows_is_null(admin: psycopg.Connection) -> None:
+    assert admin.execute("SELECT boltdp.derivative(%s, NULL) FROM pg_class WHERE false", (SUMS,)).fetchone() == (None,)
 
 
 @pytest.mark.parametrize("options", [{}, {"layout": "rows"}], ids=str)
@@ -658,6 +695,8 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
             for _ in range(3):
                 prepared.run_pass(states)
                 seen.append(states[0].to_bytes())
+            around = np.random.default_rng(3).standard_normal((2, 1, DIMS))
+            summed = prepared.derivative(Logistic(), around[0], direction=around[1])
             said = []
             for seed in (1, 2):
                 at = len(log.read_text("utf-8"))
@@ -684,6 +723,10 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
             number = state[at : at + 8]
             assert number.hex() not in written
             assert repr(float(np.frombuffer(number)[0])) not in written
+    assert "boltdp.derivative" in written
+    for number in [*around.reshape(-1), *summed.reshape(-1)]:
+        assert number.tobytes().hex() not in written
+        assert repr(float(number)) not in written
     for value in X[:20].reshape(-1):
         assert repr(float(value)) not in written
         short = f"{value:.6g}"

@@ -120,6 +120,7 @@ def _load() -> ctypes.CDLL:
         "sgd_row_scale": (c_double, [c_double, c_uint64]),
         "objective_bytes": (c_uint64, [c_uint64] * 4),
         "objective_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 4, c_void_p, c_void_p]),
+        "objective_check": (c_int, [c_void_p, c_size_t]),
         "objective_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
         "objective_combine": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t]),
         "objective_sum": (c_int, [c_void_p, c_size_t, c_void_p]),
