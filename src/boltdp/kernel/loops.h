@@ -349,6 +349,37 @@ INLINE void NAME(subtract_mean)(double *w, size_t vectors, size_t stride)
     }
 }
 
+/*
+ * Independent standard normal variables, a multiple of four of them. Each has a word of its own; what it needs more if
+ * it is rejected (one in 67) comes from words that no other one has: first those left over from the first chunk, then
+ * further ones.
+ */
+INLINE void NAME(fill_with_normals)(struct stream *s, double *out, size_t count)
+{
+    uint64_t words[CHUNK];
+    size_t rejected[CHUNK];
+    s->spare = (CHUNK - count % CHUNK) % CHUNK;
+    for (size_t first = s->spare; count > 0; first = 0) {
+        size_t n_rejected = 0;
+        next_chunk(s, words);
+        memcpy(s->words, words, first * sizeof *words);
+        for (size_t i = first; i < CHUNK; i += 4, out += 4, count -= 4) {
+            const struct layer *a = &LAYERS[LAYER_OF(words[i])], *b = &LAYERS[LAYER_OF(words[i + 1])],
+                               *c = &LAYERS[LAYER_OF(words[i + 2])], *d = &LAYERS[LAYER_OF(words[i + 3])];
+            const vec4 width = {a->width, b->width, c->width, d->width};
+            const word4 inside = {a->inside, b->inside, c->inside, d->inside};
+            const word4 four = *(const word4 *) (words + i), column = COLUMN_OF(four);
+            /* 2^52 + column, put together from its bits, less 2^52 - 1/2: exact */
+            const vec4 x = ((vec4) (column | UINT64_C(0x4330000000000000)) - (0x1p52 - 0.5)) * width;
+            AT(out, 0) = (vec4) ((word4) x | SIGN_OF(four));
+            for (unsigned lanes = LANES_SET((mask4) column >= (mask4) inside); lanes != 0; lanes &= lanes - 1)
+                rejected[n_rejected++] = i + (size_t) __builtin_ctz(lanes);
+        }
+        for (size_t k = 0; k < n_rejected; k++)
+            out[(ptrdiff_t) rejected[k] - CHUNK] = normal_from(s, words[rejected[k]]);
+    }
+}
+
 /* Begin a batch: `step` becomes - eta * noise. Not inlined, for the other loops to stay as they are. */
 TARGET static __attribute__((noinline)) void NAME(draw_noise)(struct sgd_state *s, double eta)
 {
@@ -358,7 +389,7 @@ TARGET static __attribute__((noinline)) void NAME(draw_noise)(struct sgd_state *
     struct stream stream;
     open_stream(&stream, NAME(chacha20), s->key, s->updates);
     do {
-        fill_with_normals(&stream, step, count);
+        NAME(fill_with_normals)(&stream, step, count);
         for (size_t k = 0; k < n; k++)
             for (size_t i = r->dims; i < stride; i++)
                 step[k * stride + i] = 0.0;
