@@ -414,22 +414,26 @@ INLINE size_t NAME(rows_to_marker)(const struct block *b, size_t i, int element)
     return end - i;
 }
 
-/* Batches of any size: rows add to `step`, in fours where there are four, and a full batch moves the weights by it. */
+/*
+ * Batches of any size: rows add to `step`, in fours where there are four, and a full batch moves the weights by it.
+ * `plain`, known when this is compiled, is a promise of no noise and no markers.
+ */
 INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const double *scale, struct block *ahead,
-                               int element)
+                               int element, int plain)
 {
     const struct sgd_recipe r = s->recipe;
+    const int marked = !plain && r.marked, noisy = !plain && r.noise;
     const size_t stride = b->stride, count = weight_count(&r);
     double *w = s->data, *total = total_of(s), *step = step_of(s), *aside = aside_of(s);
 
     for (size_t i = 0; i < b->n;) {
         const double eta = step_size(&r, s->updates + 1);
-        const double rows = r.marked ? (double) r.rows / (double) r.batches : (double) batch_size(&r, s->carry);
+        const double rows = marked ? (double) r.rows / (double) r.batches : (double) batch_size(&r, s->carry);
         const double rate = eta / rows;
         const size_t rest = b->n - i;
-        const size_t take = r.marked ? NAME(rows_to_marker)(b, i, element) : s->left < rest ? s->left : rest;
+        const size_t take = marked ? NAME(rows_to_marker)(b, i, element) : s->left < rest ? s->left : rest;
         const size_t end = i + take;
-        if (r.noise && !s->drawn)
+        if (noisy && !s->drawn)
             NAME(draw_noise)(s, eta);
         while (i < end) {
             const size_t n = end - i < 4 ? end - i : 4;
@@ -445,7 +449,7 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
             i += n;
         }
         s->row += take;
-        if (r.marked) {
+        if (marked) {
             if (i == b->n)
                 break;
             READ_AHEAD(i);
@@ -466,8 +470,9 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
         s->updates++;
         if (s->updates > unaveraged_updates(&r))
             NAME(move)(total, 1.0, 1.0, w, count);
-        s->drawn = 0;
-        if (r.marked) {
+        if (noisy)
+            s->drawn = 0;
+        if (marked) {
             s->row = s->updates % r.batches == 0 ? 0 : s->row;
         } else {
             s->row = s->row == r.rows ? 0 : s->row;
@@ -476,6 +481,14 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
         }
     }
     memset(aside, 0, aside_count(&r) * sizeof *aside);
+}
+
+/* Once for both elements, to be compiled sooner: what such a model waits for is its noise, or its sampled rows. */
+TARGET static __attribute__((noinline)) void NAME(feed_noisy_or_marked)(struct sgd_state *s, const struct block *b,
+                                                                        const double *scale, struct block *ahead,
+                                                                        int element)
+{
+    NAME(feed_batches)(s, b, scale, ahead, element, 0);
 }
 
 /* Feed the block's rows to one model, and meanwhile read the rows ahead, if any. */
@@ -493,8 +506,10 @@ INLINE void NAME(feed)(struct sgd_state *s, const struct block *b, struct block 
         NAME(feed_single_rows)(s, b, scale, ahead, SGD_LOGISTIC, element);
     else if (has_single_rows(&s->recipe))
         NAME(feed_single_rows)(s, b, scale, ahead, SGD_HUBER, element);
+    else if (s->recipe.noise || s->recipe.marked)
+        NAME(feed_noisy_or_marked)(s, b, scale, ahead, element);
     else
-        NAME(feed_batches)(s, b, scale, ahead, element);
+        NAME(feed_batches)(s, b, scale, ahead, element, 1);
 }
 
 /* Rows go through the cache once: a block of them is fed to every model, the last of which reads the next block. */
