@@ -64,13 +64,13 @@ def content(prepared: Prepared) -> npt.NDArray[np.float32]:
     return np.concatenate([np.array(block) for block in prepared.blocks()])
 
 
-def states(dims: int, rows: int, *, passes: int = 1) -> list[kernel.State]:
+def states(dims: int, rows: int, *, passes: int = 1, marked: bool = False) -> list[kernel.State]:
     made = []
     for loss in (Logistic(), HuberSVM(0.5), Multinomial(3)):
         recipe = Recipe(
             loss=loss, dims=dims, rows=rows, batch_size=10, passes=passes, schedule=constant(0.5), averaging="all"
         )
-        made.append(kernel.State(recipe, classes=3))
+        made.append(kernel.State(recipe, classes=3, marked=marked))
     return made
 
 
@@ -218,6 +218,18 @@ def test_drawn_rows_give_the_bits_of_a_run_over_them(spooled: Source, cuts: list
     kernel.run(expected, drawn(in_order(spooled.packed, 9), positions))
     with spooled.engine.prepare(spooled.schema, seed=9) as prepared:
         prepared.run_drawn(trained, np.split(positions, cuts))
+    assert all(state.finished for state in trained)
+    assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
+
+
+def test_markers_end_batches_of_any_length(spooled: Source) -> None:
+    dims = spooled.schema.dims
+    rng = np.random.default_rng(5)
+    batches = [np.append(rng.integers(0, ROWS, size), -1) for size in rng.poisson(10, 100)]
+    expected, trained = states(dims, ROWS, marked=True), states(dims, ROWS, marked=True)
+    kernel.run(expected, drawn(in_order(spooled.packed, 9), np.concatenate(batches)))
+    with spooled.engine.prepare(spooled.schema, seed=9) as prepared:
+        prepared.run_drawn(trained, batches)
     assert all(state.finished for state in trained)
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 

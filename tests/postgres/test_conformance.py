@@ -30,6 +30,7 @@ from tests.engines.test_conformance import (  # noqa: F401
     test_drawn_rows_of_a_portion_are_counted_from_its_start,
     test_encoded_rows_are_those_of_plain_numpy,
     test_label_is_not_needed_for_prediction,
+    test_markers_end_batches_of_any_length,
     test_missing_column_is_told_before_a_row_is_read,
     test_missing_label_is_told_before_a_row_is_read,
     test_moments_are_those_of_the_encoded_rows,

@@ -22,7 +22,7 @@ from psycopg import sql
 
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector, array_schema
 from boltdp.engines import ArrayEngine, open_source
-from boltdp.engines.postgres import PostgresEngine, PreparedTable
+from boltdp.engines.postgres import PostgresEngine
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
 from boltdp.kernel.objective import Sums
@@ -602,28 +602,6 @@ def test_drawn_rows_meet_models_that_were_trained_elsewhere(server: Server, tabl
         prepared.run_drawn([ours], [positions])
         arrays.run_drawn([theirs], [positions])
     assert ours.to_bytes() == theirs.to_bytes()
-
-
-@pytest.mark.parametrize("layout", ["packed", "rows"])
-def test_marker_is_a_row_of_label_minus_one_and_features_zero(
-    server: Server, table: str, admin: psycopg.Connection, layout: Any
-) -> None:
-    admin.execute("CREATE TABLE asked (ordinal bigint, position bigint)")
-    admin.execute("INSERT INTO asked VALUES (2, -1), (1, 1999), (0, -1), (3, 0)")
-    try:
-        with (
-            PostgresEngine(server.uri, table=table, layout=layout) as engine,
-            engine.prepare(SCHEMA, seed=7) as prepared,
-        ):
-            assert isinstance(prepared, PreparedTable)
-            rows = np.concatenate([block.copy() for block in prepared.blocks()])
-            asked = prepared._table._drawn(sql.Identifier("asked"))
-            block = sql.SQL("block" if layout == "packed" else "ARRAY[label || features]")
-            met = np.concatenate([block.copy() for block in prepared._table._stream(block, asked)])
-    finally:
-        admin.execute("DROP TABLE asked")
-    marker = [-1.0] + [0.0] * DIMS
-    np.testing.assert_array_equal(met, [marker, rows[1999], marker, rows[0]])
 
 
 def test_drawn_positions_are_dropped_whatever_happens(server: Server, table: str, admin: psycopg.Connection) -> None:

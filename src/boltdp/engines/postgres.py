@@ -680,9 +680,10 @@ class _Table:
         )
         row = sql.SQL("block[i:i]") if self._packed else sql.SQL("label || features")
         each = sql.SQL(", generate_series(1, array_length(block, 1)) AS i") if self._packed else sql.SQL("")
+        # OFFSET 0 has the rows taken out of their blocks before they are sorted, not each sorted with its whole block.
         placed = sql.SQL(
             "SELECT CASE WHEN {inside} THEN {start} + {moved} ELSE {place} END AS place, {row} AS packed"
-            " FROM {name}{each}"
+            " FROM {name}{each} OFFSET 0"
         ).format(
             inside=inside,
             start=sql.Literal(start),
