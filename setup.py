@@ -12,7 +12,7 @@ setup(
         Extension(
             "boltdp.kernel._kernel",
             sources=[KERNEL + "sgd.c", KERNEL + "rows.c"],
-            depends=[KERNEL + "sgd.h", KERNEL + "loops.h", KERNEL + "rows.h"],
+            depends=[KERNEL + name for name in ("sgd.h", "loops.h", "chacha.h", "noise.h", "ziggurat.h", "rows.h")],
             # ISO mode and -ffp-contract=off keep every build to the same bits; never add -ffast-math.
             extra_compile_args=["-std=c99", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"],
         )

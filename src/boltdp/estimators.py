@@ -33,7 +33,7 @@ from boltdp.engines.base import BATCH_ROWS
 from boltdp.errors import DataError, ParameterError, PrivacyWarning
 from boltdp.linear import raw_weights
 from boltdp.model import Matrix, Model
-from boltdp.privacy.certificate import Analysis
+from boltdp.privacy.algorithms import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
 from boltdp.settings import PASSES, Multiclass, ScheduleName, Settings
 from boltdp.train import train

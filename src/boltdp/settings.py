@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from boltdp.errors import ParameterError
-from boltdp.privacy.certificate import Analysis, Certificate, certify, noise_dimensions
+from boltdp.privacy.algorithms import Algorithm, Analysis
+from boltdp.privacy.certificate import Certificate, certify
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.noise import Budget, calibrate
 from boltdp.privacy.recipe import Averaging, Permutation, Recipe
@@ -44,6 +45,7 @@ class Settings:
 
     epsilon: float | None  #: None: noiseless
     delta: float = 0.0
+    algorithm: Algorithm = "bolton"
     loss: LossName = "logistic"
     multiclass: Multiclass = "multinomial"  #: the Huber SVM has no multinomial form and is always one-vs-all
     huber_width: float = 0.1
@@ -75,7 +77,8 @@ class Settings:
         `selection` how the model will be chosen among others, which may cost a part of the budget.
         """
         budget = None if self.epsilon is None else Budget(self.epsilon, self.delta)
-        for name, allowed in (("loss", LossName), ("multiclass", Multiclass), ("analysis", Analysis)):
+        named = {"algorithm": Algorithm, "loss": LossName, "multiclass": Multiclass, "analysis": Analysis}
+        for name, allowed in named.items():
             if getattr(self, name) not in get_args(allowed):
                 raise ParameterError(
                     f"{name} must be one of {', '.join(get_args(allowed))}, got {getattr(self, name)!r}"
@@ -101,6 +104,7 @@ class Settings:
         return certify(
             replace(recipe, schedule=self._schedule(recipe, share)),
             budget,
+            algorithm=self.algorithm,
             models=models,
             analysis=self.analysis,
             randomness="operating system" if self.noise_seed is None else "seeded",
@@ -153,8 +157,7 @@ def default_step(recipe: Recipe, share: Budget | None) -> float:
         # No noise to pay for: long enough to converge, short enough for the steps to average out.
         length = 100.0 * math.sqrt(recipe.updates)
     else:
-        dimensions = noise_dimensions(recipe)
         per_unit = 2.0 * recipe.loss.lipschitz / recipe.rows  # the sensitivity of a way of length 1
-        noise = per_unit * calibrate(1.0, dimensions=dimensions, budget=share).expected_norm
-        length = (TYPICAL_NORM**2 * dimensions / (2.0 * TYPICAL_CURVATURE * noise**2)) ** (1 / 3)
+        noise = per_unit * calibrate(1.0, dimensions=recipe.freedom, budget=share).expected_norm
+        length = (TYPICAL_NORM**2 * recipe.freedom / (2.0 * TYPICAL_CURVATURE * noise**2)) ** (1 / 3)
     return min(length, longest) / recipe.updates

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from boltdp.kernel import Rows, State, run
 from boltdp.kernel.reference import guarded
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.noise import Kind, Mechanism
 from boltdp.privacy.recipe import Averaging, Recipe
 from boltdp.privacy.schedules import (
     Schedule,
@@ -67,9 +68,34 @@ def packed_rows(recipe: Recipe, *, seed: int, element: Element = np.float64, bad
     return packed
 
 
-def finished(recipe: Recipe, rows: Rows, *, positive: int = 1, build: str | None = None) -> State:
+def noise_for(recipe: Recipe, kind: Kind, *, scale: float = 0.5) -> Mechanism:
+    """Noise of the dimensions that the recipe's gradients have."""
+    vectors = recipe.loss.classes - 1 if isinstance(recipe.loss, Multinomial) else 1
+    return Mechanism(kind, scale, vectors * recipe.dims)
+
+
+def with_markers(recipe: Recipe, rows: Rows, *, seed: int) -> Rows:
+    """The rows cut into the recipe's number of batches, of random sizes, some of them empty, by markers."""
+    usable = rows[rows[:, 0] != -1]
+    ends = np.sort(np.random.default_rng(seed).integers(0, len(usable) + 1, recipe.batches))
+    ends[-1] = len(usable)
+    marked: Rows = np.insert(usable, ends, -1.0, axis=0)
+    return marked
+
+
+def finished(
+    recipe: Recipe,
+    rows: Rows,
+    *,
+    positive: int = 1,
+    build: str | None = None,
+    noise: Mechanism | None = None,
+    key: bytes | None = None,
+    marked: bool = False,
+) -> State:
     """The state after all passes, each fed in one call."""
-    state = State(recipe, positive=positive, classes=declared_classes(recipe.loss))
+    classes = declared_classes(recipe.loss)
+    state = State(recipe, positive=positive, classes=classes, noise=noise, key=key, marked=marked)
     for _ in range(recipe.passes):
         run([state], rows, build=build)
     return state

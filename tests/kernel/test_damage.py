@@ -17,7 +17,7 @@ from boltdp.kernel import State, _Header, run
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
-from tests.kernel.cases import packed_rows
+from tests.kernel.cases import noise_for, packed_rows
 
 M = 10
 
@@ -45,7 +45,10 @@ def small_rows() -> npt.NDArray[np.float64]:
 
 def on_its_way(fed: int = 4, **kind: Any) -> State:
     """A state that has seen some rows: by default it is inside its second batch."""
-    state = State(small_recipe(**kind))
+    noisy, marked = kind.pop("noisy", False), kind.pop("marked", False)
+    recipe = small_recipe(**kind)
+    secret: dict[str, Any] = {"noise": noise_for(recipe, "spherical"), "key": bytes(32)} if noisy else {}
+    state = State(recipe, marked=marked, **secret)
     run([state], small_rows()[:fed])
     return state
 
@@ -148,7 +151,7 @@ def use_or_refuse(data: bytes) -> None:
         return
     state = State.from_bytes(data)
     rows = np.resize(small_rows(), (3 * M, 1 + state.dims))
-    rows[:, 0] = 1
+    rows[:, 0] = [1, -1] * (3 * M // 2)
     for block in (rows[:1], rows[1:4], rows[4:]):
         position = (state.updates, state.row)
         try:
@@ -172,7 +175,12 @@ def damaged(data: bytes, flips: list[tuple[int, int]]) -> bytes:
 
 
 kinds = st.fixed_dictionaries(
-    {"loss": st.sampled_from([Logistic(), HuberSVM(0.1), Multinomial(2)]), "batch_size": st.sampled_from([1, 3])}
+    {
+        "loss": st.sampled_from([Logistic(), HuberSVM(0.1), Multinomial(2)]),
+        "batch_size": st.sampled_from([1, 3]),
+        "noisy": st.booleans(),
+        "marked": st.booleans(),
+    }
 )
 header_bytes = st.integers(0, ctypes.sizeof(_Header) - 1)
 any_bytes = st.integers(0, 2**16)

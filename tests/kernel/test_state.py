@@ -16,12 +16,13 @@ from boltdp import kernel
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State, run
 from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
+from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
-from tests.kernel.cases import finished, packed_rows, recipes
+from tests.kernel.cases import finished, noise_for, packed_rows, recipes
 
 RECIPE = Recipe(loss=Logistic(), dims=5, rows=10, batch_size=3, passes=2, schedule=constant(0.5))
-HEADER_BYTES = 192
+HEADER_BYTES = 256
 #: Where each slot of `struct sgd_state` is, in 8-byte words.
 SLOTS = {
     name: i
@@ -30,7 +31,9 @@ SLOTS = {
             *("magic", "version", "bytes"),
             *("loss", "dims", "classes", "positive", "rows", "batches", "passes", "averaged", "growth"),
             *("scale", "offset", "cap", "width", "lambda", "radius"),
-            *("updates", "row", "left", "carry", "unused_1", "unused_2"),
+            *("marked", "noise", "deviation"),
+            *("updates", "row", "left", "carry", "drawn"),
+            *("key_1", "key_2", "key_3", "key_4", "unused_1", "unused_2"),
         ]
     )
 }
@@ -76,7 +79,8 @@ def test_a_longer_block_is_refused(extra: int) -> None:
     ("slot", "value"),
     [
         ("magic", 1),
-        ("version", 2),
+        ("version", 1),
+        ("version", 3),
         ("bytes", 8),
         ("loss", 3),
         ("loss", 2),
@@ -106,6 +110,15 @@ def test_a_longer_block_is_refused(extra: int) -> None:
         ("left", 2**64 - 1),
         ("carry", 0),
         ("carry", 3),
+        ("marked", 1),
+        ("marked", 2),
+        ("noise", 1),
+        ("noise", 3),
+        ("deviation", 1.0),
+        ("deviation", math.nan),
+        ("drawn", 1),
+        ("key_1", 1),
+        ("key_4", 1),
         ("unused_1", 1),
         ("unused_2", 1),
         *((slot, math.nan) for slot in ("scale", "offset", "cap", "width", "lambda", "radius")),
@@ -121,6 +134,56 @@ def test_a_slot_that_contradicts_the_others_is_refused(slot: str, value: float) 
     assert refused(block)
 
 
+NOISE = Mechanism("gaussian", 0.5, 5)
+
+
+def noisy_in_mid_batch(*, marked: bool) -> bytearray:
+    state = State(RECIPE, noise=NOISE, key=bytes(32), marked=marked)
+    rows = packed_rows(RECIPE, seed=1)[:5]
+    if marked:
+        rows = np.insert(rows, 3, -1.0, axis=0)
+    run([state], rows)
+    assert (state.updates, state.row) == (1, 5)
+    return bytearray(state.to_bytes())
+
+
+@pytest.mark.parametrize("marked", [False, True])
+@pytest.mark.parametrize(
+    ("slot", "value"),
+    [
+        ("marked", 2),
+        ("noise", 0),
+        ("noise", 3),
+        *(("deviation", value) for value in (0.0, -1.0, 1e-101, 1e100, math.inf, math.nan)),
+        ("drawn", 2),
+        ("left", 5),
+        ("carry", 2),
+        ("updates", 7),
+    ],
+)
+def test_a_slot_of_a_noisy_state_that_contradicts_the_others_is_refused(
+    slot: str, value: float, *, marked: bool
+) -> None:
+    block = noisy_in_mid_batch(marked=marked)
+    assert not refused(block)
+    struct.pack_into("<d" if isinstance(value, float) else "<Q", block, 8 * SLOTS[slot], value)
+    assert refused(block)
+
+
+def test_a_batch_in_progress_without_its_noise_is_refused() -> None:
+    block = noisy_in_mid_batch(marked=False)
+    struct.pack_into("<Q", block, 8 * SLOTS["drawn"], 0)
+    assert refused(block)
+
+
+@pytest.mark.parametrize(("updates", "row"), [(6, 1), (1, 0), (1, 2**62 + 1)])
+def test_a_marked_state_at_an_impossible_position_is_refused(updates: int, row: int) -> None:
+    block = noisy_in_mid_batch(marked=True)
+    struct.pack_into("<Q", block, 8 * SLOTS["updates"], updates)
+    struct.pack_into("<Q", block, 8 * SLOTS["row"], row)
+    assert refused(block)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_weights_that_are_no_numbers_are_refused(value: float) -> None:
     for position in (HEADER_BYTES, len(in_mid_batch()) - 8):
@@ -131,6 +194,8 @@ def test_weights_that_are_no_numbers_are_refused(value: float) -> None:
 
 @given(
     recipe=recipes(),
+    noisy=st.booleans(),
+    marked=st.booleans(),
     words=st.lists(
         st.tuples(
             st.integers(0, HEADER_BYTES // 8 - 1),
@@ -141,8 +206,11 @@ def test_weights_that_are_no_numbers_are_refused(value: float) -> None:
     ),
 )
 @settings(max_examples=400)
-def test_no_corrupt_header_is_followed(recipe: Recipe, words: list[tuple[int, int | bytes]]) -> None:
-    block = bytearray(State(recipe).to_bytes())
+def test_no_corrupt_header_is_followed(
+    recipe: Recipe, *, noisy: bool, marked: bool, words: list[tuple[int, int | bytes]]
+) -> None:
+    noise, key = (noise_for(recipe, "spherical"), bytes(32)) if noisy else (None, None)
+    block = bytearray(State(recipe, marked=marked, noise=noise, key=key).to_bytes())
     for position, word in words:
         block[8 * position : 8 * position + 8] = word if isinstance(word, bytes) else struct.pack("<Q", word)
     try:
@@ -153,7 +221,7 @@ def test_no_corrupt_header_is_followed(recipe: Recipe, words: list[tuple[int, in
     for _ in range(100):
         if state.finished:
             break
-        run([state], np.zeros((1, 1 + state.dims)))
+        run([state], np.full((1, 1 + state.dims), -1.0 if state._header.recipe.marked else 0.0))
     assert np.isfinite(state.weights).all()
 
 

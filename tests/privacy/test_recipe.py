@@ -21,6 +21,7 @@ from boltdp.privacy.schedules import (
     strongly_convex,
     strongly_convex_constant,
 )
+from boltdp.privacy.sensitivity import sensitivity
 
 
 def recipe(**changes: object) -> Recipe:
@@ -91,7 +92,7 @@ def test_steps_never_increase() -> None:
         (lambda: recipe(radius=0.0), "radius must be > 0"),
         (lambda: recipe(averaging="some"), "averaging must be one of last, all, tail"),
         (lambda: recipe(permutation="never"), "permutation must be one of once, fresh"),
-        (lambda: recipe(schedule=constant(8.1)), "at most 2/beta = 8, got 8.1"),
+        (lambda: sensitivity(recipe(schedule=constant(8.1))), "at most 2/beta = 8, got 8.1"),
     ],
 )
 def test_bad_parameters_are_refused_in_one_sentence(make: Callable[[], object], message: str) -> None:

@@ -18,7 +18,6 @@ from boltdp.privacy.certificate import (
     Certificate,
     CertificateError,
     certify,
-    noise_dimensions,
     verify,
 )
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
@@ -100,6 +99,9 @@ TAMPERING: list[tuple[str, Any]] = [
     ("sensitivity", None),
     ("mechanism", {"kind": "spherical", "scale": 1e-5, "dimensions": 6}),
     ("mechanism", None),
+    ("algorithm", "magic"),
+    ("algorithm", None),
+    ("training_noise", {"kind": "gaussian", "scale": 1.0, "dimensions": 6}),
     ("schedule", None),
 ]
 
@@ -186,8 +188,8 @@ def test_contrasts_are_an_orthonormal_basis_of_the_zero_sums() -> None:
         assert np.allclose(basis.sum(axis=1), 0, atol=1e-15)
 
 
-def test_noise_dimensions_count_the_degrees_of_freedom() -> None:
-    assert [noise_dimensions(recipe(loss)) for loss in LOSSES] == [6, 6, 18]
+def test_noise_goes_into_the_degrees_of_freedom() -> None:
+    assert [recipe(loss).freedom for loss in LOSSES] == [6, 6, 18]
 
 
 def test_noiseless_release_returns_the_weights() -> None:

@@ -7,10 +7,10 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
 	RETURN SQLSTATE || ': ' || SQLERRM;
 END $$;
-CREATE TEMP TABLE model AS SELECT decode('626f6c74736764310100000000000000400100000000000000000000000000000200000000000000'
+CREATE TEMP TABLE model AS SELECT decode('626f6c74736764310200000000000000800100000000000000000000000000000200000000000000'
 	'0200000000000000010000000000000004000000000000000400000000000000020000000000000001000000000000000000000000000000'
 	'000000000000f03f000000000000f03f000000000000f07f000000000000f03f0000000000000000000000000000f07f0000000000000000'
-	'00000000000000000100000000000000' || repeat('00', 152), 'hex') AS m;
+	'00000000000000000000000000000000000000000000000000000000000000000100000000000000' || repeat('00', 192), 'hex') AS m;
 CREATE TEMP TABLE rows (label int, x real[]);
 INSERT INTO rows VALUES (1, '{0.5,0.25}'), (0, '{-0.5,0.75}'), (1, '{0.125,3}'), (0, '{0,-0.5}');
 CREATE TEMP TABLE blocks AS SELECT ARRAY[[1,0.5,0.25],[0,-0.5,0.75],[1,0.125,3],[0,0,-0.5]]::real[] AS b;
@@ -49,7 +49,7 @@ SELECT g, boltdp.sgd(m, b) = (SELECT boltdp.sgd(m, b) FROM model, blocks) AS sam
 	GROUP BY g ORDER BY g;
 
 -- A missing label or feature makes a row neutral, and it still counts. The weights are 32 bytes after the header.
-CREATE FUNCTION pg_temp.weights(bytea) RETURNS bytea LANGUAGE sql AS 'SELECT substr($1, 193, 32)';
+CREATE FUNCTION pg_temp.weights(bytea) RETURNS bytea LANGUAGE sql AS 'SELECT substr($1, 257, 32)';
 SELECT pg_temp.weights(boltdp.sgd(m, l, f)) = pg_temp.weights(boltdp.sgd(m, k, g)) AS neutral,
 	pg_temp.weights(boltdp.sgd(m, l, f)) = pg_temp.weights(m) AS unmoved
 	FROM model, (VALUES (1::real, '{0.5,0.25}'::real[], 1::real, '{0.5,0.25}'::real[]), (NULL, '{1,1}', 'NaN', '{1,1}'),
@@ -76,13 +76,13 @@ SELECT pg_temp.fails('SELECT boltdp.sgd(''model'', 1, x) FROM rows');
 -- Corrupt models.
 SELECT pg_temp.fails('SELECT boltdp.sgd(''''::bytea, b) FROM blocks');
 SELECT pg_temp.fails('SELECT boltdp.sgd(''\xdeadbeef''::bytea, b) FROM blocks');
-SELECT pg_temp.fails('SELECT boltdp.sgd(substr(m, 1, 319), b) FROM model, blocks');
+SELECT pg_temp.fails('SELECT boltdp.sgd(substr(m, 1, 383), b) FROM model, blocks');
 SELECT pg_temp.fails('SELECT boltdp.sgd(m || ''\x00'', b) FROM model, blocks');
-SELECT pg_temp.fails('SELECT boltdp.sgd(m || substr(m, 1, 200), b) FROM model, blocks');
+SELECT pg_temp.fails('SELECT boltdp.sgd(m || substr(m, 1, 264), b) FROM model, blocks');
 SELECT byte, pg_temp.fails(format('SELECT boltdp.sgd(set_byte(m, %s, 255), b) FROM model, blocks', byte))
-	FROM unnest(ARRAY[0, 8, 16, 24, 33, 40, 56, 64, 72, 80, 103, 144, 152, 160, 168, 176, 199]) AS byte;
+	FROM unnest(ARRAY[0, 8, 16, 24, 33, 40, 56, 64, 72, 80, 103, 144, 152, 160, 168, 176, 184, 192, 200, 208, 240, 263]) AS byte;
 SELECT count(DISTINCT left(pg_temp.fails(format('SELECT boltdp.sgd(set_byte(m, %s, 255), b) FROM model, blocks', byte)), 5))
-	BETWEEN 1 AND 3 AS never_a_crash FROM generate_series(0, 319) AS byte;
+	BETWEEN 1 AND 3 AS never_a_crash FROM generate_series(0, 383) AS byte;
 
 -- More rows than the passes have left.
 SELECT pg_temp.fails('SELECT boltdp.sgd(m, b) FROM model, blocks, generate_series(1, 3)');

@@ -14,7 +14,7 @@ from boltdp.data.schema import Schema
 from boltdp.data.synth import POSTGRES
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.privacy.certificate import Analysis
+from boltdp.privacy.algorithms import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
 from boltdp.settings import BATCH_SIZE, PASSES, LossName, Multiclass, ScheduleName, Settings
 

@@ -3,12 +3,14 @@
 A packed row is 1 + dims numbers, float32 or float64: the class index, then the features. Rows longer than 1 are
 scaled into the unit ball as they are read; rows with a NaN, an infinity or an undeclared label have no gradient, and
 still count.
+White-box algorithms have noise in every update (`noise.md`); the product's own algorithm has none here.
 `reference.py` says the same in plain Python.
 """
 
 from __future__ import annotations
 
 import ctypes
+import math
 import sysconfig
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64, c_void_p
@@ -20,9 +22,11 @@ import numpy.typing as npt
 
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.losses import HuberSVM, Multinomial
+from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.recipe import Recipe
 
 __all__ = [
+    "KEY_BYTES",
     "State",
     "builds",
     "pack_categories",
@@ -38,9 +42,14 @@ Rows: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 # The enumerations of sgd.h.
 _LOSSES = {"logistic": 0, "huber": 1, "multinomial": 2}
 _GROWTHS = {"none": 0, "linear": 1, "sqrt": 2}
+_NOISES = {"gaussian": 1, "spherical": 2}
+_NOISELESS = 0
 _ELEMENTS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}
 _BUILDS = {"portable": 1, "avx2": 2}
 _FASTEST = 0
+
+#: Length of the key of a state's noise.
+KEY_BYTES = 32
 
 # Cache lines are 64 bytes, and vectors that straddle two are slow to load.
 _ALIGNMENT = 64
@@ -65,6 +74,9 @@ class _Recipe(ctypes.Structure):
         ("width", c_double),
         ("regularization", c_double),
         ("radius", c_double),
+        ("marked", c_uint64),
+        ("noise", c_uint64),
+        ("deviation", c_double),
     )
 
 
@@ -80,6 +92,8 @@ class _Header(ctypes.Structure):
         ("row", c_uint64),
         ("left", c_uint64),
         ("carry", c_uint64),
+        ("drawn", c_uint64),
+        ("key", c_uint64 * 4),
         ("unused", c_uint64 * 2),
     )
 
@@ -89,7 +103,7 @@ def _load() -> ctypes.CDLL:
     library = ctypes.CDLL(str(Path(__file__).with_name("_kernel" + sysconfig.get_config_var("EXT_SUFFIX"))))
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "sgd_bytes": (c_uint64, [POINTER(_Recipe)]),
-        "sgd_init": (c_int, [c_void_p, c_size_t, POINTER(_Recipe)]),
+        "sgd_init": (c_int, [c_void_p, c_size_t, POINTER(_Recipe), c_char_p]),
         "sgd_check": (c_int, [c_void_p, c_size_t]),
         "sgd_run": (
             c_int,
@@ -98,6 +112,8 @@ def _load() -> ctypes.CDLL:
         "sgd_weights": (c_int, [c_void_p, c_size_t, c_void_p]),
         "sgd_has_build": (c_int, [c_int]),
         "sgd_error_text": (c_char_p, [c_int]),
+        "sgd_chacha20": (c_int, [c_void_p, c_void_p, c_int]),
+        "sgd_log": (c_double, [c_double]),
         "sgd_exp2_256ths": (c_double, [c_double]),
         "sgd_row_scale": (c_double, [c_double, c_uint64]),
         "rows_pack_float32": (
@@ -134,6 +150,14 @@ class State:
     `positive` is, for the binary losses, the class index that is y = +1; every other declared class is y = -1, which
     is how one-vs-all works. `classes` is how many labels are declared (a multinomial loss says so itself).
 
+    With `noise`, every update adds a fresh draw of it to the averaged gradient of the batch. Its randomness is all in
+    `key`, 32 bytes that no other state may have: two states with one key have the same noise, and the difference of
+    their weights has none. Multinomial noise has (classes - 1) * dims dimensions, as the gradients have.
+
+    With `marked`, a row with the label -1 is no row but the end of a batch, which may have any number of rows, or none.
+    A pass is over after `recipe.batches` markers, and each sum of gradients is divided by rows / batches, the size
+    that a batch is expected to have. Who feeds it must see to it that no private row has this label.
+
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=1, passes=1, schedule=constant(1.0))
@@ -143,7 +167,16 @@ class State:
     (array([[0.4844]]), True)
     """
 
-    def __init__(self, recipe: Recipe, *, positive: int = 1, classes: int = 2) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        positive: int = 1,
+        classes: int = 2,
+        noise: Mechanism | None = None,
+        key: bytes | None = None,
+        marked: bool = False,
+    ) -> None:
         loss, schedule = recipe.loss, recipe.schedule
         if isinstance(loss, Multinomial):
             classes = loss.classes
@@ -151,6 +184,7 @@ class State:
             raise ParameterError(f"classes must be >= 2, got {classes}")
         if not 0 <= positive < classes:
             raise ParameterError(f"positive must be a class index from 0 to {classes - 1}, got {positive}")
+        _check_noise(recipe, noise, key)
         c_recipe = _Recipe(
             loss=_LOSSES[loss.name],
             dims=recipe.dims,
@@ -167,10 +201,13 @@ class State:
             width=loss.width if isinstance(loss, HuberSVM) else 1.0,
             regularization=recipe.regularization,
             radius=recipe.radius,
+            marked=marked,
+            noise=_NOISELESS if noise is None else _NOISES[noise.kind],
+            deviation=0.0 if noise is None else noise.scale,
         )
         size = _library.sgd_bytes(c_recipe)
         self._block = _aligned_block(size)
-        code = _library.sgd_init(self._block.ctypes.data, size, c_recipe)
+        code = _library.sgd_init(self._block.ctypes.data, size, c_recipe, key)
         if code:
             raise ParameterError(_error_text(code), hint="sgd.h states the range of each number")
 
@@ -187,7 +224,7 @@ class State:
         return state
 
     def to_bytes(self) -> bytes:
-        """Everything needed to continue. It holds un-noised weights: as private as the rows."""
+        """Everything needed to continue. It holds un-noised weights or the key of their noise: as private as rows."""
         return self._block.tobytes()
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
@@ -200,7 +237,10 @@ class State:
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:
-        """What the recipe's averaging asks for, of shape (vectors, dims), un-noised; meaningful when finished."""
+        """What the recipe's averaging asks for, of shape (vectors, dims); meaningful when finished.
+
+        They have the noise of the updates, if the state was made with one, and no other.
+        """
         recipe = self._header.recipe
         vectors = recipe.classes if recipe.loss == _LOSSES["multinomial"] else 1
         out = np.empty((vectors, recipe.dims))
@@ -239,9 +279,10 @@ class State:
 def run(states: Sequence[State], rows: Rows, *, build: str | None = None) -> None:
     """Feed a block of packed rows to every state: one read of the rows serves all models.
 
-    Each state continues where it is. A pass is over after `recipe.rows` rows and the next begins by itself; feeding
-    past the last is an error, and then no state has changed. How rows are cut into blocks never changes a bit, nor does
-    `build`, the instruction set, which is there for tests: the fastest is the default.
+    Each state continues where it is. A pass is over after `recipe.rows` rows (of a marked state: after
+    `recipe.batches` markers) and the next begins by itself; feeding past the last is an error, and then no state has
+    changed. How rows are cut into blocks never changes a bit, nor does `build`, the instruction set, which is there for
+    tests: the fastest is the default.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
@@ -358,6 +399,20 @@ def source_position(start: int, count: int, *, rows: int, seed: int) -> npt.NDAr
     array([3])
     """
     return _positions(_library.rows_source, start, count, rows=rows, seed=seed)
+
+
+def _check_noise(recipe: Recipe, noise: Mechanism | None, key: bytes | None) -> None:
+    if noise is None:
+        if key is not None:
+            raise ParameterError("key must be None without noise, got one")
+        return
+    if key is None or len(key) != KEY_BYTES:
+        raise ParameterError(f"key must have {KEY_BYTES} bytes, got {'none' if key is None else len(key)}")
+    vectors = recipe.loss.classes - 1 if isinstance(recipe.loss, Multinomial) else 1
+    if noise.dimensions != vectors * recipe.dims:
+        raise ParameterError(f"noise must have {vectors * recipe.dims} dimensions, got {noise.dimensions}")
+    if not 0 < noise.scale < math.inf:
+        raise ParameterError(f"the scale of the noise must be a finite number > 0, got {noise.scale}")
 
 
 def _aligned_block(size: int) -> npt.NDArray[np.uint8]:

@@ -336,6 +336,53 @@ INLINE void NAME(add_multinomial)(const struct sgd_recipe *r, const double *w, d
     }
 }
 
+/* Subtract from each of the vectors their mean: what is left sums to zero. */
+INLINE void NAME(subtract_mean)(double *w, size_t vectors, size_t stride)
+{
+    for (size_t i = 0; i < stride; i += 4) {
+        vec4 sum = {0};
+        for (size_t k = 0; k < vectors; k++)
+            sum += AT(w, k * stride + i);
+        sum /= (double) vectors;
+        for (size_t k = 0; k < vectors; k++)
+            AT(w, k * stride + i) -= sum;
+    }
+}
+
+/* Begin a batch: `step` becomes - eta * noise. Not inlined, for the other loops to stay as they are. */
+TARGET static __attribute__((noinline)) void NAME(draw_noise)(struct sgd_state *s, double eta)
+{
+    const struct sgd_recipe *r = &s->recipe;
+    const size_t n = vectors(r), stride = padded(r->dims), count = n * stride;
+    double *step = step_of(s), length = 1.0;
+    struct stream stream;
+    open_stream(&stream, NAME(chacha20), s->key, s->updates);
+    do {
+        fill_with_normals(&stream, step, count);
+        for (size_t k = 0; k < n; k++)
+            for (size_t i = r->dims; i < stride; i++)
+                step[k * stride + i] = 0.0;
+        if (r->loss == SGD_MULTINOMIAL)
+            NAME(subtract_mean)(step, n, stride);
+        if (r->noise == SGD_SPHERICAL)
+            length = sqrt(NAME(sum_of_squares)(step, count));
+    } while (length == 0.0); /* no direction */
+    const double dimensions = (double) ((r->loss == SGD_MULTINOMIAL ? n - 1 : 1) * r->dims);
+    const double wanted = r->noise == SGD_SPHERICAL ? next_gamma(&stream, dimensions) : 1.0;
+    NAME(move)(step, -eta * (r->deviation * (wanted / length)), 0.0, step, count);
+    s->drawn = 1;
+}
+
+/* Rows from the i-th up to a marker, or to the block's end. */
+INLINE size_t NAME(rows_to_marker)(const struct block *b, size_t i, int element)
+{
+    const size_t width = (1 + b->dims) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
+    size_t end = i;
+    while (end < b->n && !is_marker(b->source + end * width, element))
+        end++;
+    return end - i;
+}
+
 /* Batches of any size: rows add to `step`, in fours where there are four, and a full batch moves the weights by it. */
 INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const double *scale, struct block *ahead,
                                int element)
@@ -345,8 +392,14 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
     double *w = s->data, *total = total_of(s), *step = step_of(s), *aside = aside_of(s);
 
     for (size_t i = 0; i < b->n;) {
-        const double eta = step_size(&r, s->updates + 1), rate = eta / (double) batch_size(&r, s->carry);
-        const size_t take = s->left < b->n - i ? s->left : b->n - i, end = i + take;
+        const double eta = step_size(&r, s->updates + 1);
+        const double rows = r.marked ? (double) r.rows / (double) r.batches : (double) batch_size(&r, s->carry);
+        const double rate = eta / rows;
+        const size_t rest = b->n - i;
+        const size_t take = r.marked ? NAME(rows_to_marker)(b, i, element) : s->left < rest ? s->left : rest;
+        const size_t end = i + take;
+        if (r.noise && !s->drawn)
+            NAME(draw_noise)(s, eta);
         while (i < end) {
             const size_t n = end - i < 4 ? end - i : 4;
             const double *x[4];
@@ -361,9 +414,16 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
             i += n;
         }
         s->row += take;
-        s->left -= take;
-        if (s->left > 0)
-            break;
+        if (r.marked) {
+            if (i == b->n)
+                break;
+            READ_AHEAD(i);
+            i++;
+        } else {
+            s->left -= take;
+            if (s->left > 0)
+                break;
+        }
 
         NAME(move)(w, decay_of(&r, eta), 1.0, step, count);
         memset(step, 0, count * sizeof *step);
@@ -375,9 +435,14 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
         s->updates++;
         if (s->updates > unaveraged_updates(&r))
             NAME(move)(total, 1.0, 1.0, w, count);
-        s->row = s->row == r.rows ? 0 : s->row;
-        s->carry = next_carry(&r, s->carry);
-        s->left = batch_size(&r, s->carry);
+        s->drawn = 0;
+        if (r.marked) {
+            s->row = s->updates % r.batches == 0 ? 0 : s->row;
+        } else {
+            s->row = s->row == r.rows ? 0 : s->row;
+            s->carry = next_carry(&r, s->carry);
+            s->left = batch_size(&r, s->carry);
+        }
     }
     memset(aside, 0, aside_count(&r) * sizeof *aside);
 }

@@ -1,4 +1,7 @@
-/* sgd.c: the state, the row guard and exp. The loops over rows are in loops.h, once for each instruction set. */
+/*
+ * sgd.c: the state, the row guard and exp. The loops over rows are in loops.h and ChaCha20 is in chacha.h, once for each
+ * instruction set; the samplers are in noise.h.
+ */
 #include "sgd.h"
 
 #include <float.h>
@@ -13,7 +16,7 @@
 #error "sgd.c needs plain IEEE arithmetic: no -ffast-math, no x87"
 #endif
 
-typedef char weights_start_at_192_bytes[sizeof(struct sgd_state) == 192 ? 1 : -1];
+typedef char weights_start_at_256_bytes[sizeof(struct sgd_state) == 256 ? 1 : -1];
 
 /* ---- exp --------------------------------------------------------------------------------------------------- */
 
@@ -161,6 +164,15 @@ double sgd_row_scale(double sum_of_squares, uint64_t dims)
     return sum_of_squares <= row_scale_threshold(g) ? 1.0 : row_scale_numerator(g) / sqrt(sum_of_squares);
 }
 
+/* ---- noise -------------------------------------------------------------------------------------------------- */
+
+#include "noise.h"
+
+double sgd_log(double x)
+{
+    return natural_log(x);
+}
+
 /* ---- the state --------------------------------------------------------------------------------------------- */
 
 static uint64_t vectors(const struct sgd_recipe *r)
@@ -201,7 +213,7 @@ static inline uint64_t batch_size(const struct sgd_recipe *r, uint64_t carry)
 /* Whether every batch is a single row and nothing is done to the weights in between: see loops.h. */
 static int has_single_rows(const struct sgd_recipe *r)
 {
-    return r->batches == r->rows && r->loss != SGD_MULTINOMIAL && r->radius > DBL_MAX;
+    return r->batches == r->rows && r->loss != SGD_MULTINOMIAL && r->radius > DBL_MAX && !r->marked && !r->noise;
 }
 
 /* What an update leaves of the weights: 1 - eta*lambda. */
@@ -286,9 +298,14 @@ static int recipe_is_sound(const struct sgd_recipe *r)
         return 0;
     if (!(r->width > 0 && r->width <= DBL_MAX && r->lambda >= 0 && r->lambda <= DBL_MAX && r->radius > 0))
         return 0;
-    double eta = step_size(r, 1); /* schedules never increase */
-    return eta * (double) (r->batches * r->passes) <= 1e100 && eta * r->lambda <= 2.0;
+    if (r->marked > 1 || r->noise > SGD_SPHERICAL || (r->noise ? !(r->deviation >= 1e-100) : r->deviation != 0))
+        return 0;
+    double eta = step_size(r, 1), way = eta * (double) (r->batches * r->passes); /* schedules never increase */
+    return way <= 1e100 && way * (r->deviation * (double) weight_count(r)) <= 1e100 && eta * r->lambda <= 2.0;
 }
+
+/* Rows of a marked pass: so many that no one gets there, so few that counting them is safe. */
+#define MOST_ROWS_TO_MARK (UINT64_C(1) << 62)
 
 /* Everything but the numbers in the arrays, which can be wrong but cannot lead astray. */
 static int check_header(const void *state, size_t bytes)
@@ -301,10 +318,20 @@ static int check_header(const void *state, size_t bytes)
     const struct sgd_recipe *r = &s->recipe;
     if (!recipe_is_sound(r) || sgd_bytes(r) != bytes || s->unused[0] != 0 || s->unused[1] != 0)
         return SGD_CORRUPT;
-    if (s->updates > r->batches * r->passes || s->row >= r->rows || s->carry >= r->batches)
+    if (s->updates > r->batches * r->passes || s->carry >= r->batches || s->drawn > (r->noise != SGD_NOISELESS))
+        return SGD_CORRUPT;
+    if (!r->noise && (s->key[0] | s->key[1] | s->key[2] | s->key[3]) != 0)
+        return SGD_CORRUPT;
+    if (r->marked) {
+        const int finished = s->updates == r->batches * r->passes;
+        return s->left != 0 || s->carry != 0 || s->row > (finished ? 0 : MOST_ROWS_TO_MARK) || s->drawn > s->row
+                   ? SGD_CORRUPT
+                   : SGD_OK;
+    }
+    if (s->row >= r->rows)
         return SGD_CORRUPT;
     uint64_t size = batch_size(r, s->carry);
-    if (s->left < 1 || s->left > size || size - s->left > s->row)
+    if (s->left < 1 || s->left > size || size - s->left > s->row || s->drawn != (r->noise && s->left < size))
         return SGD_CORRUPT;
     if (s->updates == r->batches * r->passes && (s->row != 0 || s->left != size))
         return SGD_CORRUPT;
@@ -330,9 +357,9 @@ int sgd_check(const void *state, size_t bytes)
     return SGD_OK;
 }
 
-int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe)
+int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key)
 {
-    if (!recipe_is_sound(recipe) || sgd_bytes(recipe) != bytes)
+    if (!recipe_is_sound(recipe) || sgd_bytes(recipe) != bytes || (recipe->noise != SGD_NOISELESS) != (key != NULL))
         return SGD_BAD_RECIPE;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
@@ -342,7 +369,9 @@ int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe)
     s->version = SGD_VERSION;
     s->bytes = bytes;
     s->recipe = *recipe;
-    s->left = batch_size(recipe, 0);
+    s->left = recipe->marked ? 0 : batch_size(recipe, 0);
+    if (key != NULL)
+        memcpy(s->key, key, sizeof s->key);
     return SGD_OK;
 }
 
@@ -365,6 +394,7 @@ int sgd_weights(const void *state, size_t bytes, double *out)
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias)); /* lanes of all ones or all zeros */
 typedef float vec4f __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint32_t vec8u __attribute__((vector_size(32), aligned(4), may_alias));
 
 #define CHOOSE(mask, yes, no) ((vec4) (((mask) & (mask4) (yes)) | (~(mask) & (mask4) (no))))
 
@@ -384,6 +414,12 @@ struct block {
     double label[MAX_BLOCK];     /* a whole number >= 0 */
 };
 
+static inline int is_marker(const char *row, int element)
+{
+    return element == SGD_FLOAT32 ? *(const float *) (const void *) row == -1.0f
+                                  : *(const double *) (const void *) row == -1.0;
+}
+
 #define NAME(f) f##_portable
 #define TARGET
 #define WIDEN(p) __builtin_convertvector(*(const vec4f *) (p), vec4)
@@ -391,6 +427,9 @@ struct block {
 #define LANES(v) (((v)[0] + (v)[1]) + ((v)[2] + (v)[3]))
 #define FOUR_SUMS(a, b, c, d) ((vec4){LANES(a), LANES(b), LANES(c), LANES(d)})
 #define IN_REGISTER(v) (void) 0
+#define ROTATE_16(v) ROTATE(v, 16)
+#define ROTATE_8(v) ROTATE(v, 8)
+#include "chacha.h"
 #include "loops.h"
 
 #if defined(__x86_64__)
@@ -400,6 +439,8 @@ struct block {
 #undef SQUARE_ROOTS
 #undef FOUR_SUMS
 #undef IN_REGISTER
+#undef ROTATE_16
+#undef ROTATE_8
 #define NAME(f) f##_avx2
 #define TARGET __attribute__((target("avx2")))
 #define WIDEN(p) ((vec4) _mm256_cvtps_pd(_mm_loadu_ps(p)))
@@ -414,6 +455,15 @@ TARGET static inline vec4 four_sums(__m256d ab, __m256d cd)
     return (vec4) _mm256_add_pd(_mm256_permute2f128_pd(ab, cd, 0x20), _mm256_permute2f128_pd(ab, cd, 0x31));
 }
 #define IN_REGISTER(v) __asm__("" : "+x"(v)) /* or GCC would load it again for every use */
+/* Rotations by whole bytes, as a shuffle of the bytes in each word. */
+#define SHUFFLED(v, a, b, c, d)                                                                               \
+    ((vec8u) _mm256_shuffle_epi8((__m256i) (v), _mm256_setr_epi8(a, b, c, d, a + 4, b + 4, c + 4, d + 4, a + 8, \
+                                                                 b + 8, c + 8, d + 8, a + 12, b + 12, c + 12, d + 12, \
+                                                                 a, b, c, d, a + 4, b + 4, c + 4, d + 4, a + 8,  \
+                                                                 b + 8, c + 8, d + 8, a + 12, b + 12, c + 12, d + 12)))
+#define ROTATE_16(v) SHUFFLED(v, 2, 3, 0, 1)
+#define ROTATE_8(v) SHUFFLED(v, 3, 0, 1, 2)
+#include "chacha.h"
 #include "loops.h"
 #endif
 
@@ -426,6 +476,33 @@ int sgd_has_build(int build)
         return __builtin_cpu_supports("avx2") != 0;
 #endif
     return 0;
+}
+
+int sgd_chacha20(const uint32_t start[16], uint32_t out[8 * 16], int build)
+{
+    if (!sgd_has_build(build))
+        return SGD_BAD_BUILD;
+#if defined(__x86_64__)
+    if (build != SGD_PORTABLE && sgd_has_build(SGD_AVX2))
+        chacha20_avx2(start, out);
+    else
+#endif
+        chacha20_portable(start, out);
+    return SGD_OK;
+}
+
+/* Whether the rows go on after the marker of the last batch. */
+static int passes_the_end(const struct sgd_state *s, const char *rows, size_t n_rows, int element)
+{
+    const struct sgd_recipe *r = &s->recipe;
+    const size_t width = (1 + r->dims) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
+    uint64_t left = r->batches * r->passes - s->updates;
+    size_t i = 0;
+    if (n_rows > MOST_ROWS_TO_MARK - s->row)
+        return 1;
+    for (; i < n_rows && left > 0 && n_rows - i > left; i++, rows += width)
+        left -= is_marker(rows, element);
+    return left == 0 && i < n_rows;
 }
 
 int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const void *rows, size_t n_rows, int element,
@@ -445,7 +522,8 @@ int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const voi
         const struct sgd_recipe *r = &s->recipe;
         if (r->dims != first->recipe.dims)
             return SGD_WIDTHS;
-        if (n_rows > r->rows * (r->passes - s->updates / r->batches) - s->row)
+        if (r->marked ? passes_the_end(s, rows, n_rows, element)
+                      : n_rows > r->rows * (r->passes - s->updates / r->batches) - s->row)
             return SGD_FINISHED;
     }
     if (n_states == 0)

@@ -6,10 +6,15 @@
  *     w_t = Project( (1 - eta_t*lambda) * w_{t-1} - (eta_t/|B_t|) * sum over B_t of grad phi(w_{t-1}; z_i) ),   w_0 = 0
  *
  * over the rows in the order they are fed, in blocks of any length: the same rows give the same bits however they are
- * cut. What it refuses: to do I/O, to keep anything outside the state, to draw noise, to follow a corrupt state. It
- * allocates only for a scan of rows too wide for the stack (above a thousand features), and frees it again.
+ * cut. What it refuses: to do I/O, to keep anything outside the state, to follow a corrupt state. It allocates only for
+ * a scan of rows too wide for the stack (above a thousand features), and frees it again.
  *
- * A packed row is 1 + dims numbers, float32 or float64: the class index (0, 1, ...), then the features.
+ * A recipe may ask for noise in every update, - eta_t * noise_t beside the gradients above: what white-box algorithms
+ * do. It comes from ChaCha20 with the state's key and the number of the update, so that each update has its own and
+ * nothing is kept between them (noise.md). The product's own algorithm adds none here.
+ *
+ * A packed row is 1 + dims numbers, float32 or float64: the class index (0, 1, ...), then the features. In a marked
+ * recipe a row with the label -1 is no row, but the end of a batch, which may have any number of rows, or none.
  *
  * THE SAME BITS FROM EVERY BUILD. Sums have one written association (loops.h), exp is our own, nothing is contracted
  * into a fused multiply-add. Compile with -ffp-contract=off, never with -ffast-math. C99 plus GNU vector types.
@@ -21,10 +26,11 @@
 #include <stdint.h>
 
 #define SGD_MAGIC UINT64_C(0x31646773746c6f62) /* "boltsgd1" in memory on a little-endian machine */
-#define SGD_VERSION 1
+#define SGD_VERSION 2
 
 enum sgd_loss { SGD_LOGISTIC = 0, SGD_HUBER = 1, SGD_MULTINOMIAL = 2 };
 enum sgd_growth { SGD_NONE = 0, SGD_LINEAR = 1, SGD_SQRT = 2 };
+enum sgd_noise { SGD_NOISELESS = 0, SGD_GAUSSIAN = 1, SGD_SPHERICAL = 2 };
 enum sgd_element { SGD_FLOAT32 = 0, SGD_FLOAT64 = 1 };
 enum sgd_build { SGD_FASTEST = 0, SGD_PORTABLE = 1, SGD_AVX2 = 2 };
 
@@ -57,6 +63,10 @@ struct sgd_recipe {
     double width;      /* h of the Huber loss: > 0, finite; unused by the others, but still checked */
     double lambda;     /* >= 0, finite; eta_1 * lambda at most 2 */
     double radius;     /* R > 0; infinite: no projection */
+    uint64_t marked;   /* 1: batches end at markers, n of them in a pass, and their sums are divided by m/n, else 0 */
+    uint64_t noise;    /* enum sgd_noise. Multinomial: in the subspace where the vectors sum to zero, of (V-1)*dims */
+    double deviation;  /* the scale of the noise: 1e-100 or more, eta_1 * n * k times it times the number of weights at
+                          most 1e100; 0 without noise */
 };
 
 #define SGD_MAX_DIMS (UINT64_C(1) << 24)
@@ -68,8 +78,9 @@ struct sgd_recipe {
  *
  *     double weights[V*stride];  the last iterate, without a row that waits
  *     double total[V*stride];    the sum of the iterates to be averaged so far; zeros while averaged = 1
- *     double step[V*stride];     what the rows of the batch in progress will add to the weights. Binary losses with
- *                                one-row batches and no radius: the row that waits for a second if `row` is odd
+ *     double step[V*stride];     what the rows of the batch in progress, and its noise, will add to the weights. Binary
+ *                                losses with one-row batches, no radius, noise or markers: the row that waits for a
+ *                                second if `row` is odd
  *     double aside[];            4 numbers, the first the waiting row's scale times y; for multinomial,
  *                                4 * (classes rounded up to a multiple of 4), scratch that is zero between calls
  */
@@ -79,9 +90,12 @@ struct sgd_state {
     uint64_t bytes;   /* length of the whole block */
     struct sgd_recipe recipe;
     uint64_t updates; /* t: updates done */
-    uint64_t row;     /* rows done in this pass: 0 .. m-1 */
-    uint64_t left;    /* rows the batch in progress still wants: 1 .. its size */
-    uint64_t carry;   /* (j*m) mod n of the batch j in progress: the batches' sizes follow without big products */
+    uint64_t row;     /* rows done in this pass: 0 .. m-1, or, in a marked recipe, any number up to 2^62 */
+    uint64_t left;    /* rows the batch in progress still wants: 1 .. its size; marked: 0 */
+    uint64_t carry;   /* (j*m) mod n of the batch j in progress: the batches' sizes follow without big products;
+                         marked: 0 */
+    uint64_t drawn;   /* 1 if `step` has the noise of the batch in progress, which is so from its first row on */
+    uint64_t key[4];  /* of the noise; zeros without any. As secret as the rows */
     uint64_t unused[2]; /* zeros */
     double data[];
 };
@@ -89,8 +103,8 @@ struct sgd_state {
 /* Bytes of the state of a recipe; 0 if its dims or classes are out of range. */
 uint64_t sgd_bytes(const struct sgd_recipe *recipe);
 
-/* Write the state before the first row. `bytes` must be sgd_bytes(recipe). */
-int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe);
+/* Write the state before the first row. `bytes` must be sgd_bytes(recipe), the key 32 bytes, or NULL without noise. */
+int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key);
 
 /* Everything that can be wrong with a block that claims to be a state. */
 int sgd_check(const void *state, size_t bytes);
@@ -107,6 +121,12 @@ int sgd_has_build(int build);
 
 /* What an error code means, in words without a value. */
 const char *sgd_error_text(int code);
+
+/* Eight blocks of ChaCha20, word w of block i at out[8*w + i], from the input of the first: the source of the noise. */
+int sgd_chacha20(const uint32_t start[16], uint32_t out[8 * 16], int build);
+
+/* ln(x) of a positive normal number, within 4 units in the last place: the logarithm of the samplers. */
+double sgd_log(double x);
 
 /* 2^(u/256), within 1.5 units in the last place for |u| <= 256*1020 and clamped there: the exp of every loss. */
 double sgd_exp2_256ths(double u);

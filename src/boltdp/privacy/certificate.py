@@ -9,19 +9,18 @@ from typing import Any, Literal
 
 from boltdp import __version__
 from boltdp.errors import BoltdpError, ParameterError, whole_number
+from boltdp.privacy.algorithms import ACCOUNTANTS, PUBLISHED, Account, Algorithm, Analysis
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
-from boltdp.privacy.noise import Budget, Mechanism, calibrate
+from boltdp.privacy.noise import Budget, Mechanism
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import Schedule
 from boltdp.privacy.selection import Selection, read_selection, selection_record
-from boltdp.privacy.sensitivity import Sensitivity, published_sensitivity, sensitivity
+from boltdp.privacy.sensitivity import Sensitivity, check_steps
 
-Analysis = Literal["proved", "paper"]
 Randomness = Literal["operating system", "seeded", "none"]
 
 #: Why a model made in a certain way has no privacy guarantee.
 SEEDED = "the noise came from a seed, so that whoever knows it can take the noise away"
-PUBLISHED = "the sensitivity is the paper's published one, which is too small for some settings"
 NOISELESS = "no noise was added"
 
 
@@ -38,15 +37,19 @@ class Certificate:
     models: int
     analysis: Analysis
     sensitivity: Sensitivity | None
-    mechanism: Mechanism | None  #: of each model
+    mechanism: Mechanism | None  #: of each model, added to its weights at the end
     randomness: Randomness
     reasons: tuple[str, ...]  #: why the result is not private; empty for a private one
+    algorithm: Algorithm = "bolton"
+    training_noise: Mechanism | None = None  #: of each model, inside its training
     selection: Selection | None = None  #: how it was chosen among candidates, if it was
     neighbours: str = "replace one row at its position; the number of rows is public, and no position depends on values"
     version: str = __version__
 
     def __post_init__(self) -> None:
         whole_number(self.models, "models", least=1)
+        if self.algorithm not in ACCOUNTANTS:
+            raise ParameterError(f"algorithm must be one of {', '.join(ACCOUNTANTS)}, got {self.algorithm!r}")
         if self.selection is not None and self.selection.training_rows != self.recipe.rows:
             raise ParameterError(
                 f"a model chosen so must be trained on {self.selection.training_rows} rows, got {self.recipe.rows}"
@@ -88,6 +91,7 @@ class Certificate:
             "epsilon": self.budget.epsilon if self.budget else None,
             "delta": self.budget.delta if self.budget else None,
             "models": self.models,
+            "algorithm": self.algorithm,
             "loss": {
                 "name": loss.name,
                 **dataclasses.asdict(loss),
@@ -107,6 +111,7 @@ class Certificate:
             "analysis": self.analysis,
             "sensitivity": dataclasses.asdict(self.sensitivity) if self.sensitivity else None,
             "mechanism": dataclasses.asdict(self.mechanism) if self.mechanism else None,
+            "training_noise": dataclasses.asdict(self.training_noise) if self.training_noise else None,
             "randomness": self.randomness,
             "selection": selection_record(self.selection) if self.selection else None,
             "version": self.version,
@@ -142,7 +147,7 @@ class Certificate:
             averaging=record["averaging"],
             permutation=record["permutation"],
         )
-        noise, distance = record["mechanism"], record["sensitivity"]
+        noise, inside, distance = record["mechanism"], record["training_noise"], record["sensitivity"]
         return cls(
             recipe=recipe,
             budget=None if record["epsilon"] is None else Budget(record["epsilon"], record["delta"]),
@@ -150,6 +155,8 @@ class Certificate:
             analysis=record["analysis"],
             sensitivity=Sensitivity(**distance) if distance else None,
             mechanism=Mechanism(**noise) if noise else None,
+            algorithm=record["algorithm"],
+            training_noise=Mechanism(**inside) if inside else None,
             randomness=record["randomness"],
             reasons=tuple(record["reasons"]),
             selection=read_selection(record["selection"]) if record["selection"] else None,
@@ -162,13 +169,14 @@ def certify(
     recipe: Recipe,
     budget: Budget | None,
     *,
+    algorithm: Algorithm = "bolton",
     models: int = 1,
     analysis: Analysis = "proved",
     randomness: Randomness = "operating system",
     reasons: tuple[str, ...] = (),
     selection: Selection | None = None,
 ) -> Certificate:
-    """Compute the sensitivity and the noise of a release from public numbers.
+    """Compute the noise of a release from public numbers.
 
     `reasons` are faults of the claim that lie outside the privacy core, such as classes read from the data.
 
@@ -178,45 +186,25 @@ def certify(
     'spherical'
     """
     if budget is None:
-        return Certificate(
-            recipe=recipe,
-            budget=None,
-            models=models,
-            analysis=analysis,
-            sensitivity=None,
-            mechanism=None,
-            randomness="none",
-            reasons=(*reasons, NOISELESS),
-            selection=selection,
-        )
-    spent = budget if selection is None else selection.model_budget(budget)
-    distance = sensitivity(recipe) if analysis == "proved" else published_sensitivity(recipe)
-    inherent = {SEEDED: randomness != "operating system", PUBLISHED: analysis != "proved"}
+        check_steps(recipe)
+        account, randomness = Account(reasons=(NOISELESS,)), "none"
+    else:
+        spent = budget if selection is None else selection.model_budget(budget)
+        account = ACCOUNTANTS[algorithm](recipe, spent.split(models), analysis)
+    seeded = () if budget is None or randomness == "operating system" else (SEEDED,)
     return Certificate(
         recipe=recipe,
         budget=budget,
         models=models,
         analysis=analysis,
-        sensitivity=distance,
-        mechanism=calibrate(distance.total, dimensions=noise_dimensions(recipe), budget=spent.split(models)),
+        sensitivity=account.sensitivity,
+        mechanism=account.mechanism,
         randomness=randomness,
-        reasons=(*reasons, *(reason for reason, holds in inherent.items() if holds)),
+        reasons=(*reasons, *seeded, *account.reasons),
+        algorithm=algorithm,
+        training_noise=account.training_noise,
         selection=selection,
     )
-
-
-def noise_dimensions(recipe: Recipe) -> int:
-    """Dimensions of the space in which one model's weights can move.
-
-    The gradient of the multinomial loss sums to zero over the classes, so its K vectors have K - 1 degrees of freedom.
-
-    >>> from boltdp.privacy.schedules import constant
-    >>> noise_dimensions(Recipe(loss=Multinomial(3), dims=5, rows=9, batch_size=1, passes=1, schedule=constant(1.0)))
-    10
-    """
-    if isinstance(recipe.loss, Multinomial):
-        return (recipe.loss.classes - 1) * recipe.dims
-    return recipe.weights
 
 
 def verify(certificate: Certificate) -> None:
@@ -230,13 +218,14 @@ def verify(certificate: Certificate) -> None:
     expected = certify(
         certificate.recipe,
         certificate.budget,
+        algorithm=certificate.algorithm,
         models=certificate.models,
         analysis=certificate.analysis,
         randomness=certificate.randomness,
         reasons=tuple(reason for reason in certificate.reasons if reason not in known),
         selection=certificate.selection,
     )
-    for field in ("sensitivity", "mechanism", "reasons", "randomness", "neighbours"):
+    for field in ("sensitivity", "mechanism", "training_noise", "reasons", "randomness", "neighbours"):
         claimed, recomputed = getattr(certificate, field), getattr(expected, field)
         if not _agree(claimed, recomputed):
             raise CertificateError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from boltdp.errors import ParameterError, real_number, whole_number
-from boltdp.privacy.losses import Loss
+from boltdp.privacy.losses import Loss, Multinomial
 from boltdp.privacy.schedules import Schedule
 
 #: Far below any use, and far above the numbers that double precision cannot hold to full accuracy.
@@ -59,11 +59,6 @@ class Recipe:
         for name, allowed in (("averaging", get_args(Averaging)), ("permutation", get_args(Permutation))):
             if getattr(self, name) not in allowed:
                 raise ParameterError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        if self.schedule.largest > 2.0 / self.beta:
-            raise ParameterError(
-                f"the step size must be at most 2/beta = {2.0 / self.beta:.6g}, got {self.schedule.largest:.6g}",
-                hint="the privacy analysis needs steps that do not expand distances; take a smaller step",
-            )
         smallest = float(self.schedule.at(self.updates)[0]) / self.largest_batch
         if smallest < SMALLEST_STEP:
             raise ParameterError(f"the step of one row must be at least {SMALLEST_STEP:g}, got {smallest:g}")
@@ -102,6 +97,15 @@ class Recipe:
     def weights(self) -> int:
         """D, the numbers in one model."""
         return self.loss.vectors * self.dims
+
+    @property
+    def freedom(self) -> int:
+        """Dimensions of the space in which the weights can move, and noise is needed.
+
+        The gradient of the multinomial loss sums to zero over the classes, so its K vectors have K - 1 degrees of
+        freedom.
+        """
+        return (self.loss.classes - 1) * self.dims if isinstance(self.loss, Multinomial) else self.weights
 
     @property
     def averaged(self) -> int:

@@ -51,6 +51,7 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
     >>> round(sensitivity(r).bound, 9), sensitivity(r).method
     (0.001632993, 'closed form')
     """
+    check_steps(recipe)
     closed = _closed_form(recipe)
     if closed is not None:
         bound, method = closed, "closed form"
@@ -63,6 +64,22 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
     if 2.0 * largest_norm(recipe) < bound:
         bound, method = 2.0 * largest_norm(recipe), "diameter"
     return Sensitivity(bound, rounding_margin(recipe), method)
+
+
+def check_steps(recipe: Recipe) -> None:
+    """Refuse steps that can expand distances: section 2 needs each to be at most 2/beta.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> check_steps(Recipe(loss=Logistic(), dims=9, rows=9, batch_size=1, passes=1, schedule=constant(9.0)))
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: the step size must be at most 2/beta = 8, got 9
+    """
+    if recipe.schedule.largest > 2.0 / recipe.beta:
+        raise ParameterError(
+            f"the step size must be at most 2/beta = {2.0 / recipe.beta:.6g}, got {recipe.schedule.largest:.6g}",
+            hint="the privacy analysis needs steps that do not expand distances; take a smaller step",
+        )
 
 
 def _recursion(recipe: Recipe) -> float:

@@ -1,0 +1,52 @@
+"""What each training algorithm must add where, to keep a budget: computed from public numbers, before a row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from boltdp.privacy.noise import Budget, Mechanism, calibrate
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.sensitivity import Sensitivity, check_steps, published_sensitivity, sensitivity
+
+Algorithm = Literal["bolton"]
+Analysis = Literal["proved", "paper"]
+
+#: Why the paper's own bounds give no guarantee.
+PUBLISHED = "the sensitivity is the paper's published one, which is too small for some settings"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """Noise that makes one model keep its budget, and why it does not, if it is known not to."""
+
+    sensitivity: Sensitivity | None = None  #: of the weights that training ends with
+    mechanism: Mechanism | None = None  #: the noise added to them
+    training_noise: Mechanism | None = None  #: the noise inside training
+    reasons: tuple[str, ...] = ()
+
+
+#: From the recipe, the budget of one model and the analysis asked for.
+Accountant: TypeAlias = Callable[[Recipe, Budget, Analysis], Account]
+
+
+def bolton(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
+    """Train as without privacy, then add noise once.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> bolton(recipe, Budget(1.0), "proved").training_noise is None
+    True
+    """
+    check_steps(recipe)
+    distance = sensitivity(recipe) if analysis == "proved" else published_sensitivity(recipe)
+    return Account(
+        sensitivity=distance,
+        mechanism=calibrate(distance.total, dimensions=recipe.freedom, budget=budget),
+        reasons=() if analysis == "proved" else (PUBLISHED,),
+    )
+
+
+ACCOUNTANTS: Mapping[Algorithm, Accountant] = {"bolton": bolton}
