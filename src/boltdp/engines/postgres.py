@@ -85,7 +85,9 @@ class PostgresEngine:
     the server keeps the prepared rows: packed to blocks, or a row a tuple. `shuffle` is the permutation that all
     engines share, given by a seed, or the server's ORDER BY random(), which no one can repeat.
 
-    The rows of a query must come in an order that does not depend on their values.
+    The promise is about rows at their places. A table is read as it is stored; a query, or the one inside a view, must
+    give one row for each person's row and nothing of others', and choose (WHERE, LIMIT, joins) and order (ORDER BY,
+    windows) rows by public columns only. So must a table that is partitioned or clustered: by a public column.
     """
 
     def __init__(
