@@ -1,12 +1,14 @@
-"""The one way to train: plan, prepare, passes, release. Estimators and commands are thin layers over it."""
+"""The one way to train: plan, standardize, prepare, passes, release. Estimators and commands are layers over it."""
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
@@ -15,9 +17,11 @@ from boltdp.errors import DataError
 from boltdp.kernel import State
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.release import release
+from boltdp.privacy.release import perturbation, release
 from boltdp.privacy.selection import Selection
 from boltdp.settings import Settings
+from boltdp.solve import minimise
+from boltdp.standardize import standardize
 
 #: Why a model trained with `on_bad_row="error"` has no guarantee.
 BAD_ROWS_SHOWN = "bad rows were reported, which tells something about single rows"
@@ -58,10 +62,17 @@ def train(
     """
     if on_bad_row == "error":
         reasons = (*reasons, BAD_ROWS_SHOWN)
-    rows = engine.count()
+    rows, record = engine.count(), settings.standardization(schema)
     certificate = settings.plan(
-        rows=rows, dims=schema.dims, classes=len(schema.classes), reasons=reasons, selection=selection
+        rows=rows,
+        dims=schema.dims,
+        classes=len(schema.classes),
+        reasons=reasons,
+        standardization=record,
+        selection=selection,
     )
+    told = told_rows(progress, "standardizing", rows)
+    schema = standardize(engine, schema, record, on_bad_row=on_bad_row, noise_seed=settings.noise_seed, progress=told)
     seed = permutation_seed(settings)
     told = told_rows(progress, "preparing", rows)
     with engine.prepare(schema, seed=seed, on_bad_row=on_bad_row, progress=told) as prepared:
@@ -88,9 +99,38 @@ def train_prepared(
     noise_seed: int | None = None,
     progress: Progress | None = None,
 ) -> Model:
-    """Make the passes that `certificate` plans over rows that are prepared already, and release the result."""
+    """Train as `certificate` plans on rows that are prepared already, and release the result."""
+    if certificate.algorithm == "objective":
+        weights = find_minimisers(prepared, schema, certificate, noise_seed=noise_seed, progress=progress)
+        return release_weights(weights, schema, certificate, noise_seed=noise_seed)
     states = run_passes(prepared, schema, certificate, seed=seed, progress=progress)
     return release_model(states, schema, certificate, noise_seed=noise_seed)
+
+
+def find_minimisers(
+    prepared: Prepared,
+    schema: Schema,
+    certificate: Certificate,
+    *,
+    noise_seed: int | None = None,
+    progress: Progress | None = None,
+) -> npt.NDArray[np.float64]:
+    """Weights of shape (models, vectors, dims) that minimise the perturbed objectives: as private as the rows."""
+    recipe, classes = certificate.recipe, len(schema.classes)
+    _check_rows(prepared, certificate)
+    scans = itertools.count(1)
+
+    def found(positive: int, linear: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        def derivative(weights: npt.NDArray[np.float64], direction: npt.NDArray[np.float64] | None) -> Any:
+            told = told_rows(progress, f"scan {next(scans)}", recipe.rows)
+            return prepared.derivative(
+                recipe.loss, weights, direction=direction, positive=positive, classes=classes, progress=told
+            )
+
+        return minimise(recipe, derivative, linear, noise=certificate.training_noise)
+
+    linear_terms = perturbation(certificate, seed=noise_seed)
+    return np.stack([found(*model) for model in zip(_positives(certificate), linear_terms, strict=True)])
 
 
 def run_passes(
@@ -103,11 +143,8 @@ def run_passes(
 ) -> list[State]:
     """The states after all passes: as private as the rows until `release_model` makes a model of them."""
     recipe, classes = certificate.recipe, len(schema.classes)
-    if prepared.rows != recipe.rows:
-        raise DataError("the data changed while it was read: its number of rows is not what it was")
-    # A single model of two classes takes the second one as positive, one-vs-all models each their own.
-    positives = [1] if certificate.models == 1 else range(certificate.models)
-    states = [State(recipe, positive=positive, classes=classes) for positive in positives]
+    _check_rows(prepared, certificate)
+    states = [State(recipe, positive=positive, classes=classes) for positive in _positives(certificate)]
     for number in range(1, recipe.passes + 1):
         if number > 1 and recipe.permutation == "fresh":
             prepared.reshuffle(seed + number - 1)
@@ -120,7 +157,15 @@ def release_model(
     states: Sequence[State], schema: Schema, certificate: Certificate, *, noise_seed: int | None = None
 ) -> Model:
     """The model of finished states, with the noise that `certificate` states."""
-    released = release(np.stack([state.weights for state in states]), certificate, seed=noise_seed)
+    weights = np.stack([state.weights for state in states])
+    return release_weights(weights, schema, certificate, noise_seed=noise_seed)
+
+
+def release_weights(
+    weights: npt.NDArray[np.float64], schema: Schema, certificate: Certificate, *, noise_seed: int | None = None
+) -> Model:
+    """The model of finished weights, of shape (models, vectors, dims), with the noise that `certificate` states."""
+    released = release(weights, certificate, seed=noise_seed)
     return Model(schema=schema, weights=released.reshape(-1, certificate.recipe.dims), certificate=certificate)
 
 
@@ -131,3 +176,13 @@ def told_rows(progress: Progress | None, stage: str, total: int) -> Callable[[in
     preparing 40 100
     """
     return None if progress is None else lambda done: progress(stage, done, total)
+
+
+def _check_rows(prepared: Prepared, certificate: Certificate) -> None:
+    if prepared.rows != certificate.recipe.rows:
+        raise DataError("the data changed while it was read: its number of rows is not what it was")
+
+
+def _positives(certificate: Certificate) -> Sequence[int]:
+    """A single model of two classes takes the second one as positive, one-vs-all models each their own."""
+    return [1] if certificate.models == 1 else range(certificate.models)

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from boltdp.errors import ParameterError
 from boltdp.privacy.noise import Budget, Mechanism, calibrate
+from boltdp.privacy.objective import objective_noise, shares, stopping_sensitivity
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.sensitivity import Sensitivity, check_steps, published_sensitivity, sensitivity
 
-Algorithm = Literal["bolton"]
+Algorithm = Literal["bolton", "objective"]
 Analysis = Literal["proved", "paper"]
 
 #: Why the paper's own bounds give no guarantee.
@@ -49,4 +51,26 @@ def bolton(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
     )
 
 
-ACCOUNTANTS: Mapping[Algorithm, Accountant] = {"bolton": bolton}
+def objective(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
+    """Add a random linear term to the objective, minimise it, and hide with a little noise that this is not exact.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1),
+    ...                 regularization=0.01)
+    >>> objective(recipe, Budget(1.0), "proved").training_noise.kind
+    'spherical'
+    """
+    if analysis != "proved":
+        raise ParameterError(f"analysis must be 'proved' for objective perturbation, got {analysis!r}")
+    parts = shares(budget)
+    noise = objective_noise(recipe, parts.noise)
+    distance = stopping_sensitivity(recipe, noise)
+    return Account(
+        sensitivity=distance,
+        mechanism=calibrate(distance.total, dimensions=recipe.freedom, budget=parts.stopping),
+        training_noise=noise,
+    )
+
+
+ACCOUNTANTS: Mapping[Algorithm, Accountant] = {"bolton": bolton, "objective": objective}
