@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -53,6 +53,7 @@ QUERY_PROMISE = (
 @click.option("-o", "--output", required=True, metavar="JSON", help="Where to write the model.")
 @click.option("--epsilon", type=float, help="The privacy budget: smaller is more private.")
 @click.option("--noiseless", is_flag=True, help="Train without noise, and so without privacy, instead of --epsilon.")
+@click.option("--in-server", is_flag=True, help="PostgreSQL: fail rather than let the rows leave the server.")
 @settings_options
 @click.option(
     "--on-bad-row",
@@ -73,6 +74,7 @@ def train(
     output: str,
     epsilon: float | None,
     noiseless: bool,
+    in_server: bool,
     spool: str | None,
     on_bad_row: OnBadRow,
     as_json: bool,
@@ -91,7 +93,10 @@ def train(
     check_writable(output)
     if query is not None and settings.epsilon is not None:
         note(QUERY_PROMISE)
-    with open_source(source, table=table, query=query, spool=spool) as engine, RowsBar(quiet=quiet) as bar:
+    if in_server and on_bad_row == "error":
+        raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
+    where: Literal["auto", "server"] = "server" if in_server else "auto"
+    with open_source(source, table=table, query=query, spool=spool, where=where) as engine, RowsBar(quiet=quiet) as bar:
         model = train_model(engine, schema, settings, on_bad_row=on_bad_row, progress=bar)
     model.save(output)
     report(model, output, as_json=as_json)
