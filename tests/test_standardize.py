@@ -141,7 +141,7 @@ def test_rows_are_cut_to_the_radius_without_the_intercept(
 
 def test_without_noise_the_rows_come_out_standardized() -> None:
     engine = open_source(people())
-    record = replace(PRIVATE, epsilon=None).standardization(SCHEMA)
+    record = replace(PRIVATE, epsilon=None).standardization(SCHEMA, rows=1000)
     schema = standardize(engine, SCHEMA, record)
     made = schema.standardization
     assert made is not None
@@ -157,7 +157,7 @@ def test_without_noise_the_rows_come_out_standardized() -> None:
 
 def test_with_the_mean_alone_rows_are_centred_and_the_radius_fits() -> None:
     engine = open_source(people())
-    record = replace(PRIVATE, epsilon=None, standardize_moments="mean").standardization(SCHEMA)
+    record = replace(PRIVATE, epsilon=None, standardize_moments="mean").standardization(SCHEMA, rows=1000)
     made = standardize(engine, SCHEMA, record).standardization
     assert made is not None
     (x,) = encoded(engine, plain(SCHEMA))
@@ -266,7 +266,9 @@ def test_nothing_of_a_row_is_told(caplog: pytest.LogCaptureFixture, capfd: pytes
 
 def test_the_released_schema_is_not_that_of_the_exact_moments() -> None:
     engine = open_source(people())
-    exact = standardize(engine, SCHEMA, replace(PRIVATE, epsilon=None).standardization(SCHEMA)).standardization
+    exact = standardize(
+        engine, SCHEMA, replace(PRIVATE, epsilon=None).standardization(SCHEMA, rows=1000)
+    ).standardization
     model = train(engine, SCHEMA, PRIVATE)
     assert exact is not None
     assert model.schema.standardization is not None
@@ -274,7 +276,7 @@ def test_the_released_schema_is_not_that_of_the_exact_moments() -> None:
 
 
 def test_one_row_moves_the_sums_by_no_more_than_the_sensitivity() -> None:
-    record = PRIVATE.standardization(SCHEMA)
+    record = PRIVATE.standardization(SCHEMA, rows=1000)
     assert record is not None
     rows = people().to_pydict()
     first = ArrayEngine.from_arrow(people()).moments(SCHEMA, radius=record.radius)

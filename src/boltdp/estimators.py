@@ -36,7 +36,7 @@ from boltdp.model import Matrix, Model
 from boltdp.privacy.algorithms import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
 from boltdp.privacy.standardization import Moments
-from boltdp.settings import PASSES, STANDARDIZE_SHARE, Multiclass, ScheduleName, Settings, Standardize
+from boltdp.settings import PASSES, Multiclass, ScheduleName, Settings, Standardize
 from boltdp.train import train
 
 #: Why a model whose classes were not declared has no guarantee.
@@ -79,9 +79,9 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     averaging: Averaging = "last"
     permutation: Permutation = "once"
     analysis: Analysis = "proved"
-    standardize: Standardize = "none"
-    standardize_share: float = STANDARDIZE_SHARE
-    standardize_moments: Moments = "squares"
+    standardize: Standardize = "auto"
+    standardize_share: float | None = None
+    standardize_moments: Moments = "mean"
     random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: Any, y: Any) -> Any:
@@ -173,7 +173,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             permutation=self.permutation,
             analysis=self.analysis,
             standardize=self.standardize,
-            standardize_share=self._number("standardize_share"),
+            standardize_share=self._number("standardize_share", optional=True),
             standardize_moments=self.standardize_moments,
             seed=seed,
             noise_seed=None if self.epsilon is None else seed,
@@ -278,13 +278,13 @@ class PrivateLogisticRegression(_PrivateClassifier):
         One random order of the rows for all passes, or one for each.
     analysis : {"proved", "paper"}, default="proved"
         "paper" takes the sensitivity as published, which is not private.
-    standardize : {"none", "private"}, default="none"
-        "private" centres and scales the features by noisy moments of all rows, which helps where they are far from the
-        middle of their bounds.
-    standardize_share : float, default=0.1
-        The part of epsilon and delta that pays for it.
-    standardize_moments : {"squares", "mean"}, default="squares"
-        "mean" centres only, with less noise.
+    standardize : {"auto", "none", "private"}, default="auto"
+        "private" centres the features by noisy moments of all rows, which helps where they are far from the middle of
+        their bounds. "auto" does so where it pays, if the algorithm is left to choose too.
+    standardize_share : float or None, default=None
+        The part of epsilon and delta that pays for it. None chooses it from the numbers of rows and features.
+    standardize_moments : {"mean", "squares"}, default="mean"
+        "mean" centres the features; "squares" scales them too, with more noise.
     random_state : int, RandomState or None, default=None
         None takes the noise from the operating system. Anything else makes order and noise repeatable, for tests:
         the model is then not private.

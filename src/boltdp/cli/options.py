@@ -20,7 +20,6 @@ from boltdp.privacy.standardization import Moments
 from boltdp.settings import (
     BATCH_SIZE,
     PASSES,
-    STANDARDIZE_SHARE,
     LossName,
     Multiclass,
     ScheduleName,
@@ -111,21 +110,19 @@ _SETTINGS = (
     click.option(
         "--standardize",
         type=click.Choice(get_args(Standardize)),
-        default="none",
+        default="auto",
         show_default=True,
-        help="private: centre and scale the features by noisy moments of all rows.",
+        help="private: centre the features by noisy moments of all rows; auto: where that pays.",
     ),
     click.option(
         "--standardize-share",
         type=float,
-        default=STANDARDIZE_SHARE,
-        show_default=True,
-        help="The part of the budget that pays for it.",
+        help="The part of the budget that pays for it.  [default: from rows, features and budget]",
     ),
     click.option(
         "--standardize-moments",
         type=click.Choice(get_args(Moments)),
-        default="squares",
+        default="mean",
         show_default=True,
         help="squares: centre and scale; mean: centre only, with less noise.",
     ),

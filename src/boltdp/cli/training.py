@@ -156,12 +156,12 @@ def plan(
     elif classes < 2:
         raise ParameterError(f"classes must be >= 2, got {classes}")
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
-    if settings.standardize != "none" and schema is None:
+    if settings.standardize == "private" and schema is None:
         raise ParameterError("give --schema with --standardize, whose cost depends on the columns")
     plans = {}
     for budget in (epsilon, *EPSILONS):
         one = replace(settings, epsilon=budget)
-        record = None if schema is None else one.standardization(schema)
+        record = None if schema is None else one.standardization(schema, rows=rows)
         plans[budget] = one.plan(rows=rows, dims=features, classes=classes, standardization=record)
     certificate = plans[epsilon]
     by_epsilon = [_noise(plans[budget]) for budget in sorted(plans)]
