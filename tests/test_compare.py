@@ -139,7 +139,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     [
         (
             {"algorithms": ["magic"]},
-            "algorithms must be some of noiseless, bolton, objective, bolton-paper, got 'magic'",
+            "algorithms must be some of noiseless, auto, bolton, objective, bolton-paper, got 'magic'",
         ),
         ({"algorithms": []}, "there must be an algorithm, an epsilon and a repeat"),
         ({"repeats": 0}, "got 3, 2 and 0"),
