@@ -18,7 +18,8 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import source_position
 from boltdp.kernel.reference import reference_sgd
 from boltdp.model import Model
-from boltdp.privacy.certificate import NOISELESS, PUBLISHED, SEEDED
+from boltdp.privacy.algorithms import PUBLISHED
+from boltdp.privacy.certificate import NOISELESS, SEEDED
 from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
 from boltdp.settings import Settings
 from boltdp.train import BAD_ROWS_SHOWN, train, train_prepared

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from boltdp.errors import ParameterError
-from boltdp.privacy.algorithms import Algorithm, Analysis
+from boltdp.privacy.algorithms import ACCOUNTANTS, Algorithm, Analysis
 from boltdp.privacy.certificate import Certificate, certify
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
-from boltdp.privacy.noise import Budget, calibrate
+from boltdp.privacy.noise import Budget, Mechanism, calibrate
 from boltdp.privacy.recipe import Averaging, Permutation, Recipe
 from boltdp.privacy.schedules import (
     Schedule,
@@ -83,6 +83,8 @@ class Settings:
                 raise ParameterError(
                     f"{name} must be one of {', '.join(get_args(allowed))}, got {getattr(self, name)!r}"
                 )
+        if budget is None and self.algorithm != "bolton":
+            raise ParameterError(f"epsilon must be given for the algorithm {self.algorithm}, got None")
         loss = self._loss(classes)
         models = classes if classes > 2 and not isinstance(loss, Multinomial) else 1
         recipe = Recipe(
@@ -94,7 +96,7 @@ class Settings:
             # Until the schedule is chosen, which needs the rest of the recipe, a step that is always allowed.
             schedule=constant(1.0 / (loss.smoothness + max(self.regularization, 0.0))),
             regularization=self.regularization,
-            radius=self.radius,
+            radius=self._radius(loss),
             averaging=self.averaging,
             permutation=self.permutation,
         )
@@ -119,15 +121,27 @@ class Settings:
             return Multinomial(classes)
         return Logistic()
 
+    def _radius(self, loss: Loss) -> float:
+        """As asked for; else BST14 needs some ball, and SCS13 with regularization has the one of its optimum."""
+        if self.radius == math.inf and self.algorithm in ("scs13", "bst14") and self.regularization > 0:
+            return loss.lipschitz / self.regularization
+        return TYPICAL_NORM if self.radius == math.inf and self.algorithm == "bst14" else self.radius
+
     def _schedule(self, recipe: Recipe, share: Budget | None) -> Schedule:
         beta, name = recipe.beta, self.schedule
+        noise = None
+        if share is not None and self.algorithm != "bolton":
+            # The noise inside training does not depend on the steps, but good steps on the noise.
+            noise = ACCOUNTANTS[self.algorithm](recipe, share, self.analysis).training_noise
+            if name == "auto" and self.step_size is None:
+                return rival_schedule(self.algorithm, recipe, noise)
         if name == "auto" and self.step_size is None and recipe.regularization > 0:
             name = "strongly-convex"
         if self.step_size is not None and name not in ("auto", "constant", "strongly-convex-constant"):
             raise ParameterError(f"step_size is for the constant schedules, got schedule {name!r}")
         match name:
             case "auto" | "constant":
-                return constant(default_step(recipe, share) if self.step_size is None else self.step_size)
+                return constant(self._constant_step(recipe, share, noise))
             case "decreasing":
                 return decreasing(beta=beta, rows=recipe.rows, exponent=self.exponent)
             case "square-root":
@@ -135,9 +149,13 @@ class Settings:
             case "strongly-convex":
                 return strongly_convex(beta=beta, gamma=recipe.gamma)
             case "strongly-convex-constant":
-                step = default_step(recipe, share) if self.step_size is None else self.step_size
-                return strongly_convex_constant(step, beta=beta)
+                return strongly_convex_constant(self._constant_step(recipe, share, noise), beta=beta)
         raise ParameterError(f"schedule must be one of {', '.join(get_args(ScheduleName))}, got {name!r}")
+
+    def _constant_step(self, recipe: Recipe, share: Budget | None, noise: Mechanism | None) -> float:
+        if self.step_size is not None:
+            return self.step_size
+        return default_step(recipe, share) if noise is None else noisy_step(recipe, noise)
 
 
 def default_step(recipe: Recipe, share: Budget | None) -> float:
@@ -161,3 +179,41 @@ def default_step(recipe: Recipe, share: Budget | None) -> float:
         noise = per_unit * calibrate(1.0, dimensions=recipe.freedom, budget=share).expected_norm
         length = (TYPICAL_NORM**2 * recipe.freedom / (2.0 * TYPICAL_CURVATURE * noise**2)) ** (1 / 3)
     return min(length, longest) / recipe.updates
+
+
+def noisy_step(recipe: Recipe, noise: Mechanism) -> float:
+    """A constant step for updates with this noise: R / (G*sqrt(T)), the best for a way of length R by the usual bound.
+
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
+    >>> round(noisy_step(recipe, Mechanism("gaussian", 0.1, 50)), 4)
+    0.0091
+    """
+    step = min(recipe.radius, TYPICAL_NORM) / (_gradient_norm(recipe, noise) * math.sqrt(recipe.updates))
+    return min(step, 1.0 / recipe.beta)
+
+
+def rival_schedule(algorithm: Algorithm, recipe: Recipe, noise: Mechanism | None) -> Schedule:
+    """The steps of the white-box algorithms: as published for SCS13 and BST14.
+
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
+    >>> rival_schedule("scs13", recipe, Mechanism("gaussian", 0.1, 50)).steps(1, 5)
+    array([1.        , 0.70710678, 0.57735027, 0.5       ])
+    """
+    assert noise is not None
+    if algorithm == "scs13":
+        return Schedule("sqrt", scale=1.0)
+    if algorithm == "bst14" and recipe.gamma > 0:
+        return Schedule("linear", scale=1.0 / recipe.gamma)
+    if algorithm == "bst14":
+        return Schedule("sqrt", scale=2.0 * recipe.radius / _gradient_norm(recipe, noise))
+    if recipe.gamma > 0:
+        return strongly_convex(beta=recipe.beta, gamma=recipe.gamma)
+    return constant(noisy_step(recipe, noise))
+
+
+def _gradient_norm(recipe: Recipe, noise: Mechanism) -> float:
+    """G: the root of the mean square length of a gradient with its noise, at most."""
+    spread = noise.dimensions * (noise.dimensions + 1 if noise.kind == "spherical" else 1)
+    return math.sqrt(recipe.loss.lipschitz**2 + spread * noise.scale**2)

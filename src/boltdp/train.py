@@ -19,6 +19,12 @@ from boltdp.privacy.release import release
 from boltdp.privacy.selection import Selection
 from boltdp.settings import Settings
 
+#: How the rows of a pass are sampled, where they are not all fed in order.
+SAMPLERS: Mapping[Algorithm, Callable[..., Iterator[Positions]]] = {
+    "bst14": fixed_size_batches,
+    "dpsgd": poisson_batches,
+}
+
 #: Why a model trained with `on_bad_row="error"` has no guarantee.
 BAD_ROWS_SHOWN = "bad rows were reported, which tells something about single rows"
 
@@ -89,7 +95,7 @@ def train_prepared(
     progress: Progress | None = None,
 ) -> Model:
     """Make the passes that `certificate` plans over rows that are prepared already, and release the result."""
-    states = run_passes(prepared, schema, certificate, seed=seed, progress=progress)
+    states = run_passes(prepared, schema, certificate, seed=seed, noise_seed=noise_seed, progress=progress)
     return release_model(states, schema, certificate, noise_seed=noise_seed)
 
 
@@ -99,27 +105,62 @@ def run_passes(
     certificate: Certificate,
     *,
     seed: int,
+    noise_seed: int | None = None,
     progress: Progress | None = None,
 ) -> list[State]:
-    """The states after all passes: as private as the rows until `release_model` makes a model of them."""
+    """The states after all passes: as private as the rows until `release_model` makes a model of them.
+
+    `noise_seed` is for noise and samples inside training, and as in `release` taken only where the certificate says so.
+    """
     recipe, classes = certificate.recipe, len(schema.classes)
     if prepared.rows != recipe.rows:
         raise DataError("the data changed while it was read: its number of rows is not what it was")
     # A single model of two classes takes the second one as positive, one-vs-all models each their own.
     positives = [1] if certificate.models == 1 else range(certificate.models)
-    states = [State(recipe, positive=positive, classes=classes) for positive in positives]
+    noise = certificate.training_noise
+    random_bytes = random_source(certificate, noise_seed)
+    states = [
+        State(
+            recipe,
+            positive=positive,
+            classes=classes,
+            noise=noise,
+            key=None if noise is None else random_bytes(KEY_BYTES),
+            marked=certificate.algorithm == "dpsgd",
+        )
+        for positive in positives
+    ]
     for number in range(1, recipe.passes + 1):
-        if number > 1 and recipe.permutation == "fresh":
-            prepared.reshuffle(seed + number - 1)
         told = told_rows(progress, f"pass {number} of {recipe.passes}", recipe.rows)
-        prepared.run_pass(states, progress=told)
+        draw = SAMPLERS.get(certificate.algorithm)
+        if draw is None:
+            if number > 1 and recipe.permutation == "fresh":
+                prepared.reshuffle(seed + number - 1)
+            prepared.run_pass(states, progress=told)
+            continue
+        # A sample for each model: budgets add up only if their randomness is independent.
+        for state in states:
+            positions = draw(rows=recipe.rows, batches=recipe.batches, random_bytes=random_bytes)
+            prepared.run_drawn([state], positions if told is None else _told_samples(positions, recipe, told))
     return states
+
+
+def _told_samples(positions: Iterable[Positions], recipe: Recipe, told: Callable[[int], None]) -> Iterator[Positions]:
+    """The same positions, with progress by public numbers: how many rows a random batch has is not one."""
+    fed = ended = 0
+    for chunk in positions:
+        yield chunk
+        fed += len(chunk)
+        ended += int(np.count_nonzero(chunk < 0))
+        told(ended * recipe.rows // recipe.batches if ended else min(fed, recipe.rows))
 
 
 def release_model(
     states: Sequence[State], schema: Schema, certificate: Certificate, *, noise_seed: int | None = None
 ) -> Model:
     """The model of finished states, with the noise that `certificate` states."""
+    if any(state.noise != certificate.training_noise for state in states):
+        raise ParameterError("the states must have been trained with the noise that the certificate states")
     released = release(np.stack([state.weights for state in states]), certificate, seed=noise_seed)
     return Model(schema=schema, weights=released.reshape(-1, certificate.recipe.dims), certificate=certificate)
 
