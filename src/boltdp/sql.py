@@ -53,6 +53,7 @@ class Grammar:
     integers: str
     backslashes: bool  #: whether a backslash in a literal is an escape
     underflow: bool  #: whether a product or a cast that underflows is an error
+    flag: str = "{}"  #: a column with the bounds 0 and 1, which may be boolean, as a number
 
     def column(self, name: str) -> str:
         """A column's name, quoted."""
@@ -137,6 +138,9 @@ GRAMMARS: dict[Dialect, Grammar] = {
         integers="'smallint', 'integer', 'bigint'",
         backslashes=False,
         underflow=True,
+        # There is no cast from boolean to double precision, and one by way of text must know a real.
+        flag="CASE CAST(pg_typeof({0}) AS text) WHEN 'boolean' THEN CAST(CAST({0} AS text) = 'true' AS int)"
+        " WHEN 'real' THEN CAST(CAST({0} AS text) AS real) ELSE CAST(CAST({0} AS text) AS double precision) END",
     ),
     "spark": Grammar(
         quote="`",
@@ -165,9 +169,6 @@ GRAMMARS: dict[Dialect, Grammar] = {
 
 def scoring_expression(model: Model, dialect: Dialect) -> str:
     """SQL over the columns of the schema that gives the class `model` predicts.
-
-    A boolean column that the schema declares numeric must be cast to an integer first in PostgreSQL, which has no cast
-    from boolean to double precision.
 
     >>> from boltdp.engines import open_source
     >>> from boltdp.settings import Settings
@@ -242,7 +243,7 @@ def _row(schema: Schema, grammar: Grammar) -> str:
     arrays = []
     for _, run in groupby(schema.columns, key=_encoding):
         columns = list(run)
-        column, names = columns[0], [grammar.column(column.name) for column in columns]
+        column, names = columns[0], [_cell(column, grammar) for column in columns]
         if isinstance(column, Vector):
             fits = f"{grammar.length.format(names[0])} = {column.length}"
             cells = f"CASE WHEN {fits} THEN {names[0]} ELSE {grammar.nulls.format(column.length)} END"
@@ -271,7 +272,7 @@ def _features(columns: Iterable[Column], schema: Schema, grammar: Grammar) -> It
     """The encoded numbers of columns, one expression each."""
     unit = grammar.constant(np.float32(1.0 / schema.row_radius))
     for column in columns:
-        name = grammar.column(column.name)
+        name = _cell(column, grammar)
         if isinstance(column, Numeric):
             yield _number(name, column, schema, grammar)
         elif isinstance(column, Vector):
@@ -282,6 +283,13 @@ def _features(columns: Iterable[Column], schema: Schema, grammar: Grammar) -> It
         else:
             for condition in _matches(column, grammar):
                 yield f"CASE WHEN {condition} THEN {unit} ELSE {grammar.constant(0)} END"
+
+
+def _cell(column: Column, grammar: Grammar) -> str:
+    """A column; a number where it is declared one."""
+    name = grammar.column(column.name)
+    is_flag = isinstance(column, Numeric) and (column.low, column.high) == (0.0, 1.0)
+    return grammar.flag.format(name) if is_flag else name
 
 
 def _number(cell: str, column: Numeric | Vector, schema: Schema, grammar: Grammar) -> str:

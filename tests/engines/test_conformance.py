@@ -155,6 +155,85 @@ def test_passes_of_several_models_give_the_bits_of_one_run_over_the_array(spoole
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
 
+def drawn(rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    """The rows at these positions, and markers for -1."""
+    taken = rows[positions]
+    taken[positions < 0] = 0.0
+    taken[positions < 0, 0] = -1.0
+    return taken
+
+
+@pytest.mark.parametrize("cuts", [[], [0, 1, 1, 2, 700]], ids=["at once", "in parts"])
+def test_drawn_rows_give_the_bits_of_a_run_over_them(spooled: Source, cuts: list[int]) -> None:
+    dims = spooled.schema.dims
+    positions = np.random.default_rng(3).integers(-1, ROWS, ROWS)
+    positions[:4] = [ROWS - 1, 0, 0, -1]
+    expected, trained = states(dims, ROWS), states(dims, ROWS)
+    kernel.run(expected, drawn(in_order(spooled.packed, 9), positions))
+    with spooled.engine.prepare(spooled.schema, seed=9) as prepared:
+        prepared.run_drawn(trained, np.split(positions, cuts))
+    assert all(state.finished for state in trained)
+    assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
+
+
+def test_drawn_rows_of_a_portion_are_counted_from_its_start(spooled: Source) -> None:
+    dims = spooled.schema.dims
+    positions = np.random.default_rng(4).integers(-1, 300, 500)
+    positions[:2] = [299, 0]
+    expected, trained = states(dims, 500), states(dims, 500)
+    kernel.run(expected, drawn(in_order(spooled.packed, 9)[100:400], positions))
+    with spooled.engine.prepare(spooled.schema, seed=9) as prepared:
+        prepared.portion(100, 400).run_drawn(trained, [positions])
+    assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
+
+
+def test_drawing_and_passes_may_alternate(spooled: Source) -> None:
+    dims = spooled.schema.dims
+    positions = np.arange(ROWS)[::-1].copy()
+    expected, trained = states(dims, ROWS, passes=3), states(dims, ROWS, passes=3)
+    rows = in_order(spooled.packed, 9)
+    for part in (rows, np.ascontiguousarray(rows[::-1]), rows):
+        kernel.run(expected, part)
+    with spooled.engine.prepare(spooled.schema, seed=9) as prepared:
+        prepared.run_pass(trained)
+        prepared.run_drawn(trained, [positions])
+        prepared.run_pass(trained)
+    assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
+
+
+def test_drawing_nothing_changes_nothing(spooled: Source) -> None:
+    trained = states(spooled.schema.dims, ROWS)
+    before = [state.to_bytes() for state in trained]
+    nothing: list[list[npt.NDArray[np.int64]]] = [[], [np.empty(0, np.int64)]]
+    with spooled.engine.prepare(spooled.schema, seed=9) as prepared:
+        for positions in nothing:
+            prepared.run_drawn(trained, positions)
+    assert [state.to_bytes() for state in trained] == before
+
+
+@pytest.mark.parametrize(
+    ("positions", "message"),
+    [
+        (np.array([0, 300]), "positions must be from -1 to 299, got one outside"),
+        (np.array([5, -2]), "positions must be from -1 to 299, got one outside"),
+        (np.array([5], np.int32), "positions must be 1-D arrays of int64, got 1-D int32"),
+        (np.array([[5]]), "positions must be 1-D arrays of int64, got 2-D int64"),
+    ],
+)
+def test_bad_positions_are_refused_before_they_are_fed(
+    source: Source, positions: npt.NDArray[np.int64], message: str
+) -> None:
+    trained = states(source.schema.dims, ROWS)
+    before = [state.to_bytes() for state in trained]
+    with source.engine.prepare(source.schema, seed=9) as prepared:
+        with pytest.raises(ParameterError) as caught:
+            prepared.portion(100, 400).run_drawn(trained, [np.array([3]), positions])
+        assert str(caught.value) == message
+        assert [state.to_bytes() for state in trained] == before
+        prepared.run_drawn(trained, [np.arange(ROWS)])
+    assert all(state.finished for state in trained)
+
+
 def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None:
     rows = len(spooled.packed)
     base = Settings(epsilon=5.0, seed=9, noise_seed=4, passes=2, batch_size=10)
@@ -172,9 +251,11 @@ def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None
 def test_progress_tells_rows_and_ends_with_all_of_them(spooled: Source) -> None:
     preparing: list[int] = []
     passing: list[int] = []
+    drawing: list[int] = []
     with spooled.engine.prepare(spooled.schema, seed=9, progress=preparing.append) as prepared:
         prepared.run_pass(states(spooled.schema.dims, ROWS), progress=passing.append)
-    for told in (preparing, passing):
+        prepared.run_drawn(states(spooled.schema.dims, ROWS), [np.arange(ROWS)], progress=drawing.append)
+    for told in (preparing, passing, drawing):
         assert told == sorted(told)
         assert told[-1] == ROWS
 

@@ -17,8 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp.engines.spool import PreparedRows, Rows, spool, spool_directory
-from boltdp.errors import DataError
+from boltdp import kernel
+from boltdp.engines.base import joined_positions
+from boltdp.engines.spool import FileStore, PreparedRows, Rows, spool, spool_directory
+from boltdp.errors import DataError, ParameterError
+from boltdp.privacy.losses import Logistic
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import constant
 from tests.engines.sources import in_order
 
 
@@ -52,6 +57,49 @@ def test_order_depends_on_the_seed_alone(rows: int, width: int, bucket_bytes: in
     with spool(blocks, rows=rows, width=width, seed=seed, bucket_bytes=bucket_bytes) as prepared:
         content = np.concatenate(list(prepared.blocks()))
     np.testing.assert_array_equal(content, in_order(given_rows, seed))
+
+
+@given(
+    rows=st.integers(1, 200),
+    bucket_bytes=st.integers(1, 3000),
+    positions=st.lists(st.integers(-1, 199), max_size=300),
+    sizes=st.lists(st.integers(0, 100), max_size=5),
+)
+def test_drawn_rows_depend_on_the_positions_alone(
+    rows: int, bucket_bytes: int, positions: list[int], sizes: list[int]
+) -> None:
+    """Not on how they are cut, nor on the size of the buckets; -1 is a marker, of label -1 and features 0."""
+    asked = np.array([position % rows if position >= 0 else -1 for position in positions], np.int64)
+    parts = np.split(asked, np.cumsum(sizes)) if sizes else [asked]
+    with spool([packed(rows)], rows=rows, width=3, seed=5, bucket_bytes=bucket_bytes) as prepared:
+        store = prepared._store
+        cut_anew = joined_positions(parts, start=0, stop=rows, size=store.drawn_at_once)
+        given_rows = [row for block in store.drawn(cut_anew) for row in block.tolist()]
+    ordered = in_order(packed(rows), 5).tolist()
+    assert given_rows == [ordered[position] if position >= 0 else [-1.0, 0.0, 0.0] for position in asked]
+
+
+def test_rows_drawn_many_times_come_in_short_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boltdp.engines.spool.WINDOW_BYTES", 120)
+    positions = np.array([7] * 50 + [8, 999, -1] * 20)
+    with spool_file(tmp_path) as prepared:
+        assert isinstance(prepared._store, FileStore)
+        blocks = list(prepared._store._ascending(np.sort(positions)))
+        assert max(len(block) for block in blocks) == 10
+        ordered = in_order(packed(1000), 1)
+        expected = np.vstack([[[-1, 0, 0]] * 20, [ordered[7]] * 50, [ordered[8]] * 20, [ordered[999]] * 20])
+        np.testing.assert_array_equal(np.concatenate(blocks), expected)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at open files by way of /proc")
+def test_drawing_leaves_no_second_file(tmp_path: Path) -> None:
+    recipe = Recipe(loss=Logistic(), dims=2, rows=10, batch_size=1, passes=1, schedule=constant(0.1))
+    with spool_file(tmp_path) as prepared:
+        prepared.run_drawn([kernel.State(recipe)], [np.arange(10)])
+        assert len(open_spools(tmp_path)) == 1
+        with pytest.raises(ParameterError, match="rows"):
+            prepared.run_drawn([kernel.State(recipe)], [np.arange(11)])
+        assert len(open_spools(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("rows", [999, 1001])

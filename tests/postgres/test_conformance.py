@@ -18,10 +18,15 @@ from boltdp.kernel import project
 from boltdp.postgres.server import Server
 from tests.engines.sources import ROWS, SCHEMA, Source, columns, reference
 from tests.engines.test_conformance import (  # noqa: F401
+    test_bad_positions_are_refused_before_they_are_fed,
     test_bad_row_is_an_error_when_asked_for_and_the_message_has_no_value,
     test_batches_are_short_and_in_order,
     test_columns_tell_names_and_kinds,
     test_count_is_the_number_of_rows,
+    test_drawing_and_passes_may_alternate,
+    test_drawing_nothing_changes_nothing,
+    test_drawn_rows_give_the_bits_of_a_run_over_them,
+    test_drawn_rows_of_a_portion_are_counted_from_its_start,
     test_encoded_rows_are_those_of_plain_numpy,
     test_label_is_not_needed_for_prediction,
     test_missing_column_is_told_before_a_row_is_read,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psycopg
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
+from boltdp.cli import main
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector, array_schema
 from boltdp.engines import open_source
+from boltdp.engines.postgres import PostgresEngine
 from boltdp.model import Model
 from boltdp.postgres.models import ModelStoreError, load_model, store_model
 from boltdp.postgres.server import Server
@@ -122,3 +128,82 @@ def test_database_without_the_extension_is_told_what_makes_the_table(server: Ser
         load_model(server.uri.replace("/postgres?", "/bare?"), "any")
     assert caught.value.hint is not None
     assert "CREATE EXTENSION boltdp" in caught.value.hint
+
+
+HOSTILE = "a{0}?%s'\"; --"
+#: Schemas over the columns of the table `cells`, each with classes.
+SCORED: dict[str, Schema] = {
+    "numbers and booleans": Schema(
+        "y", (0, 1), (Numeric("a", -2, 2), Numeric("flag", 0, 1), Numeric("small", 0, 1), Numeric("n", 0, 9))
+    ),
+    "categories": Schema(
+        "y",
+        ("it's", "a\\b"),
+        (
+            Categorical("mood", ("good", "bad")),
+            Categorical("t", ("1", "x'y\\z")),
+            Categorical("flag", (True,)),
+            Categorical("i", (1, 2, 2.5)),
+            Categorical("small", (0.1, 1)),
+            Categorical("n", (2.5, 3)),
+        ),
+    ),
+    "three classes": Schema(
+        "y", ("a", "b", "c"), (Numeric("flag", 0, 1), Numeric("i", 0, 1), Numeric("a", -2, 2), Vector("v", 3, -1, 1))
+    ),
+    "projection": Schema(
+        "y", (0, 1, 2), (Numeric("a", -2, 2), Vector("v", 3, -1, 1)), projection=Projection(dims=3, seed=1)
+    ),
+    "hostile name": Schema("y", (0, 1), (Numeric(HOSTILE, -2, 2),), intercept=False, radius=0.5),
+}
+
+
+#: Cells of each column: missing, at the ends of the type, undeclared, of wrong lengths.
+CELLS: dict[str, list[Any]] = {
+    "a": [None, "NaN", "Infinity", "-Infinity", 1e300, 1e-300, 0.3, -1.1, 1.7],
+    "flag": [True, False, None],
+    "small": [0.1, 0.7, 1.0, None],
+    "n": [Decimal("2.5"), Decimal("3.0"), Decimal(3), Decimal("8.999"), None],
+    "mood": ["good", "bad", "odd", None],
+    "t": ["1", "1.0", "x'y\\z", None],
+    "i": [0, 1, 2, None],
+    "v": [None, [1.0, 2.0], [1.0, None, 0.0], [0.25, -0.5, 0.75], [-0.3, 0.1, 0.9]],
+    HOSTILE: [0.5, -0.5, 3.0, None],
+}
+
+
+@pytest.fixture(scope="module")
+def cells(server: Server) -> Iterator[str]:
+    rng = np.random.default_rng(8)
+    name = '"' + HOSTILE.replace('"', '""') + '"'
+    with psycopg.connect(server.uri, autocommit=True) as connection:
+        connection.execute("CREATE TYPE scored_mood AS ENUM ('good', 'bad', 'odd')")
+        connection.execute(
+            "CREATE TABLE cells (a float8, flag bool, small real, n numeric, mood scored_mood, t text, i int, v real[],"
+            f" {name} float8)".encode()
+        )
+        with connection.cursor().copy("COPY cells FROM STDIN") as copy:
+            for _ in range(500):
+                copy.write_row([some[rng.integers(len(some))] for some in CELLS.values()])
+        yield "cells"
+        connection.execute("DROP TABLE cells")
+        connection.execute("DROP TYPE scored_mood")
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_expression_of_boltdp_sql_gives_what_predict_gives(
+    server: Server, admin: psycopg.Connection, cells: str, name: str, tmp_path: Path
+) -> None:
+    schema = SCORED[name]
+    certificate = Settings(epsilon=None).plan(rows=100, dims=schema.dims, classes=len(schema.classes))
+    vectors = certificate.recipe.loss.vectors
+    weights = np.random.default_rng(len(name)).standard_normal((vectors, schema.dims))
+    model = Model(schema=schema, weights=weights, certificate=certificate)
+    model.save(tmp_path / "model.json")
+    printed = CliRunner().invoke(main, ["sql", str(tmp_path / "model.json"), "--dialect", "postgres"])
+    assert printed.exit_code == 0, printed.output
+    with PostgresEngine(server.uri, table=cells) as engine:
+        expected = model.predict(engine).tolist()
+    assert len(set(expected)) > 1
+    rows = admin.execute(f"SELECT {printed.stdout} FROM {cells}".encode()).fetchall()
+    assert [row[0] for row in rows] == expected

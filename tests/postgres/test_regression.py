@@ -1,22 +1,35 @@
-"""The extension's own tests in SQL (postgres/test), run as pg_regress would (make installcheck)."""
+"""The extension's own tests in SQL (postgres/test), and the way from one of its versions to the next."""
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+import psycopg
 
-from boltdp.postgres.extension import SOURCES
+from boltdp.postgres.extension import SOURCES, VERSION
 from boltdp.postgres.server import Server
 
-TESTS = SOURCES / "test"
+
+def test_installcheck_gives_the_expected_output(server: Server, tmp_path: Path) -> None:
+    shutil.copytree(SOURCES, tmp_path / "postgres")
+    environment = {**os.environ, "PGHOST": str(server.folder / "run"), "PGUSER": "postgres"}
+    command = ["make", "-C", str(tmp_path / "postgres"), f"PG_CONFIG={server.pg_config}", "installcheck"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    differences = tmp_path / "postgres" / "regression.diffs"
+    assert done.returncode == 0, differences.read_text("utf-8") if differences.is_file() else done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (TESTS / "sql").iterdir()))
-def test_sql_gives_the_expected_output(server: Server, name: str, tmp_path: Path) -> None:
-    psql = server.pg_config.with_name("psql")
-    command = [str(psql), "-X", "-a", "-q", "-d", server.uri, "-f", str(TESTS / "sql" / f"{name}.sql")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.stdout == (TESTS / "expected" / f"{name}.out").read_text("utf-8")
-    assert done.stderr == ""
+def test_every_released_version_can_be_upgraded_to_this_one(server: Server, admin: psycopg.Connection) -> None:
+    del server
+    scripts = [path.name for path in (SOURCES / "sql").glob("boltdp--*.sql")]
+    released = {found[1] for name in scripts if (found := re.fullmatch(r"boltdp--([\d.]+)\.sql", name))}
+    assert VERSION in released
+    paths = admin.execute("SELECT source, path FROM pg_extension_update_paths('boltdp') WHERE target = %s", [VERSION])
+    upgradable = {source for source, path in paths.fetchall() if path is not None}
+    assert released - {VERSION} == upgradable
+    installable = admin.execute("SELECT version FROM pg_available_extension_versions WHERE name = 'boltdp'").fetchall()
+    assert {version for (version,) in installable} == released

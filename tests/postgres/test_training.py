@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +21,10 @@ from psycopg import sql
 
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector, array_schema
 from boltdp.engines import ArrayEngine, open_source
-from boltdp.engines.postgres import PostgresEngine
+from boltdp.engines.postgres import PostgresEngine, PreparedTable
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
+from boltdp.postgres.extension import ask_pg_config
 from boltdp.postgres.server import Server, private_server
 from boltdp.privacy.losses import Logistic
 from boltdp.privacy.recipe import Recipe
@@ -38,7 +43,7 @@ def fill(connection: psycopg.Connection, name: str, kind: str = "float8[]") -> N
     connection.execute(sql.SQL("CREATE TABLE {} (x " + kind + ", label int)").format(sql.Identifier(name)))
     with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(sql.Identifier(name))) as copy:
         for x, y in zip(X.tolist(), Y.tolist(), strict=True):
-            copy.write_row((str(x) if kind.startswith("vector") else x, y))
+            copy.write_row((str(x) if "vec" in kind else x, y))
 
 
 def leftovers(connection: psycopg.Connection) -> list[Any]:
@@ -46,6 +51,15 @@ def leftovers(connection: psycopg.Connection) -> list[Any]:
     return connection.execute(
         "SELECT relname FROM pg_class WHERE relname LIKE 'boltdp\\_%' AND relkind = 'r'"
     ).fetchall()
+
+
+def statements(log: str) -> list[str]:
+    """The statements and parameters that a log shows, but for the random names of tables."""
+    lines = [line for line in log.splitlines() if re.search("statement: |execute |[Pp]arameters: |CONTEXT: ", line)]
+    said = [
+        re.sub(r"^.*?(duration: [\d.]+ ms )?(?=statement|execute|[Pp]arameters|CONTEXT)", "", line) for line in lines
+    ]
+    return [re.sub("boltdp_[0-9a-f]{16}", "a table", line) for line in said]
 
 
 def wait_until(check: Callable[[], object]) -> None:
@@ -124,6 +138,30 @@ def test_arrays_of_every_kind_of_number_are_read(
                 assert weights(engine) == expected
     finally:
         admin.execute("DROP TABLE kinds")
+
+
+@pytest.mark.parametrize("kind", ["vector(5)", "vector", "halfvec(5)"])
+def test_pgvector_columns_are_read(server: Server, admin: psycopg.Connection, kind: str) -> None:
+    available = (
+        "SELECT version FROM pg_available_extension_versions WHERE name = 'vector' ORDER BY version DESC LIMIT 1"
+    )
+    version = admin.execute(available).fetchone()
+    if version is None or (kind.startswith("half") and version[0] < "0.7"):
+        pytest.skip("this server has no pgvector, or an old one")
+    admin.execute("CREATE EXTENSION vector")
+    try:
+        fill(admin, "embedded", kind)
+        # The label of one row is kept and its features are not: a neutral value in the middle of the bounds.
+        admin.execute("INSERT INTO embedded VALUES (NULL, 1)")
+        x = np.vstack([X, np.zeros(DIMS)]).astype(np.float16 if kind.startswith("half") else np.float32)
+        expected = weights(ArrayEngine.from_numpy(x.astype(np.float32), np.append(Y, 1)))
+        for where in ("server", "client"):
+            with PostgresEngine(server.uri, table="embedded", where=where) as engine:
+                assert engine.columns()["x"].length == (5 if "(" in kind else None)
+                assert weights(engine) == expected
+    finally:
+        admin.execute("DROP EXTENSION vector CASCADE")
+        admin.execute("DROP TABLE embedded")
 
 
 def test_columns_of_every_type_are_encoded_alike_in_the_server_and_here(
@@ -481,7 +519,85 @@ def test_bad_options_are_told_before_a_connection_is_made(options: dict[str, Any
         PostgresEngine("postgresql://nowhere", **options)
 
 
-def test_log_of_every_statement_with_its_parameters_has_no_model_and_no_row(server: Server) -> None:
+@pytest.mark.parametrize("layout", ["packed", "rows"])
+def test_drawn_rows_meet_models_that_were_trained_elsewhere(server: Server, table: str, layout: Any) -> None:
+    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=2, schedule=constant(0.5))
+    positions = np.random.default_rng(1).integers(-1, ROWS, ROWS)
+    ours, theirs = State(recipe), State(recipe)
+    with (
+        PostgresEngine(server.uri, table=table, layout=layout) as engine,
+        engine.prepare(SCHEMA, seed=7) as prepared,
+        ArrayEngine.from_numpy(X, Y).prepare(SCHEMA, seed=7) as arrays,
+    ):
+        arrays.run_pass([ours])
+        arrays.run_pass([theirs])
+        prepared.run_drawn([ours], [positions])
+        arrays.run_drawn([theirs], [positions])
+    assert ours.to_bytes() == theirs.to_bytes()
+
+
+@pytest.mark.parametrize("layout", ["packed", "rows"])
+def test_marker_is_a_row_of_label_minus_one_and_features_zero(
+    server: Server, table: str, admin: psycopg.Connection, layout: Any
+) -> None:
+    admin.execute("CREATE TABLE asked (ordinal bigint, position bigint)")
+    admin.execute("INSERT INTO asked VALUES (2, -1), (1, 1999), (0, -1), (3, 0)")
+    try:
+        with (
+            PostgresEngine(server.uri, table=table, layout=layout) as engine,
+            engine.prepare(SCHEMA, seed=7) as prepared,
+        ):
+            assert isinstance(prepared, PreparedTable)
+            rows = np.concatenate([block.copy() for block in prepared.blocks()])
+            asked = prepared._table._drawn(sql.Identifier("asked"))
+            block = sql.SQL("block" if layout == "packed" else "ARRAY[label || features]")
+            met = np.concatenate([block.copy() for block in prepared._table._stream(block, asked)])
+    finally:
+        admin.execute("DROP TABLE asked")
+    marker = [-1.0] + [0.0] * DIMS
+    np.testing.assert_array_equal(met, [marker, rows[1999], marker, rows[0]])
+
+
+def test_drawn_positions_are_dropped_whatever_happens(server: Server, table: str, admin: psycopg.Connection) -> None:
+    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=1, schedule=constant(0.5))
+
+    def broken() -> Iterator[Any]:
+        yield np.arange(10)
+        raise KeyboardInterrupt
+
+    with PostgresEngine(server.uri, table=table) as engine, engine.prepare(SCHEMA, seed=7) as prepared:
+        kept = leftovers(admin)
+        assert len(kept) == 1
+        state = State(recipe)
+        with pytest.raises(KeyboardInterrupt):
+            prepared.run_drawn([state], broken())
+        assert leftovers(admin) == kept
+        with pytest.raises(DataError, match=r"^a pass cannot be run: "):
+            prepared.run_drawn([state], [np.zeros(ROWS + 1, np.int64)])
+        assert leftovers(admin) == kept
+        with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got 6$"):
+            prepared.run_drawn([State(replace(recipe, dims=2))], [np.arange(3)])
+        prepared.run_drawn([state], [np.arange(ROWS)])
+        assert state.finished
+        assert leftovers(admin) == kept
+
+
+#: Parts of a server that keep statements, their plans and parameters, with everything that they can tell turned on.
+WATCHERS = {
+    "pg_stat_statements": {"pg_stat_statements.track": "all", "pg_stat_statements.save": "off"},
+    "auto_explain": {
+        "auto_explain.log_min_duration": "0",
+        "auto_explain.log_analyze": "on",
+        "auto_explain.log_verbose": "on",
+        "auto_explain.log_triggers": "on",
+        "auto_explain.log_nested_statements": "on",
+    },
+}
+
+
+def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -> None:
+    libraries = Path(ask_pg_config(server.pg_config, "--pkglibdir"))
+    watchers = [name for name in WATCHERS if (libraries / f"{name}.so").is_file()]
     settings = {
         "log_statement": "all",
         "log_min_duration_statement": "0",
@@ -489,15 +605,15 @@ def test_log_of_every_statement_with_its_parameters_has_no_model_and_no_row(serv
         "log_parameter_max_length_on_error": "-1",
         "log_error_verbosity": "verbose",
         "log_min_messages": "debug2",
+        "shared_preload_libraries": ",".join(watchers),
+        **{name: value for watcher in watchers for name, value in WATCHERS[watcher].items()},
     }
     recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=3, schedule=constant(0.5))
     with private_server(pg_config=server.pg_config, extension=False, settings=settings) as talkative:
         with psycopg.connect(talkative.uri, autocommit=True) as connection:
-            connection.execute("CREATE EXTENSION boltdp")
-            connection.execute("CREATE TABLE patients (x float8[], label int)")
-            with connection.cursor().copy("COPY patients FROM STDIN") as copy:
-                for x, y in zip(X.tolist(), Y.tolist(), strict=True):
-                    copy.write_row((x, y))
+            for name in ("boltdp", *(watcher for watcher in watchers if watcher == "pg_stat_statements")):
+                connection.execute(f"CREATE EXTENSION {name}")
+            fill(connection, "patients")
         log = talkative.folder / "server.log"
         before = len(log.read_text("utf-8"))
         states, seen = [State(recipe)], []
@@ -509,10 +625,23 @@ def test_log_of_every_statement_with_its_parameters_has_no_model_and_no_row(serv
             for _ in range(3):
                 prepared.run_pass(states)
                 seen.append(states[0].to_bytes())
-            texts = watcher.execute("SELECT string_agg(query, ' ') FROM pg_stat_activity").fetchone()
+            said = []
+            for seed in (1, 2):
+                at = len(log.read_text("utf-8"))
+                drawn = np.random.default_rng(seed).integers(-1, ROWS, ROWS)
+                prepared.run_drawn([State(recipe)], [drawn])
+                said.append(statements(log.read_text("utf-8")[at:]))
+            texts = watcher.execute("SELECT string_agg(query, ' ') FROM pg_stat_activity").fetchall()
+            if "pg_stat_statements" in watchers:
+                texts += watcher.execute("SELECT query FROM pg_stat_statements").fetchall()
+                assert "boltdp.sgd" in str(texts[1:])
         written = log.read_text("utf-8")[before:] + str(texts)
     assert "boltdp.sgd" in written
+    # Which rows were drawn does not show: two draws say the same.
+    assert any("FROM STDIN (FORMAT BINARY)" in line for line in said[0])
+    assert said[0] == said[1]
     assert "boltdp.keep" in written
+    assert ("Query Text" in written) == ("auto_explain" in watchers)
     header = 256
     for state in seen:
         for at in range(header, header + 8 * DIMS, 8):
@@ -522,4 +651,29 @@ def test_log_of_every_statement_with_its_parameters_has_no_model_and_no_row(serv
             assert repr(float(np.frombuffer(number)[0])) not in written
     for value in X[:20].reshape(-1):
         assert repr(float(value)) not in written
-        assert f"{value:.6g}" not in written
+        short = f"{value:.6g}"
+        # A number of few digits may also be a duration.
+        assert len(short) < 7 or short not in written
+
+
+def test_client_that_is_killed_leaves_nothing_and_releases_nothing(
+    server: Server, table: str, admin: psycopg.Connection, expected: list[Any], tmp_path: Path
+) -> None:
+    SCHEMA.save(tmp_path / "schema.toml")
+    arguments = ["train", server.uri, "--table", table, "--schema", "schema.toml", "--epsilon", "1", "-o", "model.json"]
+    # Where temporary files would go, if there were any.
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "boltdp.cli", *arguments, "--passes", "1000000"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL) as client:
+        passing = (
+            "SELECT pid FROM pg_stat_activity WHERE query LIKE '%boltdp.sgd%' AND state = 'active'"
+            " AND pid <> pg_backend_pid()"
+        )
+        wait_until(lambda: admin.execute(passing).fetchall())
+        client.kill()
+    assert client.returncode == -signal.SIGKILL
+    wait_until(lambda: admin.execute("SELECT FROM pg_stat_activity WHERE application_name = 'boltdp'").fetchall() == [])
+    assert leftovers(admin) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["schema.toml"]
+    with PostgresEngine(server.uri, table=table) as engine:
+        assert weights(engine) == expected

@@ -85,7 +85,7 @@ def compare(
     except ValueError:
         raise ParameterError(f"--epsilon must be numbers with commas between them, got {epsilons!r}") from None
     names = [word.strip() for word in algorithms.split(",")]
-    schema = load_schema(schema_path, source=source, label=label)
+    schema = load_schema(schema_path, source=source, table=table, query=query, label=label)
     drawn = str(Path(output).with_suffix(".png")) if picture is None else picture
     check_writable(output)
     check_writable(drawn)

@@ -18,6 +18,7 @@ from boltdp.files import OutputError, check_writable, replacing
     epilog=examples(
         "boltdp schema patients.parquet --label outcome -o schema.toml",
         "boltdp schema census.csv --label income --public",
+        "boltdp schema postgresql://localhost/hospital --table patients --label outcome -o schema.toml",
     )
 )
 @source_options
@@ -27,8 +28,9 @@ from boltdp.files import OutputError, check_writable, replacing
 def schema(source: str, *, table: str | None, query: str | None, label: str, public: bool, output: str | None) -> None:
     """Draft a schema for SOURCE from the names and types of its columns.
 
-    What only the values could tell (bounds, categories, classes) is left empty, to be filled in from what is publicly
-    known: whatever is learned from private rows is not covered by the promise.
+    What a PostgreSQL database declares by enum types and CHECK constraints is filled in. What only the values could
+    tell (bounds, categories, classes) is left empty, to be completed from what is publicly known: whatever is
+    learned from private rows is not covered by the promise.
     """
     if output is not None:
         _refuse_existing(output)

@@ -8,7 +8,11 @@ from typing import Any, TypeVar, get_args
 
 import click
 
+from boltdp.cli.terminal import note
+from boltdp.data.draft import declared_schema
 from boltdp.data.schema import Schema
+from boltdp.data.synth import POSTGRES
+from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.privacy.algorithms import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
@@ -32,7 +36,11 @@ _SOURCE = (
 
 _TRAINING = (
     click.option("--schema", "schema_path", metavar="TOML", help="What is public about the data; see `boltdp schema`."),
-    click.option("--label", help="The column to predict, if it should be checked against the schema."),
+    click.option(
+        "--label",
+        help="The column to predict. With --schema it is only checked; without, the schema is what a PostgreSQL "
+        "database declares: booleans, enum types, CHECK constraints.",
+    ),
     click.option(
         "--spool", metavar="DIR", help="Where prepared rows are kept meanwhile, if they do not fit in memory."
     ),
@@ -128,8 +136,19 @@ def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, A
     return Settings(epsilon=epsilon, **chosen)
 
 
-def load_schema(path: str | None, *, source: str, label: str | None) -> Schema:
-    """The schema of --schema, whose label must be that of --label."""
+def load_schema(path: str | None, *, source: str, table: str | None, query: str | None, label: str | None) -> Schema:
+    """The schema of --schema, whose label must be that of --label; or what a PostgreSQL database declares."""
+    if path is None and label is not None and source.startswith(POSTGRES):
+        with open_source(source, table=table, query=query) as engine:
+            columns = engine.columns()
+        schema = declared_schema(columns, label)
+        used = {label, *(column.name for column in schema.columns)}
+        unused = ", ".join(name for name in columns if name not in used)
+        note(
+            "the schema is what the database declares; `boltdp schema` prints it"
+            + (f"; not used, since no feature: {unused}" if unused else "")
+        )
+        return schema
     if path is None:
         raise ParameterError(
             "give --schema, which says what is public about the data",

@@ -44,7 +44,7 @@ QUERY_PROMISE = (
         "boltdp train patients.csv --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train 'visits-*.parquet' --schema schema.toml --epsilon 0.5 --delta 1e-6 -o model.json",
         "boltdp train hospital.duckdb --table visits --schema schema.toml --epsilon 1 -o model.json",
-        "boltdp train postgresql://localhost/hospital --table patients --schema schema.toml --epsilon 1 -o model.json",
+        "boltdp train postgresql://localhost/hospital --table patients --label outcome --epsilon 0.5 -o model.json",
         "boltdp train public.csv --schema schema.toml --noiseless -o baseline.json",
     ),
 )
@@ -87,7 +87,7 @@ def train(
     counts as the middle of its bounds, or as no category; a row without a declared class teaches nothing.
     """
     settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
-    schema = load_schema(schema_path, source=source, label=label)
+    schema = load_schema(schema_path, source=source, table=table, query=query, label=label)
     check_writable(output)
     if query is not None and settings.epsilon is not None:
         note(QUERY_PROMISE)

@@ -103,7 +103,7 @@ def tune(
     tried = candidates(settings, grid, inverse_radius=inverse_radius)
     if public is not None and public_rows is not None:
         raise ParameterError("give either --public or --public-rows")
-    schema = load_schema(schema_path, source=source, label=label)
+    schema = load_schema(schema_path, source=source, table=table, query=query, label=label)
     check_writable(output)
     with ExitStack() as stack:
         engine: Engine = open_source(source, table=table, query=query, spool=spool)

@@ -1,15 +1,18 @@
-"""Draft a schema for the user to complete: from column names and types, or, for public data, from the values."""
+"""Draft a schema for the user to complete: from column names and types, or, for public data, from the values.
+
+Where the source declares bounds and values itself, as a database does by constraints, the draft has them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boltdp.data.schema import Value, toml_key, toml_value
+from boltdp.data.schema import Categorical, Column, Numeric, Schema, Value, Vector, toml_key, toml_value
 from boltdp.engines.base import ColumnType, Engine
 from boltdp.errors import DataError
 
@@ -20,7 +23,8 @@ MOST_CATEGORIES = 100
 def draft_schema(source: Engine, label: str, *, public: bool = False) -> str:
     """TOML text of a schema for the data, to be completed by hand before it can be loaded.
 
-    Only names and types of columns are read, and what they cannot tell is left as `[]`, which `Schema.load` refuses.
+    Only names and types of columns are read, and what a database declares of them; what that cannot tell is left as
+    `[]`, which `Schema.load` refuses.
     With `public=True`, for data that is no secret, bounds, categories and classes are taken from the values.
 
     >>> from boltdp.engines import open_source
@@ -69,11 +73,58 @@ def draft_schema(source: Engine, label: str, *, public: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
+def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
+    """The schema of a source that declares all of it itself: by types and, in a database, by constraints.
+
+    No row is read. Every column is a feature but keys that declare nothing, and those of types that cannot be one.
+
+    >>> columns = {"sick": ColumnType("bool"), "age": ColumnType("number", bounds=(0.0, 120.0))}
+    >>> declared_schema(columns, "sick").columns
+    (Numeric(name='age', low=0.0, high=120.0),)
+    """
+    if label not in columns:
+        raise DataError(f"the data must have the column {label!r} for the label")
+    features = {name: _declared_column(name, column) for name, column in columns.items() if name != label}
+    classes = (False, True) if columns[label].kind == "bool" else columns[label].values
+    undeclared = [] if classes is not None else [label]
+    undeclared += [
+        name
+        for name, feature in features.items()
+        if feature is None and columns[name].kind != "other" and not columns[name].key
+    ]
+    if undeclared or classes is None:
+        names = ", ".join(map(repr, undeclared))
+        raise DataError(
+            f"the data must declare bounds or values of every column, and does not of {names}",
+            hint="add constraints to the table, such as CHECK (age BETWEEN 0 AND 120) or CHECK (sex IN ('F', 'M')); or "
+            "complete the draft that `boltdp schema` makes, without the columns that are not to be used",
+        )
+    return Schema(label, classes, tuple(feature for feature in features.values() if feature is not None))
+
+
+def _declared_column(name: str, column: ColumnType) -> Column | None:
+    """The feature that a column is by what is declared of it."""
+    if column.kind == "bool" or (column.kind == "number" and sorted(column.values or ()) == [0, 1]):
+        return Numeric(name, 0, 1)
+    if column.kind == "list" and column.length is not None and column.bounds is not None:
+        return Vector(name, column.length, *column.bounds)
+    if column.values is not None:
+        return Categorical(name, column.values)
+    if column.kind == "number" and column.bounds is not None:
+        return Numeric(name, *column.bounds)
+    return None
+
+
 def _draft_column(name: str, column: ColumnType, seen: _Seen | None) -> tuple[str, str]:
     """The table that a column belongs to and its line there."""
     key = toml_key(name)
-    if column.kind == "bool":
-        return "numeric", f"{key} = [0, 1]"
+    match _declared_column(name, column):
+        case Numeric(low=low, high=high):
+            return "numeric", f"{key} = {toml_value([low, high])}"
+        case Categorical(categories=categories):
+            return "categorical", f"{key} = {toml_value(list(categories))}"
+        case Vector(length=declared, low=low, high=high):
+            return "vector", f"{key} = {{ length = {declared}, bounds = {toml_value([low, high])} }}"
     if column.kind == "list":
         length = toml_value(column.length if column.length is not None else [])
         bounds = toml_value(list(seen.bounds)) if seen and seen.bounds else "[]"
@@ -84,7 +135,7 @@ def _draft_column(name: str, column: ColumnType, seen: _Seen | None) -> tuple[st
         bounds = toml_value(list(seen.bounds)) if seen.bounds else "[]  # [low, high]"
         return "numeric", f"{key} = {bounds}"
     if column.kind == "number":
-        return "numeric", f"{key} = []  # [low, high]"
+        return "numeric", f"{key} = []  # {'a key: drop it?' if column.key else '[low, high]'}"
     if seen is not None and seen.values:
         return "categorical", f"{key} = {toml_value(seen.values)}"
     if seen is not None and seen.many:
@@ -97,6 +148,8 @@ def _draft_column(name: str, column: ColumnType, seen: _Seen | None) -> tuple[st
 def _draft_classes(column: ColumnType, seen: _Seen | None) -> str:
     if column.kind == "bool":
         return "[false, true]"
+    if column.values is not None:
+        return toml_value(list(column.values))
     if seen is not None and seen.values:
         return f"{toml_value(seen.values)}  # the first is the negative one"
     return "[]  # at least two values; the first is the negative one"

@@ -27,8 +27,8 @@ class ArrayEngine:
     are: each cell becomes what the schema declares, or is missing.
 
     >>> engine = ArrayEngine.from_numpy(np.zeros((3, 2)), np.array([0, 1, 1]))
-    >>> engine.count(), engine.columns()["x"]
-    (3, ColumnType(kind='list', length=2))
+    >>> engine.count(), engine.columns()["x"].length
+    (3, 2)
     """
 
     def __init__(self, columns: Mapping[str, Column], *, rows: int) -> None:

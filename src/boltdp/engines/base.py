@@ -8,7 +8,7 @@ their positions and a seed, never on their values:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp.data.encode import Encoder, OnBadRow
-from boltdp.data.schema import Categorical, Numeric, Schema
-from boltdp.errors import DataError
+from boltdp.data.schema import Categorical, Numeric, Schema, Value
+from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
 
 Kind = Literal["number", "text", "bool", "list", "untyped", "other"]
@@ -33,19 +33,22 @@ BATCH_ROWS = 8192
 class ColumnType:
     """What is known of a column without looking at its values; columns of CSV files and of objects are "untyped".
 
-    >>> ColumnType("list", length=64)
-    ColumnType(kind='list', length=64)
+    >>> ColumnType("list", length=64).length
+    64
     """
 
     kind: Kind
     length: int | None = None  #: of every list, where the type fixes it
+    bounds: tuple[float, float] | None = None  #: of every number, where a constraint declares them
+    values: tuple[Value, ...] | None = None  #: all that there may be, where the type or a constraint declares them
+    key: bool = False  #: it tells rows apart, and so is no feature
 
     @classmethod
     def of(cls, arrow: Any) -> ColumnType:
         """From an Arrow type.
 
-        >>> ColumnType.of(pa.int8())
-        ColumnType(kind='number', length=None)
+        >>> ColumnType.of(pa.int8()).kind
+        'number'
         """
         types = pa.types
         if types.is_dictionary(arrow):
@@ -71,6 +74,21 @@ class Prepared(Protocol):
 
     def run_pass(self, states: Sequence[State], *, progress: Progress | None = None) -> None:
         """Feed every row once, in order, to every state."""
+        ...
+
+    def run_drawn(
+        self,
+        states: Sequence[State],
+        positions: Iterable[npt.NDArray[np.int64]],
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        """Feed the rows at these positions, in this order, to every state: for batches that are drawn at random.
+
+        The position -1 stands for a marker: a row of features 0 with the label -1. Progress counts markers too. How the
+        positions are cut into arrays changes nothing. They are as secret as the rows, since the guarantee of
+        a sampled algorithm rests on them: no message, statement or file that stays has any.
+        """
         ...
 
     def reshuffle(self, seed: int) -> None:
@@ -131,6 +149,35 @@ class Engine(Protocol):
     def __enter__(self) -> Engine: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+
+def joined_positions(
+    positions: Iterable[npt.NDArray[np.int64]], *, start: int, stop: int, size: int
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Positions drawn of the rows start to stop - 1 and counted from there, made positions of the whole; -1 stays.
+
+    They are checked, and come `size` at a time, in a buffer that is used again, however they were cut.
+
+    >>> drawn = [np.array([2, -1]), np.array([0, 0, -1])]
+    >>> [part.tolist() for part in joined_positions(drawn, start=10, stop=13, size=4)]
+    [[12, -1, 10, 10], [-1]]
+    """
+    buffer = np.empty(size, np.int64)
+    used = 0
+    for given in positions:
+        if given.dtype != np.int64 or given.ndim != 1:
+            raise ParameterError(f"positions must be 1-D arrays of int64, got {given.ndim}-D {given.dtype}")
+        if len(given) and not (given.min() >= -1 and given.max() < stop - start):
+            raise ParameterError(f"positions must be from -1 to {stop - start - 1}, got one outside")
+        while len(given):
+            taken = min(len(given), size - used)
+            buffer[used : used + taken] = np.where(given[:taken] < 0, -1, given[:taken] + start)
+            used, given = used + taken, given[taken:]
+            if used == size:
+                yield buffer
+                used = 0
+    if used:
+        yield buffer[:used]
 
 
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:

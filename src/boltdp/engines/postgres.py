@@ -16,8 +16,9 @@ PostgreSQL's messages may quote rows, so only those that cannot are passed on, a
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -31,10 +32,20 @@ from psycopg import sql
 from boltdp import kernel
 from boltdp.data.encode import OnBadRow, projection_matrix
 from boltdp.data.schema import Categorical, Matcher, Numeric, Schema, Vector
-from boltdp.engines.base import BATCH_ROWS, ColumnType, Kind, Prepared, Progress, check_columns, encoded
+from boltdp.engines.base import (
+    BATCH_ROWS,
+    ColumnType,
+    Kind,
+    Prepared,
+    Progress,
+    check_columns,
+    encoded,
+    joined_positions,
+)
 from boltdp.engines.spool import BUCKET_BYTES, spool
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
+from boltdp.postgres.declared import Field, declarations
 from boltdp.postgres.extension import VERSION
 
 if TYPE_CHECKING:
@@ -131,7 +142,7 @@ class PostgresEngine:
         return self._count
 
     def columns(self) -> dict[str, ColumnType]:
-        """Names and types of the columns."""
+        """Names and types of the columns, with what the database declares of them, and nothing about their values."""
         return {name: column.type for name, column in self._described().items()}
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
@@ -266,6 +277,27 @@ class Session:
                 raise
             _attempt(lambda: manager.__exit__(None, None, None), fault)
 
+    def send(self, table: sql.Identifier, positions: Iterable[npt.NDArray[np.int64]]) -> int:
+        """Fill a table (ordinal, position) by binary COPY, which no log shows; returns how many there are."""
+        tuples = np.dtype([("fields", ">i2"), ("l1", ">i4"), ("ordinal", ">i8"), ("l2", ">i4"), ("position", ">i8")])
+
+        def run() -> int:
+            self._copying.close()
+            done = 0
+            statement = sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(table)
+            with psycopg.RawCursor(self._connection) as cursor, cursor.copy(statement) as copy:
+                copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
+                for part in positions:
+                    packed = np.empty(len(part), tuples)
+                    packed["fields"], packed["l1"], packed["l2"] = 2, 8, 8
+                    packed["ordinal"], packed["position"] = np.arange(done, done + len(part)), part
+                    copy.write(packed.tobytes())
+                    done += len(part)
+                copy.write(b"\xff\xff")
+            return done
+
+        return _attempt(run, "the drawn positions cannot be sent")
+
     def begin(self) -> None:
         """From here to the end of the transaction, see the rows as they are now."""
         if not self._snapshot:
@@ -347,19 +379,23 @@ class Session:
     def describe(self, source: Composed) -> dict[str, _Column]:
         """The columns of a source."""
 
-        def run() -> list[tuple[str, int, int]]:
+        def run() -> list[Field]:
             with psycopg.RawCursor(self._connection) as cursor:
                 cursor.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(source))
                 result = cursor.pgresult
                 assert result is not None
                 names = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
-                return [(name, result.ftype(i), result.fmod(i)) for i, name in enumerate(names)]
+                return [
+                    Field(name, result.ftype(i), result.fmod(i), result.ftable(i), result.ftablecol(i))
+                    for i, name in enumerate(names)
+                ]
 
         fields = _attempt(run, "the rows cannot be read")
-        names = [name for name, _, _ in fields]
+        names = [field.name for field in fields]
         if len(set(names)) < len(names):
             twice = next(name for i, name in enumerate(names) if name in names[:i])
             raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")
+        fault = "the types of the columns cannot be looked up"
         kinds = {
             oid: (base, category, element)
             for oid, base, category, element in self.ask(
@@ -369,11 +405,13 @@ class Session:
                 " WHERE b.typtype = 'd')"
                 " SELECT given::bigint, b.typname::text, b.typcategory::text, e.typname::text FROM base b"
                 " LEFT JOIN pg_catalog.pg_type e ON e.oid = b.typelem AND b.typcategory = 'A' WHERE b.typtype <> 'd'",
-                [[oid for _, oid, _ in fields]],
-                fault="the types of the columns cannot be looked up",
+                [[field.type for field in fields]],
+                fault=fault,
             )
         }
-        return {name: _Column.of(name, *kinds[oid], modifier) for name, oid, modifier in fields}
+        declared = declarations(partial(self.ask, fault=fault), fields)
+        columns = [_Column.of(field.name, *kinds[field.type], field.modifier) for field in fields]
+        return {column.name: replace(column, type=declared[column.name].apply(column.type)) for column in columns}
 
 
 class PreparedTable:
@@ -396,15 +434,27 @@ class PreparedTable:
 
     def run_pass(self, states: Sequence[State], *, progress: Progress | None = None) -> None:
         """Feed every row once, in order, to every state: one statement."""
-        for state in states:
-            if state.dims != self.dims:
-                raise ParameterError(f"rows must have 1 + {state.dims} columns, got {1 + self.dims}")
+        self._check(states)
         if not self._table.run(states, self._start, self._start + self.rows):
             # Models that were elsewhere in between: they would have to be sent, so the rows are, and are not logged.
             for block in self.blocks():
                 kernel.run(states, block)
         if progress is not None:
             progress(self.rows)
+
+    def run_drawn(
+        self,
+        states: Sequence[State],
+        positions: Iterable[npt.NDArray[np.int64]],
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        """Feed the rows at these positions, in this order, to every state: one statement. -1 stands for a marker."""
+        self._check(states)
+        parts = joined_positions(positions, start=self._start, stop=self._start + self.rows, size=BATCH_ROWS)
+        drawn = self._table.run_drawn(states, parts)
+        if progress is not None:
+            progress(drawn)
 
     def reshuffle(self, seed: int) -> None:
         """Permute the current order again: position p takes the row now at source_position(p; seed)."""
@@ -431,6 +481,11 @@ class PreparedTable:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _check(self, states: Sequence[State]) -> None:
+        for state in states:
+            if state.dims != self.dims:
+                raise ParameterError(f"rows must have 1 + {state.dims} columns, got {1 + self.dims}")
 
 
 @dataclass(frozen=True)
@@ -479,6 +534,31 @@ class _Table:
 
     def run(self, states: Sequence[State], start: int, stop: int) -> bool:
         """Feed rows to the models where they are; False if the server does not have the models."""
+        arguments = self._block(start, stop) if self._packed else sql.SQL("label, features")
+        source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
+        return self._feed(states, arguments, source)
+
+    def run_drawn(self, states: Sequence[State], parts: Iterable[npt.NDArray[np.int64]]) -> int:
+        """Feed drawn rows to the models where they are, or both here if the server does not have the models."""
+        drawn = sql.Identifier(f"boltdp_{secrets.token_hex(8)}")
+        fault = "the rows cannot be drawn"
+        try:
+            self._session.ask(
+                sql.SQL("CREATE TEMPORARY TABLE {} (ordinal bigint, position bigint)").format(drawn), fault=fault
+            )
+            count = self._session.send(drawn, parts)
+            arguments = sql.SQL("block" if self._packed else "label, features")
+            block = sql.SQL("block" if self._packed else "ARRAY[label || features]")
+            # The aggregate of no rows would be no models.
+            if count and not self._feed(states, arguments, self._drawn(drawn)):
+                for rows in self._stream(block, self._drawn(drawn)):
+                    kernel.run(states, rows)
+            return count
+        finally:
+            if not self._session.closed:
+                self._session.ask(sql.SQL("DROP TABLE IF EXISTS {}").format(drawn), fault=fault)
+
+    def _feed(self, states: Sequence[State], arguments: Composed, source: Composed) -> bool:
         models = [state.to_bytes() for state in states]
         handle, joined = self._session.handle, b"".join(models)
         if joined != self._session.known:
@@ -487,9 +567,8 @@ class _Table:
             # Before the first row a model is its recipe, which is public.
             self._session.ask("SELECT length(boltdp.keep($1, $2))", [handle, joined], fault="a pass cannot be begun")
         self._session.known = None
-        arguments = self._block(start, stop) if self._packed else sql.SQL("label, features")
-        query = sql.SQL("SELECT boltdp.keep($1, boltdp.sgd((SELECT boltdp.kept($1)), {})) FROM {} WHERE {}").format(
-            arguments, self._name, self._within(start, stop)
+        query = sql.SQL("SELECT boltdp.keep($1, boltdp.sgd((SELECT boltdp.kept($1)), {})) FROM {}").format(
+            arguments, source
         )
         answer = self._session.ask(query, [handle], fault="a pass cannot be run", ours=True)
         done = bytes(answer[0][0])
@@ -503,8 +582,10 @@ class _Table:
     def blocks(self, start: int, stop: int) -> Iterator[npt.NDArray[np.float32]]:
         """The rows from start to stop - 1."""
         block = self._block(start, stop) if self._packed else sql.SQL("ARRAY[label || features]")
-        select = sql.SQL("SELECT {} FROM {} WHERE {}").format(block, self._name, self._within(start, stop))
-        for gathered in self._session.stream(select, ["bytea"]):
+        return self._stream(block, sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop)))
+
+    def _stream(self, block: Composed, source: Composed) -> Iterator[npt.NDArray[np.float32]]:
+        for gathered in self._session.stream(sql.SQL("SELECT {} FROM {}").format(block, source), ["bytea"]):
             for (raw,) in gathered:
                 # Two dimensions take 28 bytes of header, each number its length and itself.
                 numbers = np.frombuffer(raw, [("length", ">i4"), ("number", ">f4")], offset=28)["number"]
@@ -550,6 +631,20 @@ class _Table:
         if not self._session.closed:
             self._session.ask("SELECT boltdp.forget($1)", [self._session.handle], fault="the models cannot be dropped")
             self._session.ask(sql.SQL("DROP TABLE {}").format(self._name), fault="the rows cannot be dropped")
+
+    def _drawn(self, drawn: sql.Identifier) -> Composed:
+        """The rows at the positions of a table, in the order of its ordinals; those at -1 find none and are markers."""
+        zeros = sql.SQL("array_fill(0::real, ARRAY[{}])").format(sql.Literal(self.dims))
+        row = sql.SQL(
+            "COALESCE(block[position - start + 1 : position - start + 1], ARRAY[(-1)::real || {}]) AS block"
+            if self._packed
+            else "COALESCE(label, -1) AS label, COALESCE(features, {}) AS features"
+        ).format(zeros)
+        # Sorted below the aggregate, not by it: it would sort the models along with every row.
+        return sql.SQL(
+            "(SELECT {row} FROM {drawn} LEFT JOIN {name} ON position >= 0 AND start = position - position % {n}"
+            " ORDER BY ordinal) AS drawn"
+        ).format(row=row, drawn=drawn, name=self._name, n=sql.Literal(self._block_rows))
 
     def _within(self, start: int, stop: int) -> Composed:
         """Which tuples have rows from start to stop - 1."""
@@ -783,6 +878,9 @@ def _attempt(action: Callable[[], T], fault: str, *, ours: bool = False) -> T:
 
 def _reason(error: psycopg.Error, *, ours: bool) -> tuple[str, str | None]:
     state = error.sqlstate
+    # Between two statements the server's last words get lost.
+    if (state or "").startswith("57P") or (state is None and "server closed the connection" in str(error)):
+        return "the server ended the connection", "nothing was released, and nothing is left in the server"
     if state is None:
         text = str(error).strip().splitlines()
         if isinstance(error, psycopg.OperationalError) and text:
@@ -790,8 +888,6 @@ def _reason(error: psycopg.Error, *, ours: bool) -> tuple[str, str | None]:
         return type(error).__name__, None
     if state == "57014":
         return "the statement was cancelled", None
-    if state.startswith("57P"):
-        return "the server ended the connection", "nothing was released, and nothing is left in the server"
     if state == "53100":
         return "the server's disk is full", "temp_tablespaces names another place for temporary tables"
     if ours or state[:2] in _SAFE_CLASSES:

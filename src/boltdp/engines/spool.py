@@ -15,19 +15,22 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from boltdp import kernel
-from boltdp.engines.base import Progress
+from boltdp.engines.base import Progress, joined_positions
 from boltdp.errors import DataError, ParameterError
 
 Rows = npt.NDArray[np.float32]
+Positions = npt.NDArray[np.int64]
+#: The part of a permutation, or of its inverse, that starts at a position and has so many.
+Order: TypeAlias = Callable[[int, int], Positions]
 
 #: Rows that fit in one bucket stay in memory; a bucket and its ordered copy are what a shuffle needs.
 BUCKET_BYTES = 64 << 20
@@ -35,6 +38,8 @@ BUCKET_BYTES = 64 << 20
 GATHER_BYTES = 32 << 20
 #: Rows mapped at a time in a pass.
 WINDOW_BYTES = 8 << 20
+#: Drawn rows gathered at a time in memory: they go on to the kernel while they are in the processor's cache.
+DRAW_BYTES = 1 << 20
 
 
 def spool_directory(directory: str | Path | None = None) -> Path:
@@ -59,6 +64,20 @@ class PreparedRows:
         """Feed every row once, in order, to every state."""
         done = 0
         for block in self.blocks():
+            kernel.run(states, block)
+            done += len(block)
+            if progress is not None:
+                progress(done)
+
+    def run_drawn(
+        self, states: Sequence[kernel.State], positions: Iterable[Positions], *, progress: Progress | None = None
+    ) -> None:
+        """Feed the rows at these positions, in this order, to every state; -1 stands for a marker."""
+        done = 0
+        parts = joined_positions(
+            positions, start=self._start, stop=self._start + self.rows, size=self._store.drawn_at_once
+        )
+        for block in self._store.drawn(parts):
             kernel.run(states, block)
             done += len(block)
             if progress is not None:
@@ -92,12 +111,17 @@ class PreparedRows:
 
 
 class Store(Protocol):
-    """Packed rows that can be read in order and shuffled."""
+    """Packed rows that can be read in order, drawn and shuffled."""
 
     width: int
+    drawn_at_once: int  #: most positions in a part of those drawn
 
     def blocks(self, start: int, stop: int) -> Iterator[Rows]:
         """The rows from start to stop - 1, a block at a time."""
+        ...
+
+    def drawn(self, parts: Iterable[Positions]) -> Iterator[Rows]:
+        """The rows at these positions, in this order, and markers for -1, a block at a time."""
         ...
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
@@ -115,6 +139,7 @@ class MemoryStore:
     def __init__(self, array: Rows) -> None:
         self._array = array
         self.width = array.shape[1]
+        self.drawn_at_once = max(1, DRAW_BYTES // (4 * self.width))
 
     def blocks(self, start: int, stop: int) -> Iterator[Rows]:
         """Views of the rows, short enough for progress to be shown."""
@@ -122,6 +147,12 @@ class MemoryStore:
         step = max(1, BUCKET_BYTES // (4 * self.width))
         for at in range(start, stop, step):
             yield self._array[at : min(at + step, stop)]
+
+    def drawn(self, parts: Iterable[Positions]) -> Iterator[Rows]:
+        """The rows at these positions, and markers for -1, in a buffer that is used again."""
+        buffer = np.empty((self.drawn_at_once, self.width), np.float32)
+        for part in parts:
+            yield _marked(np.take(self._array, part, axis=0, mode="clip", out=buffer[: len(part)]), part)
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         """Permute the rows from start to stop - 1."""
@@ -141,12 +172,15 @@ class FileStore:
         self._row_bytes = 4 * width
         self._directory = directory
         self._bucket_rows = max(1, bucket_bytes // self._row_bytes)
+        # Each takes 8 bytes, and so do its place in the sorted order and the way back: together less than two buckets.
+        self.drawn_at_once = max(1, bucket_bytes // 16)
         self._file = self._create(rows)
 
     def fill(self, blocks: Iterable[Rows], *, rows: int, seed: int, progress: Progress | None = None) -> None:
         """Write rows that come in original order to where the permutation puts them."""
-        self._scatter(blocks, self._file, rows=rows, seed=seed, progress=progress)
-        self._settle(self._file, at=0, rows=rows, seed=seed)
+        permuted, source = _permutation(rows, seed)
+        self._scatter(blocks, self._file, rows=rows, permuted=permuted, progress=progress)
+        self._replace(0, self._settled(self._file, rows=rows, source=source))
 
     def blocks(self, start: int, stop: int) -> Iterator[Rows]:
         """The rows, mapped a window at a time: mapped pages count as resident memory."""
@@ -163,12 +197,33 @@ class FileStore:
             )
             yield np.frombuffer(window, np.float32, count * self.width, skip).reshape(count, self.width)
 
+    def drawn(self, parts: Iterable[Positions]) -> Iterator[Rows]:
+        """The rows of each part read in the order of the file, then shuffled to that drawn by way of a second file."""
+        for part in parts:
+            order = np.argsort(part)
+            with self._create(len(part)) as scratch:
+                self._scatter(self._ascending(part[order]), scratch, rows=len(part), permuted=_slice_of(order))
+                yield from self._settled(scratch, rows=len(part), source=_slice_of(np.argsort(order)))
+
+    def _ascending(self, positions: Positions) -> Iterator[Rows]:
+        """The rows at sorted positions."""
+        step = max(1, WINDOW_BYTES // self._row_bytes)
+        at = 0
+        while at < len(positions):
+            first = max(int(positions[at]), 0)
+            # A position that was drawn again and again must not make the block long.
+            part = positions[at : min(int(np.searchsorted(positions, first + step)), at + step)]
+            (window,) = self.blocks(first, max(int(part[-1]), first) + 1)
+            yield _marked(np.take(window, part - first, axis=0, mode="clip"), part)
+            at += len(part)
+
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         """Permute the rows from start to stop - 1, by way of a second file."""
         rows = stop - start
+        permuted, source = _permutation(rows, seed)
         with self._create(rows) as scratch:
-            self._scatter(self.blocks(start, stop), scratch, rows=rows, seed=seed)
-            self._settle(scratch, at=start, rows=rows, seed=seed)
+            self._scatter(self.blocks(start, stop), scratch, rows=rows, permuted=permuted)
+            self._replace(start, self._settled(scratch, rows=rows, source=source))
 
     def close(self) -> None:
         """Close the file, which removes it."""
@@ -187,7 +242,7 @@ class FileStore:
             return tempfile.TemporaryFile(dir=self._directory, buffering=0)
 
     def _scatter(
-        self, blocks: Iterable[Rows], file: IO[bytes], *, rows: int, seed: int, progress: Progress | None = None
+        self, blocks: Iterable[Rows], file: IO[bytes], *, rows: int, permuted: Order, progress: Progress | None = None
     ) -> None:
         """Append each row to the region of the file that its bucket of output positions will fill."""
         ends = np.arange(0, rows, self._bucket_rows, dtype=np.int64)  # where each bucket's next row goes
@@ -195,7 +250,7 @@ class FileStore:
         done = 0
         buffer = np.empty((_gathered_rows(self.width, rows), self.width), np.float32)
         for gathered in _gather(blocks, self.width, rows):
-            target = kernel.permuted_position(done, len(gathered), rows=rows, seed=seed) // self._bucket_rows
+            target = permuted(done, len(gathered)) // self._bucket_rows
             order = np.argsort(target.astype(code), kind="stable")
             ordered = np.take(gathered, order, axis=0, mode="clip", out=buffer[: len(order)])
             lengths = np.bincount(target, minlength=len(ends))
@@ -208,17 +263,23 @@ class FileStore:
             if progress is not None:
                 progress(done)
 
-    def _settle(self, source: IO[bytes], *, at: int, rows: int, seed: int) -> None:
-        """Put each bucket, whose rows stand in the order of arrival, in the order of output; write it from row `at`."""
+    def _settled(self, file: IO[bytes], *, rows: int, source: Order) -> Iterator[Rows]:
+        """Each bucket, whose rows stand in the order of arrival, put in the order of output."""
         arrived = np.empty((min(self._bucket_rows, rows), self.width), np.float32)
         ordered = np.empty_like(arrived)
         for start in range(0, rows, self._bucket_rows):
             count = min(self._bucket_rows, rows - start)
-            self._read(source, arrived[:count], start)
+            self._read(file, arrived[:count], start)
             # Rows arrive in the order of their original positions, so the r-th smallest source arrived r-th.
-            slots = np.argsort(kernel.source_position(start, count, rows=rows, seed=seed))
+            slots = np.argsort(source(start, count))
             _put(ordered, slots, arrived[:count])
-            self._write(self._file, ordered[:count], at + start)
+            yield ordered[:count]
+
+    def _replace(self, at: int, blocks: Iterable[Rows]) -> None:
+        """Write blocks, one after the other, from row `at` of the spool."""
+        for block in blocks:
+            self._write(self._file, block, at)
+            at += len(block)
 
     def _write(self, file: IO[bytes], block: Rows, at: int) -> None:
         data = block.data.cast("B")
@@ -295,6 +356,26 @@ def _exactly(blocks: Iterable[Rows], rows: int) -> Iterator[Rows]:
         yield block
     if done != rows:
         raise DataError(f"the data must keep its {rows} rows while it is read, and it has changed")
+
+
+def _permutation(rows: int, seed: int) -> tuple[Order, Order]:
+    """Where rows go, and where they come from."""
+    return (
+        lambda start, count: kernel.permuted_position(start, count, rows=rows, seed=seed),
+        lambda start, count: kernel.source_position(start, count, rows=rows, seed=seed),
+    )
+
+
+def _slice_of(order: Positions) -> Order:
+    return lambda start, count: order[start : start + count]
+
+
+def _marked(rows: Rows, positions: Positions) -> Rows:
+    """Drawn rows, with a marker wherever the position is -1."""
+    markers = np.flatnonzero(positions < 0)
+    rows[markers] = 0.0
+    rows[markers, 0] = -1.0
+    return rows
 
 
 def _put(rows: Rows, places: npt.NDArray[np.int64], block: Rows) -> None:

