@@ -33,7 +33,7 @@ from boltdp.engines.base import BATCH_ROWS
 from boltdp.errors import DataError, ParameterError, PrivacyWarning
 from boltdp.linear import raw_weights
 from boltdp.model import Matrix, Model
-from boltdp.privacy.algorithms import Analysis
+from boltdp.privacy.algorithms import Algorithm, Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
 from boltdp.settings import PASSES, Multiclass, ScheduleName, Settings
 from boltdp.train import train
@@ -77,6 +77,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     max_norm: float | None = None
     averaging: Averaging = "last"
     permutation: Permutation = "once"
+    algorithm: Algorithm = "bolton"
     analysis: Analysis = "proved"
     random_state: int | np.random.RandomState | None = None
 
@@ -167,6 +168,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             radius=math.inf if self.max_norm is None else self._number("max_norm"),
             averaging=self.averaging,
             permutation=self.permutation,
+            algorithm=self.algorithm,
             analysis=self.analysis,
             seed=seed,
             noise_seed=None if self.epsilon is None else seed,
@@ -269,8 +271,11 @@ class PrivateLogisticRegression(_PrivateClassifier):
         The last iterate, the average of all, or of the last ceil(ln T) of T.
     permutation : {"once", "fresh"}, default="once"
         One random order of the rows for all passes, or one for each.
+    algorithm : {"bolton", "scs13", "bst14", "dpsgd"}, default="bolton"
+        "bolton" adds noise once, to the trained weights. The others add noise to every update; "bst14" and "dpsgd" need
+        a delta.
     analysis : {"proved", "paper"}, default="proved"
-        "paper" takes the sensitivity as published, which is not private.
+        "paper" takes sensitivity and noise as published, which is not private.
     random_state : int, RandomState or None, default=None
         None takes the noise from the operating system. Anything else makes order and noise repeatable, for tests:
         the model is then not private.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -11,12 +11,15 @@ import numpy as np
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
 from boltdp.engines.base import Engine, Prepared
-from boltdp.errors import DataError
-from boltdp.kernel import State
+from boltdp.errors import DataError, ParameterError
+from boltdp.kernel import KEY_BYTES, State
 from boltdp.model import Model
+from boltdp.privacy.algorithms import Algorithm
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.noise import seeded_bytes, system_bytes
 from boltdp.privacy.release import release
 from boltdp.privacy.selection import Selection
+from boltdp.sampling import Positions, fixed_size_batches, poisson_batches
 from boltdp.settings import Settings
 
 #: How the rows of a pass are sampled, where they are not all fed in order.
@@ -118,7 +121,9 @@ def run_passes(
     # A single model of two classes takes the second one as positive, one-vs-all models each their own.
     positives = [1] if certificate.models == 1 else range(certificate.models)
     noise = certificate.training_noise
-    random_bytes = random_source(certificate, noise_seed)
+    if noise is not None and (noise_seed is not None) != (certificate.randomness == "seeded"):
+        raise ParameterError(f"a certificate with randomness {certificate.randomness!r} must match the use of a seed")
+    random_bytes = system_bytes if noise_seed is None else seeded_bytes(noise_seed)
     states = [
         State(
             recipe,
@@ -141,18 +146,20 @@ def run_passes(
         # A sample for each model: budgets add up only if their randomness is independent.
         for state in states:
             positions = draw(rows=recipe.rows, batches=recipe.batches, random_bytes=random_bytes)
-            prepared.run_drawn([state], positions if told is None else _told_samples(positions, recipe, told))
+            prepared.run_drawn([state], positions if told is None else _told_samples(positions, certificate, told))
     return states
 
 
-def _told_samples(positions: Iterable[Positions], recipe: Recipe, told: Callable[[int], None]) -> Iterator[Positions]:
+def _told_samples(
+    positions: Iterable[Positions], certificate: Certificate, told: Callable[[int], None]
+) -> Iterator[Positions]:
     """The same positions, with progress by public numbers: how many rows a random batch has is not one."""
-    fed = ended = 0
+    recipe, fed, ended = certificate.recipe, 0, 0
     for chunk in positions:
         yield chunk
         fed += len(chunk)
         ended += int(np.count_nonzero(chunk < 0))
-        told(ended * recipe.rows // recipe.batches if ended else min(fed, recipe.rows))
+        told(ended * recipe.rows // recipe.batches if certificate.algorithm == "dpsgd" else fed)
 
 
 def release_model(

@@ -14,7 +14,7 @@ from boltdp.data.schema import Schema
 from boltdp.data.synth import POSTGRES
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.privacy.algorithms import Analysis
+from boltdp.privacy.algorithms import Algorithm, Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
 from boltdp.settings import BATCH_SIZE, PASSES, LossName, Multiclass, ScheduleName, Settings
 
@@ -48,6 +48,13 @@ _TRAINING = (
 
 # One option for each field of Settings but epsilon, which `train` requires and `plan` does not.
 _SETTINGS = (
+    click.option(
+        "--algorithm",
+        type=click.Choice(["noiseless", *get_args(Algorithm)]),
+        default="bolton",
+        show_default=True,
+        help="bolton adds noise once, to the result; scs13, bst14 and dpsgd to every update; see docs/rivals.md.",
+    ),
     click.option("--delta", type=float, default=0.0, show_default=True, help="0 is pure differential privacy."),
     click.option("--loss", type=click.Choice(get_args(LossName)), default="logistic", show_default=True),
     click.option(
@@ -126,6 +133,8 @@ def settings_options(command: Command) -> Command:
 
 def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:
     """The settings of the options."""
+    if chosen["algorithm"] == "noiseless":
+        noiseless, chosen = True, {**chosen, "algorithm": "bolton"}
     if noiseless == (epsilon is not None):
         raise ParameterError(
             "give either --epsilon or --noiseless",
