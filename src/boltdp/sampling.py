@@ -93,7 +93,8 @@ def _geometric(count: int, batches: int, random_bytes: RandomBytes) -> Positions
         return np.ones(count, np.int64)
     # In (0, 1], with 53 bits.
     uniforms = ((_words(count, random_bytes) >> np.uint64(11)) + np.uint64(1)) * 2.0**-53
-    return 1 + np.floor(np.log(uniforms) / np.log1p(-1.0 / batches)).astype(np.int64)
+    gaps: Positions = 1 + np.floor(np.log(uniforms) / np.log1p(-1.0 / batches)).astype(np.int64)
+    return gaps
 
 
 def _words(count: int, random_bytes: RandomBytes) -> npt.NDArray[np.uint64]:

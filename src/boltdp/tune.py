@@ -228,7 +228,12 @@ def _by_trials(
     assert budget is not None
     makers = [
         _independent_models(
-            prepared, schema, certificate, seeds, seed=seed, progress=_named(progress, f"candidate {i + 1} of {count}, ")
+            prepared,
+            schema,
+            certificate,
+            seeds,
+            seed=seed,
+            progress=_named(progress, f"candidate {i + 1} of {count}, "),
         )
         for i, certificate in enumerate(certificates)
     ]

@@ -31,14 +31,14 @@ def verify(model_path: str, *, as_json: bool) -> None:
         return
     emit_promise(certificate.promise(), private=certificate.private)
     checked = [("weights", f"{model.weights.size:,} finite numbers, as many as the schema asks for")]
-    if certificate.sensitivity is not None and certificate.mechanism is not None:
-        sensitivity, mechanism = certificate.sensitivity, certificate.mechanism
+    if certificate.sensitivity is not None:
+        sensitivity = certificate.sensitivity
+        checked.append(("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.method}"))
+    mechanism = certificate.mechanism or certificate.training_noise
+    if mechanism is not None:
         noise = f"{mechanism.kind}, scale {mechanism.scale:.6g}, {mechanism.dimensions:,} dimensions"
-        checked += [
-            ("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.method}"),
-            ("noise", f"{noise}, recomputed"),
-            ("randomness", certificate.randomness),
-        ]
+        where = "" if certificate.training_noise is None else f" in every update of {certificate.algorithm}"
+        checked += [("noise", f"{noise}{where}, recomputed"), ("randomness", certificate.randomness)]
     if certificate.selection is not None:
         checked.append(("chosen", certificate.selection.describe()))
     emit_table(checked)

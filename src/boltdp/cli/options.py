@@ -20,6 +20,13 @@ from boltdp.settings import BATCH_SIZE, PASSES, LossName, Multiclass, ScheduleNa
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+algorithm = click.option(
+    "--algorithm",
+    type=click.Choice(["noiseless", *get_args(Algorithm)]),
+    default="bolton",
+    show_default=True,
+    help="bolton adds noise once, to the result; scs13, bst14 and dpsgd to every update; see docs/rivals.md.",
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
 
@@ -46,15 +53,8 @@ _TRAINING = (
     ),
 )
 
-# One option for each field of Settings but epsilon, which `train` requires and `plan` does not.
+# One option for each field of Settings but the algorithm, which `compare` has several of, and epsilon.
 _SETTINGS = (
-    click.option(
-        "--algorithm",
-        type=click.Choice(["noiseless", *get_args(Algorithm)]),
-        default="bolton",
-        show_default=True,
-        help="bolton adds noise once, to the result; scs13, bst14 and dpsgd to every update; see docs/rivals.md.",
-    ),
     click.option("--delta", type=float, default=0.0, show_default=True, help="0 is pure differential privacy."),
     click.option("--loss", type=click.Choice(get_args(LossName)), default="logistic", show_default=True),
     click.option(
@@ -127,7 +127,7 @@ def training_options(command: Command) -> Command:
 
 
 def settings_options(command: Command) -> Command:
-    """An option for each field of Settings but epsilon."""
+    """An option for each field of Settings but epsilon and the algorithm."""
     return _decorate(command, _SETTINGS)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from boltdp.cli.options import (
+    algorithm,
     as_json,
     load_schema,
     make_settings,
@@ -25,6 +26,7 @@ from boltdp.errors import ParameterError
 from boltdp.files import check_writable
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.noise import Mechanism
 from boltdp.settings import TYPICAL_NORM, Settings
 from boltdp.train import train as train_model
 
@@ -53,6 +55,7 @@ QUERY_PROMISE = (
 @click.option("-o", "--output", required=True, metavar="JSON", help="Where to write the model.")
 @click.option("--epsilon", type=float, help="The privacy budget: smaller is more private.")
 @click.option("--noiseless", is_flag=True, help="Train without noise, and so without privacy, instead of --epsilon.")
+@algorithm
 @settings_options
 @click.option(
     "--on-bad-row",
@@ -128,6 +131,7 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
 @click.option("--classes", type=int, default=2, show_default=True)
 @click.option("--schema", "schema_path", metavar="TOML", help="A schema, instead of --features and --classes.")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
+@algorithm
 @settings_options
 @as_json
 def plan(
@@ -174,6 +178,9 @@ def plan(
         header=("epsilon", "noise", "noise a weight", "noise / weights"),
         numbers=True,
     )
+    if certificate.training_noise is not None:
+        emit("\nThe noise is that of the averaged gradient of each update; the last column compares it with 1.")
+        return
     emit(
         "\nThe noise of a weight is also that of the margin <w, x> of a row of length 1, where 1 is a confident margin."
         f"\nThe last column compares the noise with weights of length {TYPICAL_NORM:g}, which are typical."
@@ -182,26 +189,35 @@ def plan(
 
 
 def _noise_per_weight(certificate: Certificate) -> float | None:
-    """The noise of a weight: the expected length of all, divided evenly."""
-    if certificate.mechanism is None:
-        return None
-    return certificate.mechanism.expected_norm / math.sqrt(certificate.recipe.weights)
+    """The noise of a weight, or of its gradient in an update: the expected length of all, divided evenly."""
+    mechanism = _mechanism(certificate)
+    return None if mechanism is None else mechanism.expected_norm / math.sqrt(certificate.recipe.weights)
+
+
+def _mechanism(certificate: Certificate) -> Mechanism | None:
+    """The noise, wherever it is added."""
+    return certificate.mechanism or certificate.training_noise
 
 
 def _noise(certificate: Certificate) -> dict[str, Any]:
     assert certificate.budget is not None
-    assert certificate.mechanism is not None
+    mechanism = _mechanism(certificate)
+    assert mechanism is not None
     return {
         "epsilon": certificate.budget.epsilon,
-        "noise": certificate.mechanism.kind,
+        "noise": mechanism.kind,
         "noise_per_weight": _noise_per_weight(certificate),
-        "noise_to_weights": certificate.mechanism.expected_norm / TYPICAL_NORM,
+        "noise_to_weights": mechanism.expected_norm / (TYPICAL_NORM if certificate.training_noise is None else 1.0),
     }
 
 
 def _cost(certificate: Certificate) -> list[tuple[str, str]]:
     """What the promise costs."""
     sensitivity, mechanism = certificate.sensitivity, certificate.mechanism
+    if certificate.training_noise is not None:
+        kind, updates = certificate.training_noise.kind, certificate.recipe.updates
+        noise = f"{_noise_per_weight(certificate):.3g} a weight ({kind}) in each of {updates:,} updates"
+        return [("algorithm", certificate.algorithm), ("noise", noise)]
     if sensitivity is None or mechanism is None:
         return []
     each = f" in each of {certificate.models} models" if certificate.models > 1 else ""
@@ -213,19 +229,26 @@ def _cost(certificate: Certificate) -> list[tuple[str, str]]:
 
 def _choices(certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
     """The settings, and why each is what it is."""
-    recipe, mechanism = certificate.recipe, certificate.mechanism
+    recipe, mechanism = certificate.recipe, _mechanism(certificate)
     assert mechanism is not None
     first, last = recipe.schedule.at([1, recipe.updates])
     steps = f"{first:.4g}" if first == last else f"from {first:.4g} down to {last:.4g}"
     if settings.step_size is not None or settings.schedule not in ("auto", "constant", "strongly-convex-constant"):
         why = "as asked for"
+    elif settings.algorithm != "bolton":
+        why = f"those of {settings.algorithm}"
     elif settings.schedule == "auto" and recipe.regularization > 0:
         why = "the steps that fit the regularization"
     else:
         why = "where going further would add more noise than it would gain"
-    shorter = f"the shorter of the two valid ones in {mechanism.dimensions:,} dimensions"
+    if settings.algorithm in ("bst14", "dpsgd"):
+        kind = "the analysis of random samples is for no other"
+    elif settings.delta:
+        kind = f"the shorter of the two valid ones in {mechanism.dimensions:,} dimensions"
+    else:
+        kind = "delta = 0 allows no other"
     return [
-        ("mechanism", f"{mechanism.kind}: {shorter if settings.delta else 'delta = 0 allows no other'}"),
+        ("mechanism", f"{mechanism.kind}: {kind}"),
         ("loss", recipe.loss.name + (f", {certificate.models} models" if certificate.models > 1 else "")),
         ("passes", f"{recipe.passes} over {recipe.batches:,} batches of about {recipe.batch_size} rows"),
         ("steps", f"{steps}: {why}"),

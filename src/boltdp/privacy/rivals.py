@@ -1,7 +1,7 @@
 """The noise of the white-box algorithms, which add some to every update: SCS13, BST14 and DP-SGD.
 
-Each in its best form that is proved, and SCS13 and BST14 as published besides. All of it is about the averaged gradient of
-a batch, one row replaced. Proofs, and what holds of the published forms: `rivals.md`.
+Each in its best form that is proved, and SCS13 and BST14 as published besides. The noise is for a batch's averaged
+gradient, with one row replaced. Proofs, and what holds of the published forms: `rivals.md`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def bst14_noise(recipe: Recipe, budget: Budget) -> Mechanism:
 
 
 def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
-    """The paper's Algorithms 4 and 5 with iota = 1. NOT private: replacing a row moves the sum of gradients by up to 2L.
+    """The paper's Algorithms 4 and 5 with iota = 1. NOT private: a row moves the sum of gradients by up to 2L.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
