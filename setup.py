@@ -11,8 +11,11 @@ setup(
     ext_modules=[
         Extension(
             "boltdp.kernel._kernel",
-            sources=[KERNEL + "sgd.c", KERNEL + "rows.c"],
-            depends=[KERNEL + name for name in ("sgd.h", "loops.h", "chacha.h", "noise.h", "ziggurat.h", "rows.h")],
+            sources=[KERNEL + "sgd.c", KERNEL + "rows.c", KERNEL + "objective.c"],
+            depends=[
+                KERNEL + name
+                for name in ("sgd.h", "loops.h", "chacha.h", "noise.h", "ziggurat.h", "rows.h", "objective.h")
+            ],
             # ISO mode and -ffp-contract=off keep every build to the same bits; never add -ffast-math.
             extra_compile_args=["-std=c99", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"],
         )

@@ -48,12 +48,13 @@ CREATE FUNCTION boltdp.forget(handle bigint) RETURNS boolean
 
 -- From columns to packed rows.
 
-CREATE FUNCTION boltdp.pack_numbers(x real[], low double precision[], high double precision[], factor double precision[])
+CREATE FUNCTION boltdp.pack_numbers(x real[], low double precision[], high double precision[],
+	middle double precision[], factor double precision[])
 	RETURNS real[] AS 'MODULE_PATHNAME', 'boltdp_pack_numbers_float4' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 CREATE FUNCTION boltdp.pack_numbers(x double precision[], low double precision[], high double precision[],
-	factor double precision[])
+	middle double precision[], factor double precision[])
 	RETURNS real[] AS 'MODULE_PATHNAME', 'boltdp_pack_numbers_float8' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE FUNCTION boltdp.pack_categories(codes integer[], counts integer[], value real) RETURNS real[]
+CREATE FUNCTION boltdp.pack_categories(codes integer[], counts integer[], absent real[], present real[]) RETURNS real[]
 	AS 'MODULE_PATHNAME', 'boltdp_pack_categories' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.project(packed real[], matrix double precision[]) RETURNS real[]
 	AS 'MODULE_PATHNAME', 'boltdp_project' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
@@ -68,6 +69,16 @@ CREATE AGGREGATE boltdp.pack(slot integer, packed real[]) (
 	SFUNC = boltdp.pack_step, STYPE = internal, FINALFUNC = boltdp.pack_final, PARALLEL = UNSAFE
 );
 
+-- Sums of the features of packed rows and of their squares, in units of 2^-20, with features clipped to [-1, 1] and rows
+-- shortened to the radius. They are not noised: as private as the rows.
+CREATE FUNCTION boltdp.moments_step(internal, real[], double precision) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_moments_step' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.moments_final(internal) RETURNS bigint[]
+	AS 'MODULE_PATHNAME', 'boltdp_moments_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE AGGREGATE boltdp.moments(packed real[], radius double precision) (
+	SFUNC = boltdp.moments_step, STYPE = internal, FINALFUNC = boltdp.moments_final, PARALLEL = UNSAFE
+);
+
 -- Released models, which may be shown, and scoring with them.
 
 CREATE TABLE boltdp.models (
@@ -78,7 +89,8 @@ CREATE TABLE boltdp.models (
 	weights double precision[] NOT NULL,      -- one vector for two classes, one a class for more
 	low double precision[] NOT NULL,          -- bounds of each number of x,
 	high double precision[] NOT NULL,
-	factor double precision[] NOT NULL,       -- and what it is multiplied by once it is centred between them
+	middle double precision[] NOT NULL,       -- what is taken from it then,
+	factor double precision[] NOT NULL,       -- and what the rest is multiplied by
 	intercept real,                           -- what the constant feature is, if there is one
 	projection double precision[],            -- the matrix of the random projection, if there is one
 	schema json NOT NULL,

@@ -55,13 +55,14 @@ DoubleAt(const NumberArray *array, int i)
 	return number;
 }
 
-/* (clip(x, low, high) - (low + high)/2) * factor of each number; NULL and NaN, or a list of another length, as 0. */
+/* (clip(x, low, high) - middle) * factor of each number; NULL and NaN, or a list of another length, as 0. */
 static Datum
 PackNumbers(FunctionCallInfo fcinfo, Size size)
 {
 	NumberArray low = GetDeclared(fcinfo, 1, "low", -1);
 	NumberArray high = GetDeclared(fcinfo, 2, "high", low.count);
-	NumberArray factor = GetDeclared(fcinfo, 3, "factor", low.count);
+	NumberArray middle = GetDeclared(fcinfo, 3, "middle", low.count);
+	NumberArray factor = GetDeclared(fcinfo, 4, "factor", low.count);
 	ArrayType  *result = NewReals(low.count);
 	float4	   *out = (float4 *) ARR_DATA_PTR(result);
 	NumberArray x;
@@ -75,21 +76,26 @@ PackNumbers(FunctionCallInfo fcinfo, Size size)
 	next = x.data;
 	for (int i = 0; i < x.count; i++)
 	{
+		float8		zero,
+					unit;
+
 		if (IsNullAt(&x, i))
 			continue;
+		zero = DoubleAt(&middle, i);
+		unit = DoubleAt(&factor, i);
 		if (size == sizeof(float4))
 		{
 			float4		number;
 
 			memcpy(&number, next, size);
-			rows_pack_float32(&number, 1, out + i, 1, DoubleAt(&low, i), DoubleAt(&high, i), DoubleAt(&factor, i));
+			rows_pack_float32(&number, 1, 1, out + i, 1, DoubleAt(&low, i), DoubleAt(&high, i), &zero, &unit);
 		}
 		else
 		{
 			float8		number;
 
 			memcpy(&number, next, size);
-			rows_pack_float64(&number, 1, out + i, 1, DoubleAt(&low, i), DoubleAt(&high, i), DoubleAt(&factor, i));
+			rows_pack_float64(&number, 1, 1, out + i, 1, DoubleAt(&low, i), DoubleAt(&high, i), &zero, &unit);
 		}
 		next += size;
 	}
@@ -110,14 +116,15 @@ boltdp_pack_numbers_float8(PG_FUNCTION_ARGS)
 	return PackNumbers(fcinfo, sizeof(float8));
 }
 
-/* One-hot: for each code a run of `count` numbers, all 0 but `value` at the code; NULL and other codes set none. */
+/* For each code a run of `count` numbers: `absent`, but `present` at the code; NULL and other codes are none of them. */
 PG_FUNCTION_INFO_V1(boltdp_pack_categories);
 Datum
 boltdp_pack_categories(PG_FUNCTION_ARGS)
 {
 	NumberArray codes = OpenArray(PG_GETARG_DATUM(0));
 	NumberArray counts = GetDeclared(fcinfo, 1, "counts", codes.count);
-	float4		value = PG_GETARG_FLOAT4(2);
+	NumberArray absent;
+	NumberArray present;
 	ArrayType  *result;
 	float4	   *out;
 	const char *next = codes.data;
@@ -136,8 +143,12 @@ boltdp_pack_categories(PG_FUNCTION_ARGS)
 	if (total > MaxAllocSize / (int64) sizeof(float4) / 2)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED), errmsg("there are too many categories for one row")));
+	absent = GetDeclared(fcinfo, 2, "absent", (int) total);
+	present = GetDeclared(fcinfo, 3, "present", (int) total);
 	result = NewReals((int) total);
 	out = (float4 *) ARR_DATA_PTR(result);
+	memcpy(out, absent.data, total * sizeof(float4));
+	total = 0;
 	for (int i = 0; i < codes.count; i++)
 	{
 		int32		code = -1;
@@ -149,8 +160,9 @@ boltdp_pack_categories(PG_FUNCTION_ARGS)
 			memcpy(&code, next, sizeof(code));
 			next += sizeof(code);
 		}
-		rows_pack_categories(&code, 1, out, 1, count, value);
-		out += count;
+		if (code >= 0 && code < count)
+			memcpy(out + total + code, present.data + (total + code) * sizeof(float4), sizeof(float4));
+		total += count;
 	}
 	PG_RETURN_ARRAYTYPE_P(result);
 }
@@ -296,4 +308,72 @@ boltdp_pack_final(PG_FUNCTION_ARGS)
 	ARR_LBOUND(result)[1] = 1;
 	memcpy(ARR_DATA_PTR(result), block->rows, sizeof(float4) * block->width * (Size) block->slots);
 	PG_RETURN_ARRAYTYPE_P(result);
+}
+
+/* Sums of features and of their squares: rows.h says of what, and why they are exact. */
+typedef struct Moments
+{
+	int			dims;
+	int64		sums[FLEXIBLE_ARRAY_MEMBER];	/* 2 * dims */
+} Moments;
+
+/* Add a packed row. */
+PG_FUNCTION_INFO_V1(boltdp_moments_step);
+Datum
+boltdp_moments_step(PG_FUNCTION_ARGS)
+{
+	MemoryContext context;
+	Moments    *moments;
+	ArrayType  *row;
+	float8		radius;
+	int			dims;
+
+	if (AggCheckCallContext(fcinfo, &context) != AGG_CONTEXT_AGGREGATE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("boltdp.moments must be called as an aggregate")));
+	if (PG_ARGISNULL(1) || PG_ARGISNULL(2))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a row and the radius must not be NULL")));
+	row = PG_GETARG_ARRAYTYPE_P(1);
+	radius = PG_GETARG_FLOAT8(2);
+	if (!(radius > 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("the radius must be > 0, got %g", radius)));
+	if (ARR_NDIM(row) != 1 || array_contains_nulls(row))
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("a packed row must have one dimension and no NULL, got %d dimensions", ARR_NDIM(row))));
+	dims = ARR_DIMS(row)[0] - 1;
+	if (PG_ARGISNULL(0))
+	{
+		moments = MemoryContextAllocZero(context, offsetof(Moments, sums) + 2 * dims * sizeof(int64));
+		moments->dims = dims;
+	}
+	else
+		moments = (Moments *) PG_GETARG_POINTER(0);
+	if (dims != moments->dims)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("packed rows must have the same width, got %d and %d", 1 + moments->dims, 1 + dims)));
+	rows_moments((float4 *) ARR_DATA_PTR(row), 1, dims, radius, moments->sums);
+	if ((Pointer) row != DatumGetPointer(PG_GETARG_DATUM(1)))
+		pfree(row);
+	PG_RETURN_POINTER(moments);
+}
+
+/* The sums, then those of the squares, as bigint[]; NULL when there were no rows. */
+PG_FUNCTION_INFO_V1(boltdp_moments_final);
+Datum
+boltdp_moments_final(PG_FUNCTION_ARGS)
+{
+	Moments    *moments;
+	Datum	   *sums;
+
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	moments = (Moments *) PG_GETARG_POINTER(0);
+	sums = palloc(2 * moments->dims * sizeof(Datum));
+	for (int i = 0; i < 2 * moments->dims; i++)
+		sums[i] = Int64GetDatum(moments->sums[i]);
+	PG_RETURN_ARRAYTYPE_P(construct_array(sums, 2 * moments->dims, INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
+										  TYPALIGN_DOUBLE));
 }

@@ -27,9 +27,10 @@ typedef struct Model
 	int			vectors;		/* 1 for two classes, else one a class */
 	int			dims;			/* features the weights have */
 	float8	   *weights;
-	int			inputs;			/* numbers the caller gives, each with its bounds and factor */
+	int			inputs;			/* numbers the caller gives, each with its bounds, middle and factor */
 	float8	   *low;
 	float8	   *high;
+	float8	   *middle;
 	float8	   *factor;
 	bool		has_intercept;
 	float4		intercept;
@@ -67,15 +68,15 @@ static Model *
 BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 {
 	Model	   *model = palloc0(sizeof(Model));
-	Datum		cells[8];
-	bool		nulls[8];
+	Datum		cells[9];
+	bool		nulls[9];
 	char	   *loss;
 	int			dims[2];
 
-	for (int i = 0; i < 8; i++)
+	for (int i = 0; i < 9; i++)
 	{
 		cells[i] = SPI_getbinval(tuple, columns, i + 1, &nulls[i]);
-		CheckFits(!nulls[i] || i >= 6);
+		CheckFits(!nulls[i] || i >= 7);
 	}
 	model->name = pstrdup(name);
 	loss = TextDatumGetCString(cells[0]);
@@ -91,16 +92,18 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	model->inputs = dims[0];
 	model->high = CopyNumbers(cells[4], 1, dims);
 	CheckFits(dims[0] == model->inputs);
-	model->factor = CopyNumbers(cells[5], 1, dims);
+	model->middle = CopyNumbers(cells[5], 1, dims);
 	CheckFits(dims[0] == model->inputs);
-	model->has_intercept = !nulls[6];
-	model->intercept = nulls[6] ? 0 : DatumGetFloat4(cells[6]);
+	model->factor = CopyNumbers(cells[6], 1, dims);
+	CheckFits(dims[0] == model->inputs);
+	model->has_intercept = !nulls[7];
+	model->intercept = nulls[7] ? 0 : DatumGetFloat4(cells[7]);
 	model->encoded = model->inputs + model->has_intercept;
 	model->row = palloc0((1 + model->encoded) * sizeof(float4));
 	model->projected = model->row;
-	if (!nulls[7])
+	if (!nulls[8])
 	{
-		model->projection = CopyNumbers(cells[7], 2, dims);
+		model->projection = CopyNumbers(cells[8], 2, dims);
 		CheckFits(dims[0] == model->encoded && dims[1] == model->dims);
 		model->projected = palloc0((1 + model->dims) * sizeof(float4));
 	}
@@ -132,7 +135,7 @@ GetModel(FunctionCallInfo fcinfo)
 		MemoryContextDelete(model->context);
 	}
 	SPI_connect();
-	if (SPI_execute_with_args("SELECT loss, classes, weights, low, high, factor, intercept, projection"
+	if (SPI_execute_with_args("SELECT loss, classes, weights, low, high, middle, factor, intercept, projection"
 							  " FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) $1",
 							  1, types, values, NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
 		ereport(ERROR,
@@ -178,7 +181,8 @@ Score(Model *model, Datum datum, Size size)
 				memcpy(&number, next, size);
 			next += size;
 		}
-		rows_pack_float64(&number, 1, model->row + 1 + i, 1, model->low[i], model->high[i], model->factor[i]);
+		rows_pack_float64(&number, 1, 1, model->row + 1 + i, 1, model->low[i], model->high[i], model->middle + i,
+						  model->factor + i);
 	}
 	if (model->has_intercept)
 		model->row[1 + model->inputs] = model->intercept;

@@ -14,11 +14,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from boltdp import kernel
 from boltdp.data.schema import Schema
-from boltdp.engines.base import Engine
+from boltdp.engines.base import Engine, Prepared, plain
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.files import replacing
 from boltdp.settings import Settings
+from boltdp.standardize import standardized_by
 from boltdp.train import Progress, permutation_seed, told_rows, train_prepared
 from boltdp.tune import error_counts
 
@@ -31,6 +36,7 @@ TEST_SHARE = 0.2
 ALGORITHMS: Mapping[str, Callable[[Settings, float], Settings]] = {
     "noiseless": lambda common, _: replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm="bolton"),
     "bolton": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bolton"),
+    "objective": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="objective"),
     # As published: valid for some settings and not for others, so never private.
     "bolton-paper": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bolton", analysis="paper"),
     "scs13": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="scs13"),
@@ -187,36 +193,57 @@ def compare(
     chosen = [(name, ALGORITHMS[name](settings, epsilon)) for name in algorithms for epsilon in epsilons]
     cells = {(name, one.epsilon): one for name, one in chosen}
     # Planned first, so that a fault of the last cell shows before the first is trained.
-    plans = {cell: one.plan(rows=cut, dims=schema.dims, classes=len(schema.classes)) for cell, one in cells.items()}
+    plans = {
+        cell: one.plan(
+            rows=cut,
+            dims=schema.dims,
+            classes=len(schema.classes),
+            standardization=one.standardization(schema),
+        )
+        for cell, one in cells.items()
+    }
     made = Comparison(about) if before is None else before
     done = {(run.algorithm, run.epsilon, run.repeat) for run in made.runs}
     todo = [(*cell, repeat) for repeat in range(repeats) for cell in cells if (*cell, repeat) not in done]
     if not todo:
         return made
     seed = permutation_seed(settings)
-    with ExitStack() as stack:
-        told = told_rows(progress, "preparing", rows)
-        prepared = stack.enter_context(engine.prepare(schema, seed=seed, progress=told))
+
+    def prepare(stack: ExitStack, schema: Schema) -> tuple[Prepared, Prepared]:
+        """The rows for training and those for testing."""
+        prepared = stack.enter_context(
+            engine.prepare(schema, seed=seed, progress=told_rows(progress, "preparing", rows))
+        )
         if test is None:
-            training, testing = prepared.portion(0, cut), prepared.portion(cut, rows)
+            return prepared.portion(0, cut), prepared.portion(cut, rows)
+        return prepared, stack.enter_context(test.prepare(schema, seed=seed))
+
+    with ExitStack() as stack:
+        sums = None
+        if settings.standardize == "none":
+            training, testing = prepare(stack, schema)
         else:
-            training, testing = prepared, stack.enter_context(test.prepare(schema, seed=seed))
+            with ExitStack() as briefly:
+                sums = _moments(prepare(briefly, plain(schema))[0], radius=schema.feature_radius)
         order = 0
         for number, (algorithm, epsilon, repeat) in enumerate(todo):
             if progress is not None:
                 progress("training", number, len(todo))
+            plan, noise_seed = plans[algorithm, epsilon], cells[algorithm, epsilon].noise_seed
+            noise_seed = None if noise_seed is None else noise_seed + repeat
+            used = schema
+            if sums is not None:
+                # Each run standardizes with noise of its own, and so has rows of its own.
+                assert plan.standardization is not None
+                used = standardized_by(sums, schema, plan.standardization, rows=cut, noise_seed=noise_seed)
+                stack.pop_all().close()
+                training, testing = prepare(stack, used)
+                order = 0
             if repeat != order:
                 training.reshuffle(seed + repeat)
                 order = repeat
-            noise_seed = cells[algorithm, epsilon].noise_seed
             start = time.perf_counter()
-            model = train_prepared(
-                training,
-                schema,
-                plans[algorithm, epsilon],
-                seed=seed,
-                noise_seed=None if noise_seed is None else noise_seed + repeat,
-            )
+            model = train_prepared(training, used, plan, seed=seed, noise_seed=noise_seed)
             seconds = time.perf_counter() - start
             accuracy = 1 - error_counts([model], testing)[0] / testing.rows
             run = Run(algorithm, epsilon, repeat, accuracy, seconds, model.certificate.private)
@@ -224,6 +251,14 @@ def compare(
             if keep is not None:
                 keep(made)
     return made
+
+
+def _moments(prepared: Prepared, *, radius: float) -> npt.NDArray[np.int64]:
+    """`Engine.moments` of rows that are prepared, as `plain` declares them."""
+    sums = np.zeros((2, prepared.dims), np.int64)
+    for block in prepared.blocks():
+        kernel.moments(block, sums, radius=radius)
+    return sums
 
 
 def draw(comparison: Comparison, path: str | Path) -> None:

@@ -21,6 +21,10 @@ class DataError(BoltdpError, ValueError):
     """The data does not have the declared shape: a column, a type, a file. Never about a row's value."""
 
 
+class SolverError(BoltdpError):
+    """Training could not be brought to the end that the privacy proof asks for, and nothing was released."""
+
+
 def whole_number(value: object, name: str, *, least: int) -> int:
     """`value` as a plain int, or a ParameterError.
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp.data.encode import projection_matrix
-from boltdp.data.schema import Categorical, Schema, Vector
+from boltdp.data.schema import Schema, Vector
 
 if TYPE_CHECKING:
     from boltdp.model import Model
@@ -42,18 +42,11 @@ def raw_weights(schema: Schema, weights: Matrix) -> tuple[Matrix, npt.NDArray[np
     (array([[0.1]]), array([-5.]))
     """
     encoded = encoded_weights(schema, weights)
-    middles, factors = [], []
-    for column in schema.columns:
-        if isinstance(column, Categorical):
-            middle, half = 0.0, 1.0
-        else:
-            middle, half = (column.low + column.high) / 2.0, (column.high - column.low) / 2.0
-        middles += [middle] * len(column.names)
-        factors += [1.0 / (schema.row_radius * half)] * len(column.names)
+    middles, factors = (np.concatenate(parts) for parts in list(zip(*schema.transforms(), strict=True))[1:])
     coefficients = encoded[:, : len(factors)] * factors
-    constants = -coefficients @ np.array(middles)
+    constants = -coefficients @ middles
     if schema.intercept:
-        constants += encoded[:, -1] / schema.row_radius
+        constants += encoded[:, -1] * schema.constant
     return coefficients, constants
 
 

@@ -52,6 +52,10 @@ class Model:
                 f"the certificate must be for {self.schema.dims} features, got {self.certificate.recipe.dims}"
             )
 
+        moments, standardization = self.certificate.standardization, self.schema.standardization
+        if moments is not None and (standardization is None or len(standardization.centers) != moments.features):
+            raise ParameterError(f"the schema must have the {moments.features} centers that the certificate is about")
+
     @property
     def classes(self) -> tuple[Value, ...]:
         """The declared classes, in the order of the probabilities."""

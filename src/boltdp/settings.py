@@ -6,11 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from boltdp.data.schema import Categorical, Schema
 from boltdp.errors import ParameterError
-from boltdp.privacy.algorithms import ACCOUNTANTS, Algorithm, Analysis
-from boltdp.privacy.certificate import Certificate, certify
+from boltdp.privacy.algorithms import ACCOUNTANTS, RIVALS, Algorithm, Analysis
+from boltdp.privacy.certificate import Certificate, certify, model_budget
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.noise import Budget, Mechanism, calibrate
+from boltdp.privacy.objective import objective_noise
 from boltdp.privacy.recipe import Averaging, Permutation, Recipe
 from boltdp.privacy.schedules import (
     Schedule,
@@ -21,13 +23,18 @@ from boltdp.privacy.schedules import (
     strongly_convex_constant,
 )
 from boltdp.privacy.selection import Selection
+from boltdp.privacy.standardization import Moments, Standardized, standardized
 
 LossName = Literal["logistic", "huber"]
 Multiclass = Literal["multinomial", "one-vs-all"]
 ScheduleName = Literal["auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"]
 
+Standardize = Literal["none", "private"]
+
 PASSES = 10
 BATCH_SIZE = 50
+#: Of the budget: a mean over all rows needs little noise.
+STANDARDIZE_SHARE = 0.1
 
 #: A guess at the length of good weights for rows in the unit ball; `step_length` says what it is for.
 TYPICAL_NORM = 5.0
@@ -54,11 +61,14 @@ class Settings:
     schedule: ScheduleName = "auto"
     step_size: float | None = None  #: eta of the constant schedules
     exponent: float = 0.5  #: c of the decreasing and square-root schedules
-    regularization: float = 0.0  #: lambda
+    regularization: float = 0.0  #: lambda; objective perturbation needs one, and takes a default for 0
     radius: float = math.inf  #: R
     averaging: Averaging = "last"
     permutation: Permutation = "once"
     analysis: Analysis = "proved"
+    standardize: Standardize = "none"  #: "private" centres the features by noisy moments of all rows
+    standardize_share: float = STANDARDIZE_SHARE  #: the part of the budget that pays for it
+    standardize_moments: Moments = "squares"  #: "squares" scales the features too, "mean" only centres them
     seed: int | None = None  #: of the permutation, which is public
     noise_seed: int | None = None  #: for tests and research: the model is then not private
 
@@ -69,21 +79,31 @@ class Settings:
         dims: int,
         classes: int,
         reasons: tuple[str, ...] = (),
+        standardization: Standardized | None = None,
         selection: Selection | None = None,
     ) -> Certificate:
         """The recipe, its sensitivity and its noise.
 
         `classes` is how many are declared; `reasons` why the result will not be private, if the caller knows any;
-        `selection` how the model will be chosen among others, which may cost a part of the budget.
+        `standardization` is that of the schema, which costs its share of the budget; `selection` how the model will be
+        chosen among others, which may cost a part of the budget.
         """
         budget = None if self.epsilon is None else Budget(self.epsilon, self.delta)
-        named = {"algorithm": Algorithm, "loss": LossName, "multiclass": Multiclass, "analysis": Analysis}
+        named = {
+            "algorithm": Algorithm,
+            "loss": LossName,
+            "multiclass": Multiclass,
+            "analysis": Analysis,
+            "standardize": Standardize,
+        }
         for name, allowed in named.items():
             if getattr(self, name) not in get_args(allowed):
                 raise ParameterError(
                     f"{name} must be one of {', '.join(get_args(allowed))}, got {getattr(self, name)!r}"
                 )
-        if budget is None and self.algorithm != "bolton":
+        if (standardization is None) != (self.standardize == "none"):
+            raise ParameterError(f"a plan must have a standardization if one is asked for, got {self.standardize!r}")
+        if budget is None and self.algorithm in RIVALS:
             raise ParameterError(f"epsilon must be given for the algorithm {self.algorithm}, got None")
         loss = self._loss(classes)
         models = classes if classes > 2 and not isinstance(loss, Multinomial) else 1
@@ -100,9 +120,9 @@ class Settings:
             averaging=self.averaging,
             permutation=self.permutation,
         )
-        share = budget
-        if share is not None:
-            share = (share if selection is None else selection.model_budget(share)).split(models)
+        share = None if budget is None else model_budget(budget, standardization, selection).split(models)
+        if self.algorithm == "objective" and self.regularization == 0:
+            recipe = replace(recipe, regularization=default_regularization(recipe, share))
         return certify(
             replace(recipe, schedule=self._schedule(recipe, share)),
             budget,
@@ -111,7 +131,29 @@ class Settings:
             analysis=self.analysis,
             randomness="operating system" if self.noise_seed is None else "seeded",
             reasons=reasons,
+            standardization=standardization,
             selection=selection,
+        )
+
+    def standardization(self, schema: Schema) -> Standardized | None:
+        """What standardizing the features of `schema` takes of the budget, or None if it is not asked for.
+
+        >>> from boltdp.data.schema import Numeric
+        >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+        >>> Settings(epsilon=1.0, standardize="private").standardization(schema).budget
+        Budget(epsilon=0.1, delta=0.0)
+        """
+        if self.standardize == "none":
+            return None
+        if schema.standardization is not None:
+            raise ParameterError("standardize must be 'none' for a schema that has a standardization already")
+        return standardized(
+            share=self.standardize_share,
+            moments=self.standardize_moments,
+            features=schema.encoded_dims - schema.intercept,
+            squared=sum(len(column.names) for column in schema.columns if not isinstance(column, Categorical)),
+            radius=schema.feature_radius,
+            whole=None if self.epsilon is None else Budget(self.epsilon, self.delta),
         )
 
     def _loss(self, classes: int) -> Loss:
@@ -130,7 +172,7 @@ class Settings:
     def _schedule(self, recipe: Recipe, share: Budget | None) -> Schedule:
         beta, name = recipe.beta, self.schedule
         noise = None
-        if share is not None and self.algorithm != "bolton":
+        if share is not None and self.algorithm in RIVALS:
             # The noise inside training does not depend on the steps, but good steps on the noise.
             noise = ACCOUNTANTS[self.algorithm](recipe, share, self.analysis).training_noise
             if name == "auto" and self.step_size is None:
@@ -179,6 +221,23 @@ def default_step(recipe: Recipe, share: Budget | None) -> float:
         noise = per_unit * calibrate(1.0, dimensions=recipe.freedom, budget=share).expected_norm
         length = (TYPICAL_NORM**2 * recipe.freedom / (2.0 * TYPICAL_CURVATURE * noise**2)) ** (1 / 3)
     return min(length, longest) / recipe.updates
+
+
+def default_regularization(recipe: Recipe, share: Budget | None) -> float:
+    """A Lambda for objective perturbation at which its two faults are about equal.
+
+    The penalty costs Lambda/2 * ||w*||^2, and q moves the weights by at most ||q|| / (m*Lambda), which costs about
+    ||q||^2 / (2*m^2*Lambda). At least 4/epsilon in all, so that no more than a quarter of epsilon goes into volumes.
+
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
+    >>> default_regularization(recipe, Budget(10.0)) < default_regularization(recipe, Budget(1.0))
+    True
+    """
+    if share is None:
+        return 1.0 / recipe.rows
+    noise = objective_noise(replace(recipe, regularization=1.0 + 4.0 / share.epsilon), share)
+    return max(noise.expected_norm / TYPICAL_NORM, 4.0 / share.epsilon) / recipe.rows
 
 
 def noisy_step(recipe: Recipe, noise: Mechanism) -> float:

@@ -18,7 +18,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from boltdp.data.schema import Categorical, Column, Matcher, Numeric, Schema, Value, Vector
+from boltdp.data.schema import Categorical, Column, Matcher, Numeric, Schema, Transform, Value, Vector
 from boltdp.errors import ParameterError
 from boltdp.linear import encoded_weights
 from boltdp.model import Model
@@ -231,7 +231,7 @@ def _grammar(dialect: Dialect) -> Grammar:
 def _margin(schema: Schema, weights: Sequence[float], grammar: Grammar) -> str:
     if len(weights) > MOST_TERMS:
         return grammar.dot.format(_row(schema, grammar), grammar.constants(weights))
-    features = [*_features(schema.columns, schema, grammar), *_constant_feature(schema, grammar)]
+    features = [*_features(schema.transforms(), grammar), *_constant_feature(schema, grammar)]
     return "\n+ ".join(f"{x} * {grammar.constant(weight)}" for x, weight in zip(features, weights, strict=True))
 
 
@@ -241,48 +241,53 @@ def _row(schema: Schema, grammar: Grammar) -> str:
     Columns with the same bounds that stand side by side are encoded together.
     """
     arrays = []
-    for _, run in groupby(schema.columns, key=_encoding):
-        columns = list(run)
-        column, names = columns[0], [_cell(column, grammar) for column in columns]
-        if isinstance(column, Vector):
+    for _, run in groupby(schema.transforms(), key=_encoding):
+        transforms = list(run)
+        column, middles, factors = transforms[0]
+        names = [_cell(column, grammar) for column, *_ in transforms]
+        alike = len(set(zip(middles, factors, strict=True))) == 1
+        if isinstance(column, Vector) and alike:
             fits = f"{grammar.length.format(names[0])} = {column.length}"
             cells = f"CASE WHEN {fits} THEN {names[0]} ELSE {grammar.nulls.format(column.length)} END"
-        elif isinstance(column, Numeric) and len(columns) > 1:
+        elif isinstance(column, Numeric) and len(transforms) > 1:
             cells = grammar.array.format(", ".join(names))
         else:
-            arrays.append(grammar.joined([*_features(columns, schema, grammar)]))
+            arrays.append(grammar.joined([*_features(transforms, grammar)]))
             continue
-        arrays.append(grammar.map.format(name="v", value=cells, body=_number("v", column, schema, grammar)))
+        body = _number("v", column, float(middles[0]), float(factors[0]), grammar)
+        arrays.append(grammar.map.format(name="v", value=cells, body=body))
     if schema.intercept:
         arrays.append(grammar.joined(_constant_feature(schema, grammar)))
     return "\n|| ".join(arrays)
 
 
-def _encoding(column: Column) -> object:
+def _encoding(transform: Transform) -> object:
     """Columns are encoded alike if this is equal."""
-    return (column.low, column.high) if isinstance(column, Numeric) else column
+    column, middles, factors = transform
+    return (column.low, column.high, middles[0], factors[0]) if isinstance(column, Numeric) else column
 
 
 def _constant_feature(schema: Schema, grammar: Grammar) -> list[str]:
     # What the encoder writes is rounded to float32.
-    return [grammar.constant(np.float32(1.0 / schema.row_radius))] if schema.intercept else []
+    return [grammar.constant(np.float32(schema.constant))] if schema.intercept else []
 
 
-def _features(columns: Iterable[Column], schema: Schema, grammar: Grammar) -> Iterator[str]:
+def _features(transforms: Iterable[Transform], grammar: Grammar) -> Iterator[str]:
     """The encoded numbers of columns, one expression each."""
-    unit = grammar.constant(np.float32(1.0 / schema.row_radius))
-    for column in columns:
+    for column, middles, factors in transforms:
         name = _cell(column, grammar)
-        if isinstance(column, Numeric):
-            yield _number(name, column, schema, grammar)
-        elif isinstance(column, Vector):
+        if isinstance(column, Categorical):
+            absent, present = (((value - middles) * factors).astype(np.float32) for value in (0.0, 1.0))
+            for index, condition in enumerate(_matches(column, grammar)):
+                here, elsewhere = grammar.constant(present[index]), grammar.constant(absent[index])
+                yield f"CASE WHEN {condition} THEN {here} ELSE {elsewhere} END"
+            continue
+        cells = [name]
+        if isinstance(column, Vector):
             fits = f"{grammar.length.format(name)} = {column.length}"
-            for index in range(column.length):
-                entry = f"CASE WHEN {fits} THEN {grammar.element(name, index)} END"
-                yield _number(entry, column, schema, grammar)
-        else:
-            for condition in _matches(column, grammar):
-                yield f"CASE WHEN {condition} THEN {unit} ELSE {grammar.constant(0)} END"
+            cells = [f"CASE WHEN {fits} THEN {grammar.element(name, index)} END" for index in range(column.length)]
+        for cell, middle, factor in zip(cells, middles, factors, strict=True):
+            yield _number(cell, column, float(middle), float(factor), grammar)
 
 
 def _cell(column: Column, grammar: Grammar) -> str:
@@ -292,14 +297,12 @@ def _cell(column: Column, grammar: Grammar) -> str:
     return grammar.flag.format(name) if is_flag else name
 
 
-def _number(cell: str, column: Numeric | Vector, schema: Schema, grammar: Grammar) -> str:
+def _number(cell: str, column: Numeric | Vector, zero: float, factor: float, grammar: Grammar) -> str:
     """A cell clipped, scaled and rounded as `kernel.pack_numeric` does it, with the middle for NULL and NaN.
 
     All three dialects have NaN = NaN, so NULLIF finds it.
     """
-    unit = 1.0 / schema.row_radius
-    factor = unit / ((column.high - column.low) / 2.0)
-    middle = grammar.constant((column.low + column.high) / 2.0)
+    middle = grammar.constant(zero)
     known = f"coalesce(nullif(CAST({cell} AS {grammar.double}), CAST('NaN' AS {grammar.double})), {middle})"
     offset = f"least(greatest({known}, {grammar.constant(column.low)}), {grammar.constant(column.high)}) - {middle}"
     if grammar.underflow:

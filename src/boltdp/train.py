@@ -1,12 +1,14 @@
-"""The one way to train: plan, prepare, passes, release. Estimators and commands are thin layers over it."""
+"""The one way to train: plan, standardize, prepare, passes, release. Estimators and commands are layers over it."""
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
@@ -17,10 +19,12 @@ from boltdp.model import Model
 from boltdp.privacy.algorithms import Algorithm
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.noise import seeded_bytes, system_bytes
-from boltdp.privacy.release import release
+from boltdp.privacy.release import perturbation, release
 from boltdp.privacy.selection import Selection
 from boltdp.sampling import Positions, fixed_size_batches, poisson_batches
 from boltdp.settings import Settings
+from boltdp.solve import minimise
+from boltdp.standardize import standardize
 
 #: How the rows of a pass are sampled, where they are not all fed in order.
 SAMPLERS: Mapping[Algorithm, Callable[..., Iterator[Positions]]] = {
@@ -67,10 +71,17 @@ def train(
     """
     if on_bad_row == "error":
         reasons = (*reasons, BAD_ROWS_SHOWN)
-    rows = engine.count()
+    rows, record = engine.count(), settings.standardization(schema)
     certificate = settings.plan(
-        rows=rows, dims=schema.dims, classes=len(schema.classes), reasons=reasons, selection=selection
+        rows=rows,
+        dims=schema.dims,
+        classes=len(schema.classes),
+        reasons=reasons,
+        standardization=record,
+        selection=selection,
     )
+    told = told_rows(progress, "standardizing", rows)
+    schema = standardize(engine, schema, record, on_bad_row=on_bad_row, noise_seed=settings.noise_seed, progress=told)
     seed = permutation_seed(settings)
     told = told_rows(progress, "preparing", rows)
     with engine.prepare(schema, seed=seed, on_bad_row=on_bad_row, progress=told) as prepared:
@@ -97,9 +108,38 @@ def train_prepared(
     noise_seed: int | None = None,
     progress: Progress | None = None,
 ) -> Model:
-    """Make the passes that `certificate` plans over rows that are prepared already, and release the result."""
+    """Train as `certificate` plans on rows that are prepared already, and release the result."""
+    if certificate.algorithm == "objective":
+        weights = find_minimisers(prepared, schema, certificate, noise_seed=noise_seed, progress=progress)
+        return release_weights(weights, schema, certificate, noise_seed=noise_seed)
     states = run_passes(prepared, schema, certificate, seed=seed, noise_seed=noise_seed, progress=progress)
     return release_model(states, schema, certificate, noise_seed=noise_seed)
+
+
+def find_minimisers(
+    prepared: Prepared,
+    schema: Schema,
+    certificate: Certificate,
+    *,
+    noise_seed: int | None = None,
+    progress: Progress | None = None,
+) -> npt.NDArray[np.float64]:
+    """Weights of shape (models, vectors, dims) that minimise the perturbed objectives: as private as the rows."""
+    recipe, classes = certificate.recipe, len(schema.classes)
+    _check_rows(prepared, certificate)
+    scans = itertools.count(1)
+
+    def found(positive: int, linear: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        def derivative(weights: npt.NDArray[np.float64], direction: npt.NDArray[np.float64] | None) -> Any:
+            told = told_rows(progress, f"scan {next(scans)}", recipe.rows)
+            return prepared.derivative(
+                recipe.loss, weights, direction=direction, positive=positive, classes=classes, progress=told
+            )
+
+        return minimise(recipe, derivative, linear, noise=certificate.training_noise)
+
+    linear_terms = perturbation(certificate, seed=noise_seed)
+    return np.stack([found(*model) for model in zip(_positives(certificate), linear_terms, strict=True)])
 
 
 def run_passes(
@@ -116,10 +156,7 @@ def run_passes(
     `noise_seed` is for noise and samples inside training, and as in `release` taken only where the certificate says so.
     """
     recipe, classes = certificate.recipe, len(schema.classes)
-    if prepared.rows != recipe.rows:
-        raise DataError("the data changed while it was read: its number of rows is not what it was")
-    # A single model of two classes takes the second one as positive, one-vs-all models each their own.
-    positives = [1] if certificate.models == 1 else range(certificate.models)
+    _check_rows(prepared, certificate)
     noise = certificate.training_noise
     if noise is not None and (noise_seed is not None) != (certificate.randomness == "seeded"):
         raise ParameterError(f"a certificate with randomness {certificate.randomness!r} must match the use of a seed")
@@ -133,7 +170,7 @@ def run_passes(
             key=None if noise is None else random_bytes(KEY_BYTES),
             marked=certificate.algorithm == "dpsgd",
         )
-        for positive in positives
+        for positive in _positives(certificate)
     ]
     for number in range(1, recipe.passes + 1):
         told = told_rows(progress, f"pass {number} of {recipe.passes}", recipe.rows)
@@ -168,7 +205,15 @@ def release_model(
     """The model of finished states, with the noise that `certificate` states."""
     if any(state.noise != certificate.training_noise for state in states):
         raise ParameterError("the states must have been trained with the noise that the certificate states")
-    released = release(np.stack([state.weights for state in states]), certificate, seed=noise_seed)
+    weights = np.stack([state.weights for state in states])
+    return release_weights(weights, schema, certificate, noise_seed=noise_seed)
+
+
+def release_weights(
+    weights: npt.NDArray[np.float64], schema: Schema, certificate: Certificate, *, noise_seed: int | None = None
+) -> Model:
+    """The model of finished weights, of shape (models, vectors, dims), with the noise that `certificate` states."""
+    released = release(weights, certificate, seed=noise_seed)
     return Model(schema=schema, weights=released.reshape(-1, certificate.recipe.dims), certificate=certificate)
 
 
@@ -179,3 +224,13 @@ def told_rows(progress: Progress | None, stage: str, total: int) -> Callable[[in
     preparing 40 100
     """
     return None if progress is None else lambda done: progress(stage, done, total)
+
+
+def _check_rows(prepared: Prepared, certificate: Certificate) -> None:
+    if prepared.rows != certificate.recipe.rows:
+        raise DataError("the data changed while it was read: its number of rows is not what it was")
+
+
+def _positives(certificate: Certificate) -> Sequence[int]:
+    """A single model of two classes takes the second one as positive, one-vs-all models each their own."""
+    return [1] if certificate.models == 1 else range(certificate.models)

@@ -27,6 +27,7 @@ from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.noise import RandomBytes, seeded_bytes, system_bytes
 from boltdp.privacy.selection import Portions, PublicRows, Selection, Trials, choose, noisy_count
 from boltdp.settings import Settings
+from boltdp.standardize import standardize
 from boltdp.train import (
     BAD_ROWS_SHOWN,
     Progress,
@@ -34,7 +35,6 @@ from boltdp.train import (
     release_model,
     run_passes,
     told_rows,
-    train,
     train_prepared,
 )
 
@@ -123,8 +123,14 @@ def tune(
         raise ParameterError(
             "epsilon must be given for trials, got None", hint="compare noiseless candidates by portions"
         )
+    if method != "portions" and candidates[0].algorithm == "objective":
+        raise ParameterError(
+            f"method must be 'portions' for objective perturbation, got {method!r}",
+            hint="the other methods draw new noise for weights already found, and here it is inside the training",
+        )
     known = (*reasons, BAD_ROWS_SHOWN) if on_bad_row == "error" else reasons
     rows, seeds = engine.count(), _seeds(candidates[0].noise_seed)
+    record, seed = candidates[0].standardization(schema), permutation_seed(candidates[0])
 
     def planned(selections: Sequence[Selection]) -> list[Certificate]:
         """A certificate for each candidate, as it will be if it is chosen: faults show before a row is read."""
@@ -134,36 +140,32 @@ def tune(
                 dims=schema.dims,
                 classes=len(schema.classes),
                 reasons=known,
+                standardization=record,
                 selection=selection,
             )
             for one, selection in zip(candidates, selections, strict=True)
         ]
 
-    count = len(candidates)
+    def selection(chosen: int) -> Selection:
+        if public is not None:
+            return PublicRows(candidates=len(candidates), chosen=chosen, rows=rows, public_rows=public.count())
+        if method == "portions":
+            return Portions(candidates=len(candidates), chosen=chosen, rows=rows)
+        return Trials(candidates=len(candidates), chosen=chosen, rows=rows, mean=trials)
+
+    certificates = planned([selection(i) for i in range(len(candidates))])
+    # Once, on all rows, for all candidates: its share of the budget is spent before any of them is trained.
+    told = told_rows(progress, "standardizing", rows)
+    noise_seed = candidates[0].noise_seed
+    schema = standardize(engine, schema, record, on_bad_row=on_bad_row, noise_seed=noise_seed, progress=told)
     if public is not None:
-        shown = public.count()
-        records = [PublicRows(candidates=count, chosen=i, rows=rows, public_rows=shown) for i in range(count)]
-        chosen = _rehearse(public, schema, planned(records), seeds, progress=progress)
-        return train(
-            engine,
-            schema,
-            replace(candidates[chosen], noise_seed=next(seeds)),
-            on_bad_row=on_bad_row,
-            reasons=reasons,
-            selection=records[chosen],
-            progress=progress,
-        )
-    certificates = planned(
-        [
-            Portions(candidates=count, chosen=i, rows=rows)
-            if method == "portions"
-            else Trials(candidates=count, chosen=i, rows=rows, mean=trials)
-            for i in range(count)
-        ]
-    )
-    seed = permutation_seed(candidates[0])
+        certificates = [certificates[_rehearse(public, schema, certificates, seeds, progress=progress)]]
     told = told_rows(progress, "preparing", rows)
     with engine.prepare(schema, seed=seed, on_bad_row=on_bad_row, progress=told) as prepared:
+        if public is not None:
+            return train_prepared(
+                prepared, schema, certificates[0], seed=seed, noise_seed=next(seeds), progress=progress
+            )
         search = _by_portions if method == "portions" else _by_trials
         return search(prepared, schema, certificates, seeds, seed=seed, progress=progress)
 
@@ -207,7 +209,7 @@ def _by_portions(
         for i, certificate in enumerate(certificates)
     ]
     errors = error_counts(models, prepared.portion(*portions.bounds(len(models))))
-    budget = certificates[0].budget
+    budget = certificates[0].training_budget
     if budget is None:
         return models[int(np.argmin(errors))]
     return models[choose(errors, epsilon=budget.epsilon, random_bytes=_random_bytes(next(seeds)))]
@@ -223,7 +225,7 @@ def _by_trials(
     progress: Progress | None,
 ) -> Model:
     """A trial makes a model of one of the candidates. How many trials were made is told nobody."""
-    count, selection, budget = len(certificates), certificates[0].selection, certificates[0].budget
+    count, selection, budget = len(certificates), certificates[0].selection, certificates[0].training_budget
     assert isinstance(selection, Trials)
     assert budget is not None
     makers = [

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pytest
 
 from boltdp import kernel
-from boltdp.data.schema import Categorical, Numeric, Schema, Vector
+from boltdp.data.schema import Categorical, Numeric, Schema, Standardization, Vector
 from boltdp.engines import DuckDBEngine, Prepared
-from boltdp.engines.base import BATCH_ROWS, encoded
+from boltdp.engines.base import BATCH_ROWS, encoded, plain
 from boltdp.engines.spool import spool
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
@@ -94,6 +94,33 @@ def test_batches_are_short_and_in_order(source: Source) -> None:
 
 def test_encoded_rows_are_those_of_plain_numpy(source: Source) -> None:
     np.testing.assert_array_equal(np.concatenate(list(encoded(source.engine, source.schema))), source.packed)
+
+
+def test_standardized_rows_are_those_of_the_arrays(source: Source) -> None:
+    n = source.schema.encoded_dims - source.schema.intercept
+    numbers = np.linspace(-0.9, 0.9, n).tolist()
+    schema = replace(source.schema, standardization=Standardization(tuple(numbers), (0.3,) * n, 1.5, 0.7))
+    with source.engine.prepare(schema, seed=4) as prepared:
+        found = np.vstack([*prepared.blocks()])
+    np.testing.assert_array_equal(found, in_order(np.vstack([*encoded(source.engine, schema)]), seed=4))
+    if schema.projection is None:
+        # Undoing it gives the plain rows back, but for what is missing, which is 0.
+        center, factor = np.array(numbers), 1 / (0.3 * 1.5)
+        undone = found[:, 1 : 1 + n] / factor + center
+        x = in_order(source.packed, seed=4)[:, 1 : 1 + n] * source.schema.row_radius
+        assert np.isclose(undone, x, atol=1e-6)[found[:, 1 : 1 + n] != 0].all()
+
+
+def test_moments_are_those_of_the_encoded_rows(source: Source) -> None:
+    declared = plain(source.schema)
+    expected = np.zeros((2, declared.encoded_dims), np.int64)
+    for block in encoded(source.engine, declared):
+        kernel.moments(block, expected, radius=0.9)
+    told: list[int] = []
+    found = source.engine.moments(source.schema, radius=0.9, progress=told.append)
+    np.testing.assert_array_equal(found, expected)
+    assert told[-1] == ROWS
+    assert np.abs(found).max() > 0
 
 
 def test_label_is_not_needed_for_prediction(source: Source) -> None:

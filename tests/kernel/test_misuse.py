@@ -30,7 +30,9 @@ def test_a_read_only_output_is_refused() -> None:
     with pytest.raises(ParameterError, match="out must be writable"):
         pack_numeric(np.zeros(2), out, 1, low=0.0, high=1.0, factor=1.0)
     with pytest.raises(ParameterError, match="out must be writable"):
-        pack_categories(np.zeros(2, dtype=np.int32), out, 1, count=1, value=1.0)
+        pack_categories(
+            np.zeros(2, dtype=np.int32), out, 1, absent=np.zeros(1, np.float32), present=np.ones(1, np.float32)
+        )
     with pytest.raises(ParameterError, match="out must be writable"):
         project(rows, np.eye(1), out)
 

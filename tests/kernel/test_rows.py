@@ -15,8 +15,10 @@ from scipy.stats import chi2
 
 from boltdp.errors import ParameterError
 from boltdp.kernel import (
+    MOMENT_UNIT,
     Rows,
     State,
+    moments,
     pack_categories,
     pack_numeric,
     permuted_position,
@@ -31,6 +33,10 @@ from boltdp.privacy.schedules import constant
 from tests.kernel.cases import inside
 
 numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
+
+
+def one_hot(count: int) -> dict[str, Any]:
+    return {"absent": np.zeros(count, np.float32), "present": np.ones(count, np.float32)}
 
 
 @given(
@@ -53,11 +59,56 @@ def test_numeric_columns_are_clipped_centred_and_scaled(column: list[float], bou
 @settings(max_examples=100)
 def test_categories_are_one_hot_and_unknown_ones_are_none(codes: list[int], count: int) -> None:
     out = np.full((len(codes), 7), 9.0, dtype=np.float32)
-    pack_categories(np.array(codes, dtype=np.int32), out, 1, count=count, value=0.5)
-    expected = [[0.5 if code == k else 0.0 for k in range(count)] for code in codes]
+    absent, present = -np.arange(count, dtype=np.float32), 1 + np.arange(count, dtype=np.float32)
+    pack_categories(np.array(codes, dtype=np.int32), out, 1, absent=absent, present=present)
+    expected = [[present[k] if code == k else absent[k] for k in range(count)] for code in codes]
     np.testing.assert_array_equal(out[:, 1 : 1 + count], np.array(expected).reshape(len(codes), count))
     assert (out[:, 0] == 9.0).all()
     assert (out[:, 1 + count :] == 9.0).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_each_entry_of_a_list_has_its_own_middle_and_factor(dtype: type) -> None:
+    cells: Rows = np.array([[0.0, 5.0, 20.0], [np.nan, 10.0, -4.0]], dtype=dtype)
+    middle, factor = np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.25, 0.125])
+    out = np.full((2, 5), 9.0, dtype=np.float32)
+    pack_numeric(cells, out, 1, low=0.0, high=10.0, middle=middle, factor=factor)
+    expected = (np.clip(cells.astype(np.float64), 0, 10) - middle) * factor
+    np.testing.assert_array_equal(out[:, 1:4], np.where(np.isnan(cells), 0.0, expected))
+    assert (out[:, [0, 4]] == 9.0).all()
+
+
+@given(
+    rows=st.lists(st.lists(st.floats(-2, 2, width=32), min_size=3, max_size=3), min_size=1, max_size=20),
+    radius=st.floats(0.1, 2.0),
+    cut=st.integers(0, 20),
+)
+def test_moments_are_exact_sums_of_rows_rounded_one_by_one(rows: list[list[float]], radius: float, cut: int) -> None:
+    packed = np.array([[0.0, *row] for row in rows], np.float32)
+    expected = np.zeros((2, 3), np.int64)
+    for row in packed[:, 1:].astype(np.float64).clip(-1, 1):
+        short = row * min(1.0, radius / max(math.hypot(*row), 1e-300))
+        expected += np.rint(np.stack([short, short * short]) / MOMENT_UNIT).astype(np.int64)
+    cuts = np.zeros((2, 3), np.int64)
+    for part in (packed[:cut], packed[cut:]):
+        moments(np.ascontiguousarray(part), cuts, radius=radius)
+    whole = np.zeros((2, 3), np.int64)
+    moments(packed[::-1].copy(), whole, radius=radius)
+    np.testing.assert_array_equal(whole, cuts)
+    # The norm may be rounded in another order here, and with it a term that lies between two units.
+    assert np.abs(whole - expected).max() <= len(rows)
+
+
+def test_a_row_with_a_nan_has_no_moments() -> None:
+    sums = np.zeros((2, 2), np.int64)
+    moments(np.array([[0, math.nan, 1], [math.nan, 1, math.inf]], np.float32), sums, radius=2.0)
+    np.testing.assert_array_equal(sums * MOMENT_UNIT, [[1, 1], [1, 1]])
+
+
+def test_sums_that_do_not_fit_are_refused() -> None:
+    for sums in (np.zeros((2, 3)), np.zeros((2, 2), np.int64), np.zeros((3, 2), np.int64).T):
+        with pytest.raises(ParameterError, match="sums must be a C-contiguous int64 array of shape"):
+            moments(OUT, sums, radius=1.0)  # type: ignore[arg-type]
 
 
 def test_columns_may_be_strided() -> None:
@@ -65,7 +116,7 @@ def test_columns_may_be_strided() -> None:
     out = np.zeros((6, 2), dtype=np.float32)
     pack_numeric(table[:, 1], out, 1, low=0, high=100, factor=1)
     np.testing.assert_array_equal(out[:, 1], table[:, 1] - 50)
-    pack_categories(np.arange(12, dtype=np.int32)[::2], out, 0, count=1, value=1.0)
+    pack_categories(np.arange(12, dtype=np.int32)[::2], out, 0, **one_hot(1))
     np.testing.assert_array_equal(out[:, 0], [1, 0, 0, 0, 0, 0])
 
 
@@ -206,7 +257,7 @@ OUT = np.zeros((3, 4), dtype=np.float32)
     ("column", "out", "at", "message"),
     [
         (np.zeros(3, dtype=np.int64), OUT, 1, "column must be float32 or float64, got int64"),
-        (np.zeros((3, 1)), OUT, 1, "a column must be 1-D and out 2-D, got 2-D and 2-D"),
+        (np.zeros((3, 1, 1)), OUT, 1, "a column must be 1-D and out 2-D, got 3-D and 2-D"),
         (np.zeros(3), np.zeros(3, dtype=np.float32), 0, "a column must be 1-D and out 2-D, got 1-D and 1-D"),
         (np.zeros(2), OUT, 1, "out must be a C-contiguous float32 array of shape"),
         (np.zeros(3), OUT.astype(np.float64), 1, "out must be a C-contiguous float32 array of shape"),
@@ -225,12 +276,23 @@ def test_a_numeric_column_that_does_not_fit_is_refused(column: Any, out: Any, at
     [
         (np.zeros(3, dtype=np.int64), 1, 1, "codes must be int32, got int64"),
         (np.zeros(3, dtype=np.int32), 2, 3, "columns 2 to 4 must lie within the 4 columns of out"),
-        (np.zeros(3, dtype=np.int32), 2, -1, "must lie within the 4 columns of out"),
     ],
 )
 def test_categories_that_do_not_fit_are_refused(codes: Any, at: int, count: int, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        pack_categories(codes, OUT, at, count=count, value=1.0)
+        pack_categories(codes, OUT, at, **one_hot(count))
+
+
+def test_values_of_categories_that_do_not_fit_are_refused() -> None:
+    codes = np.zeros(3, dtype=np.int32)
+    for absent, present in [
+        (np.zeros(1, np.float32), np.zeros(2, np.float32)),
+        (np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32)),
+        (np.zeros(1), np.zeros(1, np.float32)),
+        (np.zeros(1, np.float32), np.zeros(1)),
+    ]:
+        with pytest.raises(ParameterError, match="absent and present must be float32 vectors of one length"):
+            pack_categories(codes, OUT, 1, absent=absent, present=present)  # type: ignore[arg-type]
 
 
 def test_a_projection_that_does_not_fit_is_refused() -> None:

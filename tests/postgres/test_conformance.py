@@ -31,6 +31,7 @@ from tests.engines.test_conformance import (  # noqa: F401
     test_label_is_not_needed_for_prediction,
     test_missing_column_is_told_before_a_row_is_read,
     test_missing_label_is_told_before_a_row_is_read,
+    test_moments_are_those_of_the_encoded_rows,
     test_passes_of_several_models_give_the_bits_of_one_run_over_the_array,
     test_portion_outside_the_rows_is_refused,
     test_portions_are_cut_by_position,
@@ -38,6 +39,7 @@ from tests.engines.test_conformance import (  # noqa: F401
     test_progress_tells_rows_and_ends_with_all_of_them,
     test_reshuffle_permutes_the_current_order,
     test_reshuffling_a_portion_leaves_the_others_alone,
+    test_standardized_rows_are_those_of_the_arrays,
     test_tuning_gives_the_bits_of_tuning_over_the_array,
 )
 

@@ -9,21 +9,22 @@ END $$;
 
 -- Numbers are clipped, centred and scaled; what is missing is in the middle.
 SELECT boltdp.pack_numbers('{5,-1,11,NaN,Infinity,NULL}'::float8[], array_fill(0::float8, '{6}'),
-	array_fill(10::float8, '{6}'), array_fill(0.2::float8, '{6}'));
-SELECT boltdp.pack_numbers('{5,-1}'::real[], '{0,0}', '{10,10}', '{0.2,0.2}');
-SELECT boltdp.pack_numbers(NULL::real[], '{0,0}', '{10,10}', '{0.2,0.2}');
-SELECT boltdp.pack_numbers('{1}'::real[], '{0,0}', '{10,10}', '{0.2,0.2}');
-SELECT boltdp.pack_numbers('{{1,2}}'::real[], '{0,0}', '{10,10}', '{0.2,0.2}');
-SELECT boltdp.pack_numbers('{1e-300}'::float8[], '{-1}', '{1}', '{1e-30}');
-SELECT pg_temp.fails('SELECT boltdp.pack_numbers(''{1}''::real[], NULL, ''{1}'', ''{1}'')');
-SELECT pg_temp.fails('SELECT boltdp.pack_numbers(''{1}''::real[], ''{0}'', ''{1,2}'', ''{1}'')');
-SELECT pg_temp.fails('SELECT boltdp.pack_numbers(''{1}''::real[], ''{0}'', ''{NULL}'', ''{1}'')');
+	array_fill(10::float8, '{6}'), array_fill(5::float8, '{6}'), array_fill(0.2::float8, '{6}'));
+SELECT boltdp.pack_numbers('{5,-1}'::real[], '{0,0}', '{10,10}', '{5,2}', '{0.2,0.2}');
+SELECT boltdp.pack_numbers(NULL::real[], '{0,0}', '{10,10}', '{5,2}', '{0.2,0.2}');
+SELECT boltdp.pack_numbers('{1}'::real[], '{0,0}', '{10,10}', '{5,2}', '{0.2,0.2}');
+SELECT boltdp.pack_numbers('{{1,2}}'::real[], '{0,0}', '{10,10}', '{5,2}', '{0.2,0.2}');
+SELECT boltdp.pack_numbers('{1e-300}'::float8[], '{-1}', '{1}', '{0}', '{1e-30}');
+SELECT pg_temp.fails('SELECT boltdp.pack_numbers(''{1}''::real[], NULL, ''{1}'', ''{0}'', ''{1}'')');
+SELECT pg_temp.fails('SELECT boltdp.pack_numbers(''{1}''::real[], ''{0}'', ''{1,2}'', ''{0}'', ''{1}'')');
+SELECT pg_temp.fails('SELECT boltdp.pack_numbers(''{1}''::real[], ''{0}'', ''{NULL}'', ''{0}'', ''{1}'')');
 
 -- Categories.
-SELECT boltdp.pack_categories('{1,NULL,5}', '{2,1,2}', 0.5);
-SELECT pg_temp.fails('SELECT boltdp.pack_categories(''{1}'', ''{0}'', 0.5)');
-SELECT pg_temp.fails('SELECT boltdp.pack_categories(''{1}'', ''{2,2}'', 0.5)');
-SELECT pg_temp.fails('SELECT boltdp.pack_categories(''{1,1}'', ''{2147483647,2147483647}'', 0.5)');
+SELECT boltdp.pack_categories('{1,NULL,5}', '{2,1,2}', '{-1,-2,-3,-4,-5}', '{1,2,3,4,5}');
+SELECT pg_temp.fails('SELECT boltdp.pack_categories(''{1}'', ''{0}'', ''{}'', ''{}'')');
+SELECT pg_temp.fails('SELECT boltdp.pack_categories(''{1}'', ''{2,2}'', ''{0,0}'', ''{1,1}'')');
+SELECT pg_temp.fails('SELECT boltdp.pack_categories(''{1,1}'', ''{2147483647,2147483647}'', ''{0}'', ''{1}'')');
+SELECT pg_temp.fails('SELECT boltdp.pack_categories(''{1}'', ''{2}'', ''{0}'', ''{1,1}'')');
 
 -- Projection, after the row is shortened to 1.
 SELECT boltdp.project('{1,3,4}', '{{1},{0}}');
@@ -52,3 +53,13 @@ SELECT pg_temp.fails('SELECT boltdp.pack(0, NULL)');
 SELECT pg_temp.fails('SELECT boltdp.pack(NULL, ''{1}'')');
 SELECT pg_temp.fails('SELECT boltdp.pack(0, ''{1,NULL}'')');
 SELECT pg_temp.fails('SELECT boltdp.pack(0, ''{}'')');
+
+-- Sums of features and squares, in units of 2^-20: clipped to [-1, 1], shortened to the radius; NaN says nothing.
+SELECT boltdp.moments(row, 1) FROM (VALUES ('{1,0.5,0}'::real[]), ('{0,3,0}'), ('{NaN,1,1}'), ('{0,NaN,1}')) AS r (row);
+SELECT boltdp.moments(row, 1) IS NULL AS none FROM (VALUES ('{1,0.5,0}'::real[])) AS r (row) WHERE false;
+SELECT pg_temp.fails('SELECT boltdp.moments(''{1,0.5}'', 0)');
+SELECT pg_temp.fails('SELECT boltdp.moments(NULL, 1)');
+SELECT pg_temp.fails('SELECT boltdp.moments(''{1,NULL}'', 1)');
+SELECT pg_temp.fails('SELECT boltdp.moments(''{{1,2}}'', 1)');
+SELECT pg_temp.fails('SELECT boltdp.moments(row, 1) FROM (VALUES (''{1,2}''::real[]), (''{1,2,3}'')) AS r (row)');
+SELECT pg_temp.fails('SELECT boltdp.moments_step(NULL, ''{1,2}'', 1)');

@@ -7,17 +7,17 @@ EXCEPTION WHEN OTHERS THEN
 	RETURN SQLSTATE || ': ' || SQLERRM;
 END $$;
 BEGIN;
-INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, factor, intercept, projection, schema, certificate)
+INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, middle, factor, intercept, projection, schema, certificate)
 	VALUES
-	('two', true, 'logistic', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
-	('three', true, 'multinomial', '{a,b,c}', '{{1,0,0},{0,1,0},{0,0,0.2}}', '{-1,-1}', '{1,1}', '{0.5,0.5}', 0.5, NULL, '{}', '{}'),
-	('huber', true, 'huber', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
-	('projected', true, 'logistic', '{no,yes}', '{{1}}', '{-1,-1}', '{1,1}', '{0.5,0.5}', NULL, '{{1},{0}}', '{}', '{}'),
-	('damaged', true, 'logistic', '{no,yes}', '{{2,-1,3}}', '{-1,-1}', '{1,1}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
-	('one class', true, 'logistic', '{no}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
-	('nulls', true, 'logistic', '{no,yes}', '{{2,NULL}}', '{-1,-1}', '{1,1}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
-	('bounds', true, 'logistic', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
-	('loss', true, 'square', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0.5,0.5}', NULL, NULL, '{}', '{}');
+	('two', true, 'logistic', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
+	('three', true, 'multinomial', '{a,b,c}', '{{1,0,0},{0,1,0},{0,0,0.2}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', 0.5, NULL, '{}', '{}'),
+	('huber', true, 'huber', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
+	('projected', true, 'logistic', '{no,yes}', '{{1}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, '{{1},{0}}', '{}', '{}'),
+	('damaged', true, 'logistic', '{no,yes}', '{{2,-1,3}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
+	('one class', true, 'logistic', '{no}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
+	('nulls', true, 'logistic', '{no,yes}', '{{2,NULL}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
+	('bounds', true, 'logistic', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
+	('loss', true, 'square', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}');
 SET extra_float_digits = -3;
 SELECT name, x, boltdp.predict(name, x), boltdp.predict_proba(name, x)
 	FROM unnest(ARRAY['two', 'three', 'projected']) AS name, (VALUES ('{1,0}'::real[]), ('{0,1}'), ('{-9,NULL}')) AS s (x);

@@ -9,6 +9,7 @@ import click
 from boltdp.cli.options import as_json
 from boltdp.cli.terminal import emit, emit_json, emit_promise, emit_table, examples
 from boltdp.model import Model
+from boltdp.privacy.algorithms import RIVALS
 from boltdp.sql import Dialect, probability_expression, scoring_expression
 
 
@@ -37,7 +38,7 @@ def verify(model_path: str, *, as_json: bool) -> None:
     mechanism = certificate.mechanism or certificate.training_noise
     if mechanism is not None:
         noise = f"{mechanism.kind}, scale {mechanism.scale:.6g}, {mechanism.dimensions:,} dimensions"
-        where = "" if certificate.training_noise is None else f" in every update of {certificate.algorithm}"
+        where = f" in every update of {certificate.algorithm}" if certificate.algorithm in RIVALS else ""
         checked += [("noise", f"{noise}{where}, recomputed"), ("randomness", certificate.randomness)]
     if certificate.selection is not None:
         checked.append(("chosen", certificate.selection.describe()))

@@ -25,6 +25,7 @@ from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.files import check_writable
 from boltdp.model import Model
+from boltdp.privacy.algorithms import RIVALS
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.noise import Mechanism
 from boltdp.settings import TYPICAL_NORM, Settings
@@ -178,7 +179,7 @@ def plan(
         header=("epsilon", "noise", "noise a weight", "noise / weights"),
         numbers=True,
     )
-    if certificate.training_noise is not None:
+    if certificate.algorithm in RIVALS:
         emit("\nThe noise is that of the averaged gradient of each update; the last column compares it with 1.")
         return
     emit(
@@ -207,14 +208,14 @@ def _noise(certificate: Certificate) -> dict[str, Any]:
         "epsilon": certificate.budget.epsilon,
         "noise": mechanism.kind,
         "noise_per_weight": _noise_per_weight(certificate),
-        "noise_to_weights": mechanism.expected_norm / (TYPICAL_NORM if certificate.training_noise is None else 1.0),
+        "noise_to_weights": mechanism.expected_norm / (1.0 if certificate.algorithm in RIVALS else TYPICAL_NORM),
     }
 
 
 def _cost(certificate: Certificate) -> list[tuple[str, str]]:
     """What the promise costs."""
     sensitivity, mechanism = certificate.sensitivity, certificate.mechanism
-    if certificate.training_noise is not None:
+    if certificate.algorithm in RIVALS and certificate.training_noise is not None:
         kind, updates = certificate.training_noise.kind, certificate.recipe.updates
         noise = f"{_noise_per_weight(certificate):.3g} a weight ({kind}) in each of {updates:,} updates"
         return [("algorithm", certificate.algorithm), ("noise", noise)]
@@ -235,7 +236,7 @@ def _choices(certificate: Certificate, settings: Settings) -> list[tuple[str, st
     steps = f"{first:.4g}" if first == last else f"from {first:.4g} down to {last:.4g}"
     if settings.step_size is not None or settings.schedule not in ("auto", "constant", "strongly-convex-constant"):
         why = "as asked for"
-    elif settings.algorithm != "bolton":
+    elif settings.algorithm in RIVALS:
         why = f"those of {settings.algorithm}"
     elif settings.schedule == "auto" and recipe.regularization > 0:
         why = "the steps that fit the regularization"

@@ -1,9 +1,10 @@
 """From columns to packed rows: the class index, then the features, as float32.
 
 Numeric columns are clipped to their bounds and scaled to [-1, 1], categories are one-hot, the intercept is a 1; all
-of it is divided by the row radius, and then projected if the schema says so. Nothing is learned from the
-values. What is missing or undeclared is neutral: a number becomes the middle of its bounds (0), a category none
-of them, a label NaN, which the kernel counts as a row without a gradient.
+of it is standardized if the schema has public numbers for that, divided by the row radius, and then projected if the
+schema says so. Nothing is learned from the values. What is missing or undeclared is neutral: a number becomes 0, the
+middle of its bounds or its centre, a category none of them, a label NaN, which the kernel counts as a row without a
+gradient.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boltdp import kernel
-from boltdp.data.schema import Categorical, Matcher, Numeric, Projection, Schema, Vector
+from boltdp.data.schema import Categorical, Matcher, Projection, Schema, Vector
 from boltdp.errors import DataError, ParameterError
 
 OnBadRow = Literal["neutral", "error"]
@@ -61,6 +62,7 @@ class Encoder:
         self._categories = {
             column.name: Matcher.of(column.categories) for column in schema.columns if isinstance(column, Categorical)
         }
+        self._transforms = list(schema.transforms())
         self._matrix = None
         if schema.projection is not None:
             self._matrix = projection_matrix(schema.projection, schema.encoded_dims)
@@ -70,29 +72,26 @@ class Encoder:
         schema, count = self.schema, batch.num_rows
         rows = np.empty((count, 1 + schema.encoded_dims), np.float32)
         self._encode_label(batch, rows)
-        unit = 1.0 / schema.row_radius
         at = 1
-        for column in schema.columns:
+        for column, middles, factors in self._transforms:
             cells = batch.column(column.name)
             if isinstance(column, Categorical):
                 codes = _codes(cells, self._categories[column.name])
                 self._refuse(codes < 0, column.name, "an undeclared category")
-                kernel.pack_categories(codes, rows, at, count=len(column.categories), value=unit)
-                at += len(column.categories)
-                continue
-            factor = unit / ((column.high - column.low) / 2.0)
-            numbers = _vectors(cells, column.length) if isinstance(column, Vector) else _numbers(cells)
-            self._refuse(np.isnan(numbers) if self._strict else None, column.name, "one that is no number")
-            if isinstance(column, Numeric):
-                kernel.pack_numeric(numbers, rows, at, low=column.low, high=column.high, factor=factor)
-                at += 1
+                absent, present = ((value - middles) * factors for value in (0.0, 1.0))
+                kernel.pack_categories(
+                    codes, rows, at, absent=absent.astype(np.float32), present=present.astype(np.float32)
+                )
             else:
-                flat = np.empty((count * column.length, 1), np.float32)
-                kernel.pack_numeric(numbers, flat, 0, low=column.low, high=column.high, factor=factor)
-                rows[:, at : at + column.length] = flat.reshape(count, column.length)
-                at += column.length
+                if isinstance(column, Vector):
+                    numbers = _vectors(cells, column.length).reshape(count, column.length)
+                else:
+                    numbers = _numbers(cells)
+                self._refuse(np.isnan(numbers) if self._strict else None, column.name, "one that is no number")
+                kernel.pack_numeric(numbers, rows, at, low=column.low, high=column.high, middle=middles, factor=factors)
+            at += len(middles)
         if schema.intercept:
-            rows[:, at] = unit
+            rows[:, at] = schema.constant
         if self._matrix is None:
             return rows
         projected = np.empty((count, 1 + self._matrix.shape[1]), np.float32)

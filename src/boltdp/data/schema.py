@@ -21,6 +21,12 @@ On disk it is TOML:
     dims = 50
     seed = 17
 
+    [standardization]              # found privately by `boltdp train --standardize private`, or known from elsewhere
+    centers = [0.1, ...]           # of each feature, numbers counted from -1 to 1 between their bounds
+    scales = [0.3, ...]
+    radius = 1.5                   # of the standardized row, instead of the one above
+    intercept = 0.5                # the constant feature, before it is divided by the radius
+
 The features of an encoded row are the numeric columns, the categories, the vectors, each in the order of
 declaration, and the intercept last.
 """
@@ -37,6 +43,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from boltdp.errors import ParameterError
 
@@ -46,6 +53,7 @@ else:
     import tomli as tomllib
 
 Value: TypeAlias = str | int | float | bool
+Numbers: TypeAlias = npt.NDArray[np.float64]
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 #: How False and True are written, which are 0 and 1.
@@ -190,6 +198,8 @@ class Vector:
 
 
 Column: TypeAlias = Numeric | Categorical | Vector
+#: A column with the middles and factors of its features, see `Schema.transforms`.
+Transform: TypeAlias = tuple[Column, Numbers, Numbers]
 
 
 @dataclass(frozen=True)
@@ -211,6 +221,42 @@ class Projection:
 
 
 @dataclass(frozen=True)
+class Standardization:
+    """Public numbers that centre and scale the features: ((x - center) / scale) / radius of each, the intercept apart.
+
+    x is what the columns are encoded to: from -1 to 1 for numbers, 0 or 1 for categories. A missing number becomes 0
+    after centring.
+
+    >>> Standardization(centers=(0.5,), scales=(0.1,), radius=2.0).intercept
+    1.0
+    """
+
+    centers: tuple[float, ...]
+    scales: tuple[float, ...]
+    radius: float
+    intercept: float = 1.0  #: the constant feature before it is divided by the radius
+
+    def __post_init__(self) -> None:
+        for name in ("centers", "scales"):
+            what = f"the {name} of the standardization"
+            numbers = tuple(_number(value, f"each of {what}") for value in _list(getattr(self, name), what))
+            object.__setattr__(self, name, numbers)
+        for name in ("radius", "intercept"):
+            value = _number(getattr(self, name), f"the {name} of the standardization")
+            object.__setattr__(self, name, value)
+            if not 0 < value < math.inf:
+                raise ParameterError(f"the {name} of the standardization must be a finite number > 0, got {value:g}")
+        if len(self.centers) != len(self.scales):
+            raise ParameterError(
+                f"a standardization must have as many scales as centers, got {len(self.scales)} and {len(self.centers)}"
+            )
+        if not all(-1 <= center <= 1 for center in self.centers):
+            raise ParameterError("the centers of the standardization must be from -1 to 1")
+        if not all(1e-9 <= scale <= 1e9 for scale in self.scales):
+            raise ParameterError("the scales of the standardization must be between 1e-9 and 1e9")
+
+
+@dataclass(frozen=True)
 class Schema:
     """What is public: the label and its classes, the columns used with their bounds or categories.
 
@@ -227,6 +273,7 @@ class Schema:
     intercept: bool = True
     radius: float | None = None
     projection: Projection | None = None
+    standardization: Standardization | None = None
     #: Features of an encoded row before projection, the intercept included.
     encoded_dims: int = field(init=False, repr=False, compare=False)
 
@@ -254,6 +301,11 @@ class Schema:
                 raise ParameterError(f"radius must be a finite number > 0, got {self.radius:g}")
         encoded_dims = sum(len(column.names) for column in columns) + self.intercept
         object.__setattr__(self, "encoded_dims", encoded_dims)
+        if self.standardization is not None and len(self.standardization.centers) != encoded_dims - self.intercept:
+            raise ParameterError(
+                f"the standardization must be of the {encoded_dims - self.intercept} features without the intercept, "
+                f"got {len(self.standardization.centers)} centers"
+            )
         if self.projection is not None and self.projection.dims > encoded_dims:
             raise ParameterError(
                 f"the dims of the projection must be at most the {encoded_dims} features it projects, "
@@ -281,7 +333,53 @@ class Schema:
     @property
     def row_radius(self) -> float:
         """Encoded rows are divided by this; those longer than 1 after it are shortened to 1."""
+        if self.standardization is not None:
+            return self.standardization.radius
         return self.largest_norm if self.radius is None else self.radius
+
+    @property
+    def feature_radius(self) -> float:
+        """The longest that encoded features can be without the intercept, before any division: rows are cut to it.
+
+        >>> Schema("y", (0, 1), (Numeric("a", 0, 1), Numeric("b", 0, 1)), radius=1.25).feature_radius
+        0.75
+        """
+        longest = math.sqrt(sum(column.squared_norm for column in self.columns))
+        if self.radius is None:
+            return longest
+        # A 1 beside the features is inside the declared radius, unless there is no room for it.
+        return min(longest, math.sqrt(self.radius**2 - 1) if self.intercept and self.radius > 1 else self.radius)
+
+    @property
+    def constant(self) -> float:
+        """What the intercept's feature is in an encoded row."""
+        return (1.0 if self.standardization is None else self.standardization.intercept) / self.row_radius
+
+    def transforms(self) -> Iterator[Transform]:
+        """Each column with the middles and factors of its features, which are (value - middle) * factor.
+
+        The value is the cell, clipped to its bounds, or 0 or 1 for a category.
+
+        >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False)
+        >>> list(schema.transforms())
+        [(Numeric(name='age', low=0.0, high=100.0), array([50.]), array([0.02]))]
+        """
+        unit, at = 1.0 / self.row_radius, 0
+        for column in self.columns:
+            width = len(column.names)
+            if self.standardization is None:
+                centers, scales = np.zeros(width), np.ones(width)
+            else:
+                centers = np.array(self.standardization.centers[at : at + width])
+                scales = np.array(self.standardization.scales[at : at + width])
+            at += width
+            if isinstance(column, Categorical):
+                yield column, centers, unit / scales
+            else:
+                middle, half = (column.low + column.high) / 2.0, (column.high - column.low) / 2.0
+                # Rounding must not put it outside, where a missing number would not become 0 in SQL.
+                middles = np.clip(middle + half * centers, column.low, column.high)
+                yield column, middles, unit / scales / half
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries and lists in the shape of the TOML file. The order of keys is the order of features.
@@ -307,6 +405,14 @@ class Schema:
         declared.update({name: table for name, table in tables.items() if table})
         if self.projection is not None:
             declared["projection"] = {"dims": self.projection.dims, "seed": self.projection.seed}
+        if self.standardization is not None:
+            found = self.standardization
+            declared["standardization"] = {
+                "centers": list(found.centers),
+                "scales": list(found.scales),
+                "radius": found.radius,
+                "intercept": found.intercept,
+            }
         return declared
 
     @classmethod
@@ -329,6 +435,11 @@ class Schema:
         if projection is not None:
             _check_keys(projection, required=("dims", "seed"), what="the projection")
             projection = Projection(projection["dims"], projection["seed"])
+        standardization = declared.get("standardization")
+        if standardization is not None:
+            fields = ("centers", "scales", "radius", "intercept")
+            _check_keys(standardization, required=fields, what="the standardization")
+            standardization = Standardization(**standardization)
         return cls(
             declared["label"],
             _list(declared["classes"], "classes"),
@@ -336,6 +447,7 @@ class Schema:
             intercept=declared.get("intercept", True),
             radius=declared.get("radius"),
             projection=projection,
+            standardization=standardization,
         )
 
     @classmethod
@@ -387,7 +499,7 @@ class Schema:
 
 
 _KINDS: tuple[type[Column], ...] = (Numeric, Categorical, Vector)
-_OPTIONAL = ("intercept", "radius", "numeric", "categorical", "vector", "projection")
+_OPTIONAL = ("intercept", "radius", "numeric", "categorical", "vector", "projection", "standardization")
 
 
 def array_schema(

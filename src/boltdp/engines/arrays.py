@@ -12,7 +12,7 @@ import pyarrow as pa
 from boltdp.data import cells
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
-from boltdp.engines.base import BATCH_ROWS, ColumnType, Kind, Progress, encoded
+from boltdp.engines.base import BATCH_ROWS, ColumnType, Kind, Progress, encoded, streamed_moments
 from boltdp.engines.spool import PreparedRows, spool
 from boltdp.errors import DataError
 
@@ -120,6 +120,12 @@ class ArrayEngine:
             ]
             yield pa.RecordBatch.from_arrays(parts, list(columns))
             start = stop
+
+    def moments(
+        self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Exact sums of the encoded features and of their squares."""
+        return streamed_moments(self, schema, radius=radius, on_bad_row=on_bad_row, progress=progress)
 
     def prepare(
         self,

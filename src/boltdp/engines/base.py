@@ -9,17 +9,20 @@ their positions and a seed, never on their values:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from boltdp import kernel
 from boltdp.data.encode import Encoder, OnBadRow
 from boltdp.data.schema import Categorical, Numeric, Schema, Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
+from boltdp.kernel.objective import Sums
+from boltdp.privacy.losses import Loss
 
 Kind = Literal["number", "text", "bool", "list", "untyped", "other"]
 #: Called with the number of rows done so far.
@@ -91,6 +94,19 @@ class Prepared(Protocol):
         """
         ...
 
+    def derivative(
+        self,
+        loss: Loss,
+        weights: npt.NDArray[np.float64],
+        *,
+        direction: npt.NDArray[np.float64] | None = None,
+        positive: int = 1,
+        classes: int = 2,
+        progress: Progress | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Sum the loss's gradient at `weights` over all rows, or its Hessian times `direction`: `objective.Sums`."""
+        ...
+
     def reshuffle(self, seed: int) -> None:
         """Permute the current order again: position p takes the row now at source_position(p; seed)."""
         ...
@@ -128,6 +144,15 @@ class Engine(Protocol):
 
         Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
         cell that does not parse as missing.
+        """
+        ...
+
+    def moments(
+        self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Exact sums of the encoded features, rows shortened to `radius`, and of their squares: `kernel.moments`.
+
+        Before any division, standardization or projection, and without the intercept. They are as private as the rows.
         """
         ...
 
@@ -225,3 +250,40 @@ def encoded(
         if not isinstance(column, Categorical)
     }
     return map(encoder.encode, engine.batches([*names, schema.label] if label else names, parse=parse))
+
+
+def plain(schema: Schema) -> Schema:
+    """The schema of the features as `Engine.moments` takes them.
+
+    >>> plain(Schema("y", (0, 1), (Numeric("age", 0, 1),))).feature_names
+    ('age',)
+    """
+    return replace(schema, radius=1.0, intercept=False, projection=None, standardization=None)
+
+
+def streamed_moments(
+    engine: Engine, schema: Schema, *, radius: float, on_bad_row: OnBadRow, progress: Progress | None
+) -> npt.NDArray[np.int64]:
+    """`Engine.moments` over encoded blocks of rows."""
+    declared = plain(schema)
+    sums = np.zeros((2, declared.encoded_dims), np.int64)
+    done = 0
+    for block in encoded(engine, declared, label=False, on_bad_row=on_bad_row):
+        kernel.moments(block, sums, radius=radius)
+        done += len(block)
+        if progress is not None:
+            progress(done)
+    return sums
+
+
+def sum_blocks(
+    sums: Sums, blocks: Iterator[npt.NDArray[np.float32]], *, progress: Progress | None = None
+) -> npt.NDArray[np.float64]:
+    """The value of `sums` after all blocks."""
+    done = 0
+    for block in blocks:
+        sums.add(block)
+        done += len(block)
+        if progress is not None:
+            progress(done)
+    return sums.value

@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
-from boltdp.engines.base import BATCH_ROWS, ColumnType, Kind, Progress, encoded
+from boltdp.engines.base import BATCH_ROWS, ColumnType, Kind, Progress, encoded, streamed_moments
 from boltdp.engines.spool import BUCKET_BYTES, PreparedRows, spool, spool_directory
 from boltdp.errors import DataError, ParameterError
 
@@ -173,6 +175,12 @@ class DuckDBEngine:
         finally:
             # An open reader would keep the connection busy.
             reader.close()
+
+    def moments(
+        self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Exact sums of the encoded features and of their squares."""
+        return streamed_moments(self, schema, radius=radius, on_bad_row=on_bad_row, progress=progress)
 
     def prepare(
         self,

@@ -31,7 +31,7 @@ from psycopg import sql
 
 from boltdp import kernel
 from boltdp.data.encode import OnBadRow, projection_matrix
-from boltdp.data.schema import Categorical, Matcher, Numeric, Schema, Vector
+from boltdp.data.schema import Categorical, Matcher, Numbers, Numeric, Schema, Vector
 from boltdp.engines.base import (
     BATCH_ROWS,
     ColumnType,
@@ -41,12 +41,17 @@ from boltdp.engines.base import (
     check_columns,
     encoded,
     joined_positions,
+    plain,
+    streamed_moments,
+    sum_blocks,
 )
 from boltdp.engines.spool import BUCKET_BYTES, spool
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
+from boltdp.kernel.objective import Sums
 from boltdp.postgres.declared import Field, declarations
 from boltdp.postgres.extension import VERSION
+from boltdp.privacy.losses import Loss
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -164,6 +169,24 @@ class PostgresEngine:
                 block = _read_arrays(cells[-1], len(numbers))
                 arrays.update({name: pa.array(np.ascontiguousarray(block[:, i])) for i, name in enumerate(numbers)})
             yield pa.RecordBatch.from_pydict({name: arrays[name] for name in columns})
+
+    def moments(
+        self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Exact sums of the encoded features and of their squares: added up in the server, or streamed."""
+        check_columns(schema, self.columns())
+        rows = self.count()
+        if not self.in_server or on_bad_row != "neutral":
+            return streamed_moments(self, schema, radius=radius, on_bad_row=on_bad_row, progress=progress)
+        declared = plain(schema)
+        packed = _packed_rows(declared, self._described())
+        query = sql.SQL("SELECT boltdp.moments({}, {}::float8) FROM {}").format(
+            packed.text, _bind(packed.values, radius), self._source
+        )
+        (sums,) = self._session.ask(query, packed.values, fault="the rows cannot be added up")[0]
+        if progress is not None:
+            progress(rows)
+        return np.array([] if sums is None else sums, np.int64).reshape(2, -1)
 
     def prepare(
         self,
@@ -456,6 +479,20 @@ class PreparedTable:
         if progress is not None:
             progress(drawn)
 
+    def derivative(
+        self,
+        loss: Loss,
+        weights: npt.NDArray[np.float64],
+        *,
+        direction: npt.NDArray[np.float64] | None = None,
+        positive: int = 1,
+        classes: int = 2,
+        progress: Progress | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Sum a derivative of the loss over all rows, which come here block by block."""
+        sums = Sums(loss, weights, direction=direction, positive=positive, classes=classes)
+        return sum_blocks(sums, self.blocks(), progress=progress)
+
     def reshuffle(self, seed: int) -> None:
         """Permute the current order again: position p takes the row now at source_position(p; seed)."""
         self._table.shuffle(self._start, self._start + self.rows, seed)
@@ -490,7 +527,7 @@ class PreparedTable:
 
 @dataclass(frozen=True)
 class _Query:
-    """A query and the values bound to it."""
+    """A query, or a part of one, and the values bound to it."""
 
     text: Composed
     values: list[Any]
@@ -754,48 +791,61 @@ def _placed(
     schema: Schema, columns: Mapping[str, _Column], source: Composed, *, rows: int, seed: int, shuffle: Shuffle
 ) -> _Query:
     """Every row encoded, with its place in the permuted order, which depends on its position and the seed alone."""
-    values: list[Any] = []
-    unit = 1.0 / schema.row_radius
-    label = columns[schema.label].code(Matcher.of(schema.classes), values)
-    parts: list[Composed] = [sql.SQL("ARRAY[COALESCE({}::real, 'NaN')]").format(label)]
-    numeric = [column for column in schema.columns if isinstance(column, Numeric)]
-    if numeric:
-        cells = sql.SQL(", ").join(columns[column.name].number() for column in numeric)
-        parts.append(_packed(sql.SQL("ARRAY[{}]::float8[]").format(cells), numeric, unit, values))
-    categorical = [column for column in schema.columns if isinstance(column, Categorical)]
-    if categorical:
-        codes = [columns[column.name].code(Matcher.of(column.categories), values) for column in categorical]
-        parts.append(
-            sql.SQL("boltdp.pack_categories(ARRAY[{}]::int[], {}::int[], {}::real)").format(
-                sql.SQL(", ").join(codes),
-                _bind(values, [len(column.categories) for column in categorical]),
-                _bind(values, float(np.float32(unit))),
-            )
-        )
-    for column in schema.columns:
-        if isinstance(column, Vector):
-            parts.append(_packed(columns[column.name].numbers(), [column] * column.length, unit, values))
-    if schema.intercept:
-        parts.append(sql.SQL("ARRAY[{}::real]").format(_bind(values, float(np.float32(unit)))))
-    packed: Composed = sql.SQL(" || ").join(parts)
-    if schema.projection is not None:
-        matrix = projection_matrix(schema.projection, schema.encoded_dims)
-        packed = sql.SQL("boltdp.project({}, {}::float8[])").format(packed, _bind(values, matrix.tolist()))
+    packed = _packed_rows(schema, columns)
     if shuffle == "random":
         place: Composed = sql.SQL("row_number() OVER (ORDER BY random()) - 1")
     else:
         place = _permuted(sql.SQL("row_number() OVER () - 1"), rows=rows, seed=seed)
-    text = sql.SQL("SELECT {} AS place, {} AS packed FROM {}").format(place, packed, source)
-    return _Query(text, values)
+    text = sql.SQL("SELECT {} AS place, {} AS packed FROM {}").format(place, packed.text, source)
+    return _Query(text, packed.values)
 
 
-def _packed(cells: Composed, bounds: Sequence[Numeric | Vector], unit: float, values: list[Any]) -> Composed:
-    """Numbers clipped and scaled, each with its own bounds."""
-    return sql.SQL("boltdp.pack_numbers({}, {}::float8[], {}::float8[], {}::float8[])").format(
+def _packed_rows(schema: Schema, columns: Mapping[str, _Column]) -> _Query:
+    """The expression that encodes a row."""
+    values: list[Any] = []
+    label = columns[schema.label].code(Matcher.of(schema.classes), values)
+    parts: list[Composed] = [sql.SQL("ARRAY[COALESCE({}::real, 'NaN')]").format(label)]
+    numeric = [(c, middles, factors) for c, middles, factors in schema.transforms() if isinstance(c, Numeric)]
+    if numeric:
+        cells = sql.SQL(", ").join(columns[column.name].number() for column, *_ in numeric)
+        parts.append(_packed(sql.SQL("ARRAY[{}]::float8[]").format(cells), numeric, values))
+    categorical = [(c, middles, factors) for c, middles, factors in schema.transforms() if isinstance(c, Categorical)]
+    if categorical:
+        codes = [columns[column.name].code(Matcher.of(column.categories), values) for column, *_ in categorical]
+        absent, present = (
+            [float(x) for _, middles, factors in categorical for x in ((cell - middles) * factors).astype(np.float32)]
+            for cell in (0.0, 1.0)
+        )
+        parts.append(
+            sql.SQL("boltdp.pack_categories(ARRAY[{}]::int[], {}::int[], {}::real[], {}::real[])").format(
+                sql.SQL(", ").join(codes),
+                _bind(values, [len(column.categories) for column, *_ in categorical]),
+                _bind(values, absent),
+                _bind(values, present),
+            )
+        )
+    for column, middles, factors in schema.transforms():
+        if isinstance(column, Vector):
+            parts.append(_packed(columns[column.name].numbers(), [(column, middles, factors)], values))
+    if schema.intercept:
+        parts.append(sql.SQL("ARRAY[{}::real]").format(_bind(values, float(np.float32(schema.constant)))))
+    packed: Composed = sql.SQL(" || ").join(parts)
+    if schema.projection is not None:
+        matrix = projection_matrix(schema.projection, schema.encoded_dims)
+        packed = sql.SQL("boltdp.project({}, {}::float8[])").format(packed, _bind(values, matrix.tolist()))
+    return _Query(packed, values)
+
+
+def _packed(
+    cells: Composed, transforms: Sequence[tuple[Numeric | Vector, Numbers, Numbers]], values: list[Any]
+) -> Composed:
+    """Numbers clipped, centred and scaled, each with its own bounds."""
+    return sql.SQL("boltdp.pack_numbers({}, {}::float8[], {}::float8[], {}::float8[], {}::float8[])").format(
         cells,
-        _bind(values, [column.low for column in bounds]),
-        _bind(values, [column.high for column in bounds]),
-        _bind(values, [unit / ((column.high - column.low) / 2.0) for column in bounds]),
+        _bind(values, [column.low for column, middles, _ in transforms for _ in middles]),
+        _bind(values, [column.high for column, middles, _ in transforms for _ in middles]),
+        _bind(values, [middle for _, middles, _ in transforms for middle in middles.tolist()]),
+        _bind(values, [factor for _, _, factors in transforms for factor in factors.tolist()]),
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
-from boltdp.engines.base import ColumnType, Engine, Kind, Progress, encoded
+from boltdp.engines.base import ColumnType, Engine, Kind, Progress, encoded, streamed_moments
 from boltdp.engines.spool import PreparedRows, spool
 from boltdp.errors import ParameterError
 
@@ -46,6 +48,12 @@ class Slice:
             at += len(batch)
             if at >= self._stop:
                 break
+
+    def moments(
+        self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Exact sums of the encoded features and of their squares."""
+        return streamed_moments(self, schema, radius=radius, on_bad_row=on_bad_row, progress=progress)
 
     def prepare(
         self,

@@ -24,8 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp import kernel
-from boltdp.engines.base import Progress, joined_positions
+from boltdp.engines.base import Progress, joined_positions, sum_blocks
 from boltdp.errors import DataError, ParameterError
+from boltdp.kernel.objective import Sums
+from boltdp.privacy.losses import Loss
 
 Rows = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int64]
@@ -82,6 +84,20 @@ class PreparedRows:
             done += len(block)
             if progress is not None:
                 progress(done)
+
+    def derivative(
+        self,
+        loss: Loss,
+        weights: npt.NDArray[np.float64],
+        *,
+        direction: npt.NDArray[np.float64] | None = None,
+        positive: int = 1,
+        classes: int = 2,
+        progress: Progress | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Sum a derivative of the loss over all rows."""
+        sums = Sums(loss, weights, direction=direction, positive=positive, classes=classes)
+        return sum_blocks(sums, self.blocks(), progress=progress)
 
     def reshuffle(self, seed: int) -> None:
         """Permute the current order again: position p takes the row now at source_position(p; seed)."""

@@ -27,8 +27,11 @@ from boltdp.privacy.recipe import Recipe
 
 __all__ = [
     "KEY_BYTES",
+    "MOMENT_UNIT",
+    "MOST_MOMENT_ROWS",
     "State",
     "builds",
+    "moments",
     "pack_categories",
     "pack_numeric",
     "permuted_position",
@@ -116,15 +119,21 @@ def _load() -> ctypes.CDLL:
         "sgd_log": (c_double, [c_double]),
         "sgd_exp2_256ths": (c_double, [c_double]),
         "sgd_row_scale": (c_double, [c_double, c_uint64]),
+        "objective_bytes": (c_uint64, [c_uint64] * 4),
+        "objective_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 4, c_void_p, c_void_p]),
+        "objective_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
+        "objective_combine": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t]),
+        "objective_sum": (c_int, [c_void_p, c_size_t, c_void_p]),
         "rows_pack_float32": (
             None,
-            [c_void_p, c_size_t, c_void_p, c_size_t, c_double, c_double, c_double],
+            [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_double, c_double, c_void_p, c_void_p],
         ),
         "rows_pack_float64": (
             None,
-            [c_void_p, c_size_t, c_void_p, c_size_t, c_double, c_double, c_double],
+            [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_double, c_double, c_void_p, c_void_p],
         ),
-        "rows_pack_categories": (None, [c_void_p, c_size_t, c_void_p, c_size_t, c_int32, c_float]),
+        "rows_pack_categories": (None, [c_void_p, c_size_t, c_void_p, c_size_t, c_int32, c_void_p, c_void_p]),
+        "rows_moments": (None, [c_void_p, c_size_t, c_size_t, c_double, c_void_p]),
         "rows_project": (None, [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_void_p]),
         "rows_permuted": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
         "rows_source": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
@@ -336,42 +345,107 @@ def builds() -> tuple[str, ...]:
 
 
 def pack_numeric(
-    column: Rows, out: npt.NDArray[np.float32], at: int, *, low: float, high: float, factor: float
+    cells: Rows,
+    out: npt.NDArray[np.float32],
+    at: int,
+    *,
+    low: float,
+    high: float,
+    factor: float | npt.NDArray[np.float64],
+    middle: float | npt.NDArray[np.float64] | None = None,
 ) -> None:
-    """Write a numeric column into packed rows: out[:, at] = (clip(x, low, high) - (low + high)/2) * factor, NaN as 0.
+    """Write numbers into packed rows: out[:, at] = (clip(x, low, high) - middle) * factor, NaN as 0.
+
+    A column of numbers, or one of lists as a 2-D array, whose entries may each have a middle and a factor of its
+    own; the middle is that of the bounds unless it is given.
 
     >>> rows = np.zeros((3, 2), dtype=np.float32)
     >>> pack_numeric(np.array([5.0, np.nan, np.inf]), rows, 1, low=0, high=10, factor=0.2)
     >>> rows[:, 1]
     array([0., 0., 1.], dtype=float32)
     """
-    if column.dtype not in _ELEMENTS:
-        raise ParameterError(f"column must be float32 or float64, got {column.dtype}")
-    _check_columns(out, rows=column.shape, at=at, count=1)
-    pack = _library.rows_pack_float32 if column.dtype == np.float32 else _library.rows_pack_float64
-    contiguous = np.ascontiguousarray(column)
+    if cells.dtype not in _ELEMENTS:
+        raise ParameterError(f"column must be float32 or float64, got {cells.dtype}")
+    width = cells.shape[1] if cells.ndim == 2 else 1
+    _check_columns(out, rows=cells.shape[:1] if cells.ndim == 2 else cells.shape, at=at, count=width)
+    pack = _library.rows_pack_float32 if cells.dtype == np.float32 else _library.rows_pack_float64
+    contiguous = np.ascontiguousarray(cells)
+    middles = _spread((low + high) / 2.0 if middle is None else middle, width)
+    factors = _spread(factor, width)
     target = out.ctypes.data + at * out.itemsize
-    pack(contiguous.ctypes.data, column.size, target, out.shape[1], low, high, factor)
+    pack(
+        contiguous.ctypes.data,
+        len(contiguous),
+        width,
+        target,
+        out.shape[1],
+        low,
+        high,
+        middles.ctypes.data,
+        factors.ctypes.data,
+    )
 
 
 def pack_categories(
-    codes: npt.NDArray[np.int32], out: npt.NDArray[np.float32], at: int, *, count: int, value: float
+    codes: npt.NDArray[np.int32],
+    out: npt.NDArray[np.float32],
+    at: int,
+    *,
+    absent: npt.NDArray[np.float32],
+    present: npt.NDArray[np.float32],
 ) -> None:
-    """Write category codes into packed rows as `count` columns, all 0 but `value` at the code; others set nothing.
+    """Write category codes into packed rows, a column a category: `present` at the code, `absent` elsewhere.
 
     >>> rows = np.zeros((3, 3), dtype=np.float32)
-    >>> pack_categories(np.array([0, 1, -1], dtype=np.int32), rows, 1, count=2, value=0.5)
+    >>> values = {"absent": np.zeros(2, np.float32), "present": np.array([0.5, 0.25], np.float32)}
+    >>> pack_categories(np.array([0, 1, -1], dtype=np.int32), rows, 1, **values)
     >>> rows[:, 1:]
-    array([[0.5, 0. ],
-           [0. , 0.5],
-           [0. , 0. ]], dtype=float32)
+    array([[0.5 , 0.  ],
+           [0.  , 0.25],
+           [0.  , 0.  ]], dtype=float32)
     """
     if codes.dtype != np.int32:
         raise ParameterError(f"codes must be int32, got {codes.dtype}")
+    if absent.shape != present.shape or absent.ndim != 1 or absent.dtype != np.float32 or present.dtype != np.float32:
+        raise ParameterError(
+            f"absent and present must be float32 vectors of one length, got shapes {absent.shape} and {present.shape}"
+        )
+    count = len(absent)
     _check_columns(out, rows=codes.shape, at=at, count=count)
-    contiguous = np.ascontiguousarray(codes)
+    contiguous, absent, present = (
+        np.ascontiguousarray(codes),
+        np.ascontiguousarray(absent),
+        np.ascontiguousarray(present),
+    )
     target = out.ctypes.data + at * out.itemsize
-    _library.rows_pack_categories(contiguous.ctypes.data, codes.size, target, out.shape[1], count, value)
+    _library.rows_pack_categories(
+        contiguous.ctypes.data, codes.size, target, out.shape[1], count, absent.ctypes.data, present.ctypes.data
+    )
+
+
+#: What the sums of `moments` are whole multiples of.
+MOMENT_UNIT = 2.0**-20
+#: With more rows the sums would not fit in a double.
+MOST_MOMENT_ROWS = 2**33
+
+
+def moments(rows: npt.NDArray[np.float32], sums: npt.NDArray[np.int64], *, radius: float) -> None:
+    """Add the features of packed rows to sums[0] and their squares to sums[1], as multiples of MOMENT_UNIT.
+
+    Features are clipped to [-1, 1] and rows shortened to `radius` first. Each row is rounded by itself and the sums
+    are exact, so that replacing one row changes nothing but its own term.
+
+    >>> sums = np.zeros((2, 2), np.int64)
+    >>> moments(np.array([[0, 0.5, 0], [1, 3, 0]], np.float32), sums, radius=1.0)
+    >>> sums * MOMENT_UNIT
+    array([[1.5 , 0.  ],
+           [1.25, 0.  ]])
+    """
+    _check_rows("rows", rows, (rows.shape[0], rows.shape[1]))
+    dims = rows.shape[1] - 1
+    if sums.dtype != np.int64 or sums.shape != (2, dims) or not sums.flags.c_contiguous:
+        raise ParameterError(f"sums must be a C-contiguous int64 array of shape {(2, dims)}, got shape {sums.shape}")
+    _library.rows_moments(rows.ctypes.data, rows.shape[0], dims, radius, sums.ctypes.data)
 
 
 def project(rows: npt.NDArray[np.float32], matrix: npt.NDArray[np.float64], out: npt.NDArray[np.float32]) -> None:
@@ -429,6 +503,11 @@ def _aligned_block(size: int) -> npt.NDArray[np.uint8]:
     block = np.zeros(size + _ALIGNMENT, dtype=np.uint8)
     skip = -block.ctypes.data % _ALIGNMENT
     return block[skip : skip + size]
+
+
+def _spread(values: float | npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
+    """One number for each of `count` entries."""
+    return np.ascontiguousarray(np.broadcast_to(np.asarray(values, dtype=np.float64), (count,)))
 
 
 def _positions(function: Any, start: int, count: int, *, rows: int, seed: int) -> npt.NDArray[np.int64]:

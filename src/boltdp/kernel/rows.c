@@ -19,30 +19,57 @@ static inline float pack(double x, double low, double high, double middle, doubl
     return x == x ? (float) ((x - middle) * factor) : 0.0f;
 }
 
-void rows_pack_float32(const float *column, size_t n, float *out, size_t stride, double low, double high,
-                       double factor)
+void rows_pack_float32(const float *cells, size_t n, size_t width, float *out, size_t stride, double low, double high,
+                       const double *middle, const double *factor)
 {
-    double middle = (low + high) / 2;
     for (size_t i = 0; i < n; i++)
-        out[i * stride] = pack((double) column[i], low, high, middle, factor);
+        for (size_t k = 0; k < width; k++)
+            out[i * stride + k] = pack((double) cells[i * width + k], low, high, middle[k], factor[k]);
 }
 
-void rows_pack_float64(const double *column, size_t n, float *out, size_t stride, double low, double high,
-                       double factor)
+void rows_pack_float64(const double *cells, size_t n, size_t width, float *out, size_t stride, double low, double high,
+                       const double *middle, const double *factor)
 {
-    double middle = (low + high) / 2;
     for (size_t i = 0; i < n; i++)
-        out[i * stride] = pack(column[i], low, high, middle, factor);
+        for (size_t k = 0; k < width; k++)
+            out[i * stride + k] = pack(cells[i * width + k], low, high, middle[k], factor[k]);
 }
 
-void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t stride, int32_t count, float value)
+void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t stride, int32_t count,
+                          const float *absent, const float *present)
 {
     for (size_t i = 0; i < n; i++) {
         float *row = out + i * stride;
         for (int32_t k = 0; k < count; k++)
-            row[k] = 0.0f;
+            row[k] = absent[k];
         if (codes[i] >= 0 && codes[i] < count)
-            row[codes[i]] = value;
+            row[codes[i]] = present[codes[i]];
+    }
+}
+
+/* ---- moments ------------------------------------------------------------------------------------------------ */
+
+static inline double clip(float x)
+{
+    return x > 1.0f ? 1.0 : x < -1.0f ? -1.0 : (double) x;
+}
+
+void rows_moments(const float *rows, size_t n, size_t d, double radius, int64_t *sums)
+{
+    for (size_t i = 0; i < n; i++) {
+        const float *x = rows + i * (1 + d) + 1;
+        double s[4] = {0};
+        for (size_t k = 0; k < d; k++)
+            s[k % 4] += clip(x[k]) * clip(x[k]);
+        const double norm = sqrt((s[0] + s[1]) + (s[2] + s[3]));
+        if (norm != norm)
+            continue;
+        const double scale = norm > radius ? radius / norm : 1.0;
+        for (size_t k = 0; k < d; k++) {
+            const double value = clip(x[k]) * scale;
+            sums[k] += (int64_t) rint(value * ROWS_MOMENT_UNIT);
+            sums[d + k] += (int64_t) rint(value * value * ROWS_MOMENT_UNIT);
+        }
     }
 }
 

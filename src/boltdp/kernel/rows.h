@@ -5,14 +5,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* out[i*stride] = float32((clip(column[i], low, high) - (low+high)/2) * factor), in double; NaN becomes 0. */
-void rows_pack_float32(const float *column, size_t n, float *out, size_t stride, double low, double high,
-                       double factor);
-void rows_pack_float64(const double *column, size_t n, float *out, size_t stride, double low, double high,
-                       double factor);
+/*
+ * Numbers, `width` in a row: out[i*stride + k] = float32((clip(cells[i*width + k], low, high) - middle[k]) * factor[k]),
+ * in double; NaN becomes 0.
+ */
+void rows_pack_float32(const float *cells, size_t n, size_t width, float *out, size_t stride, double low, double high,
+                       const double *middle, const double *factor);
+void rows_pack_float64(const double *cells, size_t n, size_t width, float *out, size_t stride, double low, double high,
+                       const double *middle, const double *factor);
 
-/* out[i*stride + 0 .. count-1] = 0, but `value` at codes[i]; a code outside 0 .. count-1 sets nothing. */
-void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t stride, int32_t count, float value);
+/* out[i*stride + k] = absent[k], but present[k] where k is codes[i]; a code outside 0 .. count-1 is none of them. */
+void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t stride, int32_t count,
+                          const float *absent, const float *present);
+
+/*
+ * Add to sums[0 .. d-1] the features of packed float32 rows, and to sums[d .. 2d-1] their squares, once each feature is
+ * clipped to [-1, 1] and each row shortened to the radius; a row with a NaN adds nothing. In whole multiples of
+ * 1/ROWS_MOMENT_UNIT, each row rounded by itself, so that the sums are exact: neither the order of the rows nor how
+ * they are cut changes a bit, and replacing a row changes nothing but its own term. The caller keeps n below 2^33.
+ */
+#define ROWS_MOMENT_UNIT 1048576.0 /* 2^20 */
+void rows_moments(const float *rows, size_t n, size_t d, double radius, int64_t *sums);
 
 /*
  * Packed float32 rows of d features to packed rows of q: the label is copied, the features are scaled by the row

@@ -21,30 +21,29 @@ class ModelStoreError(BoltdpError):
     """A model cannot be stored in the database, or read from it."""
 
 
-def input_scaling(schema: Schema) -> tuple[list[float], list[float], list[float]]:
-    """Low, high and factor of each number of the array that `boltdp.predict` takes.
+def input_scaling(schema: Schema) -> dict[str, list[float]]:
+    """Low, high, middle and factor of each number of the array that `boltdp.predict` takes.
 
     The numbers are those of the numeric columns, then 1 for the category a row has and 0 for each other one, then those
     of the vectors: the features by their names, without the intercept, as they are in the data.
 
     >>> from boltdp.data.schema import Numeric
-    >>> input_scaling(Schema("sick", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))), intercept=False))
-    ([0.0, -1.0, -1.0], [100.0, 1.0, 1.0], [0.014142135623730949, 0.7071067811865475, 0.7071067811865475])
+    >>> input_scaling(Schema("sick", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))))["high"]
+    [100.0, 1.0, 1.0]
     """
-    unit = 1.0 / schema.row_radius
-    low: list[float] = []
-    high: list[float] = []
-    for column in schema.columns:
-        bounds = (-1.0, 1.0) if isinstance(column, Categorical) else (column.low, column.high)
-        low += [bounds[0]] * len(column.names)
-        high += [bounds[1]] * len(column.names)
-    return low, high, [unit / ((b - a) / 2.0) for a, b in zip(low, high, strict=True)]
+    scaling: dict[str, list[float]] = {"low": [], "high": [], "middle": [], "factor": []}
+    for column, middles, factors in schema.transforms():
+        low, high = (-1.0, 1.0) if isinstance(column, Categorical) else (column.low, column.high)
+        scaling["low"] += [low] * len(middles)
+        scaling["high"] += [high] * len(middles)
+        scaling["middle"] += middles.tolist()
+        scaling["factor"] += factors.tolist()
+    return scaling
 
 
 def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> None:
     """Put a released model into `boltdp.models`; one that is there is replaced only if asked to."""
     schema = model.schema
-    low, high, factor = input_scaling(schema)
     projection = schema.projection
     matrix = None if projection is None else projection_matrix(projection, schema.encoded_dims).tolist()
     row = {
@@ -53,10 +52,8 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
         "loss": model.certificate.recipe.loss.name,
         "classes": [spellings(value)[0] for value in model.classes],
         "weights": model.weights.tolist(),
-        "low": low,
-        "high": high,
-        "factor": factor,
-        "intercept": 1.0 / schema.row_radius if schema.intercept else None,
+        **input_scaling(schema),
+        "intercept": schema.constant if schema.intercept else None,
         "projection": matrix,
         "schema": json.dumps(schema.to_dict()),
         "certificate": json.dumps(model.certificate.to_dict(), allow_nan=False),
@@ -67,10 +64,10 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
             if replace:
                 connection.execute("DELETE FROM boltdp.models WHERE name = %s", [name])
             done = connection.execute(
-                "INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, factor, intercept,"
-                " projection, schema, certificate) VALUES (%(name)s, %(private)s, %(loss)s, %(classes)s, %(weights)s,"
-                " %(low)s, %(high)s, %(factor)s, %(intercept)s, %(projection)s, %(schema)s, %(certificate)s)"
-                " ON CONFLICT (name) DO NOTHING",
+                "INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, middle, factor,"
+                " intercept, projection, schema, certificate) VALUES (%(name)s, %(private)s, %(loss)s, %(classes)s,"
+                " %(weights)s, %(low)s, %(high)s, %(middle)s, %(factor)s, %(intercept)s, %(projection)s, %(schema)s,"
+                " %(certificate)s) ON CONFLICT (name) DO NOTHING",
                 row,
             )
             return done.rowcount == 1

@@ -8,12 +8,16 @@ from typing import Literal, TypeAlias
 
 from boltdp.errors import ParameterError
 from boltdp.privacy.noise import Budget, Mechanism, calibrate
+from boltdp.privacy.objective import objective_noise, shares, stopping_sensitivity
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.rivals import bst14_noise, bst14_published, dpsgd_noise, scs13_noise, scs13_published
 from boltdp.privacy.sensitivity import Sensitivity, check_steps, published_sensitivity, sensitivity
 
-Algorithm = Literal["bolton", "scs13", "bst14", "dpsgd"]
+Algorithm = Literal["bolton", "objective", "scs13", "bst14", "dpsgd"]
 Analysis = Literal["proved", "paper"]
+
+#: The white-box algorithms, with noise in every update and none at the release.
+RIVALS: tuple[Algorithm, ...] = ("scs13", "bst14", "dpsgd")
 
 #: Why the paper's own bounds give no guarantee.
 PUBLISHED = "the sensitivity is the paper's published one, which is too small for some settings"
@@ -52,6 +56,28 @@ def bolton(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
         sensitivity=distance,
         mechanism=calibrate(distance.total, dimensions=recipe.freedom, budget=budget),
         reasons=() if analysis == "proved" else (PUBLISHED,),
+    )
+
+
+def objective(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
+    """Add a random linear term to the objective, minimise it, and hide with a little noise that this is not exact.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1),
+    ...                 regularization=0.01)
+    >>> objective(recipe, Budget(1.0), "proved").training_noise.kind
+    'spherical'
+    """
+    if analysis != "proved":
+        raise ParameterError(f"analysis must be 'proved' for objective perturbation, got {analysis!r}")
+    parts = shares(budget)
+    noise = objective_noise(recipe, parts.noise)
+    distance = stopping_sensitivity(recipe, noise)
+    return Account(
+        sensitivity=distance,
+        mechanism=calibrate(distance.total, dimensions=recipe.freedom, budget=parts.stopping),
+        training_noise=noise,
     )
 
 
@@ -98,4 +124,10 @@ def dpsgd(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
     return Account(training_noise=dpsgd_noise(recipe, budget))
 
 
-ACCOUNTANTS: Mapping[Algorithm, Accountant] = {"bolton": bolton, "scs13": scs13, "bst14": bst14, "dpsgd": dpsgd}
+ACCOUNTANTS: Mapping[Algorithm, Accountant] = {
+    "bolton": bolton,
+    "objective": objective,
+    "scs13": scs13,
+    "bst14": bst14,
+    "dpsgd": dpsgd,
+}

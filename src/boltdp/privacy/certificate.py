@@ -16,6 +16,7 @@ from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import Schedule
 from boltdp.privacy.selection import Selection, read_selection, selection_record
 from boltdp.privacy.sensitivity import Sensitivity, check_steps
+from boltdp.privacy.standardization import Standardized, read_standardized, standardized
 
 Randomness = Literal["operating system", "seeded", "none"]
 
@@ -42,6 +43,7 @@ class Certificate:
     reasons: tuple[str, ...]  #: why the result is not private; empty for a private one
     algorithm: Algorithm = "bolton"
     training_noise: Mechanism | None = None  #: of each model, inside its training
+    standardization: Standardized | None = None  #: what was released before training to centre the rows, if it was
     selection: Selection | None = None  #: how it was chosen among candidates, if it was
     neighbours: str = "replace one row at its position; the number of rows is public, and no position depends on values"
     version: str = __version__
@@ -54,6 +56,11 @@ class Certificate:
             raise ParameterError(
                 f"a model chosen so must be trained on {self.selection.training_rows} rows, got {self.recipe.rows}"
             )
+
+    @property
+    def training_budget(self) -> Budget | None:
+        """What is left of the budget for training and for choosing; None: noiseless."""
+        return _left(self.budget, self.standardization)
 
     @property
     def private(self) -> bool:
@@ -113,6 +120,7 @@ class Certificate:
             "mechanism": dataclasses.asdict(self.mechanism) if self.mechanism else None,
             "training_noise": dataclasses.asdict(self.training_noise) if self.training_noise else None,
             "randomness": self.randomness,
+            "standardization": dataclasses.asdict(self.standardization) if self.standardization else None,
             "selection": selection_record(self.selection) if self.selection else None,
             "version": self.version,
         }
@@ -159,6 +167,7 @@ class Certificate:
             training_noise=Mechanism(**inside) if inside else None,
             randomness=record["randomness"],
             reasons=tuple(record["reasons"]),
+            standardization=read_standardized(record["standardization"]) if record["standardization"] else None,
             selection=read_selection(record["selection"]) if record["selection"] else None,
             neighbours=record["neighbours"],
             version=record["version"],
@@ -174,6 +183,7 @@ def certify(
     analysis: Analysis = "proved",
     randomness: Randomness = "operating system",
     reasons: tuple[str, ...] = (),
+    standardization: Standardized | None = None,
     selection: Selection | None = None,
 ) -> Certificate:
     """Compute the noise of a release from public numbers.
@@ -189,8 +199,9 @@ def certify(
         check_steps(recipe)
         account, randomness = Account(reasons=(NOISELESS,)), "none"
     else:
-        spent = budget if selection is None else selection.model_budget(budget)
-        account = ACCOUNTANTS[algorithm](recipe, spent.split(models), analysis)
+        account = ACCOUNTANTS[algorithm](
+            recipe, model_budget(budget, standardization, selection).split(models), analysis
+        )
     seeded = () if budget is None or randomness == "operating system" else (SEEDED,)
     return Certificate(
         recipe=recipe,
@@ -203,8 +214,20 @@ def certify(
         reasons=(*reasons, *seeded, *account.reasons),
         algorithm=algorithm,
         training_noise=account.training_noise,
+        standardization=standardization,
         selection=selection,
     )
+
+
+def model_budget(whole: Budget, standardization: Standardized | None, selection: Selection | None) -> Budget:
+    """What all models may spend together: standardization takes its share first, then comes what choosing costs.
+
+    >>> model_budget(Budget(1.0), None, None)
+    Budget(epsilon=1.0, delta=0.0)
+    """
+    left = _left(whole, standardization)
+    assert left is not None
+    return left if selection is None else selection.model_budget(left)
 
 
 def verify(certificate: Certificate) -> None:
@@ -215,6 +238,16 @@ def verify(certificate: Certificate) -> None:
     >>> verify(certify(recipe, Budget(1.0)))
     """
     known = {SEEDED, NOISELESS, *FAULTS}
+    moments = certificate.standardization
+    if moments is not None:
+        moments = standardized(
+            share=moments.share,
+            moments=moments.moments,
+            features=moments.features,
+            squared=moments.squared,
+            radius=moments.radius,
+            whole=certificate.budget,
+        )
     expected = certify(
         certificate.recipe,
         certificate.budget,
@@ -223,14 +256,27 @@ def verify(certificate: Certificate) -> None:
         analysis=certificate.analysis,
         randomness=certificate.randomness,
         reasons=tuple(reason for reason in certificate.reasons if reason not in known),
+        standardization=moments,
         selection=certificate.selection,
     )
-    for field in ("sensitivity", "mechanism", "training_noise", "reasons", "randomness", "neighbours"):
+    for field in (
+        "standardization",
+        "sensitivity",
+        "mechanism",
+        "training_noise",
+        "reasons",
+        "randomness",
+        "neighbours",
+    ):
         claimed, recomputed = getattr(certificate, field), getattr(expected, field)
         if not _agree(claimed, recomputed):
             raise CertificateError(
                 f"the certificate claims {field} {claimed}, but {recomputed} follows from its numbers"
             )
+
+
+def _left(whole: Budget | None, standardization: Standardized | None) -> Budget | None:
+    return whole if whole is None or standardization is None else standardization.left(whole)
 
 
 def _agree(claimed: object, recomputed: object) -> bool:

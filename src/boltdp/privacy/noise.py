@@ -64,6 +64,16 @@ class Budget:
         parts = whole_number(parts, "parts", least=1)
         return Budget(_divide_down(self.epsilon, parts), _divide_down(self.delta, parts))
 
+    def take(self, share: float) -> tuple[Budget, Budget]:
+        """The share, from 0 to 1, of one release and what is left for others; together they never exceed the whole.
+
+        >>> Budget(1.0).take(0.25)
+        (Budget(epsilon=0.25, delta=0.0), Budget(epsilon=0.75, delta=0.0))
+        """
+        taken = self.epsilon * share, self.delta * share
+        left = _subtract_down(self.epsilon, taken[0]), _subtract_down(self.delta, taken[1])
+        return Budget(*taken), Budget(*left)
+
 
 @dataclass(frozen=True)
 class Mechanism:
@@ -87,6 +97,11 @@ class Mechanism:
             return self.scale * self.dimensions
         half = self.dimensions / 2
         return self.scale * math.sqrt(2) * math.exp(math.lgamma(half + 0.5) - math.lgamma(half))
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of each coordinate of the noise."""
+        return self.scale * (math.sqrt(self.dimensions + 1) if self.kind == "spherical" else 1.0)
 
     @property
     def grid(self) -> int:
@@ -150,19 +165,43 @@ def gaussian_sigma(budget: Budget) -> float:
     """
     if not budget.delta > 0:
         raise ParameterError(f"delta must be > 0 for Gaussian noise, got {budget.delta}")
+    return smallest_scale(lambda sigma: _gaussian_is_private(sigma, budget))
+
+
+def smallest_scale(is_enough: Callable[[float], bool]) -> float:
+    """The smallest number, to 12 digits, that `is_enough` accepts; it must accept all above that and none below.
+
+    >>> round(smallest_scale(lambda scale: scale * scale >= 2), 9)
+    1.414213562
+    """
     high = 1.0
-    while not _gaussian_is_private(high, budget):
+    while not is_enough(high):
         high *= 2
     low = high / 2
-    while _gaussian_is_private(low, budget):
+    while is_enough(low):
         low, high = low / 2, low
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        if _gaussian_is_private(middle, budget):
+        if is_enough(middle):
             high = middle
         else:
             low = middle
     return high
+
+
+def gaussian_delta(distance: arb, epsilon: arb) -> arb:
+    """The smallest delta for which unit normals whose means are `distance` apart are (epsilon, delta)-close.
+
+    Phi(d/2 - epsilon/d) - e^epsilon * Phi(-d/2 - epsilon/d): Balle and Wang (2018), Theorem 8.
+
+    >>> with precision(64):
+    ...     round(float(gaussian_delta(arb(1), arb(1))), 6)
+    0.126937
+    """
+    root = arb(2).sqrt()
+    upper = ((epsilon / distance - distance / 2) / root).erfc() / 2
+    lower = epsilon.exp() * ((epsilon / distance + distance / 2) / root).erfc() / 2
+    return upper - lower
 
 
 def system_bytes(count: int) -> bytes:
@@ -174,8 +213,10 @@ def system_bytes(count: int) -> bytes:
     return os.urandom(count)
 
 
-def seeded_bytes(seed: int) -> RandomBytes:
+def seeded_bytes(seed: int | str) -> RandomBytes:
     """A reproducible source, for tests and research: whoever knows the seed can subtract the noise.
+
+    A text gives a source that no number gives.
 
     >>> seeded_bytes(1)(4) == seeded_bytes(1)(4)
     True
@@ -237,13 +278,9 @@ def _grid_point(value: arb, exponent: int) -> fmpz | None:
 
 
 def _gaussian_is_private(sigma: float, budget: Budget) -> bool:
-    """Whether Phi(1/(2s) - epsilon*s) - e^epsilon * Phi(-1/(2s) - epsilon*s) <= delta, for certain."""
+    """Whether this much noise is enough for sensitivity 1, for certain."""
     with precision(256):
-        s, epsilon = arb(sigma), arb(budget.epsilon)
-        root = arb(2).sqrt()
-        upper = ((epsilon * s - 1 / (2 * s)) / root).erfc() / 2
-        lower = epsilon.exp() * ((epsilon * s + 1 / (2 * s)) / root).erfc() / 2
-        return bool(upper - lower <= arb(budget.delta))
+        return bool(gaussian_delta(1 / arb(sigma), arb(budget.epsilon)) <= arb(budget.delta))
 
 
 @contextmanager
@@ -267,3 +304,9 @@ def _divide_down(numerator: float, parts: int) -> float:
     """The quotient, rounded so that `parts` times it is at most `numerator`."""
     quotient = numerator / parts
     return quotient if Fraction(quotient) * parts <= Fraction(numerator) else math.nextafter(quotient, 0.0)
+
+
+def _subtract_down(whole: float, part: float) -> float:
+    """The difference, rounded so that it and `part` are at most `whole` together."""
+    rest = whole - part
+    return rest if Fraction(rest) + Fraction(part) <= Fraction(whole) else math.nextafter(rest, 0.0)

@@ -32,8 +32,7 @@ def release(weights: Weights, certificate: Certificate, *, seed: int | None = No
     shape = (certificate.models, recipe.loss.vectors, recipe.dims)
     if weights.shape != shape:
         raise ParameterError(f"weights must have shape {shape}, got {weights.shape}")
-    if (seed is not None) != (certificate.randomness == "seeded"):
-        raise ParameterError(f"a certificate with randomness {certificate.randomness!r} must match the use of a seed")
+    _check_seed(certificate, seed)
     if mechanism is None:
         return weights.copy()
     random_bytes = system_bytes if seed is None else seeded_bytes(seed)
@@ -44,6 +43,33 @@ def release(weights: Weights, certificate: Certificate, *, seed: int | None = No
     return np.stack(
         [basis.T @ mechanism.add((basis @ model).ravel(), random_bytes).reshape(-1, recipe.dims) for model in weights]
     )
+
+
+def perturbation(certificate: Certificate, *, seed: int | None = None) -> Weights:
+    """The linear terms q of objective perturbation, of shape (models, vectors, dims), drawn as `certificate` states.
+
+    A seed is accepted as in `release`, whose noise is another stream of it.
+
+    >>> from boltdp.privacy.certificate import certify
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.noise import Budget
+    >>> from boltdp.privacy.recipe import Recipe
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1),
+    ...                 regularization=0.01)
+    >>> perturbation(certify(recipe, Budget(1.0), algorithm="objective")).shape
+    (1, 1, 9)
+    """
+    recipe, noise = certificate.recipe, certificate.training_noise
+    _check_seed(certificate, seed)
+    if noise is None:
+        return np.zeros((certificate.models, recipe.loss.vectors, recipe.dims))
+    random_bytes = system_bytes if seed is None else seeded_bytes(f"perturbation {seed}")
+    drawn = [noise.add(np.zeros(noise.dimensions), random_bytes) for _ in range(certificate.models)]
+    if isinstance(recipe.loss, Multinomial):
+        basis = contrasts(recipe.loss.classes)
+        return np.stack([basis.T @ vector.reshape(-1, recipe.dims) for vector in drawn])
+    return np.stack(drawn)[:, np.newaxis, :]
 
 
 def could_be_released(weights: Weights, certificate: Certificate) -> bool:
@@ -85,3 +111,8 @@ def contrasts(classes: int) -> Weights:
     rows[np.arange(classes - 1), np.arange(1, classes)] = -np.arange(1, classes)
     basis: Weights = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return basis
+
+
+def _check_seed(certificate: Certificate, seed: int | None) -> None:
+    if (seed is not None) != (certificate.randomness == "seeded"):
+        raise ParameterError(f"a certificate with randomness {certificate.randomness!r} must match the use of a seed")

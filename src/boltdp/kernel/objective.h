@@ -1,0 +1,48 @@
+/*
+ * objective.h: sums over all rows of the loss's gradient, or of its Hessian times a direction, at fixed weights.
+ *
+ * What a solver needs that looks for the exact minimiser. Rows are packed float32 as in sgd.h, with the same guard:
+ * scaled into the unit ball, and without a derivative where a number is not finite or the label not declared. The
+ * state is one flat block, so that any engine can carry it. Feeding the rows in blocks of any length gives the same
+ * bits, from every build; combining the states of several workers gives other last bits, within the same bound
+ * (privacy/objective.md, section 5).
+ */
+#ifndef BOLTDP_OBJECTIVE_H
+#define BOLTDP_OBJECTIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define OBJECTIVE_MAGIC UINT64_C(0x316a626f746c6f62) /* "boltobj1" in memory on a little-endian machine */
+#define OBJECTIVE_SUMMED_ROWS 256                    /* rows added up before they join the compensated total */
+
+/* The header, then arrays of V*stride numbers (V weight vectors, dims rounded up to a multiple of 4, zeros there). */
+struct objective_state {
+    uint64_t magic;    /* OBJECTIVE_MAGIC */
+    uint64_t bytes;    /* length of the whole block */
+    uint64_t loss;     /* SGD_LOGISTIC or SGD_MULTINOMIAL of sgd.h */
+    uint64_t dims;     /* features of a row */
+    uint64_t classes;  /* declared labels */
+    uint64_t positive; /* logistic: the class that is y = +1 */
+    uint64_t product;  /* 0: the gradient; 1: the Hessian times `direction` */
+    uint64_t waiting;  /* rows in `partial`: 0 .. OBJECTIVE_SUMMED_ROWS - 1 */
+    double data[];     /* weights, direction, partial, total, lost; then one row of `stride`, and 2*V scores */
+};
+
+/* Bytes of a state; 0 if a number is out of range. */
+uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive);
+
+/* The state before the first row. weights and direction have V*dims numbers; direction NULL asks for the gradient. */
+int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive,
+                   const double *weights, const double *direction);
+
+/* Add packed float32 rows. */
+int objective_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build);
+
+/* Add what another state, of the same derivative, has summed. */
+int objective_combine(void *state, size_t bytes, const void *other, size_t other_bytes);
+
+/* The sum, into out[V*dims]. */
+int objective_sum(const void *state, size_t bytes, double *out);
+
+#endif

@@ -1,0 +1,83 @@
+"""Sums over all rows of the loss's gradient, or of its Hessian times a direction: C in `objective.c`."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp.errors import DataError, ParameterError
+from boltdp.kernel import _BUILDS, _FASTEST, _LOSSES, _aligned_block, _error_text, _library, builds
+from boltdp.privacy.losses import HuberSVM, Loss, Multinomial
+
+Matrix = npt.NDArray[np.float64]
+
+
+class Sums:
+    """The derivative of the loss of all rows fed so far, at fixed weights of shape (vectors, dims).
+
+    Without a direction it is the gradient, else the Hessian times the direction. `positive` and `classes` are those
+    of `State`. Packed rows are guarded as there, and neutral ones add nothing. How rows are cut into blocks never
+    changes a bit.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> sums = Sums(Logistic(), np.zeros((1, 1)))
+    >>> sums.add(np.array([[1, 0.5], [0, -0.25]], dtype=np.float32))
+    >>> sums.value
+    array([[-0.375]])
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        weights: Matrix,
+        *,
+        direction: Matrix | None = None,
+        positive: int = 1,
+        classes: int = 2,
+    ) -> None:
+        if isinstance(loss, HuberSVM):
+            raise ParameterError("loss must have a Hessian everywhere, got 'huber'")
+        if isinstance(loss, Multinomial):
+            classes = loss.classes
+        self._weights = _numbers("weights", weights, (loss.vectors, weights.shape[-1]))
+        self._direction = None if direction is None else _numbers("direction", direction, self._weights.shape)
+        self._dims = self._weights.shape[1]
+        shape = (_LOSSES[loss.name], self._dims, classes, positive)
+        size = 0 if min(shape) < 0 else _library.objective_bytes(*shape)
+        if size == 0:
+            raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
+        self._block = _aligned_block(size)
+        along = None if self._direction is None else self._direction.ctypes.data
+        _library.objective_init(self._block.ctypes.data, size, *shape, self._weights.ctypes.data, along)
+
+    def add(self, rows: npt.NDArray[np.float32], *, build: str | None = None) -> None:
+        """Add a block of packed rows; `build` is that of `kernel.run`."""
+        if build is not None and build not in builds():
+            raise ParameterError(f"build must be one of {', '.join(builds())}, got {build!r}")
+        if rows.dtype != np.float32 or rows.ndim != 2 or not rows.flags.c_contiguous:
+            raise ParameterError(f"rows must be a C-contiguous 2-D array of float32, got {rows.ndim}-D {rows.dtype}")
+        if rows.shape[1] != 1 + self._dims:
+            raise ParameterError(f"rows must have 1 + {self._dims} columns, got {rows.shape[1]}")
+        number = _FASTEST if build is None else _BUILDS[build]
+        _library.objective_add(self._block.ctypes.data, self._block.size, rows.ctypes.data, len(rows), number)
+
+    def combine(self, other: Sums) -> None:
+        """Add what another has summed at the same weights and direction."""
+        given = other._block
+        code = _library.objective_combine(self._block.ctypes.data, self._block.size, given.ctypes.data, given.size)
+        if code:
+            raise DataError(f"cannot combine these sums: {_error_text(code)}")
+
+    @property
+    def value(self) -> Matrix:
+        """The sum, of shape (vectors, dims): as private as the rows."""
+        out = np.empty_like(self._weights)
+        _library.objective_sum(self._block.ctypes.data, self._block.size, out.ctypes.data)
+        return out
+
+
+def _numbers(name: str, given: Matrix, shape: tuple[int, ...]) -> Matrix:
+    """As a C array of the shape, all finite."""
+    if given.shape != shape or not np.isfinite(given).all():
+        raise ParameterError(f"{name} must be finite numbers of shape {shape}, got shape {given.shape}")
+    return np.ascontiguousarray(given, dtype=np.float64)

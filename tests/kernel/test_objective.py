@@ -1,0 +1,169 @@
+"""Sums of derivatives: they agree with the equations, within their rounding bound, and guard rows as the passes do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boltdp.errors import DataError, ParameterError
+from boltdp.kernel import builds
+from boltdp.kernel.objective import Sums
+from boltdp.kernel.reference import guarded, row_gradient
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.objective import gradient_rounding
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import constant
+from tests.kernel.cases import DIMS, declared_classes, packed_rows
+
+Matrix = npt.NDArray[np.float64]
+
+LOSSES: tuple[Loss, ...] = (Logistic(), Multinomial(2), Multinomial(5))
+
+
+def plan(loss: Loss, *, dims: int, rows: int) -> Recipe:
+    return Recipe(loss=loss, dims=dims, rows=rows, batch_size=1, passes=1, schedule=constant(0.1), regularization=1e-12)
+
+
+def a_case(loss: Loss, *, dims: int, rows: int = 600, seed: int = 0, bad: float = 0.1) -> tuple[Any, Matrix, Matrix]:
+    random = np.random.default_rng(seed)
+    packed = packed_rows(plan(loss, dims=dims, rows=rows), seed=seed, element=np.float32, bad=bad)
+    weights, direction = random.standard_normal((2, loss.vectors, dims)) * 2
+    return packed, weights, direction
+
+
+def summed(loss: Loss, rows: Any, weights: Matrix, **options: Any) -> Matrix:
+    build = options.pop("build", None)
+    sums = Sums(loss, weights, classes=declared_classes(loss), **options)
+    sums.add(rows, build=build)
+    return sums.value
+
+
+def reference_gradient(loss: Loss, rows: Any, weights: Matrix, *, positive: int = 1) -> Matrix:
+    total = np.zeros_like(weights)
+    for row in rows.astype(np.float64):
+        x = guarded(row[1:])
+        if x is not None and row[0] in range(declared_classes(loss)):
+            total += row_gradient(loss, weights, x, int(row[0]), positive=positive)
+    return total
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("dims", DIMS)
+def test_gradient_agrees_with_the_reference_bad_rows_among_them(loss: Loss, dims: int) -> None:
+    rows, weights, _ = a_case(loss, dims=dims)
+    expected = reference_gradient(loss, rows, weights, positive=0)
+    assert np.abs(summed(loss, rows, weights, positive=0) - expected).max() < 1e-11
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("dims", [1, 6, 50])
+def test_product_is_the_derivative_of_the_gradient(loss: Loss, dims: int) -> None:
+    rows, weights, direction = a_case(loss, dims=dims)
+    small = 1e-5
+    ahead, behind = (summed(loss, rows, weights + sign * small * direction) for sign in (1, -1))
+    product = summed(loss, rows, weights, direction=direction)
+    assert product == pytest.approx((ahead - behind) / (2 * small), rel=1e-6, abs=1e-6)
+    assert np.vdot(direction, product) > 0
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@given(cuts=st.lists(st.integers(0, 600), max_size=5), dims=st.sampled_from([1, 7, 16]))
+def test_cutting_the_rows_and_the_build_change_no_bit(loss: Loss, cuts: list[int], dims: int) -> None:
+    rows, weights, direction = a_case(loss, dims=dims)
+    whole = summed(loss, rows, weights, direction=direction)
+    for build in builds():
+        sums = Sums(loss, weights, direction=direction, classes=declared_classes(loss))
+        for part in np.split(rows, sorted(cuts)):
+            sums.add(part, build=build)
+        assert sums.value.tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_combined_sums_are_those_of_all_rows(loss: Loss) -> None:
+    rows, weights, _ = a_case(loss, dims=5, rows=1000)
+    first, second = (Sums(loss, weights, classes=declared_classes(loss)) for _ in range(2))
+    first.add(rows[:300])
+    second.add(rows[300:])
+    first.combine(second)
+    assert first.value == pytest.approx(summed(loss, rows, weights), rel=1e-13)
+
+
+def test_neutral_rows_and_rows_beyond_the_ball_do_as_in_a_pass() -> None:
+    weights = np.array([[0.5, -0.25]])
+    nan, inf = np.nan, np.inf
+    neutral = np.array(
+        [[1, nan, 0], [1, inf, 0], [nan, 1, 0], [-1, 1, 0], [0.5, 1, 0], [2, 1, 0], [1, 3e38, 3e38]], np.float32
+    )
+    assert np.linalg.norm(summed_two_classes(neutral[:-1], weights)) == 0
+    long = np.array([[1, 300, 400]], np.float32)
+    short = np.array([[1, 0.6, 0.8]], np.float32)
+    assert summed_two_classes(long, weights) == pytest.approx(summed_two_classes(short, weights), rel=1e-6)
+    assert np.linalg.norm(summed_two_classes(neutral[-1:], weights)) <= 1.0
+
+
+def summed_two_classes(rows: npt.NDArray[np.float32], weights: Matrix) -> Matrix:
+    sums = Sums(Logistic(), weights)
+    sums.add(rows)
+    return sums.value
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("size", [0.1, 30.0])
+def test_rounding_stays_within_its_bound(loss: Loss, size: float) -> None:
+    """Against the same sum in 50 digits, with the very factors by which the guard scales rows."""
+    rows, weights, _ = a_case(loss, dims=3, rows=300, bad=0.0)
+    rows[:, 1:] /= 4 * np.linalg.norm(rows[:, 1:], axis=1, keepdims=True)  # inside the ball: scaled by exactly 1
+    weights *= size
+    with mpmath.workdps(50):
+        exact = [[mpmath.mpf(0)] * 3 for _ in range(loss.vectors)]
+        for label, *features in rows.astype(float).tolist():
+            if not 0 <= label < declared_classes(loss):
+                continue
+            scores = [mpmath.fdot(vector, features) for vector in weights.tolist()]
+            if isinstance(loss, Multinomial):
+                powers = [mpmath.exp(score) for score in scores]
+                factors = [power / mpmath.fsum(powers) for power in powers]
+                factors[int(label)] -= 1
+            else:
+                y = 1 if label == 1 else -1
+                factors = [-y / (1 + mpmath.exp(y * scores[0]))]
+            for vector, factor in zip(exact, factors, strict=True):
+                for j, feature in enumerate(features):
+                    vector[j] += factor * feature
+        found = summed(loss, rows, weights)
+        gap = mpmath.sqrt(
+            mpmath.fsum(
+                (mpmath.mpf(float(found[k, j])) - exact[k][j]) ** 2 for k in range(len(exact)) for j in range(3)
+            )
+        )
+    bound = gradient_rounding(plan(loss, dims=3, rows=300), weights=float(np.linalg.norm(weights)), noise=0.0)
+    assert gap <= bound
+    assert bound < 2e-11 * (1 + size)
+
+
+def test_misuse_is_refused() -> None:
+    weights = np.zeros((1, 2))
+    sums = Sums(Logistic(), weights)
+    with pytest.raises(ParameterError, match="rows must have 1 \\+ 2 columns, got 5"):
+        sums.add(np.zeros((3, 5), np.float32))
+    with pytest.raises(ParameterError, match="2-D array of float32, got 2-D float64"):
+        sums.add(np.zeros((3, 3)))  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="build must be one of"):
+        sums.add(np.zeros((3, 3), np.float32), build="fast")
+    with pytest.raises(ParameterError, match="loss must have a Hessian everywhere, got 'huber'"):
+        Sums(HuberSVM(0.1), weights)
+    with pytest.raises(ParameterError, match="weights must be finite numbers of shape"):
+        Sums(Logistic(), np.full((1, 2), np.nan))
+    with pytest.raises(ParameterError, match="direction must be finite numbers of shape"):
+        Sums(Logistic(), weights, direction=np.zeros((2, 2)))
+    for positive, classes in ((2, 2), (-1, 2), (0, 1)):
+        with pytest.raises(ParameterError, match="positive must be one of 2 or more classes"):
+            Sums(Logistic(), weights, positive=positive, classes=classes)
+    with pytest.raises(DataError, match="cannot combine these sums"):
+        sums.combine(Sums(Logistic(), weights + 1))

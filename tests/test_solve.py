@@ -1,0 +1,221 @@
+"""Objective perturbation: the minimiser is found, precisely; attacks find it private, and less noise not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from boltdp.data.schema import Numeric, Schema
+from boltdp.engines import open_source
+from boltdp.errors import ParameterError, SolverError
+from boltdp.kernel.objective import Sums
+from boltdp.model import Model
+from boltdp.privacy.certificate import Certificate, certify
+from boltdp.privacy.losses import Logistic, Loss, Multinomial
+from boltdp.privacy.noise import Budget, Mechanism
+from boltdp.privacy.objective import gaussian_scale, gradient_rounding, shares, tolerance
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.release import perturbation, release
+from boltdp.privacy.schedules import constant
+from boltdp.settings import Settings
+from boltdp.solve import Derivative, minimise
+from boltdp.train import train
+from boltdp.tune import tune
+
+Matrix = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.float32]
+
+
+def plan(loss: Loss, rows: Rows, *, penalty: float) -> Recipe:
+    return Recipe(
+        loss=loss,
+        dims=rows.shape[1] - 1,
+        rows=len(rows),
+        batch_size=1,
+        passes=1,
+        schedule=constant(0.1),
+        regularization=penalty,
+    )
+
+
+def derivative_of(loss: Loss, rows: Rows) -> Derivative:
+    def derivative(weights: Matrix, direction: Matrix | None) -> Matrix:
+        sums = Sums(loss, weights, direction=direction)
+        sums.add(rows)
+        return sums.value
+
+    return derivative
+
+
+def some_rows(classes: int, *, rows: int, dims: int, separable: bool = False) -> Rows:
+    random = np.random.default_rng(rows + dims)
+    x = random.standard_normal((rows, dims)) / math.sqrt(dims) * np.linspace(1, 0.01, dims)
+    scores = x @ random.standard_normal((dims, classes)) * 5
+    labels = (scores if separable else scores + random.gumbel(size=scores.shape)).argmax(axis=1)
+    return np.hstack([labels[:, None], x]).astype(np.float32)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(4)])
+@pytest.mark.parametrize("penalty", [1e-6, 1e-3, 10.0])
+@pytest.mark.parametrize("separable", [False, True])
+@pytest.mark.parametrize("noise", [0.0, 1.0, 1000.0])
+def test_gradient_is_within_the_tolerance_at_the_weights_found(
+    loss: Loss, penalty: float, separable: bool, noise: float
+) -> None:
+    classes = loss.classes if isinstance(loss, Multinomial) else 2
+    rows = some_rows(classes, rows=2000, dims=7, separable=separable)
+    recipe = plan(loss, rows, penalty=penalty)
+    linear = noise * np.random.default_rng(1).standard_normal((loss.vectors, 7))
+    linear -= linear.mean(axis=0) if loss.vectors > 1 else 0.0
+    mechanism = Mechanism("gaussian", noise, recipe.freedom) if noise else None
+    derivative = derivative_of(loss, rows)
+    weights = minimise(recipe, derivative, linear, noise=mechanism)
+    gradient = derivative(weights, None) + len(rows) * penalty * weights + linear
+    rounding = gradient_rounding(recipe, weights=float(np.linalg.norm(weights)), noise=float(np.linalg.norm(linear)))
+    assert np.linalg.norm(gradient) + rounding <= tolerance(recipe, mechanism)
+    assert np.abs(weights.sum(axis=0)).max() < 1e-6 * np.abs(weights).max() or loss.vectors == 1
+
+
+def test_a_search_that_makes_no_progress_is_an_error_without_a_number() -> None:
+    rows = some_rows(2, rows=100, dims=2)
+    honest = derivative_of(Logistic(), rows)
+
+    def wrong(weights: Matrix, direction: Matrix | None) -> Matrix:
+        return honest(weights, direction) + (0.0 if direction is not None else 1.0 + np.abs(weights))
+
+    with pytest.raises(SolverError) as caught:
+        minimise(plan(Logistic(), rows, penalty=0.01), wrong, np.zeros((1, 2)), noise=None)
+    assert str(caught.value) == "the minimum could not be found to the precision that the privacy proof needs"
+
+
+# ---- training ---------------------------------------------------------------------------------------------------
+
+TABLE = pa.table(
+    {"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60, "kind": np.arange(3000) % 100 // 34}
+)
+TWO = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+THREE = Schema("kind", (0, 1, 2), (Numeric("age", 0, 100),))
+
+
+def trained(schema: Schema = TWO, source: Any = TABLE, **settings: Any) -> Model:
+    return train(open_source(source), schema, Settings(**{"epsilon": 1.0, "algorithm": "objective", **settings}))
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize(
+    ("schema", "multiclass", "shape"),
+    [(TWO, "multinomial", (1, 2)), (THREE, "multinomial", (3, 2)), (THREE, "one-vs-all", (3, 2))],
+)
+def test_models_are_private_and_of_use(schema: Schema, multiclass: str, shape: tuple[int, int], delta: float) -> None:
+    model = trained(schema, delta=delta, multiclass=multiclass)
+    assert model.certificate.private
+    assert model.certificate.training_noise is not None
+    assert model.weights.shape == shape
+    assert np.abs(model.weights).max() < 1000
+
+
+def test_a_weak_budget_moves_the_model_and_a_strong_one_gives_the_noiseless_minimum() -> None:
+    settings: dict[str, Any] = {"regularization": 0.01}
+    noiseless = trained(epsilon=None, **settings).weights
+    assert np.abs(trained(epsilon=1e5, **settings).weights - noiseless).max() < 1e-3
+    assert np.abs(trained(epsilon=0.05, **settings).weights - noiseless).max() > 1e-3
+
+
+def test_engines_agree(tmp_path: Any) -> None:
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "rows.parquet"
+    pq.write_table(TABLE, path)
+    seeds: dict[str, Any] = {"seed": 3, "noise_seed": 5}
+    assert (trained(source=str(path), **seeds).weights == trained(**seeds).weights).all()
+
+
+def test_a_noise_seed_is_reproducible_and_not_private() -> None:
+    first, again, other = (trained(seed=1, noise_seed=number) for number in (5, 5, 6))
+    assert (first.weights == again.weights).all()
+    assert (first.weights != other.weights).all()
+    assert not first.certificate.private
+
+
+def test_progress_tells_of_scans_and_rows_only() -> None:
+    told: list[tuple[str, int, int]] = []
+    train(
+        open_source(TABLE),
+        TWO,
+        Settings(epsilon=1.0, algorithm="objective"),
+        progress=lambda *report: told.append(report),
+    )
+    assert {stage.split()[0] for stage, _, _ in told} == {"preparing", "scan"}
+    assert {total for _, _, total in told} == {3000}
+
+
+def test_trials_would_reuse_the_noise_and_are_refused() -> None:
+    candidates = [Settings(epsilon=1.0, algorithm="objective", regularization=value) for value in (0.01, 0.1)]
+    with pytest.raises(ParameterError, match="method must be 'portions' for objective perturbation, got 'trials'"):
+        tune(open_source(TABLE), TWO, candidates)
+    assert tune(open_source(TABLE), TWO, candidates, method="portions").certificate.private
+
+
+# ---- attack -----------------------------------------------------------------------------------------------------
+
+CONFIDENCE = 0.999
+# The many rows drive the weights to where the two opposite rows are both misclassified, and pull with all force.
+NEIGHBOURS = tuple(np.array([[0, 0, 1]] * 999 + [[1, side, 0.43588]], np.float32) for side in (0.9, -0.9))
+PLAN = plan(Logistic(), NEIGHBOURS[0], penalty=0.01)
+
+
+def evidence(certificate: Certificate, rows: Rows, *, trainings: int) -> Matrix:
+    """How much likelier, in logarithms, each released model is with the first neighbour than with the second."""
+    noise = certificate.training_noise
+    assert noise is not None
+    derivative = derivative_of(Logistic(), rows)
+    found = []
+    for _ in range(trainings):
+        weights = minimise(PLAN, derivative, perturbation(certificate)[0], noise=noise)
+        seen = release(weights[np.newaxis], certificate)[0]
+        lengths = [
+            np.linalg.norm(derivative_of(Logistic(), data)(seen, None) + PLAN.rows * PLAN.regularization * seen)
+            for data in NEIGHBOURS
+        ]
+        if noise.kind == "gaussian":
+            found.append((lengths[1] ** 2 - lengths[0] ** 2) / (2 * noise.scale**2))
+        else:
+            found.append((lengths[1] - lengths[0]) / noise.scale)
+    return np.array(found)
+
+
+def epsilon_found(certificate: Certificate, *, delta: float, trainings: int) -> float:
+    """The epsilon that the trainings prove, with confidence: a threshold is chosen on one half, judged on the other."""
+    first, second = (evidence(certificate, rows, trainings=trainings) for rows in NEIGHBOURS)
+    half = trainings // 2
+
+    def bounds(cut: float, part: slice) -> float:
+        hits, alarms = (int(np.sum(found[part] > cut)) for found in (first, second))
+        low = stats.beta.ppf(1 - CONFIDENCE, hits, half - hits + 1) if hits else 0.0
+        high = stats.beta.ppf(CONFIDENCE, alarms + 1, half - alarms) if alarms < half else 1.0
+        return math.log(max(low - delta, 1e-9) / high)
+
+    best = max(np.quantile(first[:half], np.linspace(0.05, 0.95, 19)), key=lambda cut: bounds(cut, slice(half)))
+    return bounds(best, slice(half, None))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delta", [0.0, 0.1])
+def test_attack_finds_no_violation_but_finds_half_the_noise(delta: float) -> None:
+    budget = Budget(2.0, delta)
+    certificate = certify(PLAN, budget, algorithm="objective")
+    noise = certificate.training_noise
+    assert noise is not None
+    if delta:  # in two dimensions the spherical noise is shorter, but the Gaussian one is valid too
+        noise = Mechanism("gaussian", gaussian_scale(PLAN, shares(budget).noise), 2)
+    valid = replace(certificate, training_noise=noise)
+    assert epsilon_found(valid, delta=delta, trainings=1000) <= budget.epsilon
+    less = replace(certificate, training_noise=replace(noise, scale=noise.scale / 2))
+    assert epsilon_found(less, delta=delta, trainings=3000) > budget.epsilon
