@@ -45,9 +45,9 @@ def poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> It
     10
     """
     # A coin for each row of each batch; between two heads there is a geometric number of them.
-    batch, at = 0, -1
+    batch, at, count = 0, -1, min(CHUNK, 2 * rows + 16)
     while batch < batches:
-        heads = at + np.cumsum(_geometric(CHUNK, batches, random_bytes))
+        heads = at + np.cumsum(_geometric(count, batches, random_bytes))
         which = batch + heads // rows
         inside = which < batches
         ends = np.searchsorted(which, np.arange(batch, min(int(which[-1]), batches)), side="right")

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from boltdp.errors import ParameterError
-from boltdp.privacy.algorithms import BST14_PUBLISHED, PUBLISHED, SCS13_PUBLISHED
+from boltdp.privacy.algorithms import PUBLISHED
 from boltdp.privacy.certificate import (
     NOISELESS,
     SEEDED,

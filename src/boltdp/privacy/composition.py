@@ -17,6 +17,7 @@ import numpy.typing as npt
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 
+from boltdp.errors import ParameterError
 from boltdp.privacy.noise import Budget, gaussian_sigma
 
 Vector: TypeAlias = npt.NDArray[np.float64]
@@ -35,7 +36,9 @@ ROUNDING = 1e-6
 RUNGS_PER_DOUBLING = 512
 #: Chernoff's bound is never so many times too large: what it says of such a delta saves the transforms.
 FAR_ABOVE = 1e6
-SMALLEST_DEVIATION = 2.0**-5
+SMALLEST_DEVIATION = 2.0**-3
+#: Beyond this nothing is promised, and double precision runs out.
+LARGEST_EPSILON = 100.0
 
 
 def poisson_profile(deviation: float, *, rate: float) -> Profile:
@@ -162,6 +165,8 @@ def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, bud
     >>> 0.5 < once < often < 2.0
     True
     """
+    if budget.epsilon > LARGEST_EPSILON:
+        raise ParameterError(f"epsilon must be <= {LARGEST_EPSILON:g} where rows are sampled, got {budget.epsilon:g}")
 
     def deviation(rung: int) -> float:
         return SMALLEST_DEVIATION * math.pow(2.0, rung / RUNGS_PER_DOUBLING)
@@ -188,7 +193,7 @@ def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: floa
     longest = epsilon / math.sqrt(updates)
     while updates * float(profile(np.array([longest]))[0]) > allowed:
         longest *= 1.25
-        if longest > 500.0:
+        if longest > 2.0 * LARGEST_EPSILON:
             return None
     width = max(epsilon / (RESOLUTION * math.sqrt(updates)), longest / MOST_LOSSES)
     places = np.arange(math.ceil(longest / width) + 1)
