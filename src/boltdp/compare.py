@@ -43,7 +43,7 @@ ALGORITHMS: Mapping[str, Callable[[Settings, float], Settings]] = {
     # As published: valid for epsilon/passes < 1 only, if there is a delta.
     "scs13-paper": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="scs13", analysis="paper"),
     "bst14": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bst14"),
-    # As published: with half of the noise that it needs.
+    # As published: argued for half of the sensitivity.
     "bst14-paper": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bst14", analysis="paper"),
     "dpsgd": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="dpsgd"),
 }

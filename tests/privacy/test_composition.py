@@ -92,7 +92,7 @@ def test_no_pair_of_gradients_is_worse_than_two_opposite_ones(
 
     def density(a: float, b: float) -> npt.NDArray[np.float64]:
         normal = np.exp(-((x - a) ** 2 + (y - b) ** 2) / (2 * deviation**2)) / (2 * math.pi * deviation**2)
-        return normal * (axis[1] - axis[0]) ** 2
+        return np.asarray(normal * (axis[1] - axis[0]) ** 2)
 
     middle = (1 - rate) * density(0.0, 0.0)
     first = middle + rate * density(length, 0.0)
@@ -110,7 +110,7 @@ def test_no_three_gradients_are_worse_than_the_bound_for_fixed_sizes(
     axis = np.linspace(-9, 9, 4001)
 
     def density(centre: float) -> npt.NDArray[np.float64]:
-        return np.exp(-((axis - centre) ** 2) / 2) / math.sqrt(2 * math.pi) * (axis[1] - axis[0])
+        return np.asarray(np.exp(-((axis - centre) ** 2) / 2) / math.sqrt(2 * math.pi) * (axis[1] - axis[0]))
 
     first, second = ((1 - rate) * density(kept) + rate * density(one) for one in (ours, theirs))
     reached = float(np.maximum(first - math.exp(epsilon) * second, 0.0).sum())

@@ -22,7 +22,7 @@ RIVALS: tuple[Algorithm, ...] = ("scs13", "bst14", "dpsgd")
 #: Why the paper's own bounds give no guarantee.
 PUBLISHED = "the sensitivity is the paper's published one, which is too small for some settings"
 SCS13_PUBLISHED = "the classical Gaussian bound is used as published, which does not hold for epsilon/passes >= 1"
-BST14_PUBLISHED = "the noise is as published, for sums of gradients that differ by 1, where they can differ by twice L"
+BST14_PUBLISHED = "its published argument takes sums of gradients to differ by 1, where they can differ by twice L"
 #: All that an accountant can say against its own account.
 FAULTS = frozenset({PUBLISHED, SCS13_PUBLISHED, BST14_PUBLISHED})
 

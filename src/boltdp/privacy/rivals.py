@@ -68,7 +68,7 @@ def bst14_noise(recipe: Recipe, budget: Budget) -> Mechanism:
 
 
 def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
-    """The paper's Algorithms 4 and 5 with iota = 1. NOT private: a row moves the sum of gradients by up to 2L.
+    """The paper's Algorithms 4 and 5 with iota = 1. NOT proved: a row moves the sum of gradients by up to 2L.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
