@@ -177,8 +177,8 @@ def plan(
     emit_table([*_cost(certificate), *_standardizing(certificate), *_choices(certificate, settings)])
     emit("")
     if certificate.algorithm == "objective":
-        header = ("epsilon", "noise", "noise a row", "regularization", "accuracy lost")
-        lines = [
+        header: tuple[str, ...] = ("epsilon", "noise", "noise a row", "regularization", "accuracy lost")
+        lines: list[tuple[str, ...]] = [
             (
                 f"{noise['epsilon']:g}",
                 noise["noise"],
