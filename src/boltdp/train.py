@@ -23,7 +23,7 @@ from boltdp.privacy.release import perturbation, release
 from boltdp.privacy.selection import Selection
 from boltdp.sampling import Positions, fixed_size_batches, poisson_batches
 from boltdp.settings import Settings
-from boltdp.solve import minimise
+from boltdp.solve import minimise, sample_rows
 from boltdp.standardize import standardize
 
 #: How the rows of a pass are sampled, where they are not all fed in order.
@@ -71,7 +71,8 @@ def train(
     """
     if on_bad_row == "error":
         reasons = (*reasons, BAD_ROWS_SHOWN)
-    rows, record = engine.count(), settings.standardization(schema)
+    rows = engine.count()
+    record = settings.standardization(schema, rows=rows)
     certificate = settings.plan(
         rows=rows,
         dims=schema.dims,
@@ -127,7 +128,9 @@ def find_minimisers(
     """Weights of shape (models, vectors, dims) that minimise the perturbed objectives: as private as the rows."""
     recipe, classes = certificate.recipe, len(schema.classes)
     _check_rows(prepared, certificate)
-    scans = itertools.count(1)
+    scans, sample = itertools.count(1), None
+    if sample_rows(recipe):
+        sample = np.concatenate(list(prepared.portion(0, sample_rows(recipe)).blocks()))
 
     def found(positive: int, linear: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         def derivative(weights: npt.NDArray[np.float64], direction: npt.NDArray[np.float64] | None) -> Any:
@@ -136,7 +139,7 @@ def find_minimisers(
                 recipe.loss, weights, direction=direction, positive=positive, classes=classes, progress=told
             )
 
-        return minimise(recipe, derivative, linear, noise=certificate.training_noise)
+        return minimise(recipe, derivative, linear, noise=certificate.training_noise, sample=sample)
 
     linear_terms = perturbation(certificate, seed=noise_seed)
     return np.stack([found(*model) for model in zip(_positives(certificate), linear_terms, strict=True)])

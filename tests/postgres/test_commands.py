@@ -75,6 +75,27 @@ def test_check_says_what_a_database_lacks(server: Server, admin: psycopg.Connect
     assert "CREATE EXTENSION boltdp" in lacking.output
 
 
+def test_train_fails_rather_than_let_the_rows_leave_the_server(
+    server: Server, admin: psycopg.Connection, tmp_path: Path
+) -> None:
+    admin.execute("CREATE DATABASE unextended")
+    uri = server.uri.replace("/postgres?", "/unextended?")
+    synthesize(uri, rows=1000, dims=2, table="rows").save(tmp_path / "schema.toml")
+    output = tmp_path / "model.json"
+    command = ["--table", "rows", "--schema", tmp_path / "schema.toml", "--epsilon", 1, "-o", output]
+    refused = boltdp("train", uri, *command, "--in-server")
+    assert refused.exit_code == 1
+    assert "the passes cannot be run in the server: the extension is not there" in refused.output
+    assert not output.exists()
+    with psycopg.connect(uri, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION boltdp")
+    assert boltdp("train", uri, *command, "--in-server").exit_code == 0
+    looking = boltdp("train", uri, *command, "--in-server", "--on-bad-row", "error")
+    assert "must not be given with --in-server" in looking.output
+    elsewhere = boltdp("train", "rows.csv", *command[2:], "--in-server")
+    assert "where must be given only with a PostgreSQL database" in elsewhere.output
+
+
 def test_check_says_what_building_lacks(server: Server, tmp_path: Path) -> None:
     assert boltdp("postgres", "check", "--pg-config", server.pg_config).exit_code == 0
     absent = boltdp("postgres", "check", "--pg-config", tmp_path / "pg_config")

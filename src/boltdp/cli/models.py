@@ -35,11 +35,16 @@ def verify(model_path: str, *, as_json: bool) -> None:
     if certificate.sensitivity is not None:
         sensitivity = certificate.sensitivity
         checked.append(("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.method}"))
-    mechanism = certificate.mechanism or certificate.training_noise
-    if mechanism is not None:
-        noise = f"{mechanism.kind}, scale {mechanism.scale:.6g}, {mechanism.dimensions:,} dimensions"
-        where = f" in every update of {certificate.algorithm}" if certificate.algorithm in RIVALS else ""
-        checked += [("noise", f"{noise}{where}, recomputed"), ("randomness", certificate.randomness)]
+    inside = "noise in every update" if certificate.algorithm in RIVALS else "noise before training"
+    noises = {inside: certificate.training_noise, "noise": certificate.mechanism}
+    for name, noise in noises.items():
+        if noise is not None:
+            what = f"{noise.kind}, scale {noise.scale:.6g}, {noise.dimensions:,} dimensions, recomputed"
+            checked.append((name, what))
+    if certificate.randomness != "none":
+        checked.append(("randomness", certificate.randomness))
+    if certificate.standardization is not None:
+        checked.append(("standardizing", f"{certificate.standardization.describe()}, recomputed"))
     if certificate.selection is not None:
         checked.append(("chosen", certificate.selection.describe()))
     emit_table(checked)

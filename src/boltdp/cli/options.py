@@ -16,16 +16,26 @@ from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.privacy.algorithms import Algorithm, Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
-from boltdp.settings import BATCH_SIZE, PASSES, LossName, Multiclass, ScheduleName, Settings
+from boltdp.privacy.standardization import Moments
+from boltdp.settings import (
+    BATCH_SIZE,
+    PASSES,
+    LossName,
+    Multiclass,
+    ScheduleName,
+    Settings,
+    Standardize,
+)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 algorithm = click.option(
     "--algorithm",
-    type=click.Choice(["noiseless", *get_args(Algorithm)]),
-    default="bolton",
+    type=click.Choice(["auto", "noiseless", *get_args(Algorithm)]),
+    default="auto",
     show_default=True,
-    help="bolton adds noise once, to the result; scs13, bst14 and dpsgd to every update; see docs/rivals.md.",
+    help="objective adds noise once, before training; bolton once, to the result; scs13, bst14 and dpsgd to every "
+    "update. auto: objective, unless an option asks for what only passes have.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
@@ -104,6 +114,25 @@ _SETTINGS = (
         default="proved",
         show_default=True,
         help="paper: the published sensitivities, for its figures; not private.",
+    ),
+    click.option(
+        "--standardize",
+        type=click.Choice(get_args(Standardize)),
+        default="auto",
+        show_default=True,
+        help="private: centre the features by noisy moments of all rows; auto: where that pays.",
+    ),
+    click.option(
+        "--standardize-share",
+        type=float,
+        help="The part of the budget that pays for it.  [default: from rows, features and budget]",
+    ),
+    click.option(
+        "--standardize-moments",
+        type=click.Choice(get_args(Moments)),
+        default="mean",
+        show_default=True,
+        help="squares: centre and scale; mean: centre only, with less noise.",
     ),
     click.option(
         "--seed",

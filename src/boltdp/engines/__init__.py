@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from duckdb import DuckDBPyRelation
 
@@ -19,20 +19,28 @@ __all__ = ["ArrayEngine", "ColumnType", "DuckDBEngine", "Engine", "Prepared", "o
 
 
 def open_source(
-    source: Any, *, table: str | None = None, query: str | None = None, spool: str | Path | None = None
+    source: Any,
+    *,
+    table: str | None = None,
+    query: str | None = None,
+    spool: str | Path | None = None,
+    where: Literal["auto", "server", "client"] = "auto",
 ) -> ArrayEngine | DuckDBEngine | PostgresEngine:
     """The engine for a file name, a pair of arrays (X, y), a data frame, an Arrow table or a DuckDB relation.
 
     Files are told by their endings: .csv, .tsv (and .gz), .parquet, .pq; .duckdb, .ddb, .db with a table or a query.
     postgresql://... is a PostgreSQL database, with a table or a query.
-    `spool` is the directory for prepared rows that do not fit in memory.
+    `spool` is the directory for prepared rows that do not fit in memory. `where` is for PostgreSQL: "server" refuses to
+    stream the rows to this process.
 
     >>> import pyarrow
     >>> open_source(pyarrow.table({"age": [30, 40]})).count()
     2
     """
     if isinstance(source, str) and source.startswith(("postgresql://", "postgres://")):
-        return _open_postgres(source, table=table, query=query, spool=spool)
+        return _open_postgres(source, table=table, query=query, spool=spool, where=where)
+    if where != "auto":
+        raise ParameterError("where must be given only with a PostgreSQL database")
     if isinstance(source, (str, Path)):
         engine = _open_file(source, table=table, query=query, spool=spool)
         engine.spool = spool
@@ -56,14 +64,14 @@ def open_source(
     )
 
 
-def _open_postgres(uri: str, *, table: str | None, query: str | None, spool: str | Path | None) -> PostgresEngine:
+def _open_postgres(uri: str, **options: Any) -> PostgresEngine:
     try:
         from boltdp.engines.postgres import PostgresEngine
     except ImportError:
         raise DataError(
             "reading from PostgreSQL needs the package psycopg", hint="pip install 'boltdp[postgres]'"
         ) from None
-    return PostgresEngine(uri, table=table, query=query, spool=spool)
+    return PostgresEngine(uri, **options)
 
 
 def _open_file(source: str | Path, *, table: str | None, query: str | None, spool: str | Path | None) -> DuckDBEngine:

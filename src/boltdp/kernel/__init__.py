@@ -28,7 +28,6 @@ from boltdp.privacy.recipe import Recipe
 __all__ = [
     "KEY_BYTES",
     "MOMENT_UNIT",
-    "MOST_MOMENT_ROWS",
     "State",
     "builds",
     "moments",
@@ -121,6 +120,7 @@ def _load() -> ctypes.CDLL:
         "sgd_row_scale": (c_double, [c_double, c_uint64]),
         "objective_bytes": (c_uint64, [c_uint64] * 4),
         "objective_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 4, c_void_p, c_void_p]),
+        "objective_check": (c_int, [c_void_p, c_size_t]),
         "objective_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
         "objective_combine": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t]),
         "objective_sum": (c_int, [c_void_p, c_size_t, c_void_p]),
@@ -425,8 +425,6 @@ def pack_categories(
 
 #: What the sums of `moments` are whole multiples of.
 MOMENT_UNIT = 2.0**-20
-#: With more rows the sums would not fit in a double.
-MOST_MOMENT_ROWS = 2**33
 
 
 def moments(rows: npt.NDArray[np.float32], sums: npt.NDArray[np.int64], *, radius: float) -> None:
