@@ -4,8 +4,8 @@
     python -m experiments.accuracy table                              # prints the tables as Markdown
 
 The data is looked for in BOLTDP_DATA. Where a benchmark has no test file, a fifth of its rows, by position after a
-shuffle, is for testing. MNIST is projected to 50 dimensions first. "best" tries other regularizations and no centring, and takes what is best on the TEST rows: it
-is there to judge the others by, nothing that could be used.
+shuffle, is for testing. MNIST is projected to 50 dimensions first. "best" tries other regularizations and no centring,
+and takes what is best on the TEST rows: it is there to judge the others by, nothing that could be used.
 """
 
 from __future__ import annotations
