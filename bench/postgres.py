@@ -214,7 +214,7 @@ def private_over_noiseless(server: Server) -> Ratio:
     def cost(epsilon: float | None) -> Cost:
         clock, processor = time.perf_counter(), time.process_time()
         with PostgresEngine(server.uri, table="small", where="server") as engine:
-            train(engine, SCHEMA, Settings(epsilon=epsilon, passes=10))
+            train(engine, SCHEMA, Settings(epsilon=epsilon, algorithm="bolton", passes=10))
             ((pid,),) = engine._session.ask("SELECT pg_backend_pid()", fault="the server cannot be asked")
             in_server = backend_seconds(pid)
         return Cost(time.perf_counter() - clock, time.process_time() - processor + in_server)
