@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
+from click.testing import CliRunner
 from scipy import stats
 
+from boltdp.cli import main
 from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError, SolverError
@@ -25,7 +30,7 @@ from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.release import perturbation, release
 from boltdp.privacy.schedules import constant
 from boltdp.settings import Settings
-from boltdp.solve import Derivative, minimise
+from boltdp.solve import Derivative, minimise, sample_rows
 from boltdp.train import train
 from boltdp.tune import tune
 
@@ -65,9 +70,9 @@ def some_rows(classes: int, *, rows: int, dims: int, separable: bool = False) ->
 @pytest.mark.parametrize("loss", [Logistic(), Multinomial(4)])
 @pytest.mark.parametrize("penalty", [1e-6, 1e-3, 10.0])
 @pytest.mark.parametrize("separable", [False, True])
-@pytest.mark.parametrize("noise", [0.0, 1.0, 1000.0])
+@pytest.mark.parametrize(("noise", "sampled"), [(0.0, None), (1.0, 0), (1.0, 20), (1000.0, 1000)])
 def test_gradient_is_within_the_tolerance_at_the_weights_found(
-    loss: Loss, penalty: float, separable: bool, noise: float
+    loss: Loss, penalty: float, separable: bool, noise: float, sampled: int | None
 ) -> None:
     classes = loss.classes if isinstance(loss, Multinomial) else 2
     rows = some_rows(classes, rows=2000, dims=7, separable=separable)
@@ -76,11 +81,32 @@ def test_gradient_is_within_the_tolerance_at_the_weights_found(
     linear -= linear.mean(axis=0) if loss.vectors > 1 else 0.0
     mechanism = Mechanism("gaussian", noise, recipe.freedom) if noise else None
     derivative = derivative_of(loss, rows)
-    weights = minimise(recipe, derivative, linear, noise=mechanism)
+    sample = None if sampled is None else rows[:sampled]
+    weights = minimise(recipe, derivative, linear, noise=mechanism, sample=sample)
     gradient = derivative(weights, None) + len(rows) * penalty * weights + linear
     rounding = gradient_rounding(recipe, weights=float(np.linalg.norm(weights)), noise=float(np.linalg.norm(linear)))
     assert np.linalg.norm(gradient) + rounding <= tolerance(recipe, mechanism)
     assert np.abs(weights.sum(axis=0)).max() < 1e-6 * np.abs(weights).max() or loss.vectors == 1
+
+
+def test_a_sample_makes_the_scans_fewer_and_bad_rows_in_it_do_no_harm() -> None:
+    rows = some_rows(4, rows=5000, dims=20)
+    rows[5, 3], rows[6, 0], rows[7, 1] = np.nan, -1, np.inf
+    recipe = plan(Multinomial(4), rows, penalty=1e-4)
+
+    def scans(sample: Rows | None) -> int:
+        count = 0
+        honest = derivative_of(Multinomial(4), rows)
+
+        def counted(weights: Matrix, direction: Matrix | None) -> Matrix:
+            nonlocal count
+            count += 1
+            return honest(weights, direction)
+
+        minimise(recipe, counted, np.zeros((4, 20)), noise=None, sample=sample)
+        return count
+
+    assert 2 * scans(rows[: sample_rows(recipe)]) < scans(None)
 
 
 def test_a_search_that_makes_no_progress_is_an_error_without_a_number() -> None:
@@ -128,11 +154,21 @@ def test_a_weak_budget_moves_the_model_and_a_strong_one_gives_the_noiseless_mini
     assert np.abs(trained(epsilon=0.05, **settings).weights - noiseless).max() > 1e-3
 
 
-def test_engines_agree(tmp_path: Any) -> None:
-    import pyarrow.parquet as pq
+def test_verify_shows_the_noise_inside_and_catches_a_smaller_one(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    trained().save(path)
+    shown = CliRunner().invoke(main, ["verify", str(path)])
+    assert shown.exit_code == 0
+    assert "noise in training  spherical, scale 2.15198, 2 dimensions, recomputed" in shown.stdout
+    record = json.loads(path.read_text())
+    record["certificate"]["training_noise"]["scale"] /= 2
+    path.write_text(json.dumps(record))
+    assert CliRunner().invoke(main, ["verify", str(path)]).exit_code == 1
 
+
+def test_engines_agree(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
-    pq.write_table(TABLE, path)
+    pyarrow.parquet.write_table(TABLE, path)
     seeds: dict[str, Any] = {"seed": 3, "noise_seed": 5}
     assert (trained(source=str(path), **seeds).weights == trained(**seeds).weights).all()
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import doctest
 import logging
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import duckdb
 import numpy as np
@@ -23,6 +24,7 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import moments
 from boltdp.linear import raw_weights
 from boltdp.model import Model
+from boltdp.privacy.algorithms import Algorithm
 from boltdp.privacy.noise import Budget
 from boltdp.privacy.selection import Portions, PublicRows, Trials
 from boltdp.privacy.standardization import NoisyMoments
@@ -38,7 +40,9 @@ SCHEMA = Schema(
     (0, 1),
     (Numeric("age", 0, 200), Categorical("sex", ("F", "M", "X")), Vector("scan", 2, -4, 4)),
 )
-PRIVATE = Settings(epsilon=1.0, standardize="private")
+PRIVATE = Settings(
+    epsilon=1.0, algorithm="bolton", standardize="private", standardize_share=0.1, standardize_moments="squares"
+)
 
 
 def people(rows: int = ROWS) -> pa.Table:
@@ -139,7 +143,7 @@ def test_rows_are_cut_to_the_radius_without_the_intercept(
 
 def test_without_noise_the_rows_come_out_standardized() -> None:
     engine = open_source(people())
-    record = replace(PRIVATE, epsilon=None).standardization(SCHEMA)
+    record = replace(PRIVATE, epsilon=None).standardization(SCHEMA, rows=1000)
     schema = standardize(engine, SCHEMA, record)
     made = schema.standardization
     assert made is not None
@@ -149,19 +153,19 @@ def test_without_noise_the_rows_come_out_standardized() -> None:
     np.testing.assert_allclose(made.scales, deviations, rtol=1e-4)
     z = (x[:, 1:] - np.array(made.centers)) / np.array(made.scales)
     norm = math.sqrt((z**2).sum(axis=1).mean())
-    assert made.radius == pytest.approx(RADIUS * norm * math.hypot(1, INTERCEPT), rel=1e-4)
+    assert made.radius == pytest.approx(RADIUS * norm, rel=1e-4)
     assert made.intercept == pytest.approx(INTERCEPT * norm, rel=1e-4)
 
 
 def test_with_the_mean_alone_rows_are_centred_and_the_radius_fits() -> None:
     engine = open_source(people())
-    record = replace(PRIVATE, epsilon=None, standardize_moments="mean").standardization(SCHEMA)
+    record = replace(PRIVATE, epsilon=None, standardize_moments="mean").standardization(SCHEMA, rows=1000)
     made = standardize(engine, SCHEMA, record).standardization
     assert made is not None
     (x,) = encoded(engine, plain(SCHEMA))
     assert set(made.scales) == {1.0}
     norm = math.sqrt(((x[:, 1:] - x[:, 1:].mean(axis=0)) ** 2).sum(axis=1).mean())
-    assert made.radius == pytest.approx(RADIUS * norm * math.hypot(1, INTERCEPT), rel=1e-4)
+    assert made.radius == pytest.approx(RADIUS * norm, rel=1e-4)
 
 
 def test_centres_that_noise_alone_could_make_are_guesses_that_need_no_data() -> None:
@@ -197,10 +201,19 @@ def test_a_trained_model_is_private_certified_and_survives_the_disk(tmp_path: Pa
     assert again.predict(engine).tolist() == model.predict(engine).tolist()
 
 
+@pytest.mark.parametrize("algorithm", get_args(Algorithm))
+def test_every_algorithm_trains_on_standardized_rows(algorithm: Algorithm) -> None:
+    model = train(open_source(people()), SCHEMA, replace(PRIVATE, algorithm=algorithm))
+    model.verify()
+    assert model.certificate.private
+    assert model.certificate.training_budget == Budget(1.0).take(0.1)[1]
+
+
 def test_standardizing_helps_rows_that_are_far_from_the_middle() -> None:
     engine = open_source(people(20_000))
     standardized = accuracy(train(engine, SCHEMA, replace(PRIVATE, noise_seed=1, seed=1)), engine)
-    assert standardized > accuracy(train(engine, SCHEMA, Settings(epsilon=1.0, noise_seed=1, seed=1)), engine) + 0.05
+    plain = replace(PRIVATE, standardize="none", noise_seed=1, seed=1)
+    assert standardized > accuracy(train(engine, SCHEMA, plain), engine) + 0.05
 
 
 def test_the_noise_of_each_stage_is_drawn_anew_unless_it_is_seeded() -> None:
@@ -226,12 +239,12 @@ def test_what_cannot_be_standardized_is_refused_before_a_row_is_read() -> None:
     for schema, settings, message in [
         (with_standardization(), PRIVATE, "standardize must be 'none' for a schema that has a standardization"),
         (SCHEMA, replace(PRIVATE, standardize_share=1.5), "the share of standardization must be above 0 and below 1"),
-        (SCHEMA, replace(PRIVATE, standardize="publicly"), "standardize must be one of none, private"),  # type: ignore[arg-type]
+        (SCHEMA, replace(PRIVATE, standardize="publicly"), "standardize must be one of auto, none, private"),  # type: ignore[arg-type]
         (SCHEMA, replace(PRIVATE, standardize_moments="x"), "moments must be one of squares, mean"),  # type: ignore[arg-type]
     ]:
         with pytest.raises(ParameterError, match=message):
             train(engine, schema, settings)
-    with pytest.raises(ParameterError, match="a plan must have a standardization if one is asked for, got 'private'"):
+    with pytest.raises(ParameterError, match="a plan must have the standardization that is asked for, got none"):
         PRIVATE.plan(rows=100, dims=7, classes=2)
 
 
@@ -256,7 +269,9 @@ def test_nothing_of_a_row_is_told(caplog: pytest.LogCaptureFixture, capfd: pytes
 
 def test_the_released_schema_is_not_that_of_the_exact_moments() -> None:
     engine = open_source(people())
-    exact = standardize(engine, SCHEMA, replace(PRIVATE, epsilon=None).standardization(SCHEMA)).standardization
+    exact = standardize(
+        engine, SCHEMA, replace(PRIVATE, epsilon=None).standardization(SCHEMA, rows=1000)
+    ).standardization
     model = train(engine, SCHEMA, PRIVATE)
     assert exact is not None
     assert model.schema.standardization is not None
@@ -264,7 +279,7 @@ def test_the_released_schema_is_not_that_of_the_exact_moments() -> None:
 
 
 def test_one_row_moves_the_sums_by_no_more_than_the_sensitivity() -> None:
-    record = PRIVATE.standardization(SCHEMA)
+    record = PRIVATE.standardization(SCHEMA, rows=1000)
     assert record is not None
     rows = people().to_pydict()
     first = ArrayEngine.from_arrow(people()).moments(SCHEMA, radius=record.radius)
@@ -382,3 +397,10 @@ def test_streamed_moments_are_those_of_the_encoded_rows() -> None:
     expected = np.zeros((2, 6), np.int64)
     moments(x, expected, radius=1.2)
     np.testing.assert_array_equal(engine.moments(with_standardization(), radius=1.2), expected)
+
+
+def test_the_examples_of_the_page_run() -> None:
+    page = Path(__file__).parents[1] / "docs" / "standardization.md"
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert tried > 0
+    assert failed == 0

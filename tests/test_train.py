@@ -18,7 +18,8 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import source_position
 from boltdp.kernel.reference import reference_sgd
 from boltdp.model import Model
-from boltdp.privacy.certificate import NOISELESS, PUBLISHED, SEEDED
+from boltdp.privacy.algorithms import PUBLISHED
+from boltdp.privacy.certificate import NOISELESS, SEEDED
 from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
 from boltdp.settings import Settings
 from boltdp.train import BAD_ROWS_SHOWN, train, train_prepared
@@ -105,7 +106,12 @@ def test_bad_rows_are_neutral_unless_asked_for() -> None:
 def test_progress_tells_rows_and_passes_only() -> None:
     engine, schema = people()
     told: list[tuple[str, int, int]] = []
-    train(engine, schema, Settings(epsilon=1.0, passes=2), progress=lambda *report: told.append(report))
+    train(
+        engine,
+        schema,
+        Settings(epsilon=1.0, algorithm="bolton", passes=2),
+        progress=lambda *report: told.append(report),
+    )
     assert [report for report in told if report[1] == ROWS] == [
         ("preparing", ROWS, ROWS),
         ("pass 1 of 2", ROWS, ROWS),
@@ -165,7 +171,7 @@ def test_plan_makes_the_schedules(settings: Settings, growth: str, largest: floa
 
 def test_default_step_grows_with_the_budget_and_stays_allowed() -> None:
     steps = [
-        Settings(epsilon=epsilon).plan(rows=10_000, dims=20, classes=2).recipe.schedule.scale
+        Settings(epsilon=epsilon, algorithm="bolton").plan(rows=10_000, dims=20, classes=2).recipe.schedule.scale
         for epsilon in (0.01, 0.1, 1.0, 10.0, 1e6)
     ]
     assert steps == sorted(steps)

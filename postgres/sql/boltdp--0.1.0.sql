@@ -38,6 +38,17 @@ CREATE AGGREGATE boltdp.sgd(models bytea, label real, features double precision[
 	PARALLEL = UNSAFE
 );
 
+-- A derivative of the loss, summed over all rows. `state` is the kernel's before its first row; the result is it after the
+-- last. It has weights that are not noised: send it by COPY, not as a parameter.
+CREATE FUNCTION boltdp.derivative_block(internal, bytea, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_derivative_block' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.derivative_final(internal) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_derivative_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE AGGREGATE boltdp.derivative(state bytea, block real[]) (
+	SFUNC = boltdp.derivative_block, STYPE = internal, FINALFUNC = boltdp.derivative_final,
+	FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE
+);
+
 -- Models between two passes, in the memory of this session: never a parameter, which a server that logs statements logs.
 CREATE FUNCTION boltdp.keep(handle bigint, models bytea) RETURNS bytea
 	AS 'MODULE_PATHNAME', 'boltdp_keep' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;

@@ -9,14 +9,12 @@
 
 #include "arrays.h"
 #include "sgd.h"
+#include "states.h"
 #include "utils/float.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
 PG_MODULE_MAGIC;
-
-/* Kernel vectors that straddle two cache lines are slow to load. */
-#define CACHE_LINE 64
 
 /* Rows that come one a tuple are gathered to this many bytes before the kernel is called. */
 #define GATHER_BYTES 16384
@@ -37,23 +35,6 @@ typedef struct Training
 	size_t		capacity;		/* and how many can be */
 	char	   *rows;
 } Training;
-
-/* Refuse what the kernel refuses. */
-static void
-CheckCode(int code)
-{
-	if (code != SGD_OK)
-		ereport(ERROR,
-				(errcode(code == SGD_CORRUPT ? ERRCODE_DATA_CORRUPTED : ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s", sgd_error_text(code))));
-}
-
-/* Zeroed memory that starts a cache line. */
-static void *
-AllocateAligned(size_t bytes)
-{
-	return (void *) TYPEALIGN(CACHE_LINE, palloc0(bytes + CACHE_LINE));
-}
 
 /* Copy the models, kernel states end to end, into the current memory context. */
 static Training *

@@ -34,11 +34,19 @@ TEST_SHARE = 0.2
 
 #: The settings of each algorithm at one epsilon, made of those that all have in common.
 ALGORITHMS: Mapping[str, Callable[[Settings, float], Settings]] = {
-    "noiseless": lambda common, _: replace(common, epsilon=None, delta=0.0, noise_seed=None),
-    "bolton": lambda common, epsilon: replace(common, epsilon=epsilon),
+    "noiseless": lambda common, _: replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm="bolton"),
+    "auto": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="auto"),
+    "bolton": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bolton"),
     "objective": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="objective"),
     # As published: valid for some settings and not for others, so never private.
-    "bolton-paper": lambda common, epsilon: replace(common, epsilon=epsilon, analysis="paper"),
+    "bolton-paper": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bolton", analysis="paper"),
+    "scs13": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="scs13"),
+    # As published: valid for epsilon/passes < 1 only, if there is a delta.
+    "scs13-paper": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="scs13", analysis="paper"),
+    "bst14": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bst14"),
+    # As published: argued for half of the sensitivity.
+    "bst14-paper": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bst14", analysis="paper"),
+    "dpsgd": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="dpsgd"),
 }
 
 
@@ -191,7 +199,7 @@ def compare(
             rows=cut,
             dims=schema.dims,
             classes=len(schema.classes),
-            standardization=one.standardization(schema),
+            standardization=one.standardization(schema, rows=cut),
         )
         for cell, one in cells.items()
     }
@@ -212,35 +220,40 @@ def compare(
         return prepared, stack.enter_context(test.prepare(schema, seed=seed))
 
     with ExitStack() as stack:
-        sums = None
-        if settings.standardize == "none":
-            training, testing = prepare(stack, schema)
-        else:
+        sums, shared = None, None
+        if any(plan.standardization is not None for plan in plans.values()):
             with ExitStack() as briefly:
                 sums = _moments(prepare(briefly, plain(schema))[0], radius=schema.feature_radius)
+        if any(plan.standardization is None for plan in plans.values()):
+            shared = prepare(stack, schema)
         order = 0
         for number, (algorithm, epsilon, repeat) in enumerate(todo):
             if progress is not None:
                 progress("training", number, len(todo))
             plan, noise_seed = plans[algorithm, epsilon], cells[algorithm, epsilon].noise_seed
             noise_seed = None if noise_seed is None else noise_seed + repeat
-            used = schema
-            if sums is not None:
-                # Each run standardizes with noise of its own, and so has rows of its own.
-                assert plan.standardization is not None
-                used = standardized_by(sums, schema, plan.standardization, rows=cut, noise_seed=noise_seed)
-                stack.pop_all().close()
-                training, testing = prepare(stack, used)
-                order = 0
-            if repeat != order:
-                training.reshuffle(seed + repeat)
+            if shared is not None and repeat != order:
+                shared[0].reshuffle(seed + repeat)
                 order = repeat
-            start = time.perf_counter()
-            model = train_prepared(training, used, plan, seed=seed, noise_seed=noise_seed)
-            seconds = time.perf_counter() - start
-            accuracy = 1 - error_counts([model], testing)[0] / testing.rows
-            run = Run(algorithm, epsilon, repeat, accuracy, seconds, model.certificate.private)
-            made = Comparison(about, (*made.runs, run))
+            with ExitStack() as own:
+                used = schema
+                if plan.standardization is None:
+                    assert shared is not None
+                    training, testing = shared
+                else:
+                    # Each run standardizes with noise of its own, and so has rows of its own.
+                    assert sums is not None
+                    used = standardized_by(sums, schema, plan.standardization, rows=cut, noise_seed=noise_seed)
+                    training, testing = prepare(own, used)
+                    if repeat:
+                        training.reshuffle(seed + repeat)
+                start = time.perf_counter()
+                model = train_prepared(training, used, plan, seed=seed, noise_seed=noise_seed)
+                seconds = time.perf_counter() - start
+                accuracy = 1 - error_counts([model], testing)[0] / testing.rows
+            made = Comparison(
+                about, (*made.runs, Run(algorithm, epsilon, repeat, accuracy, seconds, model.certificate.private))
+            )
             if keep is not None:
                 keep(made)
     return made

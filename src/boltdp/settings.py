@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass, fields, replace
+from typing import Literal, TypeAlias, get_args
 
 from boltdp.data.schema import Categorical, Schema
 from boltdp.errors import ParameterError
-from boltdp.privacy.algorithms import Algorithm, Analysis
+from boltdp.privacy.algorithms import ACCOUNTANTS, RIVALS, Algorithm, Analysis
 from boltdp.privacy.certificate import Certificate, certify, model_budget
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
-from boltdp.privacy.noise import Budget, calibrate
-from boltdp.privacy.objective import objective_noise
+from boltdp.privacy.noise import Budget, Mechanism, calibrate
+from boltdp.privacy.objective import least_regularization, objective_noise
 from boltdp.privacy.recipe import Averaging, Permutation, Recipe
 from boltdp.privacy.schedules import (
     Schedule,
@@ -29,12 +29,21 @@ LossName = Literal["logistic", "huber"]
 Multiclass = Literal["multinomial", "one-vs-all"]
 ScheduleName = Literal["auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"]
 
-Standardize = Literal["none", "private"]
+AlgorithmName: TypeAlias = Algorithm | Literal["auto"]
+Standardize = Literal["auto", "none", "private"]
 
 PASSES = 10
 BATCH_SIZE = 50
-#: Of the budget: a mean over all rows needs little noise.
-STANDARDIZE_SHARE = 0.1
+#: Settings of an algorithm that makes passes over the rows.
+ONLY_PASSES = ("passes", "batch_size", "schedule", "step_size", "averaging", "permutation", "radius", "analysis")
+
+#: Lambda of objective perturbation is this times a power of the noise a row; see `default_regularization`.
+REGULARIZATION, REGULARIZATION_POWER = 0.5, 1.6
+#: Accuracy lost, at least and at most, in units of the noise a row; see `accuracy_lost`.
+ACCURACY_LOST = (0.3, 5.0)
+#: Of the budget, at least and at most, for centring; and its noise, wanted and tolerated, in lengths of a row.
+SHARES = (0.05, 0.25)
+CENTRE_NOISE, LARGEST_CENTRE_NOISE = 0.35, 0.7
 
 #: A guess at the length of good weights for rows in the unit ball; `step_length` says what it is for.
 TYPICAL_NORM = 5.0
@@ -52,7 +61,7 @@ class Settings:
 
     epsilon: float | None  #: None: noiseless
     delta: float = 0.0
-    algorithm: Algorithm = "bolton"
+    algorithm: AlgorithmName = "auto"  #: `method` says which one it is
     loss: LossName = "logistic"
     multiclass: Multiclass = "multinomial"  #: the Huber SVM has no multinomial form and is always one-vs-all
     huber_width: float = 0.1
@@ -66,9 +75,9 @@ class Settings:
     averaging: Averaging = "last"
     permutation: Permutation = "once"
     analysis: Analysis = "proved"
-    standardize: Standardize = "none"  #: "private" centres the features by noisy moments of all rows
-    standardize_share: float = STANDARDIZE_SHARE  #: the part of the budget that pays for it
-    standardize_moments: Moments = "squares"  #: "squares" scales the features too, "mean" only centres them
+    standardize: Standardize = "auto"  #: "private" centres the features by noisy means of all rows
+    standardize_share: float | None = None  #: the part of the budget that pays for it
+    standardize_moments: Moments = "mean"  #: "squares" scales the features too, "mean" only centres them
     seed: int | None = None  #: of the permutation, which is public
     noise_seed: int | None = None  #: for tests and research: the model is then not private
 
@@ -90,19 +99,19 @@ class Settings:
         """
         budget = None if self.epsilon is None else Budget(self.epsilon, self.delta)
         named = {
-            "algorithm": Algorithm,
+            "algorithm": AlgorithmName,
             "loss": LossName,
             "multiclass": Multiclass,
             "analysis": Analysis,
             "standardize": Standardize,
         }
         for name, allowed in named.items():
-            if getattr(self, name) not in get_args(allowed):
-                raise ParameterError(
-                    f"{name} must be one of {', '.join(get_args(allowed))}, got {getattr(self, name)!r}"
-                )
-        if (standardization is None) != (self.standardize == "none"):
-            raise ParameterError(f"a plan must have a standardization if one is asked for, got {self.standardize!r}")
+            if getattr(self, name) not in _names(allowed):
+                raise ParameterError(f"{name} must be one of {', '.join(_names(allowed))}, got {getattr(self, name)!r}")
+        if standardization is None and self.standardize == "private":
+            raise ParameterError("a plan must have the standardization that is asked for, got none")
+        if budget is None and self.algorithm in RIVALS:
+            raise ParameterError(f"epsilon must be given for the algorithm {self.algorithm}, got None")
         loss = self._loss(classes)
         models = classes if classes > 2 and not isinstance(loss, Multinomial) else 1
         recipe = Recipe(
@@ -114,17 +123,17 @@ class Settings:
             # Until the schedule is chosen, which needs the rest of the recipe, a step that is always allowed.
             schedule=constant(1.0 / (loss.smoothness + max(self.regularization, 0.0))),
             regularization=self.regularization,
-            radius=self.radius,
+            radius=self._radius(loss),
             averaging=self.averaging,
             permutation=self.permutation,
         )
         share = None if budget is None else model_budget(budget, standardization, selection).split(models)
-        if self.algorithm == "objective" and self.regularization == 0:
+        if self.method == "objective" and self.regularization == 0:
             recipe = replace(recipe, regularization=default_regularization(recipe, share))
         return certify(
             replace(recipe, schedule=self._schedule(recipe, share)),
             budget,
-            algorithm=self.algorithm,
+            algorithm=self.method,
             models=models,
             analysis=self.analysis,
             randomness="operating system" if self.noise_seed is None else "seeded",
@@ -133,25 +142,65 @@ class Settings:
             selection=selection,
         )
 
-    def standardization(self, schema: Schema) -> Standardized | None:
-        """What standardizing the features of `schema` takes of the budget, or None if it is not asked for.
+    @property
+    def method(self) -> Algorithm:
+        """The algorithm; "auto" is objective perturbation, unless something is asked for that only passes have.
+
+        Objective perturbation needs the least noise for the same promise wherever its proof holds. It has no passes,
+        and the Huber loss is not smooth enough for it.
+
+        >>> Settings(epsilon=1.0).method, Settings(epsilon=1.0, loss="huber").method
+        ('objective', 'bolton')
+        """
+        if self.algorithm != "auto":
+            return self.algorithm
+        if self.epsilon is None or self.loss != "logistic":
+            return "bolton"
+        only_passes = (
+            "passes",
+            "batch_size",
+            "schedule",
+            "step_size",
+            "averaging",
+            "permutation",
+            "radius",
+            "analysis",
+        )
+        defaults = {field.name: field.default for field in fields(self)}
+        return "objective" if all(getattr(self, name) == defaults[name] for name in only_passes) else "bolton"
+
+    def standardization(self, schema: Schema, *, rows: int) -> Standardized | None:
+        """What standardizing the features of `schema` takes of the budget, or None if it is not done.
+
+        "auto" does it for algorithm "auto" where it pays: where the noise of the means is small beside a row.
 
         >>> from boltdp.data.schema import Numeric
         >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
-        >>> Settings(epsilon=1.0, standardize="private").standardization(schema).budget
-        Budget(epsilon=0.1, delta=0.0)
+        >>> Settings(epsilon=1.0).standardization(schema, rows=10_000).budget
+        Budget(epsilon=0.05, delta=0.0)
+        >>> Settings(epsilon=1.0).standardization(schema, rows=10) is None
+        True
         """
+        budget = None if self.epsilon is None else Budget(self.epsilon, self.delta)
+        features = schema.encoded_dims - schema.intercept
+        rows = max(rows, 1)  # none at all are refused by the plan
+        share = SHARES[0] if budget is None else standardization_share(budget, features=features, rows=rows)
         if self.standardize == "none":
             return None
-        if schema.standardization is not None:
+        if self.standardize == "auto":
+            if self.algorithm != "auto" or budget is None or share is None or schema.standardization is not None:
+                return None
+        elif schema.standardization is not None:
             raise ParameterError("standardize must be 'none' for a schema that has a standardization already")
+        if self.standardize_share is not None:
+            share = self.standardize_share
         return standardized(
-            share=self.standardize_share,
+            share=SHARES[1] if share is None else share,
             moments=self.standardize_moments,
-            features=schema.encoded_dims - schema.intercept,
+            features=features,
             squared=sum(len(column.names) for column in schema.columns if not isinstance(column, Categorical)),
             radius=schema.feature_radius,
-            whole=None if self.epsilon is None else Budget(self.epsilon, self.delta),
+            whole=budget,
         )
 
     def _loss(self, classes: int) -> Loss:
@@ -161,15 +210,27 @@ class Settings:
             return Multinomial(classes)
         return Logistic()
 
+    def _radius(self, loss: Loss) -> float:
+        """As asked for; else BST14 needs some ball, and SCS13 with regularization has the one of its optimum."""
+        if self.radius == math.inf and self.algorithm in ("scs13", "bst14") and self.regularization > 0:
+            return loss.lipschitz / self.regularization
+        return TYPICAL_NORM if self.radius == math.inf and self.algorithm == "bst14" else self.radius
+
     def _schedule(self, recipe: Recipe, share: Budget | None) -> Schedule:
         beta, name = recipe.beta, self.schedule
+        noise = None
+        if share is not None and self.algorithm in RIVALS:
+            # The noise inside training does not depend on the steps, but good steps on the noise.
+            noise = ACCOUNTANTS[self.method](recipe, share, self.analysis).training_noise
+            if name == "auto" and self.step_size is None:
+                return rival_schedule(self.method, recipe, noise)
         if name == "auto" and self.step_size is None and recipe.regularization > 0:
             name = "strongly-convex"
         if self.step_size is not None and name not in ("auto", "constant", "strongly-convex-constant"):
             raise ParameterError(f"step_size is for the constant schedules, got schedule {name!r}")
         match name:
             case "auto" | "constant":
-                return constant(default_step(recipe, share) if self.step_size is None else self.step_size)
+                return constant(self._constant_step(recipe, share, noise))
             case "decreasing":
                 return decreasing(beta=beta, rows=recipe.rows, exponent=self.exponent)
             case "square-root":
@@ -177,9 +238,13 @@ class Settings:
             case "strongly-convex":
                 return strongly_convex(beta=beta, gamma=recipe.gamma)
             case "strongly-convex-constant":
-                step = default_step(recipe, share) if self.step_size is None else self.step_size
-                return strongly_convex_constant(step, beta=beta)
+                return strongly_convex_constant(self._constant_step(recipe, share, noise), beta=beta)
         raise ParameterError(f"schedule must be one of {', '.join(get_args(ScheduleName))}, got {name!r}")
+
+    def _constant_step(self, recipe: Recipe, share: Budget | None, noise: Mechanism | None) -> float:
+        if self.step_size is not None:
+            return self.step_size
+        return default_step(recipe, share) if noise is None else noisy_step(recipe, noise)
 
 
 def default_step(recipe: Recipe, share: Budget | None) -> float:
@@ -206,10 +271,11 @@ def default_step(recipe: Recipe, share: Budget | None) -> float:
 
 
 def default_regularization(recipe: Recipe, share: Budget | None) -> float:
-    """A Lambda for objective perturbation at which its two faults are about equal.
+    """A Lambda for objective perturbation, from the mean length of its noise q for each row.
 
-    The penalty costs Lambda/2 * ||w*||^2, and q moves the weights by at most ||q|| / (m*Lambda), which costs about
-    ||q||^2 / (2*m^2*Lambda). At least 4/epsilon in all, so that no more than a quarter of epsilon goes into volumes.
+    A larger one costs Lambda/2 * ||w*||^2, a smaller one lets q move the weights further. What is best between
+    the two follows a power of ||q||/m; docs/auto.md shows on which data it was fitted and on which it was checked. At
+    least so much that no more than an eighth of epsilon goes into the volume term of the proof.
 
     >>> from boltdp.privacy.schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
@@ -219,4 +285,80 @@ def default_regularization(recipe: Recipe, share: Budget | None) -> float:
     if share is None:
         return 1.0 / recipe.rows
     noise = objective_noise(replace(recipe, regularization=1.0 + 4.0 / share.epsilon), share)
-    return max(noise.expected_norm / TYPICAL_NORM, 4.0 / share.epsilon) / recipe.rows
+    fitted: float = REGULARIZATION * (noise.expected_norm / recipe.rows) ** REGULARIZATION_POWER
+    return max(fitted, least_regularization(recipe, share.epsilon / 8.0))
+
+
+def standardization_share(budget: Budget, *, features: int, rows: int) -> float | None:
+    """The part of a budget that buys centring: as much as leaves the noise of the means a third of a row's length.
+
+    None where even a quarter of the budget would leave too much.
+
+    >>> standardization_share(Budget(1.0), features=50, rows=60_000)
+    0.05
+    >>> standardization_share(Budget(0.01), features=784, rows=10_000) is None
+    True
+    """
+    noise = calibrate(2.0 / rows, dimensions=features + 1, budget=budget).expected_norm
+    least, most = SHARES
+    if noise / most > LARGEST_CENTRE_NOISE:
+        return None
+    return min(max(noise / CENTRE_NOISE, least), most)
+
+
+def accuracy_lost(certificate: Certificate) -> tuple[float, float]:
+    """What objective perturbation may cost in accuracy, at least and at most, by the noise a row.
+
+    Measured, not proved: nine of ten measurements on public data sets lie between the two; docs/accuracy.md.
+
+    >>> low, high = accuracy_lost(Settings(epsilon=1.0).plan(rows=60_000, dims=51, classes=2))
+    >>> 0 <= low < high < 0.05
+    True
+    """
+    assert certificate.training_noise is not None
+    noise = certificate.training_noise.expected_norm / certificate.recipe.rows
+    low, high = ACCURACY_LOST
+    return min(low * noise, 0.5), min(high * noise, 0.5)
+
+
+def _names(kind: object) -> tuple[str, ...]:
+    """The names that a literal type, or a union of them, allows."""
+    return tuple(name for part in get_args(kind) for name in (get_args(part) or (part,)))
+
+
+def noisy_step(recipe: Recipe, noise: Mechanism) -> float:
+    """A constant step for updates with this noise: R / (G*sqrt(T)), the best for a way of length R by the usual bound.
+
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
+    >>> round(noisy_step(recipe, Mechanism("gaussian", 0.1, 50)), 4)
+    0.0091
+    """
+    step = min(recipe.radius, TYPICAL_NORM) / (_gradient_norm(recipe, noise) * math.sqrt(recipe.updates))
+    return min(step, 1.0 / recipe.beta)
+
+
+def rival_schedule(algorithm: Algorithm, recipe: Recipe, noise: Mechanism | None) -> Schedule:
+    """The steps of the white-box algorithms: as published for SCS13 and BST14.
+
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
+    >>> rival_schedule("scs13", recipe, Mechanism("gaussian", 0.1, 50)).steps(1, 5)
+    array([1.        , 0.70710678, 0.57735027, 0.5       ])
+    """
+    assert noise is not None
+    if algorithm == "scs13":
+        return Schedule("sqrt", scale=1.0)
+    if algorithm == "bst14" and recipe.gamma > 0:
+        return Schedule("linear", scale=1.0 / recipe.gamma)
+    if algorithm == "bst14":
+        return Schedule("sqrt", scale=2.0 * recipe.radius / _gradient_norm(recipe, noise))
+    if recipe.gamma > 0:
+        return strongly_convex(beta=recipe.beta, gamma=recipe.gamma)
+    return constant(noisy_step(recipe, noise))
+
+
+def _gradient_norm(recipe: Recipe, noise: Mechanism) -> float:
+    """G: the root of the mean square length of a gradient with its noise, at most."""
+    spread = noise.dimensions * (noise.dimensions + 1 if noise.kind == "spherical" else 1)
+    return math.sqrt(recipe.loss.lipschitz**2 + spread * noise.scale**2)

@@ -1,8 +1,9 @@
 """Objective perturbation: find the minimiser of the loss plus a random linear term, precisely enough to be released.
 
 Newton's method, whose linear systems are solved by conjugate gradients, so that everything is scans of the rows that
-sum a derivative. A step is taken if it shortens the gradient: that needs no value of the objective, which would lose
-half of its digits near the minimum, and it makes the method end for every data set (`privacy/objective.md`, section 6).
+sum a derivative; a few rows tell the shape of the Hessian, which makes the scans fewer. A step is taken if it shortens
+the gradient: that needs no value of the objective, which would lose half of its digits near the minimum, and it makes
+the method end for every data set (`privacy/objective.md`, section 6).
 
 How many scans are made depends on the rows, as the run time does, which is outside the guarantee; progress therefore
 tells of scans one by one, and never how many there are.
@@ -16,8 +17,13 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import expit, softmax
+from threadpoolctl import threadpool_limits
 
 from boltdp.errors import SolverError
+from boltdp.model import unit_rows
+from boltdp.privacy.losses import Multinomial
 from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.objective import check_objective, drawing_error, gradient_rounding, tolerance
 from boltdp.privacy.recipe import Recipe
@@ -25,18 +31,28 @@ from boltdp.privacy.recipe import Recipe
 Matrix = npt.NDArray[np.float64]
 #: From weights and a direction to the sum over all rows: the gradient (no direction), or the Hessian times it.
 Derivative: TypeAlias = Callable[[Matrix, Matrix | None], Matrix]
+Linear: TypeAlias = Callable[[Matrix], Matrix]
 
 #: How much of the gradient a Newton step may leave.
 COARSEST_SOLUTION = 0.1
 #: A step that must be shorter than this share of Newton's is no progress.
 SHORTEST_STEP = 2.0**-30
+#: Features up to which a matrix of them is factored.
+WIDEST_FACTORS = 200
 
 
-def minimise(recipe: Recipe, derivative: Derivative, linear: Matrix, *, noise: Mechanism | None) -> Matrix:
+def minimise(
+    recipe: Recipe,
+    derivative: Derivative,
+    linear: Matrix,
+    *,
+    noise: Mechanism | None,
+    sample: npt.NDArray[np.float32] | None = None,
+) -> Matrix:
     """The weights, as private as the rows, at which the gradient is certainly within the tolerance.
 
     `linear` is q, of shape (vectors, dims), and `noise` what it was drawn from. The objective is the sum of the losses
-    plus (m*Lambda/2)*||w||^2 + <q, w>.
+    plus (m*Lambda/2)*||w||^2 + <q, w>. `sample` is some of the packed rows: it changes the time, not what is found.
 
     >>> from boltdp.kernel.objective import Sums
     >>> from boltdp.privacy.losses import Logistic
@@ -58,9 +74,10 @@ def minimise(recipe: Recipe, derivative: Derivative, linear: Matrix, *, noise: M
     def gradient(weights: Matrix) -> Matrix:
         return derivative(weights, None) + strength * weights + linear
 
-    def bent(weights: Matrix) -> Callable[[Matrix], Matrix]:
+    def bent(weights: Matrix) -> Linear:
         return lambda along: derivative(weights, along) + strength * along
 
+    rows = None if sample is None or len(sample) == 0 else _features(sample)
     weights = np.zeros_like(linear)
     slope = gradient(weights)
     first = left = float(np.linalg.norm(slope))
@@ -70,7 +87,8 @@ def minimise(recipe: Recipe, derivative: Derivative, linear: Matrix, *, noise: M
             return weights
         # Coarse far from the minimum, precise near it, and never more than is needed to end.
         share = max(min(COARSEST_SOLUTION, math.sqrt(left / first)), 0.25 * within / left)
-        step = _newton_step(bent(weights), slope, precision=share * left)
+        roughly = _rough_inverse(recipe, weights, rows)
+        step = _newton_step(bent(weights), roughly, slope, precision=share * left)
         size = 1.0
         while True:
             ahead = weights + size * step
@@ -84,19 +102,62 @@ def minimise(recipe: Recipe, derivative: Derivative, linear: Matrix, *, noise: M
         weights, slope, left = ahead, slope_ahead, left_ahead
 
 
-def _newton_step(curvature: Callable[[Matrix], Matrix], slope: Matrix, *, precision: float) -> Matrix:
-    """The step p with ||H p + slope|| <= precision, by conjugate gradients; `curvature` multiplies by H."""
-    step = np.zeros_like(slope)
-    residual, along = -slope, -slope
-    square = float(np.vdot(residual, residual))
+def sample_rows(recipe: Recipe) -> int:
+    """How many rows tell the shape of the Hessian well enough; 0 where factoring it would take longer than scans.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> sample_rows(Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=1, passes=1, schedule=constant(1.0)))
+    3000
+    """
+    return min(recipe.rows, 1000 + 40 * recipe.dims) if recipe.dims <= WIDEST_FACTORS else 0
+
+
+def _newton_step(curvature: Linear, roughly: Linear, slope: Matrix, *, precision: float) -> Matrix:
+    """The step p with ||H p + slope|| <= precision, by conjugate gradients.
+
+    `curvature` multiplies by H, `roughly` by about its inverse.
+    """
+    step, residual = np.zeros_like(slope), -slope
+    along = better = roughly(residual)
+    square = float(np.vdot(residual, better))
     # In real arithmetic as many rounds as dimensions are enough; a step that is not precise is a step all the same.
     for _ in range(2 * slope.size + 10):
         bent = curvature(along)
         rate = square / float(np.vdot(along, bent))
         step = step + rate * along
         residual = residual - rate * bent
-        previous, square = square, float(np.vdot(residual, residual))
-        if math.sqrt(square) <= precision:
+        if float(np.linalg.norm(residual)) <= precision:
             break
-        along = residual + (square / previous) * along
+        better = roughly(residual)
+        previous, square = square, float(np.vdot(residual, better))
+        along = better + (square / previous) * along
     return step
+
+
+def _features(sample: npt.NDArray[np.float32]) -> Matrix:
+    """The rows as the kernel takes them; those that it takes for neutral bend nothing."""
+    with np.errstate(all="ignore"):
+        return np.nan_to_num(unit_rows(sample), posinf=0.0, neginf=0.0)
+
+
+def _rough_inverse(recipe: Recipe, weights: Matrix, rows: Matrix | None) -> Linear:
+    """Multiplication by the inverse of the Hessian as some rows see it, one class at a time."""
+    strength = recipe.rows * recipe.regularization
+    if rows is None:
+        return lambda vector: vector / strength
+    scores = rows @ weights.T
+    p = softmax(scores, axis=1) if isinstance(recipe.loss, Multinomial) else expit(scores)
+    times = recipe.rows / len(rows)
+    # Matrices this small are multiplied sooner than several threads have found a processor each.
+    with threadpool_limits(1, user_api="blas"):
+        factors = [
+            cho_factor(times * (rows.T * bend) @ rows + strength * np.eye(recipe.dims)) for bend in (p * (1.0 - p)).T
+        ]
+
+    def roughly(vector: Matrix) -> Matrix:
+        solved = np.stack([cho_solve(factor, one) for factor, one in zip(factors, vector, strict=True)])
+        # The classes' vectors sum to zero, and so must any step between them.
+        return solved - solved.mean(axis=0) if len(solved) > 1 else solved
+
+    return roughly

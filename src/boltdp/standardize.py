@@ -15,10 +15,10 @@ from boltdp.data.schema import Categorical, Numbers, Schema, Standardization
 from boltdp.engines.base import Engine, Progress
 from boltdp.privacy.standardization import NoisyMoments, Standardized, check_rows, release_moments
 
-#: Of the root mean square norm of standardized rows, intercept included: longer rows are shortened.
-RADIUS = 1.25
-#: The intercept's feature, in root mean square norms of the other features.
-INTERCEPT = 0.5
+#: The radius, in root mean square norms of standardized rows: longer rows are shortened.
+RADIUS = 1.0
+#: The intercept's feature, in the same unit.
+INTERCEPT = 0.3
 #: No feature is taken to vary less than this: what hardly varies is mostly noise once it is scaled up.
 SMALLEST_SCALE = 0.1
 #: Nor is a row as a whole, in square roots of the number of features.
@@ -42,7 +42,7 @@ def standardize(
     >>> from boltdp.settings import Settings
     >>> rows = open_source(pa.table({"age": [30, 40] * 50_000}))
     >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
-    >>> record = Settings(epsilon=1.0, standardize="private").standardization(schema)
+    >>> record = Settings(epsilon=1.0, standardize="private").standardization(schema, rows=100_000)
     >>> round(standardize(rows, schema, record).standardization.centers[0], 1)
     -0.3
     """
@@ -91,7 +91,7 @@ def standardization(schema: Schema, found: NoisyMoments) -> Standardization:
     return Standardization(
         centers=tuple(np.clip(centers, -1.0, 1.0).tolist()),
         scales=tuple(scales.tolist()),
-        radius=RADIUS * norm * (float(np.hypot(1.0, INTERCEPT)) if schema.intercept else 1.0),
+        radius=RADIUS * norm,
         intercept=INTERCEPT * norm,
     )
 

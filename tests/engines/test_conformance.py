@@ -17,7 +17,8 @@ from boltdp.engines import DuckDBEngine, Prepared
 from boltdp.engines.base import BATCH_ROWS, encoded, plain
 from boltdp.engines.spool import spool
 from boltdp.errors import DataError, ParameterError
-from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
+from boltdp.kernel.objective import Sums
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
 from boltdp.privacy.selection import Portions
@@ -63,13 +64,13 @@ def content(prepared: Prepared) -> npt.NDArray[np.float32]:
     return np.concatenate([np.array(block) for block in prepared.blocks()])
 
 
-def states(dims: int, rows: int, *, passes: int = 1) -> list[kernel.State]:
+def states(dims: int, rows: int, *, passes: int = 1, marked: bool = False) -> list[kernel.State]:
     made = []
     for loss in (Logistic(), HuberSVM(0.5), Multinomial(3)):
         recipe = Recipe(
             loss=loss, dims=dims, rows=rows, batch_size=10, passes=passes, schedule=constant(0.5), averaging="all"
         )
-        made.append(kernel.State(recipe, classes=3))
+        made.append(kernel.State(recipe, classes=3, marked=marked))
     return made
 
 
@@ -182,6 +183,24 @@ def test_passes_of_several_models_give_the_bits_of_one_run_over_the_array(spoole
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
 
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=["logistic", "multinomial"])
+def test_derivatives_have_the_bits_of_those_over_the_array(spooled: Source, loss: Loss) -> None:
+    rows, random = in_order(spooled.packed, 9), np.random.default_rng(2)
+    weights, direction = random.standard_normal((2, loss.vectors, spooled.schema.dims))
+    told: list[int] = []
+    with spooled.engine.prepare(spooled.schema, seed=9) as prepared:
+        for along, part in ((None, slice(0, ROWS)), (direction, slice(0, ROWS)), (None, slice(5, 700))):
+            sums = Sums(loss, weights, direction=along, positive=2, classes=3)
+            sums.add(rows[part])
+            found = prepared.portion(part.start, part.stop).derivative(
+                loss, weights, direction=along, positive=2, classes=3, progress=told.append
+            )
+            assert found.tobytes() == sums.value.tobytes()
+            assert told[-1] == part.stop - part.start
+        with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got "):
+            prepared.derivative(Logistic(), np.zeros((1, 2)))
+
+
 def drawn(rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
     """The rows at these positions, and markers for -1."""
     taken = rows[positions]
@@ -199,6 +218,18 @@ def test_drawn_rows_give_the_bits_of_a_run_over_them(spooled: Source, cuts: list
     kernel.run(expected, drawn(in_order(spooled.packed, 9), positions))
     with spooled.engine.prepare(spooled.schema, seed=9) as prepared:
         prepared.run_drawn(trained, np.split(positions, cuts))
+    assert all(state.finished for state in trained)
+    assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
+
+
+def test_markers_end_batches_of_any_length(spooled: Source) -> None:
+    dims = spooled.schema.dims
+    rng = np.random.default_rng(5)
+    batches = [np.append(rng.integers(0, ROWS, size), -1) for size in rng.poisson(10, 100)]
+    expected, trained = states(dims, ROWS, marked=True), states(dims, ROWS, marked=True)
+    kernel.run(expected, drawn(in_order(spooled.packed, 9), np.concatenate(batches)))
+    with spooled.engine.prepare(spooled.schema, seed=9) as prepared:
+        prepared.run_drawn(trained, batches)
     assert all(state.finished for state in trained)
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 

@@ -52,7 +52,8 @@ def test_marked_batches_agree_with_the_reference(recipe: Recipe, seed: int, kind
     classes = declared_classes(recipe.loss)
     expected = reference_sgd(recipe, rows, classes=classes, noise=noise, key=key or b"", marked=True)
     assert ours.finished
-    assert np.linalg.norm(ours.weights - expected) <= 1e-9 * np.linalg.norm(expected)
+    # Rows may cancel: then the weights are rounding.
+    assert np.linalg.norm(ours.weights - expected) <= 1e-12 + 1e-9 * np.linalg.norm(expected)
 
 
 @given(recipes(largest=90), seeds, mechanisms, st.sampled_from(ELEMENTS), st.data())

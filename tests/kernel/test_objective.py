@@ -147,6 +147,19 @@ def test_rounding_stays_within_its_bound(loss: Loss, size: float) -> None:
     assert bound < 2e-11 * (1 + size)
 
 
+def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
+    rows, weights, _ = a_case(Logistic(), dims=3)
+    there, here = (Sums(Logistic(), weights, classes=3) for _ in range(2))
+    there.add(rows)
+    here.update(there.to_bytes())
+    assert here.value.tobytes() == there.value.tobytes()
+    with pytest.raises(DataError, match="cannot go on from these bytes: the state is corrupt"):
+        here.update(there.to_bytes()[:-1])
+    with pytest.raises(DataError, match="must stay so"):
+        here.update(Sums(Multinomial(2), np.zeros((2, 3))).to_bytes())
+    assert here.value.tobytes() == there.value.tobytes()
+
+
 def test_misuse_is_refused() -> None:
     weights = np.zeros((1, 2))
     sums = Sums(Logistic(), weights)

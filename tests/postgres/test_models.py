@@ -31,6 +31,7 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Huber": ({"classes": (0, 1)}, {"loss": "huber"}),
     "Huber, three classes": ({"classes": (0, 1, 2)}, {"loss": "huber"}),
     "intercept": ({"classes": (0, 1), "intercept": True}, {}),
+    "standardized": ({"classes": (0, 1, 2), "intercept": True}, {"standardize": "private"}),
     "texts": ({"classes": ("no 'o'", "yes; -- ü")}, {}),
 }
 

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,10 @@ from psycopg import sql
 
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector, array_schema
 from boltdp.engines import ArrayEngine, open_source
-from boltdp.engines.postgres import PostgresEngine, PreparedTable
+from boltdp.engines.postgres import PostgresEngine
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
+from boltdp.kernel.objective import Sums
 from boltdp.postgres.extension import ask_pg_config
 from boltdp.postgres.server import Server, private_server
 from boltdp.privacy.losses import Logistic
@@ -37,6 +39,8 @@ SCHEMA = array_schema(dims=DIMS, classes=(0, 1), radius=2.0)
 SETTINGS = Settings(epsilon=1.0, seed=7, noise_seed=1, passes=3)
 X = np.random.default_rng(0).normal(0, 0.5, (ROWS, DIMS))
 Y = (X[:, 0] > 0).astype(int)
+#: The state of a sum over rows of two features, before the first.
+SUMS = Sums(Logistic(), np.ones((1, 2))).to_bytes()
 
 
 def fill(connection: psycopg.Connection, name: str, kind: str = "float8[]") -> None:
@@ -94,6 +98,70 @@ def test_trained_weights_are_those_of_the_arrays(
     with PostgresEngine(server.uri, table=table, **options) as engine:
         assert engine.in_server is ("where" not in options)
         assert weights(engine) == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"layout": "rows"}, {"where": "client"}], ids=str)
+def test_standardized_models_are_those_of_the_arrays(server: Server, table: str, options: dict[str, Any]) -> None:
+    settings = replace(SETTINGS, standardize="private")
+    plain = train(ArrayEngine.from_numpy(X, Y), SCHEMA, settings)
+    with PostgresEngine(server.uri, table=table, **options) as engine:
+        model = train(engine, SCHEMA, settings)
+    assert model.schema == plain.schema
+    assert model.weights.tolist() == plain.weights.tolist()
+
+
+def test_moments_of_no_rows_are_nothing(server: Server, table: str) -> None:
+    with PostgresEngine(server.uri, query=f"SELECT * FROM {table} WHERE false") as engine:
+        assert engine.moments(SCHEMA, radius=1.0).tolist() == [[0] * DIMS] * 2
+
+
+def test_moments_that_are_ended_from_outside_leave_a_session_that_can_go_on(
+    server: Server, admin: psycopg.Connection
+) -> None:
+    slow = "SELECT ARRAY[1.0, 0.0, 0.0, 0.0, 0.0]::float8[] AS x, 1 AS label FROM generate_series(1, 100000000)"
+    with PostgresEngine(server.uri, query=slow) as engine:
+        engine.count = lambda: ROWS  # type: ignore[method-assign]
+        with ThreadPoolExecutor(1) as pool:
+            adding = pool.submit(engine.moments, SCHEMA, radius=1.0)
+            cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT boltdp.moments%'"
+            wait_until(lambda: admin.execute(cancel).fetchall())
+            with pytest.raises(DataError, match="the rows cannot be added up: the statement was cancelled"):
+                adding.result()
+        assert engine.columns()["x"].kind == "list"
+
+
+@pytest.mark.parametrize("options", [{}, {"layout": "rows"}, {"where": "client"}], ids=str)
+def test_objective_perturbation_finds_the_weights_of_the_arrays(
+    server: Server, table: str, admin: psycopg.Connection, options: dict[str, Any]
+) -> None:
+    settings = Settings(epsilon=1.0, algorithm="objective", seed=7, noise_seed=1)
+    with PostgresEngine(server.uri, table=table, **options) as engine:
+        assert weights(engine, settings=settings) == weights(ArrayEngine.from_numpy(X, Y), settings=settings)
+    assert leftovers(admin) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "block", "message"),
+    [
+        (None, "{{1,0.5,0.5}}", "the state must not be NULL"),
+        (b"", "{{1,0.5,0.5}}", "the state is corrupt"),
+        (b"x" * 400, "{{1,0.5,0.5}}", "the state is corrupt"),
+        (SUMS, None, "a block of rows must not be NULL"),
+        (SUMS, "{1,0.5,0.5}", "a block must have two dimensions and rows of 3 numbers, got 1 and 0"),
+        (SUMS, "{{1,0.5}}", "a block must have two dimensions and rows of 3 numbers, got 2 and 2"),
+        (SUMS, "{{1,0.5,NULL}}", "a block of rows must not contain NULL"),
+    ],
+)
+def test_the_aggregate_of_derivatives_refuses_what_is_unsound(
+    admin: psycopg.Connection, state: bytes | None, block: str | None, message: str
+) -> None:
+    with pytest.raises(psycopg.Error) as caught:
+        admin.execute("SELECT boltdp.derivative(%s::bytea, %s::real[])", (state, block))
+    assert caught.value.diag.message_primary == message
+
+
+def test_the_aggregate_of_derivatives_of_no_rows_is_null(admin: psycopg.Connection) -> None:
+    assert admin.execute("SELECT boltdp.derivative(%s, NULL) FROM pg_class WHERE false", (SUMS,)).fetchone() == (None,)
 
 
 @pytest.mark.parametrize("options", [{}, {"layout": "rows"}], ids=str)
@@ -536,28 +604,6 @@ def test_drawn_rows_meet_models_that_were_trained_elsewhere(server: Server, tabl
     assert ours.to_bytes() == theirs.to_bytes()
 
 
-@pytest.mark.parametrize("layout", ["packed", "rows"])
-def test_marker_is_a_row_of_label_minus_one_and_features_zero(
-    server: Server, table: str, admin: psycopg.Connection, layout: Any
-) -> None:
-    admin.execute("CREATE TABLE asked (ordinal bigint, position bigint)")
-    admin.execute("INSERT INTO asked VALUES (2, -1), (1, 1999), (0, -1), (3, 0)")
-    try:
-        with (
-            PostgresEngine(server.uri, table=table, layout=layout) as engine,
-            engine.prepare(SCHEMA, seed=7) as prepared,
-        ):
-            assert isinstance(prepared, PreparedTable)
-            rows = np.concatenate([block.copy() for block in prepared.blocks()])
-            asked = prepared._table._drawn(sql.Identifier("asked"))
-            block = sql.SQL("block" if layout == "packed" else "ARRAY[label || features]")
-            met = np.concatenate([block.copy() for block in prepared._table._stream(block, asked)])
-    finally:
-        admin.execute("DROP TABLE asked")
-    marker = [-1.0] + [0.0] * DIMS
-    np.testing.assert_array_equal(met, [marker, rows[1999], marker, rows[0]])
-
-
 def test_drawn_positions_are_dropped_whatever_happens(server: Server, table: str, admin: psycopg.Connection) -> None:
     recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=1, schedule=constant(0.5))
 
@@ -617,6 +663,8 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
         log = talkative.folder / "server.log"
         before = len(log.read_text("utf-8"))
         states, seen = [State(recipe)], []
+        with PostgresEngine(talkative.uri, table="patients") as engine:
+            sums = engine.moments(SCHEMA, radius=1.0)
         with (
             PostgresEngine(talkative.uri, table="patients") as engine,
             engine.prepare(SCHEMA, seed=7) as prepared,
@@ -625,6 +673,8 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
             for _ in range(3):
                 prepared.run_pass(states)
                 seen.append(states[0].to_bytes())
+            around = np.random.default_rng(3).standard_normal((2, 1, DIMS))
+            summed = prepared.derivative(Logistic(), around[0], direction=around[1])
             said = []
             for seed in (1, 2):
                 at = len(log.read_text("utf-8"))
@@ -637,6 +687,8 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
                 assert "boltdp.sgd" in str(texts[1:])
         written = log.read_text("utf-8")[before:] + str(texts)
     assert "boltdp.sgd" in written
+    assert "boltdp.moments" in written
+    assert not any(str(total) in written for total in sums.reshape(-1).tolist())
     # Which rows were drawn does not show: two draws say the same.
     assert any("FROM STDIN (FORMAT BINARY)" in line for line in said[0])
     assert said[0] == said[1]
@@ -649,6 +701,10 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
             number = state[at : at + 8]
             assert number.hex() not in written
             assert repr(float(np.frombuffer(number)[0])) not in written
+    assert "boltdp.derivative" in written
+    for number in [*around.reshape(-1), *summed.reshape(-1)]:
+        assert number.tobytes().hex() not in written
+        assert repr(float(number)) not in written
     for value in X[:20].reshape(-1):
         assert repr(float(value)) not in written
         short = f"{value:.6g}"
@@ -677,3 +733,14 @@ def test_client_that_is_killed_leaves_nothing_and_releases_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["schema.toml"]
     with PostgresEngine(server.uri, table=table) as engine:
         assert weights(engine) == expected
+
+
+@pytest.mark.parametrize("algorithm", ["scs13", "bst14", "dpsgd"])
+@pytest.mark.parametrize("options", [{}, {"layout": "rows"}, {"where": "client"}], ids=str)
+def test_white_box_algorithms_give_the_bits_of_the_arrays(
+    server: Server, admin: psycopg.Connection, table: str, algorithm: Any, options: dict[str, Any]
+) -> None:
+    settings = replace(SETTINGS, algorithm=algorithm, delta=1e-5)
+    with PostgresEngine(server.uri, table=table, **options) as engine:
+        assert weights(engine, settings=settings) == weights(ArrayEngine.from_numpy(X, Y), settings=settings)
+    assert leftovers(admin) == []

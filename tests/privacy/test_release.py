@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from boltdp.errors import ParameterError
+from boltdp.privacy.algorithms import PUBLISHED
 from boltdp.privacy.certificate import (
     NOISELESS,
-    PUBLISHED,
     SEEDED,
     Certificate,
     CertificateError,

@@ -9,6 +9,7 @@ import click
 from boltdp.cli.options import as_json
 from boltdp.cli.terminal import emit, emit_json, emit_promise, emit_table, examples
 from boltdp.model import Model
+from boltdp.privacy.algorithms import RIVALS
 from boltdp.sql import Dialect, probability_expression, scoring_expression
 
 
@@ -31,14 +32,19 @@ def verify(model_path: str, *, as_json: bool) -> None:
         return
     emit_promise(certificate.promise(), private=certificate.private)
     checked = [("weights", f"{model.weights.size:,} finite numbers, as many as the schema asks for")]
-    if certificate.sensitivity is not None and certificate.mechanism is not None:
-        sensitivity, mechanism = certificate.sensitivity, certificate.mechanism
-        noise = f"{mechanism.kind}, scale {mechanism.scale:.6g}, {mechanism.dimensions:,} dimensions"
-        checked += [
-            ("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.method}"),
-            ("noise", f"{noise}, recomputed"),
-            ("randomness", certificate.randomness),
-        ]
+    if certificate.sensitivity is not None:
+        sensitivity = certificate.sensitivity
+        checked.append(("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.method}"))
+    inside = "noise in every update" if certificate.algorithm in RIVALS else "noise before training"
+    noises = {inside: certificate.training_noise, "noise": certificate.mechanism}
+    for name, noise in noises.items():
+        if noise is not None:
+            what = f"{noise.kind}, scale {noise.scale:.6g}, {noise.dimensions:,} dimensions, recomputed"
+            checked.append((name, what))
+    if certificate.randomness != "none":
+        checked.append(("randomness", certificate.randomness))
+    if certificate.standardization is not None:
+        checked.append(("standardizing", f"{certificate.standardization.describe()}, recomputed"))
     if certificate.selection is not None:
         checked.append(("chosen", certificate.selection.describe()))
     emit_table(checked)

@@ -22,13 +22,12 @@ import numpy.typing as npt
 
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.losses import HuberSVM, Multinomial
-from boltdp.privacy.noise import Mechanism
+from boltdp.privacy.noise import Kind, Mechanism
 from boltdp.privacy.recipe import Recipe
 
 __all__ = [
     "KEY_BYTES",
     "MOMENT_UNIT",
-    "MOST_MOMENT_ROWS",
     "State",
     "builds",
     "moments",
@@ -121,6 +120,7 @@ def _load() -> ctypes.CDLL:
         "sgd_row_scale": (c_double, [c_double, c_uint64]),
         "objective_bytes": (c_uint64, [c_uint64] * 4),
         "objective_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 4, c_void_p, c_void_p]),
+        "objective_check": (c_int, [c_void_p, c_size_t]),
         "objective_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
         "objective_combine": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t]),
         "objective_sum": (c_int, [c_void_p, c_size_t, c_void_p]),
@@ -257,6 +257,16 @@ class State:
         if code:
             raise DataError(_error_text(code))
         return out
+
+    @property
+    def noise(self) -> Mechanism | None:
+        """The noise of each update, if there is any."""
+        recipe = self._header.recipe
+        if recipe.noise == _NOISELESS:
+            return None
+        kind: Kind = "gaussian" if recipe.noise == _NOISES["gaussian"] else "spherical"
+        vectors = recipe.classes - 1 if recipe.loss == _LOSSES["multinomial"] else 1
+        return Mechanism(kind, recipe.deviation, vectors * recipe.dims)
 
     @property
     def updates(self) -> int:
@@ -415,8 +425,6 @@ def pack_categories(
 
 #: What the sums of `moments` are whole multiples of.
 MOMENT_UNIT = 2.0**-20
-#: With more rows the sums would not fit in a double.
-MOST_MOMENT_ROWS = 2**33
 
 
 def moments(rows: npt.NDArray[np.float32], sums: npt.NDArray[np.int64], *, radius: float) -> None:

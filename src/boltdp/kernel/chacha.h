@@ -6,39 +6,40 @@
  * The RFC calls word 13 nonce too, which is the same as long as no counter passes 2^32. Word w of block `lane` is
  * out[8*w + lane]: the words of one block need not be neighbours to be random, and moving them would take time.
  */
-#define ROTATE(x, n) (((x) << (n)) | ((x) >> (32 - (n))))
-#define QUARTER_ROUND(a, b, c, d)                       \
-    do {                                                \
-        x[a] += x[b], x[d] = ROTATE_16(x[d] ^ x[a]);    \
-        x[c] += x[d], x[b] ^= x[c], x[b] = ROTATE(x[b], 12); \
-        x[a] += x[b], x[d] = ROTATE_8(x[d] ^ x[a]);     \
-        x[c] += x[d], x[b] ^= x[c], x[b] = ROTATE(x[b], 7);  \
-    } while (0)
+#define ROTATE(v, n) (((v) << (n)) | ((v) >> (32 - (n))))
+#define ROTATE_12(v) ROTATE(v, 12)
+#define ROTATE_7(v) ROTATE(v, 7)
+
+/* A line of the RFC's quarter round, and four quarter rounds side by side: their lines do not wait for each other. */
+#define LINE(a, b, d, ROTATED) x[a] += x[b], x[d] ^= x[a], x[d] = ROTATED(x[d]);
+#define LINES(a, b, c, d, e, f, g, h, i, j, k, l, ROTATED) \
+    LINE(a, e, i, ROTATED) LINE(b, f, j, ROTATED) LINE(c, g, k, ROTATED) LINE(d, h, l, ROTATED)
+#define ROUND(e, f, g, h, i, j, k, l, m, n, o, p)             \
+    LINES(0, 1, 2, 3, e, f, g, h, m, n, o, p, ROTATE_16)      \
+    LINES(i, j, k, l, m, n, o, p, e, f, g, h, ROTATE_12)      \
+    LINES(0, 1, 2, 3, e, f, g, h, m, n, o, p, ROTATE_8)       \
+    LINES(i, j, k, l, m, n, o, p, e, f, g, h, ROTATE_7)
 
 TARGET static void NAME(chacha20)(const uint32_t start[16], uint32_t out[8 * 16])
 {
-    const uint64_t counter = (uint64_t) start[13] << 32 | start[12];
+    const vec8u lanes = {0, 1, 2, 3, 4, 5, 6, 7};
     vec8u input[16], x[16];
     for (size_t w = 0; w < 16; w++)
         input[w] = start[w] - (vec8u){0};
-    for (size_t lane = 0; lane < 8; lane++) {
-        input[12][lane] = (uint32_t) (counter + lane);
-        input[13][lane] = (uint32_t) ((counter + lane) >> 32);
-    }
+    input[12] += lanes;
+    input[13] -= (vec8u) (input[12] < lanes); /* a carry: a true comparison is -1 */
     memcpy(x, input, sizeof x);
     for (size_t i = 0; i < 10; i++) {
-        QUARTER_ROUND(0, 4, 8, 12);
-        QUARTER_ROUND(1, 5, 9, 13);
-        QUARTER_ROUND(2, 6, 10, 14);
-        QUARTER_ROUND(3, 7, 11, 15);
-        QUARTER_ROUND(0, 5, 10, 15);
-        QUARTER_ROUND(1, 6, 11, 12);
-        QUARTER_ROUND(2, 7, 8, 13);
-        QUARTER_ROUND(3, 4, 9, 14);
+        ROUND(4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) /* columns */
+        ROUND(5, 6, 7, 4, 10, 11, 8, 9, 15, 12, 13, 14) /* diagonals */
     }
     for (size_t w = 0; w < 16; w++)
         *(vec8u *) (out + 8 * w) = x[w] + input[w];
 }
 
 #undef ROTATE
-#undef QUARTER_ROUND
+#undef ROTATE_12
+#undef ROTATE_7
+#undef LINE
+#undef LINES
+#undef ROUND

@@ -349,6 +349,37 @@ INLINE void NAME(subtract_mean)(double *w, size_t vectors, size_t stride)
     }
 }
 
+/*
+ * Independent standard normal variables, a multiple of four of them. Each has a word of its own; what it needs more if
+ * it is rejected (one in 67) comes from words that no other one has: first those left over from the first chunk, then
+ * further ones.
+ */
+INLINE void NAME(fill_with_normals)(struct stream *s, double *out, size_t count)
+{
+    uint64_t words[CHUNK];
+    size_t rejected[CHUNK];
+    s->spare = (CHUNK - count % CHUNK) % CHUNK;
+    for (size_t first = s->spare; count > 0; first = 0) {
+        size_t n_rejected = 0;
+        next_chunk(s, words);
+        memcpy(s->words, words, first * sizeof *words);
+        for (size_t i = first; i < CHUNK; i += 4, out += 4, count -= 4) {
+            const struct layer *a = &LAYERS[LAYER_OF(words[i])], *b = &LAYERS[LAYER_OF(words[i + 1])],
+                               *c = &LAYERS[LAYER_OF(words[i + 2])], *d = &LAYERS[LAYER_OF(words[i + 3])];
+            const vec4 width = {a->width, b->width, c->width, d->width};
+            const word4 inside = {a->inside, b->inside, c->inside, d->inside};
+            const word4 four = *(const word4 *) (words + i), column = COLUMN_OF(four);
+            /* 2^52 + column, put together from its bits, less 2^52 - 1/2: exact */
+            const vec4 x = ((vec4) (column | UINT64_C(0x4330000000000000)) - (0x1p52 - 0.5)) * width;
+            AT(out, 0) = (vec4) ((word4) x | SIGN_OF(four));
+            for (unsigned lanes = LANES_SET((mask4) column >= (mask4) inside); lanes != 0; lanes &= lanes - 1)
+                rejected[n_rejected++] = i + (size_t) __builtin_ctz(lanes);
+        }
+        for (size_t k = 0; k < n_rejected; k++)
+            out[(ptrdiff_t) rejected[k] - CHUNK] = normal_from(s, words[rejected[k]]);
+    }
+}
+
 /* Begin a batch: `step` becomes - eta * noise. Not inlined, for the other loops to stay as they are. */
 TARGET static __attribute__((noinline)) void NAME(draw_noise)(struct sgd_state *s, double eta)
 {
@@ -358,7 +389,7 @@ TARGET static __attribute__((noinline)) void NAME(draw_noise)(struct sgd_state *
     struct stream stream;
     open_stream(&stream, NAME(chacha20), s->key, s->updates);
     do {
-        fill_with_normals(&stream, step, count);
+        NAME(fill_with_normals)(&stream, step, count);
         for (size_t k = 0; k < n; k++)
             for (size_t i = r->dims; i < stride; i++)
                 step[k * stride + i] = 0.0;
@@ -383,22 +414,26 @@ INLINE size_t NAME(rows_to_marker)(const struct block *b, size_t i, int element)
     return end - i;
 }
 
-/* Batches of any size: rows add to `step`, in fours where there are four, and a full batch moves the weights by it. */
+/*
+ * Batches of any size: rows add to `step`, in fours where there are four, and a full batch moves the weights by it.
+ * `plain`, known when this is compiled, is a promise of no noise and no markers.
+ */
 INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const double *scale, struct block *ahead,
-                               int element)
+                               int element, int plain)
 {
     const struct sgd_recipe r = s->recipe;
+    const int marked = !plain && r.marked, noisy = !plain && r.noise;
     const size_t stride = b->stride, count = weight_count(&r);
     double *w = s->data, *total = total_of(s), *step = step_of(s), *aside = aside_of(s);
 
     for (size_t i = 0; i < b->n;) {
         const double eta = step_size(&r, s->updates + 1);
-        const double rows = r.marked ? (double) r.rows / (double) r.batches : (double) batch_size(&r, s->carry);
+        const double rows = marked ? (double) r.rows / (double) r.batches : (double) batch_size(&r, s->carry);
         const double rate = eta / rows;
         const size_t rest = b->n - i;
-        const size_t take = r.marked ? NAME(rows_to_marker)(b, i, element) : s->left < rest ? s->left : rest;
+        const size_t take = marked ? NAME(rows_to_marker)(b, i, element) : s->left < rest ? s->left : rest;
         const size_t end = i + take;
-        if (r.noise && !s->drawn)
+        if (noisy && !s->drawn)
             NAME(draw_noise)(s, eta);
         while (i < end) {
             const size_t n = end - i < 4 ? end - i : 4;
@@ -414,7 +449,7 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
             i += n;
         }
         s->row += take;
-        if (r.marked) {
+        if (marked) {
             if (i == b->n)
                 break;
             READ_AHEAD(i);
@@ -435,8 +470,9 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
         s->updates++;
         if (s->updates > unaveraged_updates(&r))
             NAME(move)(total, 1.0, 1.0, w, count);
-        s->drawn = 0;
-        if (r.marked) {
+        if (noisy)
+            s->drawn = 0;
+        if (marked) {
             s->row = s->updates % r.batches == 0 ? 0 : s->row;
         } else {
             s->row = s->row == r.rows ? 0 : s->row;
@@ -445,6 +481,14 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
         }
     }
     memset(aside, 0, aside_count(&r) * sizeof *aside);
+}
+
+/* Once for both elements, to be compiled sooner: what such a model waits for is its noise, or its sampled rows. */
+TARGET static __attribute__((noinline)) void NAME(feed_noisy_or_marked)(struct sgd_state *s, const struct block *b,
+                                                                        const double *scale, struct block *ahead,
+                                                                        int element)
+{
+    NAME(feed_batches)(s, b, scale, ahead, element, 0);
 }
 
 /* Feed the block's rows to one model, and meanwhile read the rows ahead, if any. */
@@ -462,8 +506,10 @@ INLINE void NAME(feed)(struct sgd_state *s, const struct block *b, struct block 
         NAME(feed_single_rows)(s, b, scale, ahead, SGD_LOGISTIC, element);
     else if (has_single_rows(&s->recipe))
         NAME(feed_single_rows)(s, b, scale, ahead, SGD_HUBER, element);
+    else if (s->recipe.noise || s->recipe.marked)
+        NAME(feed_noisy_or_marked)(s, b, scale, ahead, element);
     else
-        NAME(feed_batches)(s, b, scale, ahead, element);
+        NAME(feed_batches)(s, b, scale, ahead, element, 1);
 }
 
 /* Rows go through the cache once: a block of them is fed to every model, the last of which reads the next block. */

@@ -1,6 +1,7 @@
 /*
  * noise.h: random words, normal and Gamma variables for the noise of an update: the ziggurat of ziggurat.h and the
- * method of Marsaglia and Tsang. noise.md says what is exact and what is rounded.
+ * method of Marsaglia and Tsang. Many normal variables at once are made in loops.h. noise.md says what is exact and
+ * what is rounded.
  */
 #ifndef BOLTDP_NOISE_H
 #define BOLTDP_NOISE_H
@@ -86,7 +87,7 @@ static double normal_tail(struct stream *s)
 
 /* The use of a random word: 8 bits choose the layer, one the sign, 52 the column of the layer. */
 #define LAYER_OF(word) ((word) & 255)
-#define SIGN_OF(word) (((word) & 256) << 55)
+#define SIGN_OF(word) (((word) & 256) << 55) /* where a double has it */
 #define COLUMN_OF(word) ((word) >> 12)
 
 /* A standard normal variable from `word`, and from spare words if it is rejected. */
@@ -107,36 +108,6 @@ static double normal_from(struct stream *s, uint64_t word)
             break;
     }
     return SIGN_OF(word) ? -x : x;
-}
-
-/*
- * `count` independent standard normal variables. Each has a word of its own; what it needs more if it is rejected
- * (one in 67) comes from words that no other one has: first those left of the first chunk, then further ones. So
- * the common case is a loop without a branch.
- */
-static void fill_with_normals(struct stream *s, double *out, size_t count)
-{
-    uint64_t words[CHUNK];
-    size_t rejected[CHUNK + 1];
-    s->spare = (CHUNK - count % CHUNK) % CHUNK;
-    for (size_t done = 0, at = s->spare; done < count; done += CHUNK - at, at = 0) {
-        size_t n_rejected = 0;
-        next_chunk(s, words);
-        memcpy(s->words, words, at * sizeof *words);
-        for (size_t j = at; j < CHUNK; j++) {
-            const struct layer *layer = &LAYERS[LAYER_OF(words[j])];
-            const uint64_t column = COLUMN_OF(words[j]), sign = SIGN_OF(words[j]);
-            const double x = ((double) (int64_t) column + 0.5) * layer->width;
-            uint64_t bits;
-            memcpy(&bits, &x, sizeof bits);
-            bits |= sign;
-            memcpy(out + done + (j - at), &bits, sizeof bits);
-            rejected[n_rejected] = j;
-            n_rejected += column >= layer->inside;
-        }
-        for (size_t k = 0; k < n_rejected; k++)
-            out[done + (rejected[k] - at)] = normal_from(s, words[rejected[k]]);
-    }
 }
 
 /* A Gamma variable of this shape, at least 1, and scale 1 (Marsaglia and Tsang 2000). */

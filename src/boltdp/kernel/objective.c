@@ -45,7 +45,7 @@ uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_
     return sizeof s + sizeof(double) * (ARRAYS * numbers(&s) + stride_of(&s) + 2 * vectors(&s));
 }
 
-static int check(const void *state, size_t bytes)
+int objective_check(const void *state, size_t bytes)
 {
     const struct objective_state *s = state;
     if ((uintptr_t) state % sizeof(double) != 0)
@@ -207,7 +207,7 @@ __attribute__((target("avx2"))) static void scan_avx2(struct objective_state *s,
 
 int objective_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build)
 {
-    const int code = check(state, bytes);
+    const int code = objective_check(state, bytes);
     if (code != SGD_OK)
         return code;
     if (!sgd_has_build(build))
@@ -227,9 +227,9 @@ int objective_add(void *state, size_t bytes, const float *rows, size_t n_rows, i
 int objective_combine(void *state, size_t bytes, const void *other, size_t other_bytes)
 {
     struct objective_state *s = state;
-    int code = check(state, bytes);
+    int code = objective_check(state, bytes);
     if (code == SGD_OK)
-        code = check(other, other_bytes);
+        code = objective_check(other, other_bytes);
     if (code != SGD_OK)
         return code;
     const struct objective_state *o = other;
@@ -251,7 +251,7 @@ int objective_combine(void *state, size_t bytes, const void *other, size_t other
 int objective_sum(const void *state, size_t bytes, double *out)
 {
     const struct objective_state *s = state;
-    const int code = check(state, bytes);
+    const int code = objective_check(state, bytes);
     if (code != SGD_OK)
         return code;
     const uint64_t all = numbers(s);

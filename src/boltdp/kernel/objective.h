@@ -36,6 +36,9 @@ uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_
 int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive,
                    const double *weights, const double *direction);
 
+/* Everything that can be wrong with a block that claims to be a state. */
+int objective_check(const void *state, size_t bytes);
+
 /* Add packed float32 rows. */
 int objective_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build);
 

@@ -68,6 +68,21 @@ class Sums:
         if code:
             raise DataError(f"cannot combine these sums: {_error_text(code)}")
 
+    def to_bytes(self) -> bytes:
+        """Everything needed to go on elsewhere. It holds un-noised weights: as private as the rows."""
+        return self._block.tobytes()
+
+    def update(self, data: bytes) -> None:
+        """Go on from what another process has made of these sums: their `to_bytes`."""
+        block = _aligned_block(len(data))
+        block[:] = np.frombuffer(data, dtype=np.uint8)
+        code = _library.objective_check(block.ctypes.data, block.size)
+        if code:
+            raise DataError(f"cannot go on from these bytes: {_error_text(code)}")
+        if block.size != self._block.size:
+            raise DataError(f"sums of {self._block.size} bytes must stay so, got {block.size}")
+        self._block = block
+
     @property
     def value(self) -> Matrix:
         """The sum, of shape (vectors, dims): as private as the rows."""

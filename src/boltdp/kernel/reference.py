@@ -155,10 +155,12 @@ def chacha20(start: Words, blocks: int) -> Words:
 def _chunks(key: bytes, nonce: int) -> Iterator[list[int]]:
     """The 64-bit words of eight blocks at a time: word w of all blocks, then word w+1, and two neighbours are one."""
     constants = np.frombuffer(b"expand 32-byte k", dtype="<u4")
-    for counter in range(0, 2**32, 8):
+    counter = 0
+    while True:
         end = np.array([counter, 0, nonce & 0xFFFFFFFF, nonce >> 32], dtype=np.uint32)
         blocks = chacha20(np.concatenate([constants, np.frombuffer(key, dtype="<u4"), end]).astype(np.uint32), 8)
         yield np.ascontiguousarray(blocks.T).view("<u8").ravel().tolist()
+        counter += 8
 
 
 def _next_word(spare: list[int], chunks: Iterator[list[int]]) -> int:

@@ -54,7 +54,7 @@ static inline double clip(float x)
     return x > 1.0f ? 1.0 : x < -1.0f ? -1.0 : (double) x;
 }
 
-void rows_moments(const float *rows, size_t n, size_t d, double radius, int64_t *sums)
+WIDEST void rows_moments(const float *rows, size_t n, size_t d, double radius, int64_t *sums)
 {
     for (size_t i = 0; i < n; i++) {
         const float *x = rows + i * (1 + d) + 1;

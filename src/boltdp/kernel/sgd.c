@@ -1,6 +1,6 @@
 /*
- * sgd.c: the state, the row guard and exp. The loops over rows are in loops.h and ChaCha20 is in chacha.h, once for each
- * instruction set; the samplers are in noise.h.
+ * sgd.c: the state, the row guard and exp. The loops over rows are in loops.h and ChaCha20 is in chacha.h, once for
+ * each instruction set; the samplers are in noise.h.
  */
 #include "sgd.h"
 
@@ -394,6 +394,7 @@ int sgd_weights(const void *state, size_t bytes, double *out)
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias)); /* lanes of all ones or all zeros */
 typedef float vec4f __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint64_t word4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef uint32_t vec8u __attribute__((vector_size(32), aligned(4), may_alias));
 
 #define CHOOSE(mask, yes, no) ((vec4) (((mask) & (mask4) (yes)) | (~(mask) & (mask4) (no))))
@@ -427,6 +428,7 @@ static inline int is_marker(const char *row, int element)
 #define LANES(v) (((v)[0] + (v)[1]) + ((v)[2] + (v)[3]))
 #define FOUR_SUMS(a, b, c, d) ((vec4){LANES(a), LANES(b), LANES(c), LANES(d)})
 #define IN_REGISTER(v) (void) 0
+#define LANES_SET(m) (unsigned) (((m)[0] & 1) | ((m)[1] & 2) | ((m)[2] & 4) | ((m)[3] & 8))
 #define ROTATE_16(v) ROTATE(v, 16)
 #define ROTATE_8(v) ROTATE(v, 8)
 #include "chacha.h"
@@ -439,6 +441,7 @@ static inline int is_marker(const char *row, int element)
 #undef SQUARE_ROOTS
 #undef FOUR_SUMS
 #undef IN_REGISTER
+#undef LANES_SET
 #undef ROTATE_16
 #undef ROTATE_8
 #define NAME(f) f##_avx2
@@ -455,6 +458,7 @@ TARGET static inline vec4 four_sums(__m256d ab, __m256d cd)
     return (vec4) _mm256_add_pd(_mm256_permute2f128_pd(ab, cd, 0x20), _mm256_permute2f128_pd(ab, cd, 0x31));
 }
 #define IN_REGISTER(v) __asm__("" : "+x"(v)) /* or GCC would load it again for every use */
+#define LANES_SET(m) (unsigned) _mm256_movemask_pd((__m256d) (m))
 /* Rotations by whole bytes, as a shuffle of the bytes in each word. */
 #define SHUFFLED(v, a, b, c, d)                                                                               \
     ((vec8u) _mm256_shuffle_epi8((__m256i) (v), _mm256_setr_epi8(a, b, c, d, a + 4, b + 4, c + 4, d + 4, a + 8, \

@@ -128,6 +128,20 @@ def volume_bound(recipe: Recipe) -> float:
     return bound * (1.0 + 16.0 * UNIT)
 
 
+def least_regularization(recipe: Recipe, volume: float) -> float:
+    """The Lambda at which `volume_bound` is `volume`.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=1, passes=1, schedule=constant(1.0))
+    >>> round(least_regularization(recipe, 0.024693), 6)
+    0.01
+    """
+    directions, curvature = _curvature(recipe)
+    share = volume / directions
+    return curvature / (recipe.rows * math.expm1(share)) if share < 700 else 0.0
+
+
 def corners(recipe: Recipe) -> tuple[tuple[float, int], ...]:
     """Of the polytope that holds the difference of two rows' gradients: squared length, and how many there are.
 
@@ -212,7 +226,7 @@ def _left_by_volume(recipe: Recipe, budget: Budget) -> float:
     # A difference that has lost its leading digits is of no use.
     if not left > 1e-6 * budget.epsilon:
         raise ParameterError(
-            f"regularization must be above {_least_regularization(recipe, budget):.3g} for epsilon ="
+            f"regularization must be above {least_regularization(recipe, budget.epsilon):.3g} for epsilon ="
             f" {budget.epsilon:g} and {recipe.rows} rows, got {recipe.regularization:g}"
         )
     return left
@@ -223,13 +237,6 @@ def _curvature(recipe: Recipe) -> tuple[int, float]:
     if isinstance(recipe.loss, Multinomial):
         return recipe.loss.classes - 1, 1.0 / recipe.loss.classes
     return 1, recipe.loss.smoothness
-
-
-def _least_regularization(recipe: Recipe, budget: Budget) -> float:
-    """Where the volume alone would use up epsilon."""
-    directions, curvature = _curvature(recipe)
-    share = budget.epsilon / directions
-    return curvature / (recipe.rows * math.expm1(share)) if share < 700 else 0.0
 
 
 def _is_private(recipe: Recipe, sigma: float, *, epsilon: float, delta: float) -> bool:

@@ -75,8 +75,11 @@ class Standardized:
     def describe(self) -> str:
         """What was spent on what, in plain words."""
         what = "centres and scales" if self.moments == "squares" else "centres and the radius"
-        spent = "without noise" if self.budget is None else f"for {self.share:.3g} of the budget"
-        return f"{what} of {self.features:,} features, {spent}"
+        if self.budget is None:
+            return f"{what} of {self.features:,} features, without noise"
+        epsilon, delta = self.budget.epsilon, self.budget.delta
+        spent = f"epsilon = {epsilon:g}, delta = {delta:g}" if delta else f"epsilon = {epsilon:g}"
+        return f"{what} of {self.features:,} features, for {self.share:.3g} of the budget ({spent})"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from boltdp.engines import open_source
+from boltdp.model import Model
+
+from .conftest import SECRET, Run
+
+OPTIONS = ("--schema", "schema.toml", "--epsilon", 1, "--standardize", "private", "--standardize-share", 0.2)
+
+
+def test_train_standardizes_and_says_what_it_cost(run: Run, rows: Path) -> None:
+    result = run("train", rows, *OPTIONS, "-o", "model.json")
+    assert result.exit_code == 0, result.output
+    assert "Differentially private with epsilon = 1:" in result.stdout
+    assert "centres and scales of 5 features, for 0.2 of the budget (epsilon = 0.2)" in result.stdout
+    model = Model.load("model.json")
+    assert model.schema.standardization is not None
+    assert SECRET not in result.output + Path("model.json").read_text()
+    verified = run("verify", "model.json")
+    assert verified.exit_code == 0, verified.output
+    assert "for 0.2 of the budget (epsilon = 0.2), recomputed" in verified.stdout
+
+
+def test_a_tampered_share_is_caught(run: Run, rows: Path) -> None:
+    run("train", rows, *OPTIONS, "-o", "model.json")
+    record = json.loads(Path("model.json").read_text())
+    record["certificate"]["standardization"]["share"] = 0.1
+    Path("model.json").write_text(json.dumps(record))
+    assert run("verify", "model.json").exit_code == 1
+
+
+def test_sql_of_a_standardized_model_predicts_what_predict_does(run: Run, rows: Path) -> None:
+    run("train", rows, *OPTIONS, "--standardize-moments", "mean", "--delta", 1e-6, "-o", "model.json")
+    expression = run("sql", "model.json").stdout
+    with duckdb.connect() as connection:
+        scored = connection.execute(f"SELECT {expression} FROM read_parquet(?)", [str(rows)]).fetchall()
+    assert [row[0] for row in scored] == Model.load("model.json").predict(open_source(rows)).tolist()
+
+
+def test_plan_shows_the_share(run: Run, rows: Path) -> None:
+    del rows
+    plain = json.loads(run("plan", "--rows", 2000, "--schema", "schema.toml", "--json").stdout)
+    result = run("plan", "--rows", 2000, *OPTIONS, "--json")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert record["standardization"]["budget"] == {"epsilon": 0.2, "delta": 0.0}
+    assert record["noise_per_weight"] > plain["noise_per_weight"]
+    shown = run("plan", "--rows", 2000, *OPTIONS, "--delta", 1e-6).stdout
+    assert "for 0.2 of the budget (epsilon = 0.2, delta = 2e-07)" in shown
+    refused = run("plan", "--rows", 2000, "--features", 6, "--standardize", "private")
+    assert refused.exit_code == 1
+    assert "give --schema with --standardize" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["tune", "compare"])
+def test_other_commands_standardize_too(run: Run, rows: Path, command: str) -> None:
+    if command == "tune":
+        result = run("tune", rows, *OPTIONS, "--grid", "passes=1,2", "--trials", 2, "-o", "model.json")
+        assert "centres and scales of 5 features" in result.stdout
+    else:
+        options = ("--schema", "schema.toml", "--standardize", "private", "--repeats", 1, "--passes", 1)
+        result = run("compare", rows, *options, "--epsilon", "1,2", "--algorithms", "bolton")
+        assert len(json.loads(Path("comparison.json").read_text())["runs"]) == 2
+    assert result.exit_code == 0, result.output
