@@ -47,8 +47,14 @@ def test_every_algorithm_is_trained_at_every_epsilon_and_noiseless_once() -> Non
     ]
     assert all(one.repeats == 3 for one in cells.values())
     assert cells["noiseless", None].accuracy > 0.8
-    assert cells["bolton", 10.0].accuracy > cells["bolton", 0.1].accuracy
     assert all(one.seconds > 0 for one in cells.values())
+
+
+def test_more_budget_gives_more_accuracy() -> None:
+    seeded = replace(COMMON, seed=1, noise_seed=1)
+    made = compare(patients(), SCHEMA, seeded, algorithms=["bolton"], epsilons=[0.1, 10.0], repeats=3)
+    small, large = made.summaries()
+    assert large.accuracy > small.accuracy
 
 
 def test_a_form_that_is_not_valid_is_marked() -> None:

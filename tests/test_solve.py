@@ -159,7 +159,7 @@ def test_verify_shows_the_noise_inside_and_catches_a_smaller_one(tmp_path: Path)
     trained().save(path)
     shown = CliRunner().invoke(main, ["verify", str(path)])
     assert shown.exit_code == 0
-    assert "noise in training  spherical, scale 2.15198, 2 dimensions, recomputed" in shown.stdout
+    assert "noise before training  spherical, scale 2.15198, 2 dimensions, recomputed" in shown.stdout
     record = json.loads(path.read_text())
     record["certificate"]["training_noise"]["scale"] /= 2
     path.write_text(json.dumps(record))
