@@ -106,7 +106,12 @@ def test_bad_rows_are_neutral_unless_asked_for() -> None:
 def test_progress_tells_rows_and_passes_only() -> None:
     engine, schema = people()
     told: list[tuple[str, int, int]] = []
-    train(engine, schema, Settings(epsilon=1.0, algorithm="bolton", passes=2), progress=lambda *report: told.append(report))
+    train(
+        engine,
+        schema,
+        Settings(epsilon=1.0, algorithm="bolton", passes=2),
+        progress=lambda *report: told.append(report),
+    )
     assert [report for report in told if report[1] == ROWS] == [
         ("preparing", ROWS, ROWS),
         ("pass 1 of 2", ROWS, ROWS),

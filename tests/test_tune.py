@@ -28,7 +28,7 @@ from tests.privacy.test_selection import proven_epsilon
 ROWS = 2000
 SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("dose", -1, 1)))
 
-BASE = Settings(epsilon=4.0, passes=2, batch_size=10)
+BASE = Settings(algorithm="bolton", epsilon=4.0, passes=2, batch_size=10)
 #: The first takes such steps that noise is all that is left; the others learn.
 GRID = (
     replace(BASE, step_size=4.0, batch_size=1),
@@ -56,7 +56,7 @@ def tuned(method: Method, *, seed: int | None = None, grid: tuple[Settings, ...]
 
 def test_a_grid_is_every_combination() -> None:
     grid: dict[str, Sequence[Any]] = {"passes": [1, 2], "batch_size": [10, 20], "regularization": [0.0, 0.1]}
-    made = candidates(Settings(epsilon=1.0), grid, inverse_radius=True)
+    made = candidates(Settings(algorithm="bolton", epsilon=1.0), grid, inverse_radius=True)
     assert len({(one.passes, one.batch_size, one.regularization) for one in made}) == 8
     assert {(one.regularization, one.radius) for one in made} == {(0.0, math.inf), (0.1, 10.0)}
     assert all(one.epsilon == 1.0 for one in made)
@@ -100,7 +100,7 @@ def test_several_classes_and_delta_are_tuned_and_verify(method: Method, loss: Lo
     age = random.integers(0, 90, 3000)
     table = pa.table({"age": age, "dose": random.uniform(-1, 1, 3000), "sick": age // 30})
     schema = replace(SCHEMA, classes=(0, 1, 2))
-    grid = candidates(Settings(epsilon=50.0, delta=1e-6, loss=loss), {"passes": [5, 10]})
+    grid = candidates(Settings(algorithm="bolton", epsilon=50.0, delta=1e-6, loss=loss), {"passes": [5, 10]})
     model = tune(ArrayEngine.from_arrow(table), schema, grid, method=method)
     assert model.weights.shape == (3, 3)
     assert model.certificate.models == (3 if loss == "huber" else 1)
@@ -110,7 +110,9 @@ def test_several_classes_and_delta_are_tuned_and_verify(method: Method, loss: Lo
 
 def test_portions_train_each_candidate_on_its_own_rows() -> None:
     """The released model is the one that its portion alone gives."""
-    grid = candidates(Settings(epsilon=1e6, seed=5, noise_seed=5, batch_size=10), {"passes": [1, 3]})
+    grid = candidates(
+        Settings(algorithm="bolton", epsilon=1e6, seed=5, noise_seed=5, batch_size=10), {"passes": [1, 3]}
+    )
     model = tune(patients(), SCHEMA, grid, method="portions")
     selection = model.certificate.selection
     assert isinstance(selection, Portions)
@@ -121,7 +123,7 @@ def test_portions_train_each_candidate_on_its_own_rows() -> None:
 
 
 def test_a_row_of_one_portion_changes_no_other_candidate() -> None:
-    grid = candidates(Settings(epsilon=None, seed=6, batch_size=10), {"passes": [1, 2, 3]})
+    grid = candidates(Settings(algorithm="bolton", epsilon=None, seed=6, batch_size=10), {"passes": [1, 2, 3]})
     selections = [Portions(candidates=3, chosen=i, rows=ROWS) for i in range(3)]
     table = pa.table({"age": np.zeros(ROWS), "dose": np.zeros(ROWS), "sick": np.zeros(ROWS)})
     place = int(source_position(selections[1].bounds(1)[0] + 7, 1, rows=ROWS, seed=6)[0])
@@ -158,7 +160,7 @@ def test_errors_are_those_of_predict_and_bad_rows_are_errors() -> None:
 
 
 def test_noiseless_candidates_are_compared_without_noise() -> None:
-    grid = candidates(Settings(epsilon=None), {"passes": [1, 5]})
+    grid = candidates(Settings(algorithm="bolton", epsilon=None), {"passes": [1, 5]})
     assert not tune(patients(), SCHEMA, grid, method="portions").certificate.private
     with pytest.raises(ParameterError, match="epsilon must be given for trials, got None"):
         tune(patients(), SCHEMA, grid, method="trials")
@@ -166,7 +168,7 @@ def test_noiseless_candidates_are_compared_without_noise() -> None:
 
 def test_more_trials_cost_delta_and_no_epsilon() -> None:
     def scale(mean: float, *, delta: float) -> float:
-        grid = candidates(Settings(epsilon=1.0, delta=delta, step_size=0.1), {"passes": [1]})
+        grid = candidates(Settings(algorithm="bolton", epsilon=1.0, delta=delta, step_size=0.1), {"passes": [1]})
         wide = Schema("sick", (0, 1), tuple(Numeric(f"x{i}", -1, 1) for i in range(60)))
         selection = Trials(candidates=1, chosen=0, rows=ROWS, mean=mean)
         mechanism = grid[0].plan(rows=ROWS, dims=wide.dims, classes=2, selection=selection).mechanism
@@ -221,11 +223,11 @@ def test_showing_bad_rows_costs_the_claim() -> None:
 )
 def test_bad_grids_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        candidates(Settings(epsilon=1.0), **arguments)  # type: ignore[arg-type]
+        candidates(Settings(algorithm="bolton", epsilon=1.0), **arguments)  # type: ignore[arg-type]
 
 
 def test_bad_requests_are_refused_before_a_row_is_read() -> None:
-    two = Settings(epsilon=1.0), Settings(epsilon=2.0)
+    two = Settings(algorithm="bolton", epsilon=1.0), Settings(algorithm="bolton", epsilon=2.0)
     with pytest.raises(ParameterError, match="candidates must differ in nothing but"):
         tune(patients(), SCHEMA, two)
     with pytest.raises(ParameterError, match="at least one candidate"):
@@ -263,7 +265,9 @@ def chosen_first(epsilon: float, label: int, *, runs: int) -> int:
     packed[:size, 0] = 1.0
     packed[-1] = label, 1.0
     engine = in_prepared_order(packed, seed=seed)
-    grid = candidates(Settings(epsilon=epsilon, seed=seed, batch_size=1, passes=1), {"step_size": [0.01] * count})
+    grid = candidates(
+        Settings(algorithm="bolton", epsilon=epsilon, seed=seed, batch_size=1, passes=1), {"step_size": [0.01] * count}
+    )
     picked = 0
     for _ in range(runs):
         selection = tune(engine, LINE, grid, method="portions").certificate.selection
@@ -289,7 +293,8 @@ def released_negative(epsilon: float, label: int, *, runs: int) -> int:
     packed[0] = label, 1.0
     engine = in_prepared_order(packed, seed=1)
     grid = candidates(
-        Settings(epsilon=epsilon, seed=1, batch_size=1, loss="huber"), {"passes": [1, 2], "step_size": [0.01]}
+        Settings(algorithm="bolton", epsilon=epsilon, seed=1, batch_size=1, loss="huber"),
+        {"passes": [1, 2], "step_size": [0.01]},
     )
     return sum(bool(tune(engine, LINE, grid, method="trials", trials=10).weights[0, 0] < 0) for _ in range(runs))
 

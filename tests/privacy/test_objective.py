@@ -88,9 +88,11 @@ def noise_and_volume(recipe: Recipe, data: Data, weights: Array, basis: Array) -
             s = 1 / (1 + np.exp(y * scores))
             first, second = -y * s, (s * (1 - s))[:, :, None]
         gradient = np.einsum("nk,d->nkd", first, x).reshape(len(weights), -1)
-        hessian = np.einsum("nkl,d,e->nkdle", second, x, x).reshape(len(weights), basis.shape[1], basis.shape[1])
+        hessian = (second[:, :, None, :, None] * (x[:, None, None] * x)).reshape(
+            len(weights), basis.shape[1], basis.shape[1]
+        )
         slope = slope + count * gradient @ basis.T
-        bend += count * np.einsum("ad,nde,be->nab", basis, hessian, basis)
+        bend += count * (basis @ hessian @ basis.T)
     return -slope, np.linalg.det(bend)
 
 
@@ -111,7 +113,8 @@ def losses_and_masses(recipe: Recipe, case: tuple[Data, Data, Data], noise: Mech
     basis = contrasts(recipe.loss.classes) if isinstance(recipe.loss, Multinomial) else np.eye(recipe.dims)
     free = len(basis)
     reach = (recipe.rows * 0.02 + 12 * noise.scale + 4) / (recipe.rows * recipe.regularization)
-    axis = np.linspace(-reach, reach, 20_001 if free == 1 else 361)
+    # Spherical noise has a peak that a coarse grid would miss.
+    axis = np.linspace(-reach, reach, 20_001 if free == 1 else 361 if noise.kind == "spherical" else 181)
     weights = np.stack(np.meshgrid(*[axis] * free, indexing="ij"), axis=-1).reshape(-1, free)
     logs = []
     for row in (one, other):
