@@ -14,14 +14,17 @@ from bench.ratio import Ratio
 
 #: In the order they are run. `scale` takes minutes at its default size; --rows makes it smaller.
 BENCHES = ("kernel", "overhead", "tuning", "objective", "scale")
-#: Run when asked for by name: it starts a server.
-ON_DEMAND = ("postgres",)
+#: Run when asked for by name: they start a server.
+ON_DEMAND = ("postgres", "rivals")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"which of {', '.join(BENCHES)}; all by default; or postgres"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"which of {', '.join(BENCHES)}; all by default; or {', '.join(ON_DEMAND)}",
     )
     parser.add_argument("--rows", type=int, help="rows, for the benchmarks that can be made smaller or larger")
     arguments = parser.parse_args()

@@ -34,12 +34,19 @@ TEST_SHARE = 0.2
 
 #: The settings of each algorithm at one epsilon, made of those that all have in common.
 ALGORITHMS: Mapping[str, Callable[[Settings, float], Settings]] = {
-    "noiseless": lambda common, _: replace(common, epsilon=None, delta=0.0, noise_seed=None),
+    "noiseless": lambda common, _: replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm="bolton"),
     "auto": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="auto"),
     "bolton": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bolton"),
     "objective": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="objective"),
     # As published: valid for some settings and not for others, so never private.
     "bolton-paper": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bolton", analysis="paper"),
+    "scs13": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="scs13"),
+    # As published: valid for epsilon/passes < 1 only, if there is a delta.
+    "scs13-paper": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="scs13", analysis="paper"),
+    "bst14": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bst14"),
+    # As published: argued for half of the sensitivity.
+    "bst14-paper": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bst14", analysis="paper"),
+    "dpsgd": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="dpsgd"),
 }
 
 

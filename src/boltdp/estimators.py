@@ -36,7 +36,7 @@ from boltdp.model import Matrix, Model
 from boltdp.privacy.algorithms import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
 from boltdp.privacy.standardization import Moments
-from boltdp.settings import PASSES, Multiclass, ScheduleName, Settings, Standardize
+from boltdp.settings import PASSES, AlgorithmName, Multiclass, ScheduleName, Settings, Standardize
 from boltdp.train import train
 
 #: Why a model whose classes were not declared has no guarantee.
@@ -78,6 +78,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     max_norm: float | None = None
     averaging: Averaging = "last"
     permutation: Permutation = "once"
+    algorithm: AlgorithmName = "auto"
     analysis: Analysis = "proved"
     standardize: Standardize = "auto"
     standardize_share: float | None = None
@@ -171,6 +172,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             radius=math.inf if self.max_norm is None else self._number("max_norm"),
             averaging=self.averaging,
             permutation=self.permutation,
+            algorithm=self.algorithm,
             analysis=self.analysis,
             standardize=self.standardize,
             standardize_share=self._number("standardize_share", optional=True),
@@ -276,8 +278,12 @@ class PrivateLogisticRegression(_PrivateClassifier):
         The last iterate, the average of all, or of the last ceil(ln T) of T.
     permutation : {"once", "fresh"}, default="once"
         One random order of the rows for all passes, or one for each.
+    algorithm : {"auto", "bolton", "objective", "scs13", "bst14", "dpsgd"}, default="auto"
+        "bolton" adds noise once, to the trained weights; "objective" once, to the objective before training. The
+        others add noise to every update; "bst14" and "dpsgd" need a delta. "auto" is "objective", unless the loss is
+        Huber's or a parameter is set that only passes have.
     analysis : {"proved", "paper"}, default="proved"
-        "paper" takes the sensitivity as published, which is not private.
+        "paper" takes sensitivity and noise as published, which is not private.
     standardize : {"auto", "none", "private"}, default="auto"
         "private" centres the features by noisy moments of all rows, which helps where they are far from the middle of
         their bounds. "auto" does so where it pays, if the algorithm is left to choose too.

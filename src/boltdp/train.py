@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,15 +13,24 @@ import numpy.typing as npt
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
 from boltdp.engines.base import Engine, Prepared
-from boltdp.errors import DataError
-from boltdp.kernel import State
+from boltdp.errors import DataError, ParameterError
+from boltdp.kernel import KEY_BYTES, State
 from boltdp.model import Model
+from boltdp.privacy.algorithms import Algorithm
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.noise import seeded_bytes, system_bytes
 from boltdp.privacy.release import perturbation, release
 from boltdp.privacy.selection import Selection
+from boltdp.sampling import Positions, fixed_size_batches, poisson_batches
 from boltdp.settings import Settings
 from boltdp.solve import minimise, sample_rows
 from boltdp.standardize import standardize
+
+#: How the rows of a pass are sampled, where they are not all fed in order.
+SAMPLERS: Mapping[Algorithm, Callable[..., Iterator[Positions]]] = {
+    "bst14": fixed_size_batches,
+    "dpsgd": poisson_batches,
+}
 
 #: Why a model trained with `on_bad_row="error"` has no guarantee.
 BAD_ROWS_SHOWN = "bad rows were reported, which tells something about single rows"
@@ -104,7 +113,7 @@ def train_prepared(
     if certificate.algorithm == "objective":
         weights = find_minimisers(prepared, schema, certificate, noise_seed=noise_seed, progress=progress)
         return release_weights(weights, schema, certificate, noise_seed=noise_seed)
-    states = run_passes(prepared, schema, certificate, seed=seed, progress=progress)
+    states = run_passes(prepared, schema, certificate, seed=seed, noise_seed=noise_seed, progress=progress)
     return release_model(states, schema, certificate, noise_seed=noise_seed)
 
 
@@ -142,24 +151,63 @@ def run_passes(
     certificate: Certificate,
     *,
     seed: int,
+    noise_seed: int | None = None,
     progress: Progress | None = None,
 ) -> list[State]:
-    """The states after all passes: as private as the rows until `release_model` makes a model of them."""
+    """The states after all passes: as private as the rows until `release_model` makes a model of them.
+
+    `noise_seed` is for noise and samples inside training, and as in `release` taken only where the certificate says so.
+    """
     recipe, classes = certificate.recipe, len(schema.classes)
     _check_rows(prepared, certificate)
-    states = [State(recipe, positive=positive, classes=classes) for positive in _positives(certificate)]
+    noise = certificate.training_noise
+    if noise is not None and (noise_seed is not None) != (certificate.randomness == "seeded"):
+        raise ParameterError(f"a certificate with randomness {certificate.randomness!r} must match the use of a seed")
+    random_bytes = system_bytes if noise_seed is None else seeded_bytes(noise_seed)
+    states = [
+        State(
+            recipe,
+            positive=positive,
+            classes=classes,
+            noise=noise,
+            key=None if noise is None else random_bytes(KEY_BYTES),
+            marked=certificate.algorithm == "dpsgd",
+        )
+        for positive in _positives(certificate)
+    ]
     for number in range(1, recipe.passes + 1):
-        if number > 1 and recipe.permutation == "fresh":
-            prepared.reshuffle(seed + number - 1)
         told = told_rows(progress, f"pass {number} of {recipe.passes}", recipe.rows)
-        prepared.run_pass(states, progress=told)
+        draw = SAMPLERS.get(certificate.algorithm)
+        if draw is None:
+            if number > 1 and recipe.permutation == "fresh":
+                prepared.reshuffle(seed + number - 1)
+            prepared.run_pass(states, progress=told)
+            continue
+        # A sample for each model: budgets add up only if their randomness is independent.
+        for state in states:
+            positions = draw(rows=recipe.rows, batches=recipe.batches, random_bytes=random_bytes)
+            prepared.run_drawn([state], positions if told is None else _told_samples(positions, certificate, told))
     return states
+
+
+def _told_samples(
+    positions: Iterable[Positions], certificate: Certificate, told: Callable[[int], None]
+) -> Iterator[Positions]:
+    """The same positions, with progress by public numbers: how many rows a random batch has is not one."""
+    recipe, fed, ended = certificate.recipe, 0, 0
+    for chunk in positions:
+        yield chunk
+        fed += len(chunk)
+        ended += int(np.count_nonzero(chunk < 0))
+        told(ended * recipe.rows // recipe.batches if certificate.algorithm == "dpsgd" else fed)
 
 
 def release_model(
     states: Sequence[State], schema: Schema, certificate: Certificate, *, noise_seed: int | None = None
 ) -> Model:
     """The model of finished states, with the noise that `certificate` states."""
+    if any(state.noise != certificate.training_noise for state in states):
+        raise ParameterError("the states must have been trained with the noise that the certificate states")
     weights = np.stack([state.weights for state in states])
     return release_weights(weights, schema, certificate, noise_seed=noise_seed)
 

@@ -2,8 +2,8 @@
 
 Three ways, with the accounting of `privacy/selection.md`:
 
-`trials`    every candidate is trained on all rows; a random number of trials adds noise to a random one and measures it
-            with noise; the best trial is released
+`trials`    every candidate is trained on all rows; a random number of trials adds noise to a random one (or trains it
+            anew, if its noise is inside training) and measures it with noise; the best trial is released
 `portions`  the paper's Algorithm 3. Each candidate is trained on rows of its own, so that all of them together read
             the rows as often as one candidate alone would; other rows choose, by the exponential mechanism
 `public`    candidates are compared in the open on rows declared public, and the best is trained on the private rows
@@ -12,7 +12,7 @@ Three ways, with the accounting of `privacy/selection.md`:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -224,16 +224,18 @@ def _by_trials(
     seed: int,
     progress: Progress | None,
 ) -> Model:
-    """Train each candidate once; a trial then draws noise for one of them. How many trials were made is told nobody.
-
-    Trials must be independent given the rows, which they are where all noise is added at the release: section 2.3.
-    """
+    """A trial makes a model of one of the candidates. How many trials were made is told nobody."""
     count, selection, budget = len(certificates), certificates[0].selection, certificates[0].training_budget
     assert isinstance(selection, Trials)
     assert budget is not None
-    finished = [
-        run_passes(
-            prepared, schema, certificate, seed=seed, progress=_named(progress, f"candidate {i + 1} of {count}, ")
+    makers = [
+        _independent_models(
+            prepared,
+            schema,
+            certificate,
+            seeds,
+            seed=seed,
+            progress=_named(progress, f"candidate {i + 1} of {count}, "),
         )
         for i, certificate in enumerate(certificates)
     ]
@@ -245,7 +247,7 @@ def _by_trials(
     fewest = np.inf
     while left > 0:
         drawn = [_uniform(count, random_bytes) for _ in range(min(left, at_once))]
-        models = [release_model(finished[i], schema, certificates[i], noise_seed=next(seeds)) for i in drawn]
+        models = [makers[i]() for i in drawn]
         left -= len(models)
         for model, errors in zip(models, error_counts(models, prepared), strict=True):
             score = noisy_count(errors, epsilon=epsilon, random_bytes=random_bytes)
@@ -283,10 +285,30 @@ def _rehearse(
                 selection=None,
             )
             told = _named(progress, f"candidate {i + 1} of {len(certificates)} on public rows, ")
-            states = run_passes(prepared.portion(0, cut), schema, rehearsed, seed=0, progress=told)
-            models = [release_model(states, schema, rehearsed, noise_seed=next(seeds)) for _ in range(REHEARSALS)]
+            make = _independent_models(prepared.portion(0, cut), schema, rehearsed, seeds, seed=0, progress=told)
+            models = [make() for _ in range(REHEARSALS)]
             totals.append(sum(error_counts(models, prepared.portion(cut, rows))))
     return int(np.argmin(totals))
+
+
+def _independent_models(
+    prepared: Prepared,
+    schema: Schema,
+    certificate: Certificate,
+    seeds: Iterator[int | None],
+    *,
+    seed: int,
+    progress: Progress | None,
+) -> Callable[[], Model]:
+    """What makes models that are independent given the rows, which trials must be: selection.md, section 2.3.
+
+    Training is done once where all noise is added at the release. Noise inside training must be drawn anew for each
+    model, and progress would then tell how many there are.
+    """
+    if certificate.training_noise is not None:
+        return lambda: train_prepared(prepared, schema, certificate, seed=seed, noise_seed=next(seeds))
+    states = run_passes(prepared, schema, certificate, seed=seed, progress=progress)
+    return lambda: release_model(states, schema, certificate, noise_seed=next(seeds))
 
 
 def _check_candidates(candidates: Sequence[Settings]) -> None:

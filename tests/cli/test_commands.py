@@ -264,3 +264,34 @@ def test_version_and_help(run: Run) -> None:
 def test_the_command_reference_is_fresh() -> None:
     fresh = (ROOT / "docs" / "cli.md").read_text("utf-8")
     assert fresh == reference(), "run `python -m boltdp.cli.reference > docs/cli.md`"
+
+
+@pytest.mark.parametrize("algorithm", ["scs13", "bst14", "dpsgd"])
+def test_white_box_algorithms_are_planned_trained_and_verified(run: Run, rows: Path, algorithm: str) -> None:
+    budget = ("--epsilon", 2, "--delta", 1e-5, "--algorithm", algorithm)
+    planned = run("plan", "--rows", 2000, "--schema", "schema.toml", *budget)
+    assert planned.exit_code == 0
+    assert "in each of 400 updates" in planned.stdout
+    assert f"those of {algorithm}" in planned.stdout
+    assert "The noise is that of the averaged gradient of each update" in planned.stdout
+    trained = run("train", rows, "--schema", "schema.toml", *budget, "-o", "model.json")
+    assert trained.exit_code == 0
+    assert algorithm in trained.stdout
+    assert SECRET not in trained.output
+    verified = run("verify", "model.json")
+    assert verified.exit_code == 0
+    assert f"in every update of {algorithm}, recomputed" in verified.stdout
+
+
+def test_noiseless_is_an_algorithm_too(run: Run, rows: Path) -> None:
+    result = run("train", rows, "--schema", "schema.toml", "--algorithm", "noiseless", "-o", "model.json")
+    assert result.exit_code == 0
+    assert "NOT PRIVATE: no noise was added" in result.stdout
+    both = run("train", rows, "--schema", "schema.toml", "--algorithm", "noiseless", "--epsilon", 1, "-o", "model.json")
+    assert both.exit_code == 1
+
+
+def test_sampled_algorithms_ask_for_a_delta(run: Run, rows: Path) -> None:
+    result = run("train", rows, "--schema", "schema.toml", "--algorithm", "dpsgd", "--epsilon", 1, "-o", "model.json")
+    assert result.exit_code == 1
+    assert "delta must be > 0 for dpsgd, got 0" in result.stderr

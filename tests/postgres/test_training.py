@@ -778,3 +778,14 @@ def test_client_that_is_killed_leaves_nothing_and_releases_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["schema.toml"]
     with PostgresEngine(server.uri, table=table) as engine:
         assert weights(engine) == expected
+
+
+@pytest.mark.parametrize("algorithm", ["scs13", "bst14", "dpsgd"])
+@pytest.mark.parametrize("options", [{}, {"layout": "rows"}, {"where": "client"}], ids=str)
+def test_white_box_algorithms_give_the_bits_of_the_arrays(
+    server: Server, admin: psycopg.Connection, table: str, algorithm: Any, options: dict[str, Any]
+) -> None:
+    settings = replace(SETTINGS, algorithm=algorithm, delta=1e-5)
+    with PostgresEngine(server.uri, table=table, **options) as engine:
+        assert weights(engine, settings=settings) == weights(ArrayEngine.from_numpy(X, Y), settings=settings)
+    assert leftovers(admin) == []

@@ -9,6 +9,7 @@ import click
 from boltdp.cli.options import as_json
 from boltdp.cli.terminal import emit, emit_json, emit_promise, emit_table, examples
 from boltdp.model import Model
+from boltdp.privacy.algorithms import RIVALS
 from boltdp.sql import Dialect, probability_expression, scoring_expression
 
 
@@ -34,7 +35,8 @@ def verify(model_path: str, *, as_json: bool) -> None:
     if certificate.sensitivity is not None:
         sensitivity = certificate.sensitivity
         checked.append(("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.method}"))
-    noises = {"noise in training": certificate.training_noise, "noise": certificate.mechanism}
+    inside = "noise in every update" if certificate.algorithm in RIVALS else "noise before training"
+    noises = {inside: certificate.training_noise, "noise": certificate.mechanism}
     for name, noise in noises.items():
         if noise is not None:
             what = f"{noise.kind}, scale {noise.scale:.6g}, {noise.dimensions:,} dimensions, recomputed"

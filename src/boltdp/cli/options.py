@@ -14,7 +14,7 @@ from boltdp.data.schema import Schema
 from boltdp.data.synth import POSTGRES
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.privacy.algorithms import Analysis
+from boltdp.privacy.algorithms import Algorithm, Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
 from boltdp.privacy.standardization import Moments
 from boltdp.settings import (
@@ -29,6 +29,14 @@ from boltdp.settings import (
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+algorithm = click.option(
+    "--algorithm",
+    type=click.Choice(["auto", "noiseless", *get_args(Algorithm)]),
+    default="auto",
+    show_default=True,
+    help="objective adds noise once, before training; bolton once, to the result; scs13, bst14 and dpsgd to every "
+    "update. auto: objective, unless an option asks for what only passes have.",
+)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
 
@@ -55,7 +63,7 @@ _TRAINING = (
     ),
 )
 
-# One option for each field of Settings but epsilon, which `train` requires and `plan` does not.
+# One option for each field of Settings but the algorithm, which `compare` has several of, and epsilon.
 _SETTINGS = (
     click.option("--delta", type=float, default=0.0, show_default=True, help="0 is pure differential privacy."),
     click.option("--loss", type=click.Choice(get_args(LossName)), default="logistic", show_default=True),
@@ -148,12 +156,14 @@ def training_options(command: Command) -> Command:
 
 
 def settings_options(command: Command) -> Command:
-    """An option for each field of Settings but epsilon."""
+    """An option for each field of Settings but epsilon and the algorithm."""
     return _decorate(command, _SETTINGS)
 
 
 def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:
     """The settings of the options."""
+    if chosen["algorithm"] == "noiseless":
+        noiseless, chosen = True, {**chosen, "algorithm": "bolton"}
     if noiseless == (epsilon is not None):
         raise ParameterError(
             "give either --epsilon or --noiseless",

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import click
 
 from boltdp.cli.options import (
+    algorithm,
     as_json,
     load_schema,
     make_settings,
@@ -68,6 +69,7 @@ _WHOLE = ("passes", "batch_size")
 @click.option(
     "--public-rows", type=int, metavar="N", help="The same with the first N rows of SOURCE, which are no secret."
 )
+@algorithm
 @settings_options
 @as_json
 @quiet

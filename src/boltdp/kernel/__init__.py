@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.losses import HuberSVM, Multinomial
-from boltdp.privacy.noise import Mechanism
+from boltdp.privacy.noise import Kind, Mechanism
 from boltdp.privacy.recipe import Recipe
 
 __all__ = [
@@ -257,6 +257,16 @@ class State:
         if code:
             raise DataError(_error_text(code))
         return out
+
+    @property
+    def noise(self) -> Mechanism | None:
+        """The noise of each update, if there is any."""
+        recipe = self._header.recipe
+        if recipe.noise == _NOISELESS:
+            return None
+        kind: Kind = "gaussian" if recipe.noise == _NOISES["gaussian"] else "spherical"
+        vectors = recipe.classes - 1 if recipe.loss == _LOSSES["multinomial"] else 1
+        return Mechanism(kind, recipe.deviation, vectors * recipe.dims)
 
     @property
     def updates(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from boltdp import __version__
 from boltdp.errors import BoltdpError, ParameterError, whole_number
-from boltdp.privacy.algorithms import ACCOUNTANTS, PUBLISHED, Account, Algorithm, Analysis
+from boltdp.privacy.algorithms import ACCOUNTANTS, FAULTS, Account, Algorithm, Analysis
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.noise import Budget, Mechanism
 from boltdp.privacy.recipe import Recipe
@@ -237,7 +237,7 @@ def verify(certificate: Certificate) -> None:
     >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
     >>> verify(certify(recipe, Budget(1.0)))
     """
-    known = {SEEDED, PUBLISHED, NOISELESS}
+    known = {SEEDED, NOISELESS, *FAULTS}
     moments = certificate.standardization
     if moments is not None:
         moments = standardized(

@@ -1,0 +1,208 @@
+"""How much Gaussian noise each of many updates needs, if every update sees a random sample of the rows.
+
+A privacy profile is delta as a function of epsilon. The profile of one update has a closed form (`poisson_profile`,
+`fixed_size_profile`); that of T updates together is computed by composing privacy loss distributions, from a
+discretisation that can only overstate. Proofs: `rivals.md`, sections 3 to 5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from scipy.fft import irfft, next_fast_len, rfft
+from scipy.special import ndtr
+
+from boltdp.errors import ParameterError
+from boltdp.privacy.noise import Budget, gaussian_sigma
+
+Vector: TypeAlias = npt.NDArray[np.float64]
+#: delta at each epsilon >= 0 of one update; at negative ones it follows by symmetry.
+Profile: TypeAlias = Callable[[Vector], Vector]
+
+#: Losses are multiples of this part of epsilon / sqrt(T): their variance grows by a percent at most.
+RESOLUTION = 40
+#: Positive losses of one update that are told apart, at most.
+MOST_LOSSES = 1 << 16
+#: The part of delta that is given to what is cut off, twice.
+CUT_OFF = 1e-4
+#: Beyond any rounding in the transforms, as a part of the result.
+ROUNDING = 1e-6
+#: Deviations are tried in steps of 2^(1/512), 0.14 %, so that machines that round differently find the same one.
+RUNGS_PER_DOUBLING = 512
+#: Chernoff's bound is never so many times too large: what it says of such a delta saves the transforms.
+FAR_ABOVE = 1e6
+SMALLEST_DEVIATION = 2.0**-3
+#: Beyond this nothing is promised, and double precision runs out.
+LARGEST_EPSILON = 100.0
+
+
+def poisson_profile(deviation: float, *, rate: float) -> Profile:
+    """A sum of vectors of length <= 1, each row in it with probability `rate`, one row replaced, with Gaussian noise.
+
+    Section 3: (1 - q)*N(0, s^2) + q*N(1, s^2) against (1 - q)*N(0, s^2) + q*N(-1, s^2) is the worst pair.
+
+    >>> poisson_profile(2.0, rate=1.0)(np.zeros(1)).round(4)
+    array([0.3829])
+    """
+    shift = 1.0 / deviation
+    c = rate * math.exp(-0.5 * shift**2)
+
+    def profile(epsilon: Vector) -> Vector:
+        # Where the likelihood ratio is a = e^epsilon, y = e^(x/s^2) solves c*y^2 - (1 - q)*(a - 1)*y - c*a = 0.
+        ratio, excess = np.exp(epsilon), (1.0 - rate) * np.expm1(epsilon)
+        edge = deviation * np.log((excess + np.hypot(excess, 2.0 * c * np.sqrt(ratio))) / (2.0 * c))
+        delta: Vector = rate * (ndtr(shift - edge) - ratio * ndtr(-shift - edge)) - excess * ndtr(-edge)
+        return np.maximum(delta, 0.0)
+
+    return profile
+
+
+def fixed_size_profile(deviation: float, *, rate: float) -> Profile:
+    """A function of sensitivity 1 of a uniform sample of fixed size, `rate` of the rows, with Gaussian noise.
+
+    Section 4: q times the profile of the Gaussian noise alone, at ln(1 + (e^epsilon - 1)/q).
+
+    >>> fixed_size_profile(1.0, rate=0.5)(np.zeros(1)).round(4)
+    array([0.1915])
+    """
+    half = 0.5 / deviation
+
+    def profile(epsilon: Vector) -> Vector:
+        inner = np.log1p(np.expm1(epsilon) / rate)
+        delta: Vector = ndtr(half - inner * deviation) - np.exp(inner) * ndtr(-half - inner * deviation)
+        return rate * np.maximum(delta, 0.0)
+
+    return profile
+
+
+@dataclass(frozen=True)
+class _Losses:
+    """The privacy loss of one update: multiples of `width` with their probabilities, and that of an infinite loss."""
+
+    width: float
+    places: npt.NDArray[np.int64]
+    masses: Vector
+    infinite: float
+
+    def tilted(self, tilt: float) -> tuple[float, Vector]:
+        """Give ln E e^(tilt * loss) of the finite losses, and their probabilities weighted by it."""
+        # Far tails underflow to 0, whose logarithm is minus infinity, which is right.
+        with np.errstate(divide="ignore"):
+            exponents = np.log(self.masses) + tilt * self.width * self.places
+        top = float(exponents.max())
+        weights = np.exp(exponents - top)
+        total = float(weights.sum())
+        return top + math.log(total), weights / total
+
+    def level(self, tilt: float) -> float:
+        """Give ln E e^(tilt * loss) of the finite losses."""
+        return self.tilted(tilt)[0]
+
+    def mean(self, tilt: float) -> float:
+        """The mean of the loss, weighted so."""
+        return self.width * float(self.places @ self.tilted(tilt)[1])
+
+
+def composed_delta(profile: Profile, *, updates: int, budget: Budget) -> float:
+    """An upper bound of delta at `budget.epsilon` after so many updates of this profile: section 5.
+
+    It is close where it is near `budget.delta`; far above it may be 1.
+
+    >>> gaussian = poisson_profile(2 * 4.224679 * 10, rate=1.0)
+    >>> 1e-6 < composed_delta(gaussian, updates=100, budget=Budget(1.0, 1e-6)) < 1.05e-6
+    True
+    """
+    epsilon, allowed = budget.epsilon, CUT_OFF * budget.delta
+    losses = _discretise(profile, updates=updates, epsilon=epsilon, allowed=allowed)
+    if losses is None or updates * losses.mean(0.0) >= epsilon:
+        return 1.0
+    infinite = updates * losses.infinite
+    # Under the measure tilted so that the sum of all losses has the mean epsilon, nothing of interest is a far tail.
+    low, high = 0.0, math.log(1.0 / budget.delta) / epsilon
+    while updates * losses.mean(high) < epsilon:
+        low, high = high, 2.0 * high
+        chernoff = math.exp(min(0.0, updates * losses.level(low) - low * epsilon))
+        if chernoff < 0.5 * budget.delta:
+            return chernoff + infinite
+    while low == 0.0 or high - low > 0.05 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if updates * losses.mean(middle) < epsilon else (low, middle)
+    tilt = low
+    level, weights = losses.tilted(tilt)
+    if updates * level - tilt * epsilon > math.log(FAR_ABOVE * budget.delta):
+        return 1.0
+    top = min(
+        (updates * losses.level(steeper) - math.log(allowed)) / steeper
+        for steeper in (tilt * factor for factor in (1.01, 1.03, 1.1, 1.3, 2.0))
+    )
+    bottom = max(
+        (math.log(1e-12) + updates * (level - losses.level(flatter))) / (tilt - flatter)
+        for flatter in (tilt * factor for factor in (0.9, 0.5, 0.0))
+    )
+    first = math.floor(min(bottom, 0.5 * epsilon) / losses.width)
+    size = next_fast_len(math.ceil(max(top, 2.0 * epsilon) / losses.width) - first + 1, real=True)
+    folded = np.bincount(losses.places % size, weights=weights, minlength=size)
+    probabilities = np.roll(np.maximum(irfft(rfft(folded) ** updates, size), 0.0), -(first % size))
+    sums = np.arange(first, first + size) * losses.width
+    probabilities, sums = probabilities[sums > epsilon], sums[sums > epsilon]
+    reached = probabilities * np.exp(updates * level - tilt * sums) * -np.expm1(epsilon - sums)
+    return (float(reached.sum()) + infinite + allowed) * (1.0 + ROUNDING)
+
+
+def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, budget: Budget) -> float:
+    """The smallest standard deviation, on a fixed ladder, at which so many updates keep the budget.
+
+    >>> budget = Budget(1.0, 1e-6)
+    >>> once, often = (
+    ...     smallest_deviation(lambda one: poisson_profile(one, rate=0.01), updates=updates, budget=budget)
+    ...     for updates in (1, 100)
+    ... )
+    >>> 0.5 < once < often < 2.0
+    True
+    """
+    if budget.epsilon > LARGEST_EPSILON:
+        raise ParameterError(f"epsilon must be <= {LARGEST_EPSILON:g} where rows are sampled, got {budget.epsilon:g}")
+
+    def deviation(rung: int) -> float:
+        return SMALLEST_DEVIATION * math.pow(2.0, rung / RUNGS_PER_DOUBLING)
+
+    def keeps(rung: int) -> bool:
+        return composed_delta(profile(deviation(rung)), updates=updates, budget=budget) <= budget.delta
+
+    # With all rows in every update it would be this, and a few rungs more for what the discretisation overstates.
+    whole = 2.0 * math.sqrt(updates) * gaussian_sigma(budget)
+    low, high = -1, max(0, math.ceil(RUNGS_PER_DOUBLING * math.log2(whole / SMALLEST_DEVIATION)))
+    while not keeps(high):
+        low, high = high, high + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if keeps(middle) else (middle, high)
+    return deviation(high)
+
+
+def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: float) -> _Losses | None:
+    """Losses of a pair whose profile is nowhere below the given one; None where the loss is beyond all use.
+
+    As a function of e^epsilon the profile is convex; the pair's is its interpolation at the multiples of the width.
+    """
+    longest = epsilon / math.sqrt(updates)
+    while updates * float(profile(np.array([longest]))[0]) > allowed:
+        longest *= 1.25
+        if longest > 2.0 * LARGEST_EPSILON:
+            return None
+    width = max(epsilon / (RESOLUTION * math.sqrt(updates)), longest / MOST_LOSSES)
+    places = np.arange(math.ceil(longest / width) + 1)
+    grid: Vector = width * places.astype(np.float64)
+    deltas = profile(grid)
+    falls = np.append(-np.diff(deltas), 0.0)
+    positive = np.maximum((falls[:-1] * math.exp(width) - falls[1:]) / math.expm1(width), 0.0)
+    negative = positive * np.exp(-grid[1:])
+    infinite = float(deltas[-1])
+    middle = max(0.0, 1.0 - infinite - float(positive.sum()) - float(negative.sum()))
+    masses = np.concatenate([negative[::-1], [middle], positive])
+    return _Losses(width, np.concatenate([-places[:0:-1], places]), masses, infinite)

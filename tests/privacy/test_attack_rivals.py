@@ -1,0 +1,108 @@
+"""Trains many times on two neighbouring data sets and looks for an event that is too likely on one of them.
+
+Everything is chosen to leave the bound as little slack as can be: all rows but one have no gradient, and that one pulls
+with full force (the Huber loss at small margins), either way. The event is chosen on one half of the runs and judged
+on the other, with confidence 99.9 %. With half of its noise each algorithm must be caught, else the attack is blunt.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.stats import beta
+
+from boltdp.data.schema import Schema, Vector
+from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.base import Prepared
+from boltdp.privacy.algorithms import Algorithm
+from boltdp.privacy.certificate import Certificate, certify
+from boltdp.privacy.losses import HuberSVM
+from boltdp.privacy.noise import Budget, Mechanism
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import constant
+from boltdp.train import train_prepared
+
+Sample = npt.NDArray[np.float64]
+
+SCHEMA = Schema("label", (0, 1), (Vector("x", 1, -1.0, 1.0),), intercept=False)
+MISTAKE = 0.001
+
+
+def prepared_rows(rows: int, label: int) -> Prepared:
+    """All rows zero but the first."""
+    features = np.zeros((rows, 1))
+    features[0] = 1.0
+    return ArrayEngine.from_numpy(features, np.full(rows, label)).prepare(SCHEMA, seed=1)
+
+
+def trained(certificate: Certificate, label: int, count: int) -> Sample:
+    """The one weight of so many independent trainings."""
+    rows = prepared_rows(certificate.recipe.rows, label)
+    models = (train_prepared(rows, SCHEMA, certificate, seed=1) for _ in range(count))
+    return np.array([model.weights[0, 0] for model in models])
+
+
+def caught(ours: Sample, theirs: Sample, budget: Budget) -> bool:
+    """Whether some half-line is likelier than e^epsilon times its likelihood under the neighbour, plus delta."""
+    half = len(ours) // 2
+    growth = math.exp(budget.epsilon)
+    cuts = np.quantile(np.concatenate([ours[:half], theirs[:half]]), np.linspace(0.002, 0.998, 499))
+    gains = [
+        (np.mean(sign * ours[:half] > sign * cut) - growth * np.mean(sign * theirs[:half] > sign * cut), sign, cut)
+        for sign in (1.0, -1.0)
+        for cut in cuts
+    ]
+    _, sign, cut = max(gains)
+    hits, misses = (int(np.count_nonzero(sign * sample[half:] > sign * cut)) for sample in (ours, theirs))
+    count = len(ours) - half
+    least = beta.ppf(MISTAKE / 2, hits, count - hits + 1) if hits else 0.0
+    most = beta.ppf(1 - MISTAKE / 2, misses + 1, count - misses) if misses < count else 1.0
+    return bool(least > growth * most + budget.delta)
+
+
+def weakened(certificate: Certificate) -> Certificate:
+    """The same with half of the noise."""
+
+    def half(noise: Mechanism | None) -> Mechanism | None:
+        return None if noise is None else replace(noise, scale=noise.scale / 2)
+
+    return replace(certificate, mechanism=half(certificate.mechanism), training_noise=half(certificate.training_noise))
+
+
+def case(algorithm: Algorithm, budget: Budget, *, rows: int, batch_size: int, passes: int) -> Certificate:
+    recipe = Recipe(
+        loss=HuberSVM(0.1),
+        dims=1,
+        rows=rows,
+        batch_size=batch_size,
+        passes=passes,
+        schedule=constant(0.01),
+    )
+    return certify(recipe, budget, algorithm=algorithm)
+
+
+CASES = {
+    "bolton, pure": case("bolton", Budget(1.0), rows=4, batch_size=4, passes=2),
+    "bolton": case("bolton", Budget(1.0, 0.05), rows=4, batch_size=4, passes=2),
+    "scs13, pure": case("scs13", Budget(1.0), rows=4, batch_size=4, passes=1),
+    "scs13": case("scs13", Budget(1.0, 0.05), rows=4, batch_size=4, passes=3),
+    "bst14": case("bst14", Budget(1.0, 0.05), rows=2, batch_size=1, passes=2),
+    "dpsgd": case("dpsgd", Budget(1.0, 0.05), rows=2, batch_size=1, passes=2),
+}
+
+
+@pytest.mark.parametrize("certificate", CASES.values(), ids=CASES)
+def test_an_attack_finds_no_violation_and_finds_half_of_the_noise(certificate: Certificate) -> None:
+    assert certificate.budget is not None
+    # Where the row is not in every batch, half of the noise shows less.
+    count = 1200 if certificate.recipe.batches == 1 else 3000
+    ours, theirs = (trained(certificate, label, count) for label in (1, 0))
+    assert not caught(ours, theirs, certificate.budget)
+    assert not caught(theirs, ours, certificate.budget)
+    weak = weakened(certificate)
+    ours, theirs = (trained(weak, label, count) for label in (1, 0))
+    assert caught(ours, theirs, certificate.budget)
