@@ -19,8 +19,10 @@ REPEATS = 9
 
 #: Batches as by default, and the slowest case for the analysis: as many updates as rows, and steps that change.
 CASES = {
-    "constant step, batches of 50": Settings(epsilon=1.0, step_size=0.01, seed=1),
-    "strongly convex, batches of 1": Settings(epsilon=1.0, regularization=1e-4, batch_size=1, seed=1),
+    "constant step, batches of 50": Settings(epsilon=1.0, algorithm="bolton", step_size=0.01, seed=1),
+    "strongly convex, batches of 1": Settings(
+        epsilon=1.0, algorithm="bolton", regularization=1e-4, batch_size=1, seed=1
+    ),
 }
 
 

@@ -28,7 +28,7 @@ BATCH_SIZES = (1, 10, 50, 500)
 PASSES = 2
 ROUNDS = 5
 
-_PRIVATE = Settings(epsilon=1.0, delta=1e-6, passes=PASSES, step_size=0.01)
+_PRIVATE = Settings(epsilon=1.0, delta=1e-6, algorithm="bolton", passes=PASSES, step_size=0.01)
 WAYS: Mapping[str, Settings] = {
     "noiseless": replace(_PRIVATE, epsilon=None, delta=0.0),
     "bolton": _PRIVATE,

@@ -24,7 +24,7 @@ def run(rows: int = 1_000_000) -> list[Ratio]:
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     labels = (features[:, 0] > 0).astype(np.int64)
     engine, schema = ArrayEngine.from_numpy(features, labels), array_schema(dims=DIMS, classes=(0, 1))
-    one = Settings(epsilon=1.0, seed=1)
+    one = Settings(epsilon=1.0, algorithm="bolton", seed=1)
     # Candidates of as many passes as the one: what differs is what tuning adds.
     grid = candidates(one, {"regularization": [1e-4, 1e-3, 1e-2], "batch_size": [10, 50]}, inverse_radius=True)
 

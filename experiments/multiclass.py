@@ -34,11 +34,17 @@ def main() -> None:
         for delta in (0.0, prepared.rows**-2.0):
             for epsilon in EPSILONS:
                 cells = [
-                    accuracies(Settings(epsilon=epsilon, delta=delta, multiclass=way, batch_size=50), REPEATS)
+                    accuracies(
+                        Settings(epsilon=epsilon, delta=delta, algorithm="bolton", multiclass=way, batch_size=50),
+                        REPEATS,
+                    )
                     for way in WAYS
                 ]
                 print(f"| {epsilon:g} | {delta:.1g} | {' | '.join(cells)} |", flush=True)
-        cells = [accuracies(Settings(epsilon=None, multiclass=way, batch_size=50), 1).split(" ")[0] for way in WAYS]
+        cells = [
+            accuracies(Settings(epsilon=None, algorithm="bolton", multiclass=way, batch_size=50), 1).split(" ")[0]
+            for way in WAYS
+        ]
         print(f"| none | | {' | '.join(cells)} |")
 
 

@@ -27,8 +27,9 @@ from boltdp.train import train_prepared
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 #: Rows to train on, as many as in the paper; the others are for testing.
 TRAINING = {"covtype": 498_010, "protein": 72_876}
+NOISELESS = Settings(epsilon=None, algorithm="bolton")
 PURE: Mapping[str, Settings] = {
-    "bolton": Settings(epsilon=1.0),
+    "bolton": Settings(epsilon=1.0, algorithm="bolton"),
     "scs13": Settings(epsilon=1.0, algorithm="scs13"),
     "scs13, own steps": Settings(epsilon=1.0, algorithm="scs13", schedule="constant"),
 }
@@ -50,7 +51,7 @@ def main() -> None:
         benchmark, cut = BENCHMARKS[name], TRAINING[name]
         with benchmark.open().prepare(benchmark.schema, seed=1) as prepared:
             portions = prepared.portion(0, cut), prepared.portion(cut, prepared.rows)
-            print(f"\n{name}: noiseless {cell(Settings(epsilon=None), benchmark.schema, *portions, repeats=1)}")
+            print(f"\n{name}: noiseless {cell(NOISELESS, benchmark.schema, *portions, repeats=1)}")
             for delta, ways in ((0.0, PURE), (cut**-2.0, APPROXIMATE)):
                 print(
                     f"\n| epsilon, delta = {delta:.2g} | {' | '.join(ways)} |\n|{'---|' * (1 + len(ways))}", flush=True

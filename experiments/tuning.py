@@ -37,19 +37,19 @@ Way = Callable[[ArrayEngine, Schema, float], Model]
 
 def untuned(engine: ArrayEngine, schema: Schema, epsilon: float) -> Model:
     """One training with the settings that boltdp chooses from public numbers."""
-    return train(engine, schema, Settings(epsilon=epsilon))
+    return train(engine, schema, Settings(epsilon=epsilon, algorithm="bolton"))
 
 
 def guessed(engine: ArrayEngine, schema: Schema, epsilon: float) -> Model:
     """One training with the candidate in the middle of the grid."""
-    return train(engine, schema, Settings(epsilon=epsilon, regularization=1e-3, radius=1e3))
+    return train(engine, schema, Settings(epsilon=epsilon, algorithm="bolton", regularization=1e-3, radius=1e3))
 
 
 def tuned(method: Method) -> Way:
     """Tuning over the grid."""
 
     def way(engine: ArrayEngine, schema: Schema, epsilon: float) -> Model:
-        grid = candidates(Settings(epsilon=epsilon), GRID, inverse_radius=True)
+        grid = candidates(Settings(epsilon=epsilon, algorithm="bolton"), GRID, inverse_radius=True)
         if method != "public":
             return tune(engine, schema, grid, method=method)
         cut, rows = round(PUBLIC * engine.count()), engine.count()

@@ -274,8 +274,8 @@ def default_regularization(recipe: Recipe, share: Budget | None) -> float:
     """A Lambda for objective perturbation, from the mean length of its noise q for each row.
 
     A larger one costs Lambda/2 * ||w*||^2, a smaller one lets q move the weights further. What is best between
-    the two follows a power of ||q||/m; docs/auto.md shows on which data it was fitted and on which it was checked. At
-    least so much that no more than an eighth of epsilon goes into the volume term of the proof.
+    the two follows a power of ||q||/m; docs/accuracy.md says on which data it was fitted and on which it was checked.
+    At least so much that no more than an eighth of epsilon goes into the volume term of the proof.
 
     >>> from boltdp.privacy.schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))

@@ -29,9 +29,9 @@ def test_train_prints_the_promise_its_cost_and_where_the_model_is(run: Run, rows
     assert "2,000 rows" in result.stdout
     certificate = Model.load("model.json").certificate
     assert certificate.private
-    assert certificate.sensitivity is not None
-    assert f"sensitivity  {certificate.sensitivity.total:.6g}" in result.stdout
-    assert "spherical" in result.stdout
+    assert certificate.training_noise is not None
+    assert f"{certificate.training_noise.expected_norm:.3g} long (spherical" in result.stdout
+    assert "centres and the radius of 5 features" in result.stdout
     assert "model.json: 6 weights for 2 classes" in result.stdout
     assert SECRET not in result.output
     assert SECRET not in Path("model.json").read_text()
@@ -225,13 +225,13 @@ def test_plan_needs_public_numbers_only(run: Run, rows: Path) -> None:
     by_schema = run("plan", "--rows", 2000, "--schema", "schema.toml", "--epsilon", 0.3, "--json")
     record = json.loads(by_schema.stdout)
     by_numbers = run("plan", "--rows", 2000, "--features", 6, "--epsilon", 0.3, "--json")
-    assert json.loads(by_numbers.stdout) == record
+    # Which of the features are numbers is known from the schema alone.
+    assert {**json.loads(by_numbers.stdout), "standardization": None} == {**record, "standardization": None}
     trained = run("train", rows, "--schema", "schema.toml", "--epsilon", 0.3, "-o", "model.json", "--json")
     made = json.loads(trained.stdout)
-    assert {key: made[key] for key in ("sensitivity", "mechanism", "schedule")} == {
-        key: record[key] for key in ("sensitivity", "mechanism", "schedule")
-    }
-    noise = [row["noise_per_weight"] for row in record["by_epsilon"]]
+    same = ("sensitivity", "mechanism", "training_noise", "standardization", "regularization")
+    assert {key: made[key] for key in same} == {key: record[key] for key in same}
+    noise = [row["noise_per_row"] for row in record["by_epsilon"]]
     assert noise == sorted(noise, reverse=True)
     assert 0.3 in [row["epsilon"] for row in record["by_epsilon"]]
 
@@ -241,7 +241,9 @@ def test_plan_needs_public_numbers_only(run: Run, rows: Path) -> None:
     [
         ((), "delta = 0 allows no other"),
         (("--delta", 1e-6, "--features", 200), "gaussian: the shorter of the two"),
-        (("--regularization", 0.01), "the steps that fit the regularization"),
+        (("--regularization", 0.01), "0.01: as asked for"),
+        (("--regularization", 0.01, "--passes", 2), "the steps that fit the regularization"),
+        (("--passes", 2), "sensitivity"),
         (("--step-size", 0.1), "0.1: as asked for"),
         (("--loss", "huber", "--classes", 3), "huber, 3 models"),
     ],
@@ -280,7 +282,7 @@ def test_white_box_algorithms_are_planned_trained_and_verified(run: Run, rows: P
     assert SECRET not in trained.output
     verified = run("verify", "model.json")
     assert verified.exit_code == 0
-    assert f"in every update of {algorithm}, recomputed" in verified.stdout
+    assert "noise in every update" in verified.stdout
 
 
 def test_noiseless_is_an_algorithm_too(run: Run, rows: Path) -> None:

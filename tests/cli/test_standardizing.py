@@ -11,7 +11,10 @@ from boltdp.model import Model
 
 from .conftest import SECRET, Run
 
-OPTIONS = ("--schema", "schema.toml", "--epsilon", 1, "--standardize", "private", "--standardize-share", 0.2)
+OPTIONS = (
+    *("--schema", "schema.toml", "--epsilon", 1, "--standardize", "private", "--standardize-share", 0.2),
+    *("--standardize-moments", "squares"),
+)
 
 
 def test_train_standardizes_and_says_what_it_cost(run: Run, rows: Path) -> None:
@@ -36,7 +39,7 @@ def test_a_tampered_share_is_caught(run: Run, rows: Path) -> None:
 
 
 def test_sql_of_a_standardized_model_predicts_what_predict_does(run: Run, rows: Path) -> None:
-    run("train", rows, *OPTIONS, "--standardize-moments", "mean", "--delta", 1e-6, "-o", "model.json")
+    run("train", rows, *OPTIONS[:-1], "mean", "--delta", 1e-6, "-o", "model.json")
     expression = run("sql", "model.json").stdout
     with duckdb.connect() as connection:
         scored = connection.execute(f"SELECT {expression} FROM read_parquet(?)", [str(rows)]).fetchall()
@@ -45,17 +48,16 @@ def test_sql_of_a_standardized_model_predicts_what_predict_does(run: Run, rows: 
 
 def test_plan_shows_the_share(run: Run, rows: Path) -> None:
     del rows
-    plain = json.loads(run("plan", "--rows", 2000, "--schema", "schema.toml", "--json").stdout)
+    plain = json.loads(run("plan", "--rows", 2000, *OPTIONS, "--standardize", "none", "--json").stdout)
     result = run("plan", "--rows", 2000, *OPTIONS, "--json")
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)
     assert record["standardization"]["budget"] == {"epsilon": 0.2, "delta": 0.0}
-    assert record["noise_per_weight"] > plain["noise_per_weight"]
+    assert record["noise_per_row"] > plain["noise_per_row"]
     shown = run("plan", "--rows", 2000, *OPTIONS, "--delta", 1e-6).stdout
     assert "for 0.2 of the budget (epsilon = 0.2, delta = 2e-07)" in shown
-    refused = run("plan", "--rows", 2000, "--features", 6, "--standardize", "private")
-    assert refused.exit_code == 1
-    assert "give --schema with --standardize" in refused.stderr
+    by_number = run("plan", "--rows", 2000, "--features", 6, *OPTIONS[2:], "--json")
+    assert json.loads(by_number.stdout)["noise_per_row"] == record["noise_per_row"]
 
 
 @pytest.mark.parametrize("command", ["tune", "compare"])

@@ -62,4 +62,3 @@ SELECT pg_temp.fails('SELECT boltdp.moments(NULL, 1)');
 SELECT pg_temp.fails('SELECT boltdp.moments(''{1,NULL}'', 1)');
 SELECT pg_temp.fails('SELECT boltdp.moments(''{{1,2}}'', 1)');
 SELECT pg_temp.fails('SELECT boltdp.moments(row, 1) FROM (VALUES (''{1,2}''::real[]), (''{1,2,3}'')) AS r (row)');
-SELECT pg_temp.fails('SELECT boltdp.moments_step(NULL, ''{1,2}'', 1)');

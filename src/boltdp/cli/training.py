@@ -20,7 +20,7 @@ from boltdp.cli.options import (
 )
 from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
 from boltdp.data.encode import OnBadRow
-from boltdp.data.schema import Schema
+from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.files import check_writable
@@ -152,7 +152,6 @@ def plan(
     **chosen: Any,
 ) -> None:
     """Tell how much noise the weights will carry, and which settings will be used, without seeing data."""
-    schema = None
     if schema_path is not None and features is None:
         schema = Schema.load(schema_path)
         features, classes = schema.dims, len(schema.classes)
@@ -160,13 +159,15 @@ def plan(
         raise ParameterError("give either --features or --schema")
     elif classes < 2:
         raise ParameterError(f"classes must be >= 2, got {classes}")
+    else:
+        # Columns of numbers: what standardizing costs depends on how many there are.
+        columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
+        schema = Schema("label", tuple(range(classes)), columns)
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
-    if settings.standardize == "private" and schema is None:
-        raise ParameterError("give --schema with --standardize, whose cost depends on the columns")
     plans = {}
     for budget in (epsilon, *EPSILONS):
         one = replace(settings, epsilon=budget)
-        record = None if schema is None else one.standardization(schema, rows=rows)
+        record = one.standardization(schema, rows=rows)
         plans[budget] = one.plan(rows=rows, dims=features, classes=classes, standardization=record)
     certificate = plans[epsilon]
     by_epsilon = [_noise(plans[budget]) for budget in sorted(plans)]

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -190,9 +191,9 @@ class _Parser:
     """Reads a printed expression. Casts are passed over: what is read are names, constants and how they are joined."""
 
     def __init__(self, text: str) -> None:
-        self._tokens: list[tuple[str, str]] = []
-        at = 0
-        while text[at:].strip():
+        self._tokens: deque[tuple[str, str]] = deque()
+        text, at = text.strip(), 0
+        while at < len(text):
             found = _TOKEN.match(text, at)
             if found is None or found.lastgroup is None:
                 raise _NotUnderstoodError
@@ -282,7 +283,7 @@ class _Parser:
     def _take(self) -> str:
         if not self._tokens:
             raise _NotUnderstoodError
-        return self._tokens.pop(0)[1]
+        return self._tokens.popleft()[1]
 
     def _took(self, token: str) -> bool:
         if self._next() != token:
@@ -351,11 +352,9 @@ def _unquoted(token: str) -> str:
 def _number(text: str) -> int | float | None:
     """The number that a constant is, if it is a finite one."""
     try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    if not math.isfinite(number):
+        return None
+    return int(text) if text.lstrip("-").isdecimal() else number
