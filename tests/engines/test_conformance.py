@@ -294,7 +294,7 @@ def test_bad_positions_are_refused_before_they_are_fed(
 
 def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None:
     rows = len(spooled.packed)
-    base = Settings(epsilon=5.0, seed=9, noise_seed=4, passes=2, batch_size=10, standardize="none")
+    base = Settings(epsilon=5.0, algorithm="bolton", seed=9, noise_seed=4, passes=2, batch_size=10)
     grid = candidates(base, {"step_size": [0.1, 0.5], "passes": [1, 2]})
     model = tune(spooled.engine, spooled.schema, grid, method="portions")
     certificate = model.certificate

@@ -37,7 +37,7 @@ from boltdp.train import train
 
 ROWS, DIMS = 2000, 5
 SCHEMA = array_schema(dims=DIMS, classes=(0, 1), radius=2.0)
-SETTINGS = Settings(epsilon=1.0, seed=7, noise_seed=1, passes=3)
+SETTINGS = Settings(epsilon=1.0, algorithm="bolton", seed=7, noise_seed=1, passes=3)
 X = np.random.default_rng(0).normal(0, 0.5, (ROWS, DIMS))
 Y = (X[:, 0] > 0).astype(int)
 #: The state of a sum over rows of two features, before the first.
@@ -173,7 +173,7 @@ def test_the_aggregate_of_derivatives_of_no_rows_is_null(admin: psycopg.Connecti
 
 @pytest.mark.parametrize("options", [{}, {"layout": "rows"}], ids=str)
 def test_fresh_permutations_are_those_of_the_arrays(server: Server, table: str, options: dict[str, Any]) -> None:
-    settings = Settings(epsilon=1.0, seed=7, noise_seed=1, passes=3, permutation="fresh")
+    settings = Settings(epsilon=1.0, algorithm="bolton", seed=7, noise_seed=1, passes=3, permutation="fresh")
     with PostgresEngine(server.uri, table=table, **options) as engine:
         assert weights(engine, settings=settings) == weights(ArrayEngine.from_numpy(X, Y), settings=settings)
 
@@ -359,7 +359,7 @@ def slow(server: Server, table: str, outcome: list[BaseException]) -> threading.
     def run() -> None:
         try:
             with PostgresEngine(server.uri, table=table) as engine:
-                train(engine, SCHEMA, Settings(epsilon=1.0, passes=1_000_000))
+                train(engine, SCHEMA, Settings(epsilon=1.0, algorithm="bolton", passes=1_000_000))
         except BaseException as fault:
             outcome.append(fault)
 
@@ -467,7 +467,7 @@ def test_disk_that_is_full_is_an_error_and_leaves_nothing(
 
 
 def test_two_trainings_at_once_on_one_table_do_not_mix(server: Server, table: str, expected: list[Any]) -> None:
-    other = Settings(epsilon=1.0, seed=8, noise_seed=1, passes=5)
+    other = Settings(epsilon=1.0, algorithm="bolton", seed=8, noise_seed=1, passes=5)
     alone = weights(ArrayEngine.from_numpy(X, Y), settings=other)
     results: dict[int, list[Any]] = {}
 
