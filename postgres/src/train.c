@@ -7,12 +7,16 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "arrays.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "sgd.h"
 #include "states.h"
 #include "utils/float.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 
 PG_MODULE_MAGIC;
 
@@ -302,13 +306,10 @@ boltdp_forget(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(true);
 }
 
-/* Keep models under a handle, in the place of any that are there, and return them. */
-PG_FUNCTION_INFO_V1(boltdp_keep);
-Datum
-boltdp_keep(PG_FUNCTION_ARGS)
+/* Keep a copy of the models under a handle, in the place of any that are there. */
+static void
+Keep(int64 handle, bytea *models)
 {
-	int64		handle = PG_GETARG_INT64(0);
-	bytea	   *models = PG_GETARG_BYTEA_P(1);
 	bytea	   *copy;
 	bool		found;
 	Kept	   *entry;
@@ -328,5 +329,46 @@ boltdp_keep(PG_FUNCTION_ARGS)
 		pfree(entry->models);
 	}
 	entry->models = copy;
+}
+
+/* Keep models under a handle, and return them. */
+PG_FUNCTION_INFO_V1(boltdp_keep);
+Datum
+boltdp_keep(PG_FUNCTION_ARGS)
+{
+	bytea	   *models = PG_GETARG_BYTEA_P(1);
+
+	Keep(PG_GETARG_INT64(0), models);
 	PG_RETURN_BYTEA_P(models);
+}
+
+/*
+ * Keep what is inserted into the view boltdp.inbox. COPY brings it there: unlike a parameter, its data is in no log, and
+ * a view has nowhere to store it.
+ */
+PG_FUNCTION_INFO_V1(boltdp_receive);
+Datum
+boltdp_receive(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+	TupleDesc	desc;
+	Datum		values[2];
+	bool		nulls[2];
+
+	/* Anyone may make a trigger of this function, on a view with any columns. */
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_INSTEAD(data->tg_event) || !TRIGGER_FIRED_BY_INSERT(data->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("boltdp.receive must be called by a trigger INSTEAD OF INSERT")));
+	desc = RelationGetDescr(data->tg_relation);
+	if (desc->natts != 2 || TupleDescAttr(desc, 0)->atttypid != INT8OID || TupleDescAttr(desc, 1)->atttypid != BYTEAOID)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("boltdp.receive must be called for a view of a bigint and a bytea")));
+	heap_deform_tuple(data->tg_trigtuple, desc, values, nulls);
+	if (nulls[0] || nulls[1])
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("the handle and the state must not be NULL")));
+	Keep(DatumGetInt64(values[0]), DatumGetByteaP(values[1]));
+	return PointerGetDatum(data->tg_trigtuple);
 }

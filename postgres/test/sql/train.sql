@@ -43,6 +43,41 @@ SELECT pg_temp.fails('SELECT boltdp.keep(1, boltdp.sgd((SELECT boltdp.kept(1)), 
 SELECT boltdp.kept(1) = m AS unchanged FROM model;
 SELECT boltdp.forget(1);
 
+-- What is sent to the inbox is kept as it is, the last for each handle, and is nowhere else.
+COPY boltdp.inbox FROM STDIN;
+1	\\xdeadbeef
+2	\\x
+1	\\xcafe
+\.
+SELECT boltdp.kept(1), boltdp.kept(2), boltdp.kept(3), (SELECT count(*) FROM boltdp.inbox) AS stored;
+INSERT INTO boltdp.inbox SELECT 2, m FROM model;
+SELECT boltdp.kept(2) = m AS whole FROM model;
+SELECT boltdp.forget(1), boltdp.forget(2);
+
+-- Not without a handle or a state, not to be changed, not by another kind of trigger or for other columns.
+SELECT pg_temp.fails('INSERT INTO boltdp.inbox VALUES (NULL, ''\xcafe'')');
+SELECT pg_temp.fails('INSERT INTO boltdp.inbox (handle) VALUES (1)');
+SELECT pg_temp.fails('INSERT INTO boltdp.inbox VALUES (1, ''\x0'')');
+SELECT boltdp.kept(1) IS NULL AS not_kept;
+SELECT pg_temp.fails('UPDATE boltdp.inbox SET handle = 2');
+SELECT pg_temp.fails('DELETE FROM boltdp.inbox');
+SELECT pg_temp.fails('SELECT boltdp.receive()');
+CREATE TEMP TABLE letters (handle bigint, state bytea);
+CREATE TRIGGER receive BEFORE INSERT ON letters FOR EACH ROW EXECUTE FUNCTION boltdp.receive();
+SELECT pg_temp.fails('INSERT INTO letters VALUES (1, ''\xcafe'')');
+CREATE TEMP VIEW swapped AS SELECT state, handle FROM letters;
+CREATE TRIGGER receive INSTEAD OF INSERT ON swapped FOR EACH ROW EXECUTE FUNCTION boltdp.receive();
+SELECT pg_temp.fails('INSERT INTO swapped VALUES (''\xcafe'', 1)');
+CREATE TEMP VIEW longer AS SELECT handle, state, 1 AS more FROM letters;
+CREATE TRIGGER receive INSTEAD OF INSERT ON longer FOR EACH ROW EXECUTE FUNCTION boltdp.receive();
+SELECT pg_temp.fails('INSERT INTO longer VALUES (1, ''\xcafe'', 1)');
+
+-- A state takes the place of the one before: of 10 MB, nothing stays in the memory of the session.
+CREATE TEMP TABLE used AS SELECT used_bytes AS before FROM pg_backend_memory_contexts WHERE name = 'TopMemoryContext';
+INSERT INTO boltdp.inbox SELECT 1, convert_to(repeat('x', 10000), 'UTF8') FROM generate_series(1, 1000);
+SELECT boltdp.forget(1);
+SELECT used_bytes - before < 100000 AS nothing_stays FROM pg_backend_memory_contexts, used WHERE name = 'TopMemoryContext';
+
 -- No rows, no model; groups have one each.
 SELECT boltdp.sgd(m, b) IS NULL AS nothing FROM model, blocks WHERE false;
 SELECT g, boltdp.sgd(m, b) = (SELECT boltdp.sgd(m, b) FROM model, blocks) AS same FROM model, blocks, generate_series(1, 2) g

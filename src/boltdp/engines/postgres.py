@@ -3,9 +3,9 @@
 Prepare once: encode, project, permute, and write packed rows into a temporary table. It is private to the session,
 not logged, and the server drops it however the session ends. Then one statement a pass.
 
-The un-noised models go from pass to pass in the memory of the session (`boltdp.keep`) and come back as results. What
-goes to the server are statements without values and parameters that are public: a server that logs every
-statement with its parameters logs nothing private.
+The un-noised models go from pass to pass in the memory of the session (`boltdp.keep`) and come back as results. They
+get there by COPY into a view that keeps them and stores nothing (`boltdp.inbox`). Statements have no values, and
+their parameters are public: a server that logs every statement with its parameters logs nothing private.
 
 Without the extension, or where no temporary table may be made, the rows are streamed once to this process by
 COPY and spooled here; the bits are the same.
@@ -30,7 +30,6 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from boltdp import kernel
 from boltdp.data.encode import OnBadRow, projection_matrix
 from boltdp.data.schema import Categorical, Matcher, Numbers, Numeric, Schema, Vector
 from boltdp.engines.base import (
@@ -261,7 +260,7 @@ class Session:
     """One connection, set up for training; faults are told in words that quote no row."""
 
     def __init__(self, uri: str) -> None:
-        self.handle = secrets.randbits(63)  #: under which the server keeps the models
+        self.handle = secrets.randbits(63)  #: under which the server keeps a state
         self.known: bytes | None = None  #: what it keeps there
         self._connection = _attempt(
             lambda: psycopg.connect(uri, autocommit=True, prepare_threshold=None),
@@ -311,36 +310,47 @@ class Session:
 
     def send(self, table: sql.Identifier, positions: Iterable[npt.NDArray[np.int64]]) -> int:
         """Fill a table (ordinal, position) by binary COPY, which no log shows; returns how many there are."""
-        tuples = np.dtype([("fields", ">i2"), ("l1", ">i4"), ("ordinal", ">i8"), ("l2", ">i4"), ("position", ">i8")])
+        form = np.dtype([("fields", ">i2"), ("l1", ">i4"), ("ordinal", ">i8"), ("l2", ">i4"), ("position", ">i8")])
+        done = 0
 
-        def run() -> int:
-            self._copying.close()
-            done = 0
-            statement = sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(table)
-            with psycopg.RawCursor(self._connection) as cursor, cursor.copy(statement) as copy:
-                copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
-                for part in positions:
-                    packed = np.empty(len(part), tuples)
-                    packed["fields"], packed["l1"], packed["l2"] = 2, 8, 8
-                    packed["ordinal"], packed["position"] = np.arange(done, done + len(part)), part
-                    copy.write(packed.tobytes())
-                    done += len(part)
-                copy.write(b"\xff\xff")
-            return done
+        def tuples() -> Iterator[bytes]:
+            nonlocal done
+            for part in positions:
+                packed = np.empty(len(part), form)
+                packed["fields"], packed["l1"], packed["l2"] = 2, 8, 8
+                packed["ordinal"], packed["position"] = np.arange(done, done + len(part)), part
+                done += len(part)
+                yield packed.tobytes()
 
-        return _attempt(run, "the drawn positions cannot be sent")
+        self._fill(table, tuples(), fault="the drawn positions cannot be sent")
+        return done
 
-    def send_bytes(self, table: sql.Identifier, data: bytes) -> None:
-        """Fill a table of one column with one value by binary COPY, which no log shows."""
+    def lend(self, state: bytes) -> None:
+        """Have the server keep a state under the handle, in the place of what is there, until `forget`."""
+        self.known = None
+        header = struct.pack(">hiqi", 2, 8, self.handle, len(state))  # two fields, each after its length
+        self._fill(sql.Identifier("boltdp", "inbox"), [header, state], fault="a state cannot be sent")
+        self.known = state
+
+    def forget(self) -> None:
+        """Drop what is kept under the handle; where the session has ended, the server has done so."""
+        self.known = None
+        if not self.closed:
+            self.ask("SELECT boltdp.forget($1)", [self.handle], fault="a state cannot be dropped")
+
+    def _fill(self, target: sql.Identifier, parts: Iterable[bytes], *, fault: str) -> None:
+        """COPY tuples in their binary form, which not even the context of an error quotes."""
 
         def run() -> None:
             self._copying.close()
-            statement = sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(table)
+            statement = sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(target)
             with psycopg.RawCursor(self._connection) as cursor, cursor.copy(statement) as copy:
                 copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
-                copy.write(struct.pack(">hi", 1, len(data)) + data + b"\xff\xff")
+                for part in parts:
+                    copy.write(part)
+                copy.write(b"\xff\xff")
 
-        _attempt(run, "the weights cannot be sent")
+        _attempt(run, fault)
 
     def begin(self) -> None:
         """From here to the end of the transaction, see the rows as they are now."""
@@ -483,10 +493,7 @@ class PreparedTable:
     def run_pass(self, states: Sequence[State], *, progress: Progress | None = None) -> None:
         """Feed every row once, in order, to every state: one statement."""
         self._check(states)
-        if not self._table.run(states, self._start, self._start + self.rows):
-            # Models that were elsewhere in between: they would have to be sent, so the rows are, and are not logged.
-            for block in self.blocks():
-                kernel.run(states, block)
+        self._table.run(states, self._start, self._start + self.rows)
         if progress is not None:
             progress(self.rows)
 
@@ -604,14 +611,14 @@ class _Table:
         if not self._packed:
             self._session.ask(sql.SQL("VACUUM {}").format(self._name), fault="the rows cannot be prepared")
 
-    def run(self, states: Sequence[State], start: int, stop: int) -> bool:
-        """Feed rows to the models where they are; False if the server does not have the models."""
+    def run(self, states: Sequence[State], start: int, stop: int) -> None:
+        """Feed the rows from start to stop - 1 to the models."""
         arguments = self._block(start, stop) if self._packed else sql.SQL("label, features")
         source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
-        return self._feed(states, arguments, source)
+        self._feed(states, arguments, source)
 
     def run_drawn(self, states: Sequence[State], parts: Iterable[npt.NDArray[np.int64]]) -> int:
-        """Feed drawn rows to the models where they are, or both here if the server does not have the models."""
+        """Feed drawn rows to the models."""
         drawn = sql.Identifier(f"boltdp_{secrets.token_hex(8)}")
         fault = "the rows cannot be drawn"
         try:
@@ -620,11 +627,8 @@ class _Table:
             )
             count = self._session.send(drawn, parts)
             arguments = sql.SQL("block" if self._packed else "label, features")
-            block = sql.SQL("block" if self._packed else "ARRAY[label || features]")
-            # The aggregate of no rows would be no models.
-            if count and not self._feed(states, arguments, self._drawn(drawn)):
-                for rows in self._stream(block, self._drawn(drawn)):
-                    kernel.run(states, rows)
+            if count:  # the aggregate of no rows would be no models
+                self._feed(states, arguments, self._drawn(drawn))
             return count
         finally:
             if not self._session.closed:
@@ -632,49 +636,39 @@ class _Table:
 
     def sum(self, sums: Sums, start: int, stop: int) -> None:
         """Add the rows from start to stop - 1 to sums."""
-        # They have un-noised weights. A parameter would be in the log of a server that logs statements; COPY is not.
-        sent = sql.Identifier(f"boltdp_{secrets.token_hex(8)}")
-        fault = "a derivative cannot be summed"
         block = self._block(start, stop) if self._packed else sql.SQL("ARRAY[label || features]")
-        query = sql.SQL("SELECT boltdp.derivative((SELECT state FROM {}), {}) FROM {} WHERE {}").format(
-            sent, block, self._name, self._within(start, stop)
+        query = sql.SQL("SELECT boltdp.derivative((SELECT boltdp.kept($1)), {}) FROM {} WHERE {}").format(
+            block, self._name, self._within(start, stop)
         )
         try:
-            self._session.ask(sql.SQL("CREATE TEMPORARY TABLE {} (state bytea)").format(sent), fault=fault)
-            self._session.send_bytes(sent, sums.to_bytes())
-            sums.update(bytes(self._session.ask(query, fault=fault, ours=True)[0][0]))
+            self._session.lend(sums.to_bytes())
+            answer = self._session.ask(query, [self._session.handle], fault="a derivative cannot be summed", ours=True)
+            sums.update(bytes(answer[0][0]))
         finally:
-            if not self._session.closed:
-                self._session.ask(sql.SQL("DROP TABLE IF EXISTS {}").format(sent), fault=fault)
+            self._session.forget()
 
-    def _feed(self, states: Sequence[State], arguments: Composed, source: Composed) -> bool:
+    def _feed(self, states: Sequence[State], arguments: Composed, source: Composed) -> None:
         models = [state.to_bytes() for state in states]
-        handle, joined = self._session.handle, b"".join(models)
+        joined = b"".join(models)
         if joined != self._session.known:
-            if any(state.updates or state.row for state in states):
-                return False
-            # Before the first row a model is its recipe, which is public.
-            self._session.ask("SELECT length(boltdp.keep($1, $2))", [handle, joined], fault="a pass cannot be begun")
+            self._session.lend(joined)
         self._session.known = None
         query = sql.SQL("SELECT boltdp.keep($1, boltdp.sgd((SELECT boltdp.kept($1)), {})) FROM {}").format(
             arguments, source
         )
-        answer = self._session.ask(query, [handle], fault="a pass cannot be run", ours=True)
+        answer = self._session.ask(query, [self._session.handle], fault="a pass cannot be run", ours=True)
         done = bytes(answer[0][0])
         self._session.known = done
         at = 0
         for state, model in zip(states, models, strict=True):
             state.update(done[at : at + len(model)])
             at += len(model)
-        return True
 
     def blocks(self, start: int, stop: int) -> Iterator[npt.NDArray[np.float32]]:
         """The rows from start to stop - 1."""
         block = self._block(start, stop) if self._packed else sql.SQL("ARRAY[label || features]")
-        return self._stream(block, sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop)))
-
-    def _stream(self, block: Composed, source: Composed) -> Iterator[npt.NDArray[np.float32]]:
-        for gathered in self._session.stream(sql.SQL("SELECT {} FROM {}").format(block, source), ["bytea"]):
+        select = sql.SQL("SELECT {} FROM {} WHERE {}").format(block, self._name, self._within(start, stop))
+        for gathered in self._session.stream(select, ["bytea"]):
             for (raw,) in gathered:
                 # Two dimensions take 28 bytes of header, each number its length and itself.
                 numbers = np.frombuffer(raw, [("length", ">i4"), ("number", ">f4")], offset=28)["number"]
@@ -718,9 +712,8 @@ class _Table:
 
     def drop(self) -> None:
         """Drop the table and the models; where the session has ended, the server has done so."""
-        self._session.known = None
+        self._session.forget()
         if not self._session.closed:
-            self._session.ask("SELECT boltdp.forget($1)", [self._session.handle], fault="the models cannot be dropped")
             self._session.ask(sql.SQL("DROP TABLE {}").format(self._name), fault="the rows cannot be dropped")
 
     def _drawn(self, drawn: sql.Identifier) -> Composed:
