@@ -26,9 +26,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp.data.benchmarks import BENCHMARKS, Benchmark
-from boltdp.data.schema import Schema, array_schema
+from boltdp.data.schema import Numeric, Schema, Vector, array_schema
 from boltdp.engines.arrays import ArrayEngine
-from boltdp.engines.base import Engine, Prepared
+from boltdp.engines.base import Engine, Prepared, plain
 from boltdp.engines.slice import Slice
 from boltdp.files import replacing
 from boltdp.model import Model, unit_rows
@@ -138,27 +138,32 @@ def run(name: str, ways: Sequence[str], repeats: int, output: Path) -> None:
 def halves(benchmark: Benchmark) -> tuple[Engine, Engine, Schema]:
     """The rows for training and those for testing, in memory, and their schema."""
     schema = benchmark.schema
+    if schema.projection is not None:
+        # Projected once, by a public matrix, before anything else.
+        packed, declared = schema, array_schema(dims=schema.dims, classes=range(len(schema.classes)), intercept=True)
+    elif all(isinstance(column, Numeric) for column in schema.columns):
+        # The same features, as one column that is quick to encode again for each standardization.
+        packed = plain(schema)
+        declared = replace(schema, label="label", columns=(Vector("x", packed.dims, -1, 1),))
+    else:
+        packed, declared = None, schema
 
     def loaded(part: str) -> ArrayEngine:
-        names = [*(column.name for column in schema.columns), schema.label]
         with benchmark.open(part) as engine:
-            if schema.projection is None:
+            if packed is None:
+                names = [*(column.name for column in schema.columns), schema.label]
                 return ArrayEngine.from_arrow(pa.Table.from_batches(list(engine.batches(names))))
-            # Projected once, by a public matrix, before anything else.
-            with engine.prepare(schema, seed=17) as prepared:
-                packed = np.concatenate(list(prepared.blocks()))
-            return ArrayEngine.from_numpy(packed[:, 1:], packed[:, 0].astype(np.int64))
+            with engine.prepare(packed, seed=17) as prepared:
+                rows = np.concatenate(list(prepared.blocks()))
+            return ArrayEngine.from_numpy(rows[:, 1:], rows[:, 0].astype(np.int64))
 
-    if schema.projection is not None:
-        declared = array_schema(dims=schema.dims, classes=range(len(schema.classes)), intercept=True)
-        return loaded("train"), loaded("test"), declared
-    if benchmark.test is not None:
-        return loaded("train"), loaded("test"), schema
     table = loaded("train")
+    if benchmark.test is not None:
+        return table, loaded("test"), declared
     order = np.random.default_rng(17).permutation(table.count())
     shuffled = ArrayEngine({name: column.take(order) for name, column in table._columns.items()}, rows=len(order))
     cut = len(order) - round(TEST_SHARE * len(order))
-    return Slice(shuffled, 0, cut), Slice(shuffled, cut, len(order)), schema
+    return Slice(shuffled, 0, cut), Slice(shuffled, cut, len(order)), declared
 
 
 def one(

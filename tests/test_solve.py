@@ -159,7 +159,9 @@ def test_verify_shows_the_noise_inside_and_catches_a_smaller_one(tmp_path: Path)
     trained().save(path)
     shown = CliRunner().invoke(main, ["verify", str(path)])
     assert shown.exit_code == 0
-    assert "noise before training  spherical, scale 2.15198, 2 dimensions, recomputed" in shown.stdout
+    noise = Model.load(path).certificate.training_noise
+    assert noise is not None
+    assert f"noise before training  spherical, scale {noise.scale:.6g}, 2 dimensions, recomputed" in shown.stdout
     record = json.loads(path.read_text())
     record["certificate"]["training_noise"]["scale"] /= 2
     path.write_text(json.dumps(record))
@@ -254,4 +256,5 @@ def test_attack_finds_no_violation_but_finds_half_the_noise(delta: float) -> Non
     valid = replace(certificate, training_noise=noise)
     assert epsilon_found(valid, delta=delta, trainings=1000) <= budget.epsilon
     less = replace(certificate, training_noise=replace(noise, scale=noise.scale / 2))
-    assert epsilon_found(less, delta=delta, trainings=3000) > budget.epsilon
+    # Enough of them: 3,000 were at the limit of what proves it for Gaussian noise.
+    assert epsilon_found(less, delta=delta, trainings=10_000 if delta else 3000) > budget.epsilon
