@@ -29,10 +29,10 @@ from boltdp.privacy.objective import gaussian_scale, gradient_rounding, shares, 
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.release import perturbation, release
 from boltdp.privacy.schedules import constant
-from boltdp.settings import Settings
+from boltdp.settings import PASSES, Settings
 from boltdp.solve import Derivative, minimise, sample_rows
 from boltdp.train import train
-from boltdp.tune import tune
+from boltdp.tune import Method, tune
 
 Matrix = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.float32]
@@ -194,11 +194,19 @@ def test_progress_tells_of_scans_and_rows_only() -> None:
     assert {total for _, _, total in told} == {3000}
 
 
-def test_trials_would_reuse_the_noise_and_are_refused() -> None:
+@pytest.mark.parametrize("method", ["trials", "portions"])
+def test_candidates_of_objective_perturbation_are_tuned(method: Method) -> None:
     candidates = [Settings(epsilon=1.0, algorithm="objective", regularization=value) for value in (0.01, 0.1)]
-    with pytest.raises(ParameterError, match="method must be 'portions' for objective perturbation, got 'trials'"):
-        tune(open_source(TABLE), TWO, candidates)
-    assert tune(open_source(TABLE), TWO, candidates, method="portions").certificate.private
+    model = tune(open_source(TABLE), TWO, candidates, method=method, trials=3)
+    model.verify()
+    assert model.certificate.private
+    assert model.certificate.algorithm == "objective"
+
+
+def test_a_candidate_that_asks_for_passes_makes_all_of_them_passes() -> None:
+    candidates = [Settings(epsilon=1.0, passes=passes) for passes in (5, PASSES)]
+    model = tune(open_source(TABLE), TWO, candidates, method="portions")
+    assert model.certificate.algorithm == "bolton"
 
 
 # ---- attack -----------------------------------------------------------------------------------------------------

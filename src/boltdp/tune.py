@@ -123,14 +123,12 @@ def tune(
         raise ParameterError(
             "epsilon must be given for trials, got None", hint="compare noiseless candidates by portions"
         )
-    if method != "portions" and candidates[0].method == "objective":
-        raise ParameterError(
-            f"method must be 'portions' for objective perturbation, got {method!r}",
-            hint="the other methods draw new noise for weights already found, and here it is inside the training",
-        )
     known = (*reasons, BAD_ROWS_SHOWN) if on_bad_row == "error" else reasons
     rows, seeds = engine.count(), _seeds(candidates[0].noise_seed)
     record, seed = candidates[0].standardization(schema, rows=rows), permutation_seed(candidates[0])
+    if len({one.method for one in candidates}) > 1:
+        # What asks for passes in one candidate may be the default in another: the same algorithm for all.
+        candidates = [replace(one, algorithm="bolton") for one in candidates]
 
     def planned(selections: Sequence[Selection]) -> list[Certificate]:
         """A certificate for each candidate, as it will be if it is chosen: faults show before a row is read."""
