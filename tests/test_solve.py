@@ -19,7 +19,7 @@ from scipy import stats
 from boltdp.cli import main
 from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import open_source
-from boltdp.errors import ParameterError, SolverError
+from boltdp.errors import SolverError
 from boltdp.kernel.objective import Sums
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate, certify
