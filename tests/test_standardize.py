@@ -229,7 +229,7 @@ def test_the_noise_of_each_stage_is_drawn_anew_unless_it_is_seeded() -> None:
 
 def test_a_model_must_have_the_centres_that_its_certificate_is_about() -> None:
     model = train(open_source(people()), SCHEMA, PRIVATE)
-    with pytest.raises(ParameterError, match="the schema must have the 6 centers that the certificate is about"):
+    with pytest.raises(ParameterError, match="the certificate must be about the standardization of the schema"):
         Model(schema=SCHEMA, weights=model.weights, certificate=model.certificate)
 
 
@@ -404,3 +404,43 @@ def test_the_examples_of_the_page_run() -> None:
     failed, tried = doctest.testfile(str(page), module_relative=False)
     assert tried > 0
     assert failed == 0
+
+
+def test_centres_of_another_model_are_refused() -> None:
+    schema = train(open_source(people()), SCHEMA, PRIVATE).schema
+    for settings in (PRIVATE, Settings(epsilon=0.01)):
+        with pytest.raises(ParameterError, match="must not have a standardization that was found privately"):
+            train(open_source(people()), schema, settings)
+
+
+def test_centres_that_are_declared_cost_nothing() -> None:
+    declared = with_standardization()
+    certificate = train(open_source(people()), declared, Settings(epsilon=1.0)).certificate
+    assert certificate.private
+    assert certificate.standardization is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"standardization": None, "epsilon": 0.9},
+        {"standardization": {"radius": 0.01}},
+        {"standardization": {"squared": 0}},
+    ],
+)
+def test_a_record_that_is_not_about_the_schema_is_refused(change: dict[str, Any]) -> None:
+    model = train(open_source(people()), SCHEMA, PRIVATE)
+    certificate = model.certificate
+    assert certificate.standardization is not None
+    assert certificate.budget is not None
+    if change["standardization"] is None:
+        forged = replace(certificate, standardization=None, budget=Budget(0.9))
+    else:
+        forged = replace(certificate, standardization=replace(certificate.standardization, **change["standardization"]))
+    with pytest.raises(ParameterError, match="standardization"):
+        Model(model.schema, model.weights, forged)
+
+
+def test_a_source_is_declared_or_private() -> None:
+    with pytest.raises(ParameterError, match="the source of the standardization must be one of declared, private"):
+        Standardization((0.0,), (1.0,), 1.0, source="elsewhere")  # type: ignore[arg-type]

@@ -52,9 +52,16 @@ class Model:
                 f"the certificate must be for {self.schema.dims} features, got {self.certificate.recipe.dims}"
             )
 
-        moments, standardization = self.certificate.standardization, self.schema.standardization
-        if moments is not None and (standardization is None or len(standardization.centers) != moments.features):
-            raise ParameterError(f"the schema must have the {moments.features} centers that the certificate is about")
+        moments, found = self.certificate.standardization, self.schema.standardization
+        paid = found is not None and found.source == "private"
+        if paid != (moments is not None):
+            raise ParameterError("the certificate must be about the standardization of the schema, if it was private")
+        if moments is not None and (moments.features, moments.squared, moments.radius) != (
+            self.schema.encoded_dims - self.schema.intercept,
+            self.schema.numbers,
+            self.schema.feature_radius,
+        ):
+            raise ParameterError("the standardization of the certificate must be that of the schema's features")
 
     @property
     def classes(self) -> tuple[Value, ...]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeAlias, get_args
 
-from boltdp.data.schema import Categorical, Schema
+from boltdp.data.schema import Schema
 from boltdp.errors import ParameterError
 from boltdp.privacy.algorithms import ACCOUNTANTS, RIVALS, Algorithm, Analysis
 from boltdp.privacy.certificate import Certificate, certify, model_budget
@@ -181,6 +181,11 @@ class Settings:
         >>> Settings(epsilon=1.0).standardization(schema, rows=10) is None
         True
         """
+        if schema.standardization is not None and schema.standardization.source == "private":
+            raise ParameterError(
+                "the schema must not have a standardization that was found privately: it was paid for by another model",
+                hint='remove it, or write source = "declared" if the rows of this training had no part in it',
+            )
         budget = None if self.epsilon is None else Budget(self.epsilon, self.delta)
         features = schema.encoded_dims - schema.intercept
         rows = max(rows, 1)  # none at all are refused by the plan
@@ -198,7 +203,7 @@ class Settings:
             share=SHARES[1] if share is None else share,
             moments=self.standardize_moments,
             features=features,
-            squared=sum(len(column.names) for column in schema.columns if not isinstance(column, Categorical)),
+            squared=schema.numbers,
             radius=schema.feature_radius,
             whole=budget,
         )

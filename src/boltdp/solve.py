@@ -5,14 +5,14 @@ sum a derivative; a few rows tell the shape of the Hessian, which makes the scan
 the gradient: that needs no value of the objective, which would lose half of its digits near the minimum, and it makes
 the method end for every data set (`privacy/objective.md`, section 6).
 
-How many scans are made depends on the rows, as the run time does, which is outside the guarantee; progress therefore
-tells of scans one by one, and never how many there are.
+How many scans are made depends on the rows, as the run time does, which is outside the guarantee: nothing is told of
+them but that they are being made.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -32,6 +32,8 @@ Matrix = npt.NDArray[np.float64]
 #: From weights and a direction to the sum over all rows: the gradient (no direction), or the Hessian times it.
 Derivative: TypeAlias = Callable[[Matrix, Matrix | None], Matrix]
 Linear: TypeAlias = Callable[[Matrix], Matrix]
+#: From weights to about the Hessian of the losses with respect to each class's weights.
+Shape: TypeAlias = Callable[[Matrix], Sequence[Matrix]]
 
 #: How much of the gradient a Newton step may leave.
 COARSEST_SOLUTION = 0.1
@@ -47,12 +49,12 @@ def minimise(
     linear: Matrix,
     *,
     noise: Mechanism | None,
-    sample: npt.NDArray[np.float32] | None = None,
+    shape: Shape | None = None,
 ) -> Matrix:
     """The weights, as private as the rows, at which the gradient is certainly within the tolerance.
 
     `linear` is q, of shape (vectors, dims), and `noise` what it was drawn from. The objective is the sum of the losses
-    plus (m*Lambda/2)*||w||^2 + <q, w>. `sample` is some of the packed rows: it changes the time, not what is found.
+    plus (m*Lambda/2)*||w||^2 + <q, w>. `shape` makes the scans fewer, and changes nothing in what is found.
 
     >>> from boltdp.kernel.objective import Sums
     >>> from boltdp.privacy.losses import Logistic
@@ -77,7 +79,6 @@ def minimise(
     def bent(weights: Matrix) -> Linear:
         return lambda along: derivative(weights, along) + strength * along
 
-    rows = None if sample is None or len(sample) == 0 else _features(sample)
     weights = np.zeros_like(linear)
     slope = gradient(weights)
     first = left = float(np.linalg.norm(slope))
@@ -87,7 +88,7 @@ def minimise(
             return weights
         # Coarse far from the minimum, precise near it, and never more than is needed to end.
         share = max(min(COARSEST_SOLUTION, math.sqrt(left / first)), 0.25 * within / left)
-        roughly = _rough_inverse(recipe, weights, rows)
+        roughly = _rough_inverse(strength, [] if shape is None else shape(weights))
         step = _newton_step(bent(weights), roughly, slope, precision=share * left)
         size = 1.0
         while True:
@@ -100,6 +101,31 @@ def minimise(
             if size < SHORTEST_STEP:
                 raise SolverError("the minimum could not be found to the precision that the privacy proof needs")
         weights, slope, left = ahead, slope_ahead, left_ahead
+
+
+def shape_by_rows(recipe: Recipe, sample: npt.NDArray[np.float32]) -> Shape:
+    """The Hessian of each class as some packed rows see it, which are at hand."""
+    with np.errstate(all="ignore"):
+        # Those that the kernel takes for neutral bend nothing.
+        rows = np.nan_to_num(unit_rows(sample), posinf=0.0, neginf=0.0)
+
+    def shape(weights: Matrix) -> list[Matrix]:
+        scores = rows @ weights.T
+        p = softmax(scores, axis=1) if isinstance(recipe.loss, Multinomial) else expit(scores)
+        return [recipe.rows / len(rows) * (rows.T * bend) @ rows for bend in (p * (1.0 - p)).T]
+
+    return shape
+
+
+def shape_by_sums(recipe: Recipe, few: Derivative, *, rows: int) -> Shape:
+    """The Hessian at weights 0, by sums over so many rows that stay where they are; it is not brought up to date."""
+    nowhere, columns = np.zeros((recipe.loss.vectors, recipe.dims)), []
+    for feature in range(recipe.dims):
+        along = np.zeros_like(nowhere)
+        along[0, feature] = 1.0
+        columns.append(few(nowhere, along)[0])
+    block = recipe.rows / rows * np.stack(columns)
+    return lambda weights: [block] * len(weights)
 
 
 def sample_rows(recipe: Recipe) -> int:
@@ -135,25 +161,13 @@ def _newton_step(curvature: Linear, roughly: Linear, slope: Matrix, *, precision
     return step
 
 
-def _features(sample: npt.NDArray[np.float32]) -> Matrix:
-    """The rows as the kernel takes them; those that it takes for neutral bend nothing."""
-    with np.errstate(all="ignore"):
-        return np.nan_to_num(unit_rows(sample), posinf=0.0, neginf=0.0)
-
-
-def _rough_inverse(recipe: Recipe, weights: Matrix, rows: Matrix | None) -> Linear:
-    """Multiplication by the inverse of the Hessian as some rows see it, one class at a time."""
-    strength = recipe.rows * recipe.regularization
-    if rows is None:
+def _rough_inverse(strength: float, blocks: Sequence[Matrix]) -> Linear:
+    """Multiplication by about the inverse of the Hessian, one class at a time."""
+    if not blocks:
         return lambda vector: vector / strength
-    scores = rows @ weights.T
-    p = softmax(scores, axis=1) if isinstance(recipe.loss, Multinomial) else expit(scores)
-    times = recipe.rows / len(rows)
-    # Matrices this small are multiplied sooner than several threads have found a processor each.
+    # Matrices this small are factored sooner than several threads have found a processor each.
     with threadpool_limits(1, user_api="blas"):
-        factors = [
-            cho_factor(times * (rows.T * bend) @ rows + strength * np.eye(recipe.dims)) for bend in (p * (1.0 - p)).T
-        ]
+        factors = [cho_factor((block + block.T) / 2.0 + strength * np.eye(len(block))) for block in blocks]
 
     def roughly(vector: Matrix) -> Matrix:
         solved = np.stack([cho_solve(factor, one) for factor, one in zip(factors, vector, strict=True)])

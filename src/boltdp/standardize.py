@@ -93,6 +93,7 @@ def standardization(schema: Schema, found: NoisyMoments) -> Standardization:
         scales=tuple(scales.tolist()),
         radius=RADIUS * norm,
         intercept=INTERCEPT * norm,
+        source="private",
     )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,7 @@ from boltdp.privacy.release import perturbation, release
 from boltdp.privacy.selection import Selection
 from boltdp.sampling import Positions, fixed_size_batches, poisson_batches
 from boltdp.settings import Settings
-from boltdp.solve import minimise, sample_rows
+from boltdp.solve import Derivative, minimise, sample_rows, shape_by_rows, shape_by_sums
 from boltdp.standardize import standardize
 
 #: How the rows of a pass are sampled, where they are not all fed in order.
@@ -128,21 +127,34 @@ def find_minimisers(
     """Weights of shape (models, vectors, dims) that minimise the perturbed objectives: as private as the rows."""
     recipe, classes = certificate.recipe, len(schema.classes)
     _check_rows(prepared, certificate)
-    scans, sample = itertools.count(1), None
-    if sample_rows(recipe):
-        sample = np.concatenate(list(prepared.portion(0, sample_rows(recipe)).blocks()))
+    count = sample_rows(recipe)
+
+    def derivative_of(prepared: Prepared, positive: int) -> Derivative:
+        return lambda weights, direction: prepared.derivative(
+            recipe.loss, weights, direction=direction, positive=positive, classes=classes
+        )
 
     def found(positive: int, linear: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        def derivative(weights: npt.NDArray[np.float64], direction: npt.NDArray[np.float64] | None) -> Any:
-            told = told_rows(progress, f"scan {next(scans)}", recipe.rows)
-            return prepared.derivative(
-                recipe.loss, weights, direction=direction, positive=positive, classes=classes, progress=told
-            )
+        shape = None
+        if count:
+            few = prepared.portion(0, count)
+            if few.rows_are_here:
+                shape = shape_by_rows(recipe, np.concatenate(list(few.blocks())))
+            else:
+                shape = shape_by_sums(recipe, derivative_of(few, positive), rows=count)
+        return minimise(
+            recipe, derivative_of(prepared, positive), linear, noise=certificate.training_noise, shape=shape
+        )
 
-        return minimise(recipe, derivative, linear, noise=certificate.training_noise, sample=sample)
-
+    # How many scans it takes depends on the rows: only the beginning and the end are told.
+    told = told_rows(progress, "minimising", recipe.rows)
+    if told is not None:
+        told(0)
     linear_terms = perturbation(certificate, seed=noise_seed)
-    return np.stack([found(*model) for model in zip(_positives(certificate), linear_terms, strict=True)])
+    weights = np.stack([found(*model) for model in zip(_positives(certificate), linear_terms, strict=True)])
+    if told is not None:
+        told(recipe.rows)
+    return weights
 
 
 def run_passes(
@@ -185,21 +197,11 @@ def run_passes(
             continue
         # A sample for each model: budgets add up only if their randomness is independent.
         for state in states:
-            positions = draw(rows=recipe.rows, batches=recipe.batches, random_bytes=random_bytes)
-            prepared.run_drawn([state], positions if told is None else _told_samples(positions, certificate, told))
+            prepared.run_drawn([state], draw(rows=recipe.rows, batches=recipe.batches, random_bytes=random_bytes))
+        # How many rows random batches have is secret: only the end of a pass is told.
+        if told is not None:
+            told(recipe.rows)
     return states
-
-
-def _told_samples(
-    positions: Iterable[Positions], certificate: Certificate, told: Callable[[int], None]
-) -> Iterator[Positions]:
-    """The same positions, with progress by public numbers: how many rows a random batch has is not one."""
-    recipe, fed, ended = certificate.recipe, 0, 0
-    for chunk in positions:
-        yield chunk
-        fed += len(chunk)
-        ended += int(np.count_nonzero(chunk < 0))
-        told(ended * recipe.rows // recipe.batches if certificate.algorithm == "dpsgd" else fed)
 
 
 def release_model(

@@ -26,6 +26,7 @@ On disk it is TOML:
     scales = [0.3, ...]
     radius = 1.5                   # of the standardized row, instead of the one above
     intercept = 0.5                # the constant feature, before it is divided by the radius
+    source = "declared"            # "private" in a model's schema: paid for by its budget, and for no other model
 
 The features of an encoded row are the numeric columns, the categories, the vectors, each in the order of
 declaration, and the intercept last.
@@ -40,7 +41,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +54,7 @@ else:
     import tomli as tomllib
 
 Value: TypeAlias = str | int | float | bool
+Source = Literal["declared", "private"]
 Numbers: TypeAlias = npt.NDArray[np.float64]
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -235,8 +237,13 @@ class Standardization:
     scales: tuple[float, ...]
     radius: float
     intercept: float = 1.0  #: the constant feature before it is divided by the radius
+    source: Source = "declared"  #: "private": found from rows within the budget of one model
 
     def __post_init__(self) -> None:
+        if self.source not in get_args(Source):
+            raise ParameterError(
+                f"the source of the standardization must be one of {', '.join(get_args(Source))}, got {self.source!r}"
+            )
         for name in ("centers", "scales"):
             what = f"the {name} of the standardization"
             numbers = tuple(_number(value, f"each of {what}") for value in _list(getattr(self, name), what))
@@ -351,6 +358,11 @@ class Schema:
         return min(longest, math.sqrt(self.radius**2 - 1) if self.intercept and self.radius > 1 else self.radius)
 
     @property
+    def numbers(self) -> int:
+        """How many features are numbers, not categories."""
+        return sum(len(column.names) for column in self.columns if not isinstance(column, Categorical))
+
+    @property
     def constant(self) -> float:
         """What the intercept's feature is in an encoded row."""
         return (1.0 if self.standardization is None else self.standardization.intercept) / self.row_radius
@@ -412,6 +424,7 @@ class Schema:
                 "scales": list(found.scales),
                 "radius": found.radius,
                 "intercept": found.intercept,
+                "source": found.source,
             }
         return declared
 
@@ -438,7 +451,7 @@ class Schema:
         standardization = declared.get("standardization")
         if standardization is not None:
             fields = ("centers", "scales", "radius", "intercept")
-            _check_keys(standardization, required=fields, what="the standardization")
+            _check_keys(standardization, required=fields, optional=("source",), what="the standardization")
             standardization = Standardization(**standardization)
         return cls(
             declared["label"],

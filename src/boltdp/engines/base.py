@@ -74,6 +74,7 @@ class Prepared(Protocol):
 
     rows: int
     dims: int
+    rows_are_here: bool  #: in this process; where they are not, `blocks` would take them out of a server
 
     def run_pass(self, states: Sequence[State], *, progress: Progress | None = None) -> None:
         """Feed every row once, in order, to every state."""

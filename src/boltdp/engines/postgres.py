@@ -471,6 +471,8 @@ class Session:
 class PreparedTable:
     """Packed rows in a temporary table, or those of them from one position to another."""
 
+    rows_are_here = False
+
     def __init__(self, table: _Table, start: int, stop: int) -> None:
         self._table = table
         self._start = start

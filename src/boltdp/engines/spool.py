@@ -56,6 +56,8 @@ def spool_directory(directory: str | Path | None = None) -> Path:
 class PreparedRows:
     """The rows of a store from one position to another: the `Prepared` of engines that bring rows to the kernel."""
 
+    rows_are_here = True
+
     def __init__(self, store: Store, start: int, stop: int) -> None:
         self._store = store
         self._start = start

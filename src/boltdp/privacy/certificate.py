@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from boltdp import __version__
 from boltdp.errors import BoltdpError, ParameterError, whole_number
-from boltdp.privacy.algorithms import ACCOUNTANTS, FAULTS, Account, Algorithm, Analysis
+from boltdp.privacy.algorithms import ACCOUNTANTS, FAULTS, RIVALS, Account, Algorithm, Analysis
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.noise import Budget, Mechanism
 from boltdp.privacy.recipe import Recipe
@@ -80,6 +80,8 @@ class Certificate:
             f"Differentially private with {kind}: whatever {seen} at most {likelier:.3g} times as likely"
             f"{f', plus {delta:g},' if delta else ''} as if any one of the {rows:,} rows were another."
         )
+        if self.algorithm in RIVALS:
+            claim += " It holds for real-valued noise in the updates, which is drawn in floating point."
         if epsilon > 10:
             claim += " Caution: an epsilon above 10 promises little."
         if delta * rows >= 1:
@@ -137,6 +139,8 @@ class Certificate:
         if unknown:
             raise CertificateError(f"the certificate has an entry {unknown[0]!r} that this boltdp does not know")
         for key, value in expected.items():
+            if key not in record:
+                raise CertificateError(f"the certificate cannot be read: {key!r} is missing")
             if record[key] != value:
                 raise CertificateError(f"the certificate says {key} = {record[key]!r}, where {value!r} follows from it")
         return certificate

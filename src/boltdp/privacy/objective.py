@@ -173,7 +173,9 @@ def gradient_rounding(recipe: Recipe, *, weights: float, noise: float) -> float:
     # The totals' compensations are themselves added up: a hair, until there are 2^34 rows.
     added = SUMMED_ROWS + 8.0 + UNIT * (recipe.rows / SUMMED_ROWS) ** 2
     row = loss.smoothness * scores + loss.vectors + 6.0 + loss.lipschitz * added
-    whole = 4.0 * recipe.rows * recipe.regularization * weights + 8.0 * loss.vectors**2 * noise
+    # The release turns the weights into the directions they can move in, which rounds too.
+    turned = 8.0 * loss.vectors**2
+    whole = (4.0 + turned) * recipe.rows * recipe.regularization * weights + turned * noise
     return 1.01 * UNIT * (recipe.rows * row + whole)
 
 
