@@ -40,7 +40,7 @@ ONLY_PASSES = ("passes", "batch_size", "schedule", "step_size", "averaging", "pe
 #: Lambda of objective perturbation is this times a power of the noise a row; see `default_regularization`.
 REGULARIZATION, REGULARIZATION_POWER = 0.5, 1.6
 #: Accuracy lost, at least and at most, in units of the noise a row; see `accuracy_lost`.
-ACCURACY_LOST = (0.3, 3.2)
+ACCURACY_LOST = (0.1, 3.2)
 #: Of the budget, at least and at most, for centring; and its noise, wanted and tolerated, in lengths of a row.
 SHARES = (0.05, 0.25)
 CENTRE_NOISE, LARGEST_CENTRE_NOISE = 0.35, 0.7
