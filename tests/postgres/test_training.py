@@ -142,8 +142,13 @@ def test_objective_perturbation_finds_the_weights_of_the_arrays(
     server: Server, table: str, admin: psycopg.Connection, options: dict[str, Any]
 ) -> None:
     settings = Settings(epsilon=1.0, algorithm="objective", seed=7, noise_seed=1)
+    expected = weights(ArrayEngine.from_numpy(X, Y), settings=settings)
     with PostgresEngine(server.uri, table=table, **options) as engine:
-        assert weights(engine, settings=settings) == weights(ArrayEngine.from_numpy(X, Y), settings=settings)
+        found = weights(engine, settings=settings)
+    if options.get("where") == "client":
+        assert found == expected
+    # No row leaves the server to shape the solver's steps, so it comes to the minimum by another way.
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
     assert leftovers(admin) == []
 
 

@@ -114,10 +114,11 @@ def test_a_tampered_certificate_is_caught(key: str, value: object) -> None:
         verify(Certificate.from_dict(record))
 
 
-def test_a_missing_entry_is_named() -> None:
+@pytest.mark.parametrize("key", ["passes", "batches"])
+def test_a_missing_entry_is_named(key: str) -> None:
     record = certify(recipe(Logistic()), Budget(0.7)).to_dict()
-    del record["passes"]
-    with pytest.raises(CertificateError, match="'passes' is missing"):
+    del record[key]
+    with pytest.raises(CertificateError, match=f"'{key}' is missing"):
         Certificate.from_dict(record)
 
 
