@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from flint import arb, ctx, fmpz
+from flint import arb, ctx
 
 from boltdp.errors import ParameterError, real_number, whole_number
 
@@ -33,6 +33,9 @@ Kind = Literal["spherical", "gaussian"]
 
 #: Grid steps in one noise scale: 2^40, so that rounding changes the noise by nothing that matters.
 GRID_BITS = 40
+
+#: Bits of a uniform that are read at a time: flint is quickest with whole numbers of this size.
+WORD_BITS = 62
 
 
 @dataclass(frozen=True)
@@ -119,17 +122,14 @@ class Mechanism:
         draw = _spherical if self.kind == "spherical" else _gaussian
         per_coordinate = 2 if self.kind == "spherical" else 1
         uniforms = Uniforms(per_coordinate * (self.dimensions + self.dimensions % 2), random_bytes)
-        exponent = self.grid
+        exact, exponent = weights.tolist(), self.grid
         while True:
-            with precision(uniforms.bits + 64):
-                noise = draw(uniforms.intervals(), self.dimensions)
-                points = [
-                    _grid_point(arb(float(weight)) + arb(self.scale) * coordinate, exponent)
-                    for weight, coordinate in zip(weights, noise, strict=True)
-                ]
-            settled = [int(point) for point in points if point is not None]
-            if len(settled) == self.dimensions:
-                return np.array([math.ldexp(float(point), -exponent) for point in settled])
+            with precision(uniforms.bits + 4):
+                noise = draw(uniforms.intervals(), self.dimensions, arb(self.scale))
+                points = _grid_points([c + weight for c, weight in zip(noise, exact, strict=True)], exponent)
+            if points is not None:
+                released: Vector = np.ldexp(np.array(points, dtype=float), -exponent)
+                return released
             uniforms.refine()
 
 
@@ -228,53 +228,58 @@ class Uniforms:
     """Independent uniforms on [0, 1], each known to the bits read so far."""
 
     def __init__(self, count: int, random_bytes: RandomBytes) -> None:
-        self._numerators = [0] * count
-        self._random_bytes = random_bytes
-        self.bits = 0
-        self.refine(16)
+        self._count, self._random_bytes = count, random_bytes
+        self._words: list[list[int]] = []
+        self.refine(2)
 
-    def refine(self, size: int = 8) -> None:
-        """Read `size` more bytes of each."""
-        stream = self._random_bytes(size * len(self._numerators))
-        for i, numerator in enumerate(self._numerators):
-            more = int.from_bytes(stream[i * size : (i + 1) * size], "big")
-            self._numerators[i] = (numerator << (8 * size)) | more
-        self.bits += 8 * size
+    @property
+    def bits(self) -> int:
+        """Bits of each that are known."""
+        return WORD_BITS * len(self._words)
+
+    def refine(self, words: int = 1) -> None:
+        """Read so many words of WORD_BITS more bits of each."""
+        stream = np.frombuffer(self._random_bytes(8 * words * self._count), ">u8").reshape(self._count, words)
+        self._words += (stream.T >> np.uint64(64 - WORD_BITS)).tolist()
 
     def intervals(self) -> list[arb]:
-        """[k, k+1] / 2^bits, as midpoint and radius."""
-        exponent = -self.bits - 1
-        radius = arb((1, exponent))
-        return [arb((2 * numerator + 1, exponent), radius) for numerator in self._numerators]
+        """[k, k+1] / 2^bits, as midpoint and radius: the words are the digits of k."""
+        unit, intervals = arb((1, -WORD_BITS)), [arb(0.5, 0.5)] * self._count
+        for words in reversed(self._words):
+            intervals = [(interval + word) * unit for interval, word in zip(intervals, words, strict=True)]
+        return intervals
 
 
-def _gaussian(uniforms: list[arb], dimensions: int) -> list[arb]:
-    """Standard normals by the Box-Muller transform of pairs of uniforms."""
-    normals = []
+def _gaussian(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
+    """Normals by the Box-Muller transform of pairs of uniforms."""
+    normals, minus_two = [], arb(-2)
     for u, v in zip(uniforms[0::2], uniforms[1::2], strict=True):
-        length = (-2 * u.log()).sqrt()
-        sine, cosine = (2 * v).sin_cos_pi()
-        normals += [length * cosine, length * sine]
+        length = (u.log() * minus_two).sqrt() * scale
+        sine, cosine = (v + v).sin_cos_pi()
+        normals.append(length * cosine)
+        normals.append(length * sine)
     return normals[:dimensions]
 
 
-def _spherical(uniforms: list[arb], dimensions: int) -> list[arb]:
-    """A uniform direction times a Gamma(dimensions, 1) length, which is a sum of exponentials -ln U."""
+def _spherical(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
+    """A uniform direction times a Gamma(dimensions, scale) length, which is a sum of exponentials -scale * ln U."""
     half = len(uniforms) // 2
-    normals = _gaussian(uniforms[:half], dimensions)
+    normals = _gaussian(uniforms[:half], dimensions, arb(1))
     product = arb(1)
     for uniform in uniforms[half : half + dimensions]:
         product *= uniform
     square = arb(0)
     for normal in normals:
         square += normal * normal
-    stretch = -product.log() / square.sqrt()
+    stretch = -product.log() / square.sqrt() * scale
     return [stretch * normal for normal in normals]
 
 
-def _grid_point(value: arb, exponent: int) -> fmpz | None:
-    """The grid index nearest to `value`, or None when its interval touches two grid cells."""
-    return (value * arb((1, exponent)) + arb(0.5)).floor().unique_fmpz()
+def _grid_points(values: list[arb], exponent: int) -> list[int] | None:
+    """The grid index nearest to each value, or None when an interval touches two grid cells."""
+    unit, half = arb((1, exponent)), arb(0.5)
+    points = [(value * unit + half).floor().unique_fmpz() for value in values]
+    return None if None in points else [int(point) for point in points]
 
 
 def _gaussian_is_private(sigma: float, budget: Budget) -> bool:
