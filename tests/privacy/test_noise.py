@@ -7,6 +7,7 @@ import math
 import dp_accounting
 import numpy as np
 import pytest
+from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -17,9 +18,13 @@ from boltdp.privacy.noise import (
     Budget,
     Kind,
     Mechanism,
+    Uniforms,
     Vector,
+    _gaussian,
+    _grid_points,
     calibrate,
     gaussian_sigma,
+    precision,
     seeded_bytes,
     system_bytes,
 )
@@ -225,3 +230,72 @@ def test_a_budget_is_split_into_whole_parts() -> None:
 def test_wrong_shape_is_refused() -> None:
     with pytest.raises(ParameterError, match="weights must be a vector of 3"):
         Mechanism("gaussian", 1.0, 3).add(np.zeros(2), system_bytes)
+
+
+def exact_points(mechanism: Mechanism, weights: Vector, uniforms: Uniforms) -> list[int] | None:
+    """The grid indices by interval arithmetic alone."""
+    with precision(uniforms.bits + 200):
+        noise = _gaussian(uniforms.intervals(), mechanism.dimensions, arb(mechanism.scale))
+        sums = [x + weight for x, weight in zip(noise, weights.tolist(), strict=True)]
+        return _grid_points(sums, mechanism.grid)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    dimensions=st.integers(1, 9),
+    scale=st.floats(1e-100, 1e100),
+    size=st.floats(1e-30, 1e6),
+    leading=st.sampled_from([0, 1, 20, 38]),
+    flipped=st.booleans(),
+)
+def test_the_quick_way_gives_the_exact_points(
+    seed: int, dimensions: int, scale: float, size: float, leading: int, flipped: bool
+) -> None:
+    """Uniforms near 0, 1 and each eighth of a turn among them, where the logarithm and the angle are at their ends."""
+    random = np.random.default_rng(seed)
+    stream = random.integers(0, 2**64, (dimensions + dimensions % 2, 2), dtype=np.uint64)
+    stream[:, 0] = (stream[:, 0] | np.uint64(2**63)) >> np.uint64(leading)
+    if flipped:
+        stream[:, 0] = ~stream[:, 0]
+    stream[1::2, 0] ^= random.integers(0, 8, len(stream) // 2, dtype=np.uint64) << np.uint64(61)
+    uniforms = Uniforms(len(stream), lambda _: stream.astype(">u8").tobytes())
+    mechanism = Mechanism("gaussian", scale, dimensions)
+    weights = random.standard_normal(dimensions) * scale * size
+    quick = mechanism._quick_points(uniforms, weights)
+    assert quick is not None
+    assert quick.tolist() == exact_points(mechanism, weights, uniforms)
+
+
+@pytest.mark.parametrize(
+    ("first", "weight"),
+    [(0, 0.0), (2**20, 0.0), (2**64 - 2**20, 0.0), (2**63, 1e30), (2**63, -1e100)],
+    ids=["0", "near 0", "near 1", "large weight", "huge weight"],
+)
+def test_what_the_quick_way_refuses_is_drawn_all_the_same(first: int, weight: float) -> None:
+    chunk = first.to_bytes(8, "big") + bytes(range(24))
+    mechanism, weights = Mechanism("gaussian", 1.0, 1), np.array([weight])
+    source, good = iter([chunk]), seeded_bytes(4)
+    assert mechanism._quick_points(Uniforms(2, lambda _: chunk), weights) is None
+    noisy = mechanism.add(weights, lambda count: next(source, b"") or good(count))
+    points = exact_points(mechanism, weights, Uniforms(2, lambda _: chunk))
+    assert np.isfinite(noisy[0])
+    assert points is None or noisy[0] == math.ldexp(points[0], -mechanism.grid)
+
+
+def test_a_sum_beside_a_boundary_is_refused() -> None:
+    """Weights that put the sum in the middle between two points but for an offset: the quick way answers or refuses."""
+    uniforms = Uniforms(2, seeded_bytes(6))
+    mechanism = Mechanism("gaussian", 1.0, 1)
+    with precision(300):
+        (noise,) = _gaussian(uniforms.intervals(), 1, arb(1))
+        middle = (noise * arb((1, mechanism.grid))).floor() + arb(0.5)
+        gap = middle * arb((1, -mechanism.grid)) - noise
+    # The nearest double puts the sum within 2^-93 of the boundary; the steps of the grid are 2^-39.
+    for offset, answers in ((0.0, False), (2.0**-90, False), (2.0**-60, True), (-(2.0**-60), True)):
+        weights = np.array([float(gap) + offset])
+        quick = mechanism._quick_points(uniforms, weights)
+        assert (quick is not None) is answers
+        exact = exact_points(mechanism, weights, uniforms)
+        assert exact is not None
+        assert quick is None or quick.tolist() == exact
+        assert mechanism.add(weights, seeded_bytes(6))[0] == math.ldexp(exact[0], -mechanism.grid)

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import ctypes
 import math
-import sysconfig
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64, c_void_p
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from boltdp.errors import DataError, ParameterError
+from boltdp.library import load
 from boltdp.privacy.losses import HuberSVM, Multinomial
 from boltdp.privacy.noise import Kind, Mechanism
 from boltdp.privacy.recipe import Recipe
@@ -100,10 +99,8 @@ class _Header(ctypes.Structure):
     )
 
 
-def _load() -> ctypes.CDLL:
-    """Load the library that setup.py builds. It knows no Python, so plain ctypes declarations are the whole binding."""
-    library = ctypes.CDLL(str(Path(__file__).with_name("_kernel" + sysconfig.get_config_var("EXT_SUFFIX"))))
-    signatures: dict[str, tuple[Any, list[Any]]] = {
+_library = load(
+    {
         "sgd_bytes": (c_uint64, [POINTER(_Recipe)]),
         "sgd_init": (c_int, [c_void_p, c_size_t, POINTER(_Recipe), c_char_p]),
         "sgd_check": (c_int, [c_void_p, c_size_t]),
@@ -141,13 +138,7 @@ def _load() -> ctypes.CDLL:
         "draws_fixed": (c_size_t, [c_char_p, *[c_uint64] * 4, c_size_t, c_void_p, c_size_t, c_void_p]),
         "draws_poisson": (c_size_t, [c_char_p, *[c_uint64] * 3, c_double, c_void_p, c_void_p, c_size_t]),
     }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
-
-
-_library = _load()
+)
 
 
 def _error_text(code: int) -> str:

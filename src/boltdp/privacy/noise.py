@@ -3,7 +3,8 @@
 A textbook sampler rounds at each step and so leaks through the low bits of its result. Here the noise is a real
 number: every uniform is an interval given by the random bits read so far, all arithmetic is on intervals
 (python-flint), and more bits are read until each coordinate of weights + noise rounds to one point of a fixed grid.
-Rounding the exact sum is post-processing, so the guarantee is that of the real-valued mechanism. Proofs: `noise.md`.
+Rounding the exact sum is post-processing, so the guarantee is that of the real-valued mechanism. C (`kernel/exact.c`)
+does it in nearly all cases, and knows when it is not certain. Proofs: `noise.md`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ctypes import c_double, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -23,18 +25,21 @@ import numpy.typing as npt
 from flint import arb, ctx
 
 from boltdp.errors import ParameterError, real_number, whole_number
+from boltdp.library import load
 
 Vector = npt.NDArray[np.float64]
 RandomBytes = Callable[[int], bytes]  #: count -> that many random bytes
 
 _ONE_AT_A_TIME = threading.Lock()
 
+_library = load({"exact_gaussian": (c_int, [c_void_p, c_void_p, c_double, c_int, c_void_p, c_size_t, c_void_p])})
+
 Kind = Literal["spherical", "gaussian"]
 
 #: Grid steps in one noise scale: 2^40, so that rounding changes the noise by nothing that matters.
 GRID_BITS = 40
 
-#: Bits of a uniform that are read at a time: flint is quickest with whole numbers of this size.
+#: Bits of a uniform that are read at a time: flint is quickest with whole numbers of this size, and exact.c has it.
 WORD_BITS = 62
 
 
@@ -122,15 +127,37 @@ class Mechanism:
         draw = _spherical if self.kind == "spherical" else _gaussian
         per_coordinate = 2 if self.kind == "spherical" else 1
         uniforms = Uniforms(per_coordinate * (self.dimensions + self.dimensions % 2), random_bytes)
+        if self.kind == "gaussian":
+            quick = self._quick_points(uniforms, np.ascontiguousarray(weights, dtype=np.float64))
+            if quick is not None:
+                return self._on_grid(quick)
         exact, exponent = weights.tolist(), self.grid
         while True:
             with precision(uniforms.bits + 4):
                 noise = draw(uniforms.intervals(), self.dimensions, arb(self.scale))
                 points = _grid_points([c + weight for c, weight in zip(noise, exact, strict=True)], exponent)
             if points is not None:
-                released: Vector = np.ldexp(np.array(points, dtype=float), -exponent)
-                return released
+                return self._on_grid(points)
             uniforms.refine()
+
+    def _quick_points(self, uniforms: Uniforms, weights: Vector) -> npt.NDArray[np.int64] | None:
+        """The grid indices of weights + noise, of which C is certain for nearly all draws; else None."""
+        points = np.empty(self.dimensions, np.int64)
+        high, low = uniforms.words
+        sure = _library.exact_gaussian(
+            high.ctypes.data,
+            low.ctypes.data,
+            self.scale,
+            self.grid,
+            weights.ctypes.data,
+            self.dimensions,
+            points.ctypes.data,
+        )
+        return points if sure else None
+
+    def _on_grid(self, points: npt.ArrayLike) -> Vector:
+        released: Vector = np.ldexp(np.asarray(points, dtype=np.float64), -self.grid)
+        return released
 
 
 def calibrate(sensitivity: float, *, dimensions: int, budget: Budget) -> Mechanism:
@@ -229,24 +256,24 @@ class Uniforms:
 
     def __init__(self, count: int, random_bytes: RandomBytes) -> None:
         self._count, self._random_bytes = count, random_bytes
-        self._words: list[list[int]] = []
+        self.words: list[npt.NDArray[np.uint64]] = []  #: the first bits of each, then the next, and so on
         self.refine(2)
 
     @property
     def bits(self) -> int:
         """Bits of each that are known."""
-        return WORD_BITS * len(self._words)
+        return WORD_BITS * len(self.words)
 
     def refine(self, words: int = 1) -> None:
         """Read so many words of WORD_BITS more bits of each."""
         stream = np.frombuffer(self._random_bytes(8 * words * self._count), ">u8").reshape(self._count, words)
-        self._words += (stream.T >> np.uint64(64 - WORD_BITS)).tolist()
+        self.words += [np.ascontiguousarray(column) for column in (stream >> np.uint64(64 - WORD_BITS)).T]
 
     def intervals(self) -> list[arb]:
         """[k, k+1] / 2^bits, as midpoint and radius: the words are the digits of k."""
         unit, intervals = arb((1, -WORD_BITS)), [arb(0.5, 0.5)] * self._count
-        for words in reversed(self._words):
-            intervals = [(interval + word) * unit for interval, word in zip(intervals, words, strict=True)]
+        for words in reversed(self.words):
+            intervals = [(interval + word) * unit for interval, word in zip(intervals, words.tolist(), strict=True)]
         return intervals
 
 
