@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import dp_accounting
 import numpy as np
@@ -22,6 +23,7 @@ from boltdp.privacy.noise import (
     Vector,
     _gaussian,
     _grid_points,
+    _spherical,
     calibrate,
     gaussian_sigma,
     precision,
@@ -234,50 +236,58 @@ def test_wrong_shape_is_refused() -> None:
 
 def exact_points(mechanism: Mechanism, weights: Vector, uniforms: Uniforms) -> list[int] | None:
     """The grid indices by interval arithmetic alone."""
+    draw = _spherical if mechanism.kind == "spherical" else _gaussian
     with precision(uniforms.bits + 200):
-        noise = _gaussian(uniforms.intervals(), mechanism.dimensions, arb(mechanism.scale))
+        noise = draw(uniforms.intervals(), mechanism.dimensions, arb(mechanism.scale))
         sums = [x + weight for x, weight in zip(noise, weights.tolist(), strict=True)]
         return _grid_points(sums, mechanism.grid)
 
 
 @given(
     seed=st.integers(0, 2**32),
-    dimensions=st.integers(1, 9),
+    kind=st.sampled_from(get_args(Kind)),
+    dimensions=st.integers(1, 9) | st.sampled_from([31, 32, 33, 300]),
     scale=st.floats(1e-100, 1e100),
-    size=st.floats(1e-30, 1e6),
+    size=st.floats(1e-30, 1e5),
     leading=st.sampled_from([0, 1, 20, 38]),
     flipped=st.booleans(),
 )
 def test_the_quick_way_gives_the_exact_points(
-    seed: int, dimensions: int, scale: float, size: float, leading: int, flipped: bool
+    seed: int, kind: Kind, dimensions: int, scale: float, size: float, leading: int, flipped: bool
 ) -> None:
     """Uniforms near 0, 1 and each eighth of a turn among them, where the logarithm and the angle are at their ends."""
     random = np.random.default_rng(seed)
-    stream = random.integers(0, 2**64, (dimensions + dimensions % 2, 2), dtype=np.uint64)
+    count = (dimensions + dimensions % 2) * (2 if kind == "spherical" else 1)
+    stream = random.integers(0, 2**64, (count, 2), dtype=np.uint64)
     stream[:, 0] = (stream[:, 0] | np.uint64(2**63)) >> np.uint64(leading)
     if flipped:
         stream[:, 0] = ~stream[:, 0]
     stream[1::2, 0] ^= random.integers(0, 8, len(stream) // 2, dtype=np.uint64) << np.uint64(61)
     uniforms = Uniforms(len(stream), lambda _: stream.astype(">u8").tobytes())
-    mechanism = Mechanism("gaussian", scale, dimensions)
+    mechanism = Mechanism(kind, scale, dimensions)
     weights = random.standard_normal(dimensions) * scale * size
     quick = mechanism._quick_points(uniforms, weights)
-    assert quick is not None
+    # A large quotient of length and norm, as with all of these extremes at once, puts more into doubt.
+    assert quick is not None or (kind == "spherical" and leading > 1)
+    if quick is None:
+        return
     assert quick.tolist() == exact_points(mechanism, weights, uniforms)
 
 
+@pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize(
     ("first", "weight"),
     [(0, 0.0), (2**20, 0.0), (2**64 - 2**20, 0.0), (2**63, 1e30), (2**63, -1e100)],
     ids=["0", "near 0", "near 1", "large weight", "huge weight"],
 )
-def test_what_the_quick_way_refuses_is_drawn_all_the_same(first: int, weight: float) -> None:
-    chunk = first.to_bytes(8, "big") + bytes(range(24))
-    mechanism, weights = Mechanism("gaussian", 1.0, 1), np.array([weight])
+def test_what_the_quick_way_refuses_is_drawn_all_the_same(kind: Kind, first: int, weight: float) -> None:
+    count = 4 if kind == "spherical" else 2
+    chunk = first.to_bytes(8, "big") + bytes(range(16 * count - 8))
+    mechanism, weights = Mechanism(kind, 1.0, 1), np.array([weight])
     source, good = iter([chunk]), seeded_bytes(4)
-    assert mechanism._quick_points(Uniforms(2, lambda _: chunk), weights) is None
+    assert mechanism._quick_points(Uniforms(count, lambda _: chunk), weights) is None
     noisy = mechanism.add(weights, lambda count: next(source, b"") or good(count))
-    points = exact_points(mechanism, weights, Uniforms(2, lambda _: chunk))
+    points = exact_points(mechanism, weights, Uniforms(count, lambda _: chunk))
     assert np.isfinite(noisy[0])
     assert points is None or noisy[0] == math.ldexp(points[0], -mechanism.grid)
 
@@ -299,3 +309,10 @@ def test_a_sum_beside_a_boundary_is_refused() -> None:
         assert exact is not None
         assert quick is None or quick.tolist() == exact
         assert mechanism.add(weights, seeded_bytes(6))[0] == math.ldexp(exact[0], -mechanism.grid)
+
+
+def test_more_dimensions_than_the_quick_way_has_room_for_are_drawn_all_the_same() -> None:
+    mechanism, weights = Mechanism("spherical", 1.0, 1 << 14), np.zeros(1 << 14)
+    assert mechanism._quick_points(Uniforms(2 << 14, seeded_bytes(2)), weights) is None
+    length = np.linalg.norm(mechanism.add(weights, seeded_bytes(2)))
+    assert abs(length / mechanism.expected_norm - 1) < 0.05

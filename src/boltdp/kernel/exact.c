@@ -6,14 +6,21 @@
 #include "exact.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #if !defined(__SIZEOF_INT128__)
 
-int exact_gaussian(const uint64_t *high, const uint64_t *low, double scale, int grid, const double *weights, size_t dims,
-                   int64_t *points)
+int exact_gaussian(const uint64_t *high, const uint64_t *low, double scale, int grid, const double *weights,
+                   size_t dims, int64_t *points)
 {
     (void) high, (void) low, (void) scale, (void) grid, (void) weights, (void) dims, (void) points;
     return 0;
+}
+
+int exact_spherical(const uint64_t *high, const uint64_t *low, double scale, int grid, const double *weights,
+                    size_t dims, int64_t *points)
+{
+    return exact_gaussian(high, low, scale, grid, weights, dims, points);
 }
 
 #else
@@ -79,7 +86,7 @@ static natural square_root(natural square)
         return 0;
     const integer rest = (integer) square - (integer) ((natural) guess * guess);
     const double step = (double) rest / (2.0 * (double) guess); /* Q60 */
-    if (!(fabs(step) < 4096.0))
+    if (!(fabs(step) < 4.0 + 0x1p-50 * (double) guess))
         return 0;
     return (natural) ((integer) ((natural) guess << 60) + (integer) (step * 0x1p60));
 }
@@ -128,34 +135,106 @@ static int scaled(double number, int shift, integer *out)
     return 1;
 }
 
-int exact_gaussian(const uint64_t *high, const uint64_t *low, double scale, int grid, const double *weights, size_t dims,
-                   int64_t *points)
+/* Two standard normal variables of two uniforms, as Q119; 0 if they are refused. */
+static int normals(const uint64_t high[2], const uint64_t low[2], integer out[2])
 {
-    int exponent;
+    /* Twice a Q121 is the same number as a Q120. */
+    const natural length = square_root(minus_log((natural) high[0] << 62 | low[0]));
+    natural size[2];
+    int negative[2];
+    cosine_and_sine((natural) high[1] << 62 | low[1], size, negative);
+    for (size_t j = 0; j < 2; j++) {
+        const integer product = (integer) times(length, size[j]);
+        out[j] = negative[j] ? -product : product;
+    }
+    return length != 0;
+}
+
+/* |a|*b / 2^128, rounded down, with the sign of a. */
+static inline integer signed_times(integer a, natural b)
+{
+    const integer product = (integer) times((natural) (a < 0 ? -a : a), b);
+    return a < 0 ? -product : product;
+}
+
+/* The grid point nearest to weight + noise; 0 if an error of `doubt` in the noise, both Q64 in steps, may change it. */
+static int settle(double weight, int grid, integer noise, uint64_t doubt, int64_t *point)
+{
+    integer sum;
+    if (!scaled(weight, grid + 64, &sum))
+        return 0;
+    sum += noise + (integer) (ONE << 63);
+    *point = (int64_t) (sum >> 64);
+    return (uint64_t) sum >= doubt && (uint64_t) sum <= -doubt;
+}
+
+int exact_gaussian(const uint64_t *high, const uint64_t *low, double scale, int grid, const double *weights,
+                   size_t dims, int64_t *points)
+{
+    int exponent, sure = 1;
     const natural mantissa = (natural) (frexp(scale, &exponent) * 0x1p53) << 75; /* Q128 */
     const int bits = exponent + grid;
     if (bits < 20 || bits > 50)
         return 0;
-    const uint64_t doubt = UINT64_C(1) << (bits - 16); /* Q64, as the sums below */
-    int sure = 1;
     for (size_t i = 0; i < dims; i += 2) {
-        const natural u = (natural) high[i] << 62 | low[i], v = (natural) high[i + 1] << 62 | low[i + 1];
-        const natural length = square_root(minus_log(u)); /* twice a Q121 is the same number as a Q120 */
-        natural size[2];
-        int negative[2];
-        cosine_and_sine(v, size, negative);
-        sure &= length != 0;
+        integer normal[2];
+        sure &= normals(high + i, low + i, normal);
         for (size_t j = i; j < i + 2 && j < dims; j++) {
-            const integer noise = (integer) (times(times(length, size[j - i]), mantissa) >> (119 - 64 - bits));
-            integer sum;
-            if (!scaled(weights[j], grid + 64, &sum))
-                return 0;
-            sum += (negative[j - i] ? -noise : noise) + (integer) (ONE << 63);
-            const uint64_t fraction = (uint64_t) sum;
-            sure &= fraction >= doubt && fraction <= -doubt;
-            points[j] = (int64_t) (sum >> 64);
+            const integer noise = signed_times(normal[j - i], mantissa) >> (119 - 64 - bits);
+            sure &= settle(weights[j], grid, noise, UINT64_C(1) << (bits - 16), points + j);
         }
     }
+    return sure;
+}
+
+int exact_spherical(const uint64_t *high, const uint64_t *low, double scale, int grid, const double *weights,
+                    size_t dims, int64_t *points)
+{
+    int exponent, sure = 1, log_dims = 0;
+    const natural mantissa = (natural) (frexp(scale, &exponent) * 0x1p53) << 75; /* Q128 */
+    const int bits = exponent + grid;
+    while (dims >> log_dims != 0)
+        log_dims++;
+    if (bits < 20 || bits > 40 || log_dims > 14)
+        return 0;
+    integer *normal = malloc((dims + 1) * sizeof *normal);
+    if (normal == NULL)
+        return 0;
+
+    natural squares = 0, exponentials = 0; /* Q(110 - log_dims), Q(121 - log_dims): no sum can overflow */
+    const size_t half = dims + dims % 2;
+    for (size_t i = 0; i < dims; i += 2)
+        sure &= normals(high + i, low + i, normal + i);
+    for (size_t i = 0; i < dims; i++) {
+        const natural size = (natural) (normal[i] < 0 ? -normal[i] : normal[i]);
+        const natural exponential_variable = minus_log((natural) high[half + i] << 62 | low[half + i]);
+        squares += times(size, size) >> log_dims;
+        exponentials += exponential_variable >> log_dims;
+        sure &= exponential_variable != 0;
+    }
+
+    /* With 4^g no less than dims: the norm over 2^g, the length over 4^g, and their quotient, the stretch over 2^g. */
+    const int g = (log_dims + 1) / 2;
+    const natural norm = square_root(squares << (10 + log_dims - 2 * g)); /* Q120 */
+    const natural length = exponentials >> (3 + 2 * g - log_dims);        /* Q118 */
+    const double guess = 4.0 * (double) length / (double) norm;
+    sure &= norm >> (94 + log_dims) != 0 && guess < 0x1p23;
+    if (sure) {
+        const uint64_t whole = (uint64_t) (guess * 0x1p40); /* Q40 */
+        const integer rest = (integer) (length >> 18) - (integer) times(norm << 4, (natural) whole << 64); /* Q100 */
+        const double step = 0x1p20 * (double) rest / (double) norm;
+        const natural stretch = (natural) ((integer) ((natural) whole << 60) + (integer) (step * 0x1p100)); /* Q100 */
+        const double doubt = (ldexp(guess, g) * (1.0 + sqrt((double) dims)) + (double) dims) * ldexp(1.0, bits - 16);
+        sure = doubt < 0x1p62;
+        for (size_t i = 0; sure && i < dims; i++) {
+            /* The product is a Q95. */
+            const integer noise = signed_times(signed_times(normal[i], stretch << 4), mantissa);
+            const int shift = bits + g - 31;
+            const integer steps = shift >= 0 ? noise * (integer) (ONE << shift) : noise >> -shift;
+            sure = settle(weights[i], grid, steps, (uint64_t) doubt, points + i);
+        }
+    }
+    free(normal);
     return sure;
 }
 

@@ -32,7 +32,8 @@ RandomBytes = Callable[[int], bytes]  #: count -> that many random bytes
 
 _ONE_AT_A_TIME = threading.Lock()
 
-_library = load({"exact_gaussian": (c_int, [c_void_p, c_void_p, c_double, c_int, c_void_p, c_size_t, c_void_p])})
+_DRAW = (c_int, [c_void_p, c_void_p, c_double, c_int, c_void_p, c_size_t, c_void_p])
+_library = load({"exact_gaussian": _DRAW, "exact_spherical": _DRAW})
 
 Kind = Literal["spherical", "gaussian"]
 
@@ -127,10 +128,9 @@ class Mechanism:
         draw = _spherical if self.kind == "spherical" else _gaussian
         per_coordinate = 2 if self.kind == "spherical" else 1
         uniforms = Uniforms(per_coordinate * (self.dimensions + self.dimensions % 2), random_bytes)
-        if self.kind == "gaussian":
-            quick = self._quick_points(uniforms, np.ascontiguousarray(weights, dtype=np.float64))
-            if quick is not None:
-                return self._on_grid(quick)
+        quick = self._quick_points(uniforms, np.ascontiguousarray(weights, dtype=np.float64))
+        if quick is not None:
+            return self._on_grid(quick)
         exact, exponent = weights.tolist(), self.grid
         while True:
             with precision(uniforms.bits + 4):
@@ -144,7 +144,8 @@ class Mechanism:
         """The grid indices of weights + noise, of which C is certain for nearly all draws; else None."""
         points = np.empty(self.dimensions, np.int64)
         high, low = uniforms.words
-        sure = _library.exact_gaussian(
+        draw = _library.exact_spherical if self.kind == "spherical" else _library.exact_gaussian
+        sure = draw(
             high.ctypes.data,
             low.ctypes.data,
             self.scale,
