@@ -12,6 +12,8 @@
 /* ln(x) of a positive normal number: x = 2^e * m, m near 1, and ln(m) = 2 * artanh((m - 1)/(m + 1)) by its series. */
 static double natural_log(double x)
 {
+    static const double over[] = {1.0 / 23, 1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13,
+                                  1.0 / 11, 1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3}; /* dividing takes time */
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     double exponent = (double) (bits >> 52) - 1023.0, m, sum = 0.0;
@@ -22,8 +24,8 @@ static double natural_log(double x)
         exponent += 1.0;
     }
     const double t = (m - 1.0) / (m + 1.0), square = t * t;
-    for (int k = 23; k >= 3; k -= 2) /* the first term left out is below 2^-61 of the sum */
-        sum = (sum + 1.0 / k) * square;
+    for (size_t k = 0; k < sizeof over / sizeof *over; k++) /* the first term left out is below 2^-61 of the sum */
+        sum = (sum + over[k]) * square;
     return exponent * 0x1.62e42fefa39efp-1 + (2.0 * t + 2.0 * t * sum);
 }
 

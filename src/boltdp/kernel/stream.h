@@ -51,7 +51,9 @@ static inline uint64_t next_word(struct stream *s)
 /* Between 2^-65 and 1, both of which it can be. Small ones have all their 64 bits. */
 static inline double next_uniform(struct stream *s)
 {
-    return ((double) next_word(s) + 0.5) * 0x1p-64;
+    /* The word as a double, by its halves: only signed numbers are converted without a branch, which would be guessed. */
+    const uint64_t word = next_word(s);
+    return (((double) (int64_t) (word >> 32) * 0x1p32 + (double) (int64_t) (word & UINT32_MAX)) + 0.5) * 0x1p-64;
 }
 
 #endif
