@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import secrets
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -46,6 +47,7 @@ class Session:
     def __init__(self, uri: str) -> None:
         self.handle = secrets.randbits(63)  #: under which the server keeps a state
         self.known: bytes | None = None  #: what it keeps there
+        self._drawn_handle = secrets.randbits(63)
         self._connection = _attempt(
             lambda: psycopg.connect(uri, autocommit=True, prepare_threshold=None),
             "PostgreSQL cannot be reached",
@@ -92,49 +94,47 @@ class Session:
                 raise
             _attempt(lambda: manager.__exit__(None, None, None), fault)
 
-    def send(self, table: sql.Identifier, positions: Iterable[npt.NDArray[np.int64]]) -> int:
-        """Fill a table (ordinal, position) by binary COPY, which no log shows; returns how many there are."""
-        form = np.dtype([("fields", ">i2"), ("l1", ">i4"), ("ordinal", ">i8"), ("l2", ">i4"), ("position", ">i8")])
-        done = 0
-
-        def tuples() -> Iterator[bytes]:
-            nonlocal done
-            for part in positions:
-                packed = np.empty(len(part), form)
-                packed["fields"], packed["l1"], packed["l2"] = 2, 8, 8
-                packed["ordinal"], packed["position"] = np.arange(done, done + len(part)), part
-                done += len(part)
-                yield packed.tobytes()
-
-        self._fill(table, tuples(), fault="the drawn positions cannot be sent")
-        return done
-
     def lend(self, state: bytes) -> None:
         """Have the server keep a state under the handle, in the place of what is there, until `forget`."""
         self.known = None
-        header = struct.pack(">hiqi", 2, 8, self.handle, len(state))  # two fields, each after its length
-        self._fill(sql.Identifier("boltdp", "inbox"), [header, state], fault="a state cannot be sent")
+        self._keep(self.handle, state, fault="a state cannot be sent")
         self.known = state
 
     def forget(self) -> None:
         """Drop what is kept under the handle; where the session has ended, the server has done so."""
         self.known = None
-        if not self.closed:
-            self.ask("SELECT boltdp.forget($1)", [self.handle], fault="a state cannot be dropped")
+        self._drop(self.handle, fault="a state cannot be dropped")
 
-    def _fill(self, target: sql.Identifier, parts: Iterable[bytes], *, fault: str) -> None:
-        """COPY tuples in their binary form, which not even the context of an error quotes."""
+    @contextmanager
+    def drawn(self, positions: npt.NDArray[np.int64]) -> Iterator[int]:
+        """Have the server keep drawn positions, as secret as the rows, for a while; gives their handle."""
+        try:
+            self._keep(
+                self._drawn_handle, positions.astype(">i8").tobytes(), fault="the drawn positions cannot be sent"
+            )
+            yield self._drawn_handle
+        finally:
+            self._drop(self._drawn_handle, fault="the drawn positions cannot be dropped")
+
+    def _keep(self, handle: int, data: bytes, *, fault: str) -> None:
+        """Send bytes to the memory of the session, by binary COPY: no log shows them, not even the one of an error."""
 
         def run() -> None:
             self._copying.close()
-            statement = sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(target)
-            with psycopg.RawCursor(self._connection) as cursor, cursor.copy(statement) as copy:
+            with (
+                psycopg.RawCursor(self._connection) as cursor,
+                cursor.copy("COPY boltdp.inbox FROM STDIN (FORMAT BINARY)") as copy,
+            ):
                 copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
-                for part in parts:
-                    copy.write(part)
+                copy.write(struct.pack(">hiqi", 2, 8, handle, len(data)))  # two fields, each after its length
+                copy.write(data)
                 copy.write(b"\xff\xff")
 
         _attempt(run, fault)
+
+    def _drop(self, handle: int, *, fault: str) -> None:
+        if not self.closed:
+            self.ask("SELECT boltdp.forget($1)", [handle], fault=fault)
 
     def begin(self) -> None:
         """From here to the end of the transaction, see the rows as they are now."""

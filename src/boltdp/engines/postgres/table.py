@@ -26,6 +26,11 @@ Layout = Literal["packed", "rows"]
 #: A tuple as large as fits on a page, with room for its header and the array's.
 TUPLE_BYTES = 8160 - 96
 
+#: Memory of the session for drawn rows, about: a scan of the table puts so many in order.
+DRAWN_BYTES = 256 * 2**20
+#: Of it, for the position of a row: as it was sent, as the aggregate gets it, and twice where it is sorted.
+POSITION_BYTES = 48
+
 
 class PreparedTable:
     """Packed rows in a temporary table, or those of them from one position to another."""
@@ -65,12 +70,14 @@ class PreparedTable:
         *,
         progress: Progress | None = None,
     ) -> None:
-        """Feed the rows at these positions, in this order, to every state: one statement. -1 stands for a marker."""
+        """Feed the rows at these positions, in this order, to every state. -1 stands for a marker."""
         self._check(states)
-        parts = joined_positions(positions, start=self._start, stop=self._start + self.rows, size=BATCH_ROWS)
-        drawn = self._table.run_drawn(states, parts)
+        stop = self._start + self.rows
+        parts = joined_positions(positions, start=self._start, stop=stop, size=BATCH_ROWS)
+        drawn = np.concatenate([np.empty(0, np.int64), *(part.copy() for part in parts)])
+        self._table.run_drawn(states, drawn, self._start, stop)
         if progress is not None:
-            progress(drawn)
+            progress(len(drawn))
 
     def derivative(
         self,
@@ -166,26 +173,20 @@ class _Table:
 
     def run(self, states: Sequence[State], start: int, stop: int) -> None:
         """Feed the rows from start to stop - 1 to the models."""
-        arguments = self._block(start, stop) if self._packed else sql.SQL("label, features")
+        rows = self._block(start, stop) if self._packed else sql.SQL("label, features")
         source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
-        self._feed(states, arguments, source)
+        self._feed(states, sql.SQL("boltdp.sgd((SELECT boltdp.kept($1)), {})").format(rows), source)
 
-    def run_drawn(self, states: Sequence[State], parts: Iterable[npt.NDArray[np.int64]]) -> int:
-        """Feed drawn rows to the models."""
-        drawn = sql.Identifier(f"boltdp_{secrets.token_hex(8)}")
-        fault = "the rows cannot be drawn"
-        try:
-            self._session.ask(
-                sql.SQL("CREATE TEMPORARY TABLE {} (ordinal bigint, position bigint)").format(drawn), fault=fault
-            )
-            count = self._session.send(drawn, parts)
-            arguments = sql.SQL("block" if self._packed else "label, features")
-            if count:  # the aggregate of no rows would be no models
-                self._feed(states, arguments, self._drawn(drawn))
-            return count
-        finally:
-            if not self._session.closed:
-                self._session.ask(sql.SQL("DROP TABLE IF EXISTS {}").format(drawn), fault=fault)
+    def run_drawn(self, states: Sequence[State], positions: npt.NDArray[np.int64], start: int, stop: int) -> None:
+        """Feed drawn rows to the models: they are put in order in the memory of the session, in one scan or a few."""
+        block = sql.SQL("block") if self._packed else sql.SQL("ARRAY[label || features]")
+        source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
+        # How many positions there are may be secret, so the number of scans follows from public ones.
+        scans = -(-(stop - start) * (4 * (1 + self.dims) + POSITION_BYTES) // DRAWN_BYTES)
+        for part in np.array_split(positions, scans):
+            with self._session.drawn(part) as handle:
+                call = sql.SQL("boltdp.sgd_drawn((SELECT boltdp.kept($1)), (SELECT boltdp.kept($2)), start, {})")
+                self._feed(states, call.format(block), source, handle)
 
     def sum(self, sums: Sums, start: int, stop: int) -> None:
         """Add the rows from start to stop - 1 to sums."""
@@ -200,16 +201,15 @@ class _Table:
         finally:
             self._session.forget()
 
-    def _feed(self, states: Sequence[State], arguments: Composed, source: Composed) -> None:
+    def _feed(self, states: Sequence[State], call: Composed, source: Composed, *handles: int) -> None:
+        """Run an aggregate that takes what is kept under $1, the models, and under the handles from $2 on."""
         models = [state.to_bytes() for state in states]
         joined = b"".join(models)
         if joined != self._session.known:
             self._session.lend(joined)
         self._session.known = None
-        query = sql.SQL("SELECT boltdp.keep($1, boltdp.sgd((SELECT boltdp.kept($1)), {})) FROM {}").format(
-            arguments, source
-        )
-        answer = self._session.ask(query, [self._session.handle], fault="a pass cannot be run", ours=True)
+        query = sql.SQL("SELECT boltdp.keep($1, {}) FROM {}").format(call, source)
+        answer = self._session.ask(query, [self._session.handle, *handles], fault="a pass cannot be run", ours=True)
         done = bytes(answer[0][0])
         self._session.known = done
         at = 0
@@ -268,20 +268,6 @@ class _Table:
         self._session.forget()
         if not self._session.closed:
             self._session.ask(sql.SQL("DROP TABLE {}").format(self._name), fault="the rows cannot be dropped")
-
-    def _drawn(self, drawn: sql.Identifier) -> Composed:
-        """The rows at the positions of a table, in the order of its ordinals; those at -1 find none and are markers."""
-        zeros = sql.SQL("array_fill(0::real, ARRAY[{}])").format(sql.Literal(self.dims))
-        row = sql.SQL(
-            "COALESCE(block[position - start + 1 : position - start + 1], ARRAY[(-1)::real || {}]) AS block"
-            if self._packed
-            else "COALESCE(label, -1) AS label, COALESCE(features, {}) AS features"
-        ).format(zeros)
-        # Sorted below the aggregate, not by it: it would sort the models along with every row.
-        return sql.SQL(
-            "(SELECT {row} FROM {drawn} LEFT JOIN {name} ON position >= 0 AND start = position - position % {n}"
-            " ORDER BY ordinal) AS drawn"
-        ).format(row=row, drawn=drawn, name=self._name, n=sql.Literal(self._block_rows))
 
     def _within(self, start: int, stop: int) -> Composed:
         """Which tuples have rows from start to stop - 1."""
