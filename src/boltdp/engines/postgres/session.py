@@ -47,7 +47,7 @@ class Session:
     def __init__(self, uri: str) -> None:
         self.handle = secrets.randbits(63)  #: under which the server keeps a state
         self.known: bytes | None = None  #: what it keeps there
-        self._drawn_handle = secrets.randbits(63)
+        self._drawn_handle = secrets.randbits(63)  #: and drawn positions
         self._connection = _attempt(
             lambda: psycopg.connect(uri, autocommit=True, prepare_threshold=None),
             "PostgreSQL cannot be reached",
@@ -117,7 +117,7 @@ class Session:
             self._drop(self._drawn_handle, fault="the drawn positions cannot be dropped")
 
     def _keep(self, handle: int, data: bytes, *, fault: str) -> None:
-        """Send bytes to the memory of the session, by binary COPY: no log shows them, not even the one of an error."""
+        """Send bytes to the memory of the session, by binary COPY: no log shows them, and no error quotes them."""
 
         def run() -> None:
             self._copying.close()
