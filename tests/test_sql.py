@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from boltdp.data.schema import Categorical, Column, Numeric, Projection, Schema, Value, Vector
+from boltdp.data.schema import Categorical, Column, Numeric, Projection, Schema, Vector
+from boltdp.data.values import Value
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.linear import raw_weights

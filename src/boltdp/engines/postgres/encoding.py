@@ -10,7 +10,8 @@ import numpy as np
 from psycopg import sql
 
 from boltdp.data.encode import projection_matrix
-from boltdp.data.schema import Categorical, Matcher, Numbers, Numeric, Schema, Vector
+from boltdp.data.schema import Categorical, Numbers, Numeric, Schema, Vector
+from boltdp.data.values import Matcher
 from boltdp.engines.postgres.session import Composed
 from boltdp.engines.postgres.source import INTEGERS, Column
 
