@@ -234,13 +234,14 @@ def test_wrong_shape_is_refused() -> None:
         Mechanism("gaussian", 1.0, 3).add(np.zeros(2), system_bytes)
 
 
-def exact_points(mechanism: Mechanism, weights: Vector, uniforms: Uniforms) -> list[int] | None:
-    """The grid indices by interval arithmetic alone."""
+def exact(mechanism: Mechanism, weights: Vector, uniforms: Uniforms) -> list[float] | None:
+    """weights + noise on the grid, by interval arithmetic alone; None if the bits known don't tell."""
     draw = _spherical if mechanism.kind == "spherical" else _gaussian
     with precision(uniforms.bits + 200):
         noise = draw(uniforms.intervals(), mechanism.dimensions, arb(mechanism.scale))
         sums = [x + weight for x, weight in zip(noise, weights.tolist(), strict=True)]
-        return _grid_points(sums, mechanism.grid)
+        points = _grid_points(sums, mechanism.grid)
+    return None if points is None else [math.ldexp(point, -mechanism.grid) for point in points]
 
 
 @given(
@@ -252,7 +253,7 @@ def exact_points(mechanism: Mechanism, weights: Vector, uniforms: Uniforms) -> l
     leading=st.sampled_from([0, 1, 20, 38]),
     flipped=st.booleans(),
 )
-def test_the_quick_way_gives_the_exact_points(
+def test_the_quick_way_gives_the_exact(
     seed: int, kind: Kind, dimensions: int, scale: float, size: float, leading: int, flipped: bool
 ) -> None:
     """Uniforms near 0, 1 and each eighth of a turn among them, where the logarithm and the angle are at their ends."""
@@ -266,12 +267,12 @@ def test_the_quick_way_gives_the_exact_points(
     uniforms = Uniforms(len(stream), lambda _: stream.astype(">u8").tobytes())
     mechanism = Mechanism(kind, scale, dimensions)
     weights = random.standard_normal(dimensions) * scale * size
-    quick = mechanism._quick_points(uniforms, weights)
+    quick = mechanism._quick(uniforms, weights)
     # A large quotient of length and norm, as with all of these extremes at once, puts more into doubt.
     assert quick is not None or (kind == "spherical" and leading > 1)
     if quick is None:
         return
-    assert quick.tolist() == exact_points(mechanism, weights, uniforms)
+    assert quick.tolist() == exact(mechanism, weights, uniforms)
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
@@ -285,11 +286,11 @@ def test_what_the_quick_way_refuses_is_drawn_all_the_same(kind: Kind, first: int
     chunk = first.to_bytes(8, "big") + bytes(range(16 * count - 8))
     mechanism, weights = Mechanism(kind, 1.0, 1), np.array([weight])
     source, good = iter([chunk]), seeded_bytes(4)
-    assert mechanism._quick_points(Uniforms(count, lambda _: chunk), weights) is None
+    assert mechanism._quick(Uniforms(count, lambda _: chunk), weights) is None
     noisy = mechanism.add(weights, lambda count: next(source, b"") or good(count))
-    points = exact_points(mechanism, weights, Uniforms(count, lambda _: chunk))
+    expected = exact(mechanism, weights, Uniforms(count, lambda _: chunk))
     assert np.isfinite(noisy[0])
-    assert points is None or noisy[0] == math.ldexp(points[0], -mechanism.grid)
+    assert expected is None or noisy.tolist() == expected
 
 
 def test_a_sum_beside_a_boundary_is_refused() -> None:
@@ -303,16 +304,21 @@ def test_a_sum_beside_a_boundary_is_refused() -> None:
     # The nearest double puts the sum within 2^-93 of the boundary; the steps of the grid are 2^-39.
     for offset, answers in ((0.0, False), (2.0**-90, False), (2.0**-60, True), (-(2.0**-60), True)):
         weights = np.array([float(gap) + offset])
-        quick = mechanism._quick_points(uniforms, weights)
+        quick = mechanism._quick(uniforms, weights)
         assert (quick is not None) is answers
-        exact = exact_points(mechanism, weights, uniforms)
-        assert exact is not None
-        assert quick is None or quick.tolist() == exact
-        assert mechanism.add(weights, seeded_bytes(6))[0] == math.ldexp(exact[0], -mechanism.grid)
+        expected = exact(mechanism, weights, uniforms)
+        assert expected is not None
+        assert quick is None or quick.tolist() == expected
+        assert mechanism.add(weights, seeded_bytes(6)).tolist() == expected
 
 
 def test_more_dimensions_than_the_quick_way_has_room_for_are_drawn_all_the_same() -> None:
     mechanism, weights = Mechanism("spherical", 1.0, 1 << 14), np.zeros(1 << 14)
-    assert mechanism._quick_points(Uniforms(2 << 14, seeded_bytes(2)), weights) is None
+    assert mechanism._quick(Uniforms(2 << 14, seeded_bytes(2)), weights) is None
     length = np.linalg.norm(mechanism.add(weights, seeded_bytes(2)))
     assert abs(length / mechanism.expected_norm - 1) < 0.05
+
+
+def test_a_source_that_gives_too_few_bytes_is_refused() -> None:
+    with pytest.raises(ParameterError, match="random_bytes must give 32 bytes when asked for, got 31"):
+        Mechanism("gaussian", 1.0, 2).add(np.zeros(2), lambda count: bytes(count - 1))

@@ -10,17 +10,17 @@
 
 #if !defined(__SIZEOF_INT128__)
 
-int exact_gaussian(const uint64_t *high, const uint64_t *low, double scale, int grid, const double *weights,
-                   size_t dims, int64_t *points)
+int exact_gaussian(const unsigned char *stream, double scale, int grid, const double *weights, size_t dims,
+                   double *out)
 {
-    (void) high, (void) low, (void) scale, (void) grid, (void) weights, (void) dims, (void) points;
+    (void) stream, (void) scale, (void) grid, (void) weights, (void) dims, (void) out;
     return 0;
 }
 
-int exact_spherical(const uint64_t *high, const uint64_t *low, double scale, int grid, const double *weights,
-                    size_t dims, int64_t *points)
+int exact_spherical(const unsigned char *stream, double scale, int grid, const double *weights, size_t dims,
+                    double *out)
 {
-    return exact_gaussian(high, low, scale, grid, weights, dims, points);
+    return exact_gaussian(stream, scale, grid, weights, dims, out);
 }
 
 #else
@@ -135,17 +135,26 @@ static int scaled(double number, int shift, integer *out)
     return 1;
 }
 
-/* Two standard normal variables of two uniforms, as Q119; 0 if they are refused. */
-static int normals(const uint64_t high[2], const uint64_t low[2], integer out[2])
+/* The first 124 bits of the j-th uniform. */
+static natural uniform(const unsigned char *stream, size_t j)
+{
+    uint64_t words[2] = {0};
+    for (size_t i = 0; i < 16; i++)
+        words[i / 8] = words[i / 8] << 8 | stream[16 * j + i];
+    return (natural) (words[0] >> 2) << 62 | words[1] >> 2;
+}
+
+/* Two standard normal variables of the uniforms j and j + 1, as Q119; 0 if they are refused. */
+static int normals(const unsigned char *stream, size_t j, integer out[2])
 {
     /* Twice a Q121 is the same number as a Q120. */
-    const natural length = square_root(minus_log((natural) high[0] << 62 | low[0]));
+    const natural length = square_root(minus_log(uniform(stream, j)));
     natural size[2];
     int negative[2];
-    cosine_and_sine((natural) high[1] << 62 | low[1], size, negative);
-    for (size_t j = 0; j < 2; j++) {
-        const integer product = (integer) times(length, size[j]);
-        out[j] = negative[j] ? -product : product;
+    cosine_and_sine(uniform(stream, j + 1), size, negative);
+    for (size_t i = 0; i < 2; i++) {
+        const integer product = (integer) times(length, size[i]);
+        out[i] = negative[i] ? -product : product;
     }
     return length != 0;
 }
@@ -157,19 +166,19 @@ static inline integer signed_times(integer a, natural b)
     return a < 0 ? -product : product;
 }
 
-/* The grid point nearest to weight + noise; 0 if an error of `doubt` in the noise, both Q64 in steps, may change it. */
-static int settle(double weight, int grid, integer noise, uint64_t doubt, int64_t *point)
+/* weight + noise at the nearest grid point; 0 if an error of `doubt` in the noise, both Q64 in steps, may change it. */
+static int settle(double weight, int grid, integer noise, uint64_t doubt, double *out)
 {
     integer sum;
     if (!scaled(weight, grid + 64, &sum))
         return 0;
     sum += noise + (integer) (ONE << 63);
-    *point = (int64_t) (sum >> 64);
+    *out = ldexp((double) (int64_t) (sum >> 64), -grid);
     return (uint64_t) sum >= doubt && (uint64_t) sum <= -doubt;
 }
 
-int exact_gaussian(const uint64_t *high, const uint64_t *low, double scale, int grid, const double *weights,
-                   size_t dims, int64_t *points)
+int exact_gaussian(const unsigned char *stream, double scale, int grid, const double *weights, size_t dims,
+                   double *out)
 {
     int exponent, sure = 1;
     const natural mantissa = (natural) (frexp(scale, &exponent) * 0x1p53) << 75; /* Q128 */
@@ -178,17 +187,17 @@ int exact_gaussian(const uint64_t *high, const uint64_t *low, double scale, int 
         return 0;
     for (size_t i = 0; i < dims; i += 2) {
         integer normal[2];
-        sure &= normals(high + i, low + i, normal);
+        sure &= normals(stream, i, normal);
         for (size_t j = i; j < i + 2 && j < dims; j++) {
             const integer noise = signed_times(normal[j - i], mantissa) >> (119 - 64 - bits);
-            sure &= settle(weights[j], grid, noise, UINT64_C(1) << (bits - 16), points + j);
+            sure &= settle(weights[j], grid, noise, UINT64_C(1) << (bits - 16), out + j);
         }
     }
     return sure;
 }
 
-int exact_spherical(const uint64_t *high, const uint64_t *low, double scale, int grid, const double *weights,
-                    size_t dims, int64_t *points)
+int exact_spherical(const unsigned char *stream, double scale, int grid, const double *weights, size_t dims,
+                    double *out)
 {
     int exponent, sure = 1, log_dims = 0;
     const natural mantissa = (natural) (frexp(scale, &exponent) * 0x1p53) << 75; /* Q128 */
@@ -204,10 +213,10 @@ int exact_spherical(const uint64_t *high, const uint64_t *low, double scale, int
     natural squares = 0, exponentials = 0; /* Q(110 - log_dims), Q(121 - log_dims): no sum can overflow */
     const size_t half = dims + dims % 2;
     for (size_t i = 0; i < dims; i += 2)
-        sure &= normals(high + i, low + i, normal + i);
+        sure &= normals(stream, i, normal + i);
     for (size_t i = 0; i < dims; i++) {
         const natural size = (natural) (normal[i] < 0 ? -normal[i] : normal[i]);
-        const natural exponential_variable = minus_log((natural) high[half + i] << 62 | low[half + i]);
+        const natural exponential_variable = minus_log(uniform(stream, half + i));
         squares += times(size, size) >> log_dims;
         exponentials += exponential_variable >> log_dims;
         sure &= exponential_variable != 0;
@@ -231,7 +240,7 @@ int exact_spherical(const uint64_t *high, const uint64_t *low, double scale, int
             const integer noise = signed_times(signed_times(normal[i], stretch << 4), mantissa);
             const int shift = bits + g - 31;
             const integer steps = shift >= 0 ? noise * (integer) (ONE << shift) : noise >> -shift;
-            sure = settle(weights[i], grid, steps, (uint64_t) doubt, points + i);
+            sure = settle(weights[i], grid, steps, (uint64_t) doubt, out + i);
         }
     }
     free(normal);

@@ -15,7 +15,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ctypes import c_double, c_int, c_size_t, c_void_p
+from ctypes import c_char_p, c_double, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -32,7 +32,7 @@ RandomBytes = Callable[[int], bytes]  #: count -> that many random bytes
 
 _ONE_AT_A_TIME = threading.Lock()
 
-_DRAW = (c_int, [c_void_p, c_void_p, c_double, c_int, c_void_p, c_size_t, c_void_p])
+_DRAW = (c_int, [c_char_p, c_double, c_int, c_void_p, c_size_t, c_void_p])
 _library = load({"exact_gaussian": _DRAW, "exact_spherical": _DRAW})
 
 Kind = Literal["spherical", "gaussian"]
@@ -128,37 +128,25 @@ class Mechanism:
         draw = _spherical if self.kind == "spherical" else _gaussian
         per_coordinate = 2 if self.kind == "spherical" else 1
         uniforms = Uniforms(per_coordinate * (self.dimensions + self.dimensions % 2), random_bytes)
-        quick = self._quick_points(uniforms, np.ascontiguousarray(weights, dtype=np.float64))
+        quick = self._quick(uniforms, weights)
         if quick is not None:
-            return self._on_grid(quick)
+            return quick
         exact, exponent = weights.tolist(), self.grid
         while True:
             with precision(uniforms.bits + 4):
                 noise = draw(uniforms.intervals(), self.dimensions, arb(self.scale))
                 points = _grid_points([c + weight for c, weight in zip(noise, exact, strict=True)], exponent)
             if points is not None:
-                return self._on_grid(points)
+                released: Vector = np.ldexp(np.array(points, dtype=np.float64), -exponent)
+                return released
             uniforms.refine()
 
-    def _quick_points(self, uniforms: Uniforms, weights: Vector) -> npt.NDArray[np.int64] | None:
-        """The grid indices of weights + noise, of which C is certain for nearly all draws; else None."""
-        points = np.empty(self.dimensions, np.int64)
-        high, low = uniforms.words
+    def _quick(self, uniforms: Uniforms, weights: Vector) -> Vector | None:
+        """The same from C, which is certain of it for nearly all draws; else None."""
+        given, out = np.ascontiguousarray(weights, dtype=np.float64), np.empty(self.dimensions)
         draw = _library.exact_spherical if self.kind == "spherical" else _library.exact_gaussian
-        sure = draw(
-            high.ctypes.data,
-            low.ctypes.data,
-            self.scale,
-            self.grid,
-            weights.ctypes.data,
-            self.dimensions,
-            points.ctypes.data,
-        )
-        return points if sure else None
-
-    def _on_grid(self, points: npt.ArrayLike) -> Vector:
-        released: Vector = np.ldexp(np.asarray(points, dtype=np.float64), -self.grid)
-        return released
+        sure = draw(uniforms.first, self.scale, self.grid, given.ctypes.data, self.dimensions, out.ctypes.data)
+        return out if sure else None
 
 
 def calibrate(sensitivity: float, *, dimensions: int, budget: Budget) -> Mechanism:
@@ -257,24 +245,27 @@ class Uniforms:
 
     def __init__(self, count: int, random_bytes: RandomBytes) -> None:
         self._count, self._random_bytes = count, random_bytes
-        self.words: list[npt.NDArray[np.uint64]] = []  #: the first bits of each, then the next, and so on
-        self.refine(2)
+        self.first = random_bytes(16 * count)  #: two words of 8 bytes for each, of which WORD_BITS count
+        if len(self.first) != 16 * count:  # C would read on
+            raise ParameterError(f"random_bytes must give {16 * count} bytes when asked for, got {len(self.first)}")
+        self._streams = [self.first]
 
     @property
     def bits(self) -> int:
         """Bits of each that are known."""
-        return WORD_BITS * len(self.words)
+        return WORD_BITS * (1 + len(self._streams))
 
-    def refine(self, words: int = 1) -> None:
-        """Read so many words of WORD_BITS more bits of each."""
-        stream = np.frombuffer(self._random_bytes(8 * words * self._count), ">u8").reshape(self._count, words)
-        self.words += [np.ascontiguousarray(column) for column in (stream >> np.uint64(64 - WORD_BITS)).T]
+    def refine(self) -> None:
+        """Read one more word of each."""
+        self._streams.append(self._random_bytes(8 * self._count))
 
     def intervals(self) -> list[arb]:
         """[k, k+1] / 2^bits, as midpoint and radius: the words are the digits of k."""
         unit, intervals = arb((1, -WORD_BITS)), [arb(0.5, 0.5)] * self._count
-        for words in reversed(self.words):
-            intervals = [(interval + word) * unit for interval, word in zip(intervals, words.tolist(), strict=True)]
+        for stream in reversed(self._streams):
+            words = np.frombuffer(stream, ">u8").reshape(self._count, -1) >> np.uint64(64 - WORD_BITS)
+            for column in reversed(words.T.tolist()):
+                intervals = [(interval + word) * unit for interval, word in zip(intervals, column, strict=True)]
         return intervals
 
 
