@@ -285,9 +285,9 @@ def _left(whole: Budget | None, standardization: Standardized | None) -> Budget 
 
 def _agree(claimed: object, recomputed: object) -> bool:
     """Equal, floats up to the last digits, in which mathematical libraries differ between machines."""
-    if dataclasses.is_dataclass(claimed) and dataclasses.is_dataclass(recomputed):
-        pairs = zip(dataclasses.astuple(claimed), dataclasses.astuple(recomputed), strict=True)  # type: ignore[arg-type]
-        return all(_agree(a, b) for a, b in pairs)
+    if dataclasses.is_dataclass(claimed) and type(claimed) is type(recomputed):
+        names = [field.name for field in dataclasses.fields(claimed)]
+        return all(_agree(getattr(claimed, name), getattr(recomputed, name)) for name in names)
     if isinstance(claimed, float) and isinstance(recomputed, float):
         return math.isclose(claimed, recomputed, rel_tol=1e-9)
     return claimed == recomputed
