@@ -197,6 +197,7 @@ def spherical_scale(budget: Budget, *, dimensions: int) -> float:
     return shortest_scale(spent, delta=budget.delta, pure=_divide_up(1.0, budget.epsilon))
 
 
+@lru_cache(maxsize=1024)
 def gaussian_sigma(budget: Budget) -> float:
     """The smallest standard deviation, to 12 digits, that makes sensitivity 1 (epsilon, delta)-private.
 

@@ -50,9 +50,9 @@ def spherical_bits(distance: float) -> int:
     """A precision in which `spherical_delta` keeps 12 digits and more: the two sums of its series nearly cancel.
 
     >>> spherical_bits(10.0)
-    306
+    210
     """
-    return 256 + int(5.0 * min(distance, LONGEST_DISTANCE))
+    return 160 + int(5.0 * min(distance, LONGEST_DISTANCE))
 
 
 def shortest_scale(spent: Callable[[float], arb], *, delta: float, pure: float) -> float:
@@ -101,6 +101,7 @@ def _integral(half: arb, epsilon: arb, dimensions: int, *, far: arb, near: arb) 
     (1 - v^2)^((n-3)/2) * v^k.
     """
     least, growth, tiny = epsilon / (2 * half), epsilon.exp(), arb((1, -ctx.prec))
+    signs = 1 - growth, 1 + growth
     room, exponent = 1 - least**2, arb(dimensions - 1) / 2
     edge, both = room**exponent, far + near
     first = room.beta_lower(exponent, arb(0.5)) / 2
@@ -109,10 +110,10 @@ def _integral(half: arb, epsilon: arb, dimensions: int, *, far: arb, near: arb) 
     while not (k > 2 * half and weight < tiny):
         edge *= least
         second = ((k + 1) * moment + edge) / (k + dimensions)
-        total += weight * (1 + growth if k % 2 else 1 - growth) * (both * moment - near * second)
+        total += weight * signs[k % 2] * (both * moment - near * second)
         moment, following = following, second
         k += 1
         weight *= half / k
     # No J_k is above J_0, and from here each weight is less than half the one before.
-    rest = 2 * weight * (1 + growth) * both * first
+    rest = 2 * weight * signs[1] * both * first
     return total + rest.union(-rest)
