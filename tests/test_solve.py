@@ -115,7 +115,7 @@ def test_a_few_rows_make_the_scans_fewer_and_bad_ones_do_no_harm(here: bool) -> 
         minimise(recipe, counted, np.zeros((4, 20)), noise=None, shape=shape)
         return count
 
-    assert 2 * scans(shape_of(recipe, rows[: sample_rows(recipe)], here=here)) < scans(None)
+    assert 2 * scans(shape_of(recipe, rows[: sample_rows(recipe, here=here)], here=here)) < scans(None)
 
 
 def test_a_search_that_makes_no_progress_is_an_error_without_a_number() -> None:

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit, softmax
-from threadpoolctl import threadpool_limits
 
 from boltdp.errors import SolverError
 from boltdp.model import unit_rows
@@ -39,6 +38,8 @@ Shape: TypeAlias = Callable[[Matrix], Sequence[Matrix]]
 COARSEST_SOLUTION = 0.1
 #: A step that must be shorter than this share of Newton's is no progress.
 SHORTEST_STEP = 2.0**-30
+#: Rows of which the Hessian is taken, at most: they are kept in memory as doubles.
+MOST_SAMPLED = 100_000
 #: Features up to which a matrix of them is factored.
 WIDEST_FACTORS = 200
 
@@ -112,7 +113,8 @@ def shape_by_rows(recipe: Recipe, sample: npt.NDArray[np.float32]) -> Shape:
     def shape(weights: Matrix) -> list[Matrix]:
         scores = rows @ weights.T
         p = softmax(scores, axis=1) if isinstance(recipe.loss, Multinomial) else expit(scores)
-        return [recipe.rows / len(rows) * (rows.T * bend) @ rows for bend in (p * (1.0 - p)).T]
+        roots = np.sqrt(recipe.rows / len(rows) * p * (1.0 - p))
+        return [(bent := rows * root[:, None]).T @ bent for root in roots.T]
 
     return shape
 
@@ -128,15 +130,21 @@ def shape_by_sums(recipe: Recipe, few: Derivative, *, rows: int) -> Shape:
     return lambda weights: [block] * len(weights)
 
 
-def sample_rows(recipe: Recipe) -> int:
+def sample_rows(recipe: Recipe, *, here: bool = True) -> int:
     """How many rows tell the shape of the Hessian well enough; 0 where factoring it would take longer than scans.
+
+    Rows that are here can be looked at again at every step, which pays for more of them.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
-    >>> sample_rows(Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=1, passes=1, schedule=constant(1.0)))
-    3000
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=1, passes=1, schedule=constant(1.0))
+    >>> sample_rows(recipe), sample_rows(recipe, here=False)
+    (41666, 3000)
     """
-    return min(recipe.rows, 1000 + 40 * recipe.dims) if recipe.dims <= WIDEST_FACTORS else 0
+    if recipe.dims > WIDEST_FACTORS:
+        return 0
+    enough = 1000 + 40 * recipe.dims
+    return min(recipe.rows, max(enough, min(recipe.rows // 24, MOST_SAMPLED)) if here else enough)
 
 
 def _newton_step(curvature: Linear, roughly: Linear, slope: Matrix, *, precision: float) -> Matrix:
@@ -165,9 +173,7 @@ def _rough_inverse(strength: float, blocks: Sequence[Matrix]) -> Linear:
     """Multiplication by about the inverse of the Hessian, one class at a time."""
     if not blocks:
         return lambda vector: vector / strength
-    # Matrices this small are factored sooner than several threads have found a processor each.
-    with threadpool_limits(1, user_api="blas"):
-        factors = [cho_factor((block + block.T) / 2.0 + strength * np.eye(len(block))) for block in blocks]
+    factors = [cho_factor((block + block.T) / 2.0 + strength * np.eye(len(block))) for block in blocks]
 
     def roughly(vector: Matrix) -> Matrix:
         solved = np.stack([cho_solve(factor, one) for factor, one in zip(factors, vector, strict=True)])

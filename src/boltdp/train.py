@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
@@ -127,7 +128,8 @@ def find_minimisers(
     """Weights of shape (models, vectors, dims) that minimise the perturbed objectives: as private as the rows."""
     recipe, classes = certificate.recipe, len(schema.classes)
     _check_rows(prepared, certificate)
-    count = sample_rows(recipe)
+    here = prepared.rows_are_here
+    count = sample_rows(recipe, here=here)
 
     def derivative_of(prepared: Prepared, positive: int) -> Derivative:
         return lambda weights, direction: prepared.derivative(
@@ -138,13 +140,15 @@ def find_minimisers(
         shape = None
         if count:
             few = prepared.portion(0, count)
-            if few.rows_are_here:
+            if here:
                 shape = shape_by_rows(recipe, np.concatenate(list(few.blocks())))
             else:
                 shape = shape_by_sums(recipe, derivative_of(few, positive), rows=count)
-        return minimise(
-            recipe, derivative_of(prepared, positive), linear, noise=certificate.training_noise, shape=shape
-        )
+        # Matrices this small are multiplied and factored sooner than several threads have found a processor each.
+        with threadpool_limits(1, user_api="blas"):
+            return minimise(
+                recipe, derivative_of(prepared, positive), linear, noise=certificate.training_noise, shape=shape
+            )
 
     # How many scans it takes depends on the rows: only the beginning and the end are told.
     told = told_rows(progress, "minimising", recipe.rows)

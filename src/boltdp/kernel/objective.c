@@ -6,7 +6,6 @@
 #include "sgd.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
-typedef float vec4f __attribute__((vector_size(16), aligned(4), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 #define AT(p, i) (*(vec4 *) ((p) + (i)))
@@ -99,96 +98,162 @@ static void fold(struct objective_state *s)
     s->waiting = 0;
 }
 
-INLINE double dot(const double *a, const double *b, size_t count)
+/*
+ * Rows are taken several at a time, since their sums do not wait for each other: n of them, which the compiler knows.
+ * Each has the same operations in the same order however many are taken, and so the same bits.
+ */
+#define TILE 4
+#define TILE_STRIDE 256 /* wider rows, */
+#define TILE_VECTORS 64 /* and those of more classes, are taken one at a time */
+
+struct tile {
+    double *x;      /* rows of `stride` numbers */
+    double *scores; /* 2 * V numbers for each row */
+    double labels[TILE], scales[TILE];
+};
+
+/* Widen rows of `dims` numbers, padded with zeros, and sum the squares of each. */
+INLINE void widen(double *squares, double *x, size_t stride, const float *rows, size_t dims, int n)
 {
-    vec4 even = {0}, odd = {0};
+    vec4 sums[TILE] = {{0}};
     size_t i = 0;
-    for (; i + 8 <= count; i += 8) {
-        even += AT(a, i) * AT(b, i);
-        odd += AT(a, i + 4) * AT(b, i + 4);
+    for (; i + 4 <= dims; i += 4)
+        for (int r = 0; r < n; r++) {
+            const float *row = rows + r * (1 + dims) + i;
+            const vec4 four = {row[0], row[1], row[2], row[3]};
+            AT(x, r * stride + i) = four;
+            sums[r] += four * four;
+        }
+    for (int r = 0; r < n; r++) {
+        if (i < dims) {
+            const float *row = rows + r * (1 + dims) + i;
+            const vec4 rest = {row[0], i + 1 < dims ? row[1] : 0.0, i + 2 < dims ? row[2] : 0.0, 0.0};
+            AT(x, r * stride + i) = rest;
+            sums[r] += rest * rest;
+        }
+        squares[r] = LANES(sums[r]);
     }
-    if (i < count)
-        even += AT(a, i) * AT(b, i);
-    even += odd;
-    return LANES(even);
 }
 
-INLINE void add_multiple(double *to, double factor, const double *x, size_t count)
+/* out = <a, x> for each row x. */
+INLINE void dots(double *out, const double *a, const double *x, size_t stride, int n)
 {
-    for (size_t i = 0; i < count; i += 4)
-        AT(to, i) += factor * AT(x, i);
+    vec4 sums[TILE] = {{0}};
+    for (size_t i = 0; i < stride; i += 4)
+        for (int r = 0; r < n; r++)
+            sums[r] += AT(a, i) * AT(x, r * stride + i);
+    for (int r = 0; r < n; r++)
+        out[r] = LANES(sums[r]);
 }
 
-/* Widen a row, padded with zeros, and return its sum of squares. */
-INLINE double widen(double *x, const float *row, size_t dims)
+/* to += factor * x for each row x, one after the other. */
+INLINE void add_multiples(double *to, const double *factors, const double *x, size_t stride, int n)
 {
-    vec4 squares = {0};
-    size_t i = 0;
-    for (; i + 4 <= dims; i += 4) {
-        const vec4 four = __builtin_convertvector(*(const vec4f *) (row + i), vec4);
-        AT(x, i) = four;
-        squares += four * four;
+    double own[TILE]; /* which no store to `to` can change */
+    memcpy(own, factors, n * sizeof *own);
+    for (size_t i = 0; i < stride; i += 4) {
+        vec4 sum = AT(to, i);
+        for (int r = 0; r < n; r++)
+            sum += own[r] * AT(x, r * stride + i);
+        AT(to, i) = sum;
     }
-    if (i < dims) {
-        for (size_t j = i; j < dims; j++)
-            x[j] = row[j];
-        squares += AT(x, i) * AT(x, i);
-    }
-    return LANES(squares);
 }
 
 /* With s the guard's factor the row stands for s*x. slope = 1/(1 + exp(margin)), margin = y*s*<w, x>. */
-INLINE void add_logistic(struct objective_state *s, const double *x, size_t stride, double label, double scale)
+INLINE void add_logistic(struct objective_state *s, const struct tile *t, int first, int n)
 {
-    const double signed_scale = label == (double) s->positive ? scale : -scale;
-    const double *w = array_of(s, WEIGHTS);
-    const double slope =
-        1.0 / (1.0 + sgd_exp2_256ths(dot(w, x, stride) * (signed_scale * UNITS_PER_NAT)));
-    double factor = -slope * signed_scale;
+    const size_t stride = stride_of(s);
+    const double *x = t->x + first * stride, *labels = t->labels + first, *scales = t->scales + first;
+    double factors[TILE], along[TILE] = {0};
+    dots(factors, array_of(s, WEIGHTS), x, stride, n);
     if (s->product)
-        factor = slope * (1.0 - slope) * (dot(array_of(s, DIRECTION), x, stride) * scale) * scale;
-    add_multiple(array_of(s, PARTIAL), factor, x, stride);
+        dots(along, array_of(s, DIRECTION), x, stride, n);
+    for (int r = 0; r < n; r++) {
+        const double scale = scales[r], signed_scale = labels[r] == (double) s->positive ? scale : -scale;
+        const double slope = 1.0 / (1.0 + sgd_exp2_256ths(factors[r] * (signed_scale * UNITS_PER_NAT)));
+        factors[r] = s->product ? slope * (1.0 - slope) * (along[r] * scale) * scale : -slope * signed_scale;
+    }
+    add_multiples(array_of(s, PARTIAL), factors, x, stride, n);
 }
 
 /* p = softmax(s * <w_k, x>); factors p_k - [k is the label], or p_k * (a_k - <p, a>) with a_k = s * <direction_k, x>. */
-INLINE void add_multinomial(struct objective_state *s, const double *x, size_t stride, double label, double scale)
+INLINE void add_multinomial(struct objective_state *s, const struct tile *t, int first, int n)
 {
-    const size_t classes = s->classes;
-    double *p = array_of(s, ARRAYS) + stride, *a = p + classes;
-    double largest = 0.0, sum = 0.0, mean = 0.0;
-    for (size_t k = 0; k < classes; k++) {
-        p[k] = dot(array_of(s, WEIGHTS) + k * stride, x, stride) * (scale * UNITS_PER_NAT);
-        largest = k == 0 || p[k] > largest ? p[k] : largest;
-    }
+    const size_t classes = s->classes, stride = stride_of(s);
+    const double *x = t->x + first * stride, *labels = t->labels + first, *scales = t->scales + first;
+    double *p = t->scores, *a = p + n * classes; /* of row r and class k at k * n + r */
     for (size_t k = 0; k < classes; k++)
-        sum += p[k] = sgd_exp2_256ths(p[k] - largest);
-    for (size_t k = 0; k < classes; k++)
-        p[k] /= sum;
-    if (s->product)
+        dots(p + k * n, array_of(s, WEIGHTS) + k * stride, x, stride, n);
+    for (size_t k = 0; s->product && k < classes; k++)
+        dots(a + k * n, array_of(s, DIRECTION) + k * stride, x, stride, n);
+    for (int r = 0; r < n; r++) {
+        double largest = 0.0, sum = 0.0, mean = 0.0;
         for (size_t k = 0; k < classes; k++) {
-            a[k] = dot(array_of(s, DIRECTION) + k * stride, x, stride) * scale;
-            mean += p[k] * a[k];
+            p[k * n + r] *= scales[r] * UNITS_PER_NAT;
+            largest = k == 0 || p[k * n + r] > largest ? p[k * n + r] : largest;
         }
-    for (size_t k = 0; k < classes; k++) {
-        const double factor = s->product ? p[k] * (a[k] - mean) : p[k] - (double) ((double) k == label);
-        add_multiple(array_of(s, PARTIAL) + k * stride, factor * scale, x, stride);
+        for (size_t k = 0; k < classes; k++)
+            sum += p[k * n + r] = sgd_exp2_256ths(p[k * n + r] - largest);
+        for (size_t k = 0; k < classes; k++)
+            p[k * n + r] /= sum;
+        for (size_t k = 0; s->product && k < classes; k++)
+            mean += p[k * n + r] * (a[k * n + r] *= scales[r]);
+        for (size_t k = 0; k < classes; k++) {
+            double *const factor = &p[k * n + r];
+            *factor = scales[r] * (s->product ? *factor * (a[k * n + r] - mean)
+                                              : *factor - (double) ((double) k == labels[r]));
+        }
     }
+    for (size_t k = 0; k < classes; k++)
+        add_multiples(array_of(s, PARTIAL) + k * stride, p + k * n, x, stride, n);
+}
+
+INLINE void add_rows(struct objective_state *s, const struct tile *t, int first, int n)
+{
+    if (s->loss == SGD_MULTINOMIAL)
+        add_multinomial(s, t, first, n);
+    else
+        add_logistic(s, t, first, n);
+}
+
+/* Add n rows, but those that are neutral. */
+INLINE void add_tile(struct objective_state *s, struct tile *t, const float *rows, int n)
+{
+    const size_t dims = s->dims;
+    double squares[TILE];
+    int good = 0;
+    widen(squares, t->x, stride_of(s), rows + 1, dims, n);
+    for (int r = 0; r < n; r++) {
+        const double label = rows[r * (1 + dims)];
+        const int declared = label >= 0.0 && label < (double) s->classes && (double) (uint64_t) label == label;
+        t->labels[r] = label;
+        t->scales[r] = declared ? sgd_row_scale(squares[r], dims) : 0.0;
+        good += t->scales[r] > 0.0;
+    }
+    if (good == n)
+        add_rows(s, t, 0, n);
+    else
+        for (int r = 0; r < n; r++)
+            if (t->scales[r] > 0.0)
+                add_rows(s, t, r, 1);
 }
 
 INLINE void scan(struct objective_state *s, const float *rows, size_t n_rows)
 {
-    const size_t dims = s->dims, stride = stride_of(s);
-    double *x = array_of(s, ARRAYS);
-    for (size_t i = 0; i < n_rows; i++) {
-        const float *row = rows + i * (1 + dims);
-        const double label = row[0], scale = sgd_row_scale(widen(x, row + 1, dims), dims);
-        if (scale > 0.0 && label >= 0.0 && label < (double) s->classes && (double) (uint64_t) label == label) {
-            if (s->loss == SGD_MULTINOMIAL)
-                add_multinomial(s, x, stride, label, scale);
-            else
-                add_logistic(s, x, stride, label, scale);
-        }
-        if (++s->waiting == OBJECTIVE_SUMMED_ROWS)
+    double local[TILE * (TILE_STRIDE + 2 * TILE_VECTORS)];
+    const size_t stride = stride_of(s), width = 1 + s->dims;
+    const int tiled = stride <= TILE_STRIDE && vectors(s) <= TILE_VECTORS;
+    struct tile t = {.x = tiled ? local : array_of(s, ARRAYS)};
+    t.scores = t.x + (tiled ? TILE : 1) * stride;
+    for (size_t i = 0; i < n_rows;) {
+        const int n = tiled && i + TILE <= n_rows && s->waiting + TILE <= OBJECTIVE_SUMMED_ROWS ? TILE : 1;
+        if (n == TILE)
+            add_tile(s, &t, rows + i * width, TILE);
+        else
+            add_tile(s, &t, rows + i * width, 1);
+        i += n;
+        s->waiting += n;
+        if (s->waiting == OBJECTIVE_SUMMED_ROWS)
             fold(s);
     }
 }
