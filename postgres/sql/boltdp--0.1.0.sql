@@ -38,6 +38,18 @@ CREATE AGGREGATE boltdp.sgd(models bytea, label real, features double precision[
 	PARALLEL = UNSAFE
 );
 
+-- Batches drawn at random: the rows at `positions`, in this order, instead of all. A position is what int8send gives, end to
+-- end; -1 is a marker, which ends a batch. Every block is given in order, with the position of its first row. Positions
+-- are as secret as the rows: send them to boltdp.inbox, not as a parameter.
+CREATE FUNCTION boltdp.sgd_drawn_block(internal, bytea, bytea, bigint, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_drawn_block' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.sgd_drawn_final(internal) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_drawn_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE AGGREGATE boltdp.sgd_drawn(models bytea, positions bytea, start bigint, block real[]) (
+	SFUNC = boltdp.sgd_drawn_block, STYPE = internal, FINALFUNC = boltdp.sgd_drawn_final, FINALFUNC_MODIFY = READ_WRITE,
+	PARALLEL = UNSAFE
+);
+
 -- A derivative of the loss, summed over all rows. `state` is the kernel's before its first row; the result is it after the
 -- last. It has weights that are not noised: send it to boltdp.inbox, not as a parameter.
 CREATE FUNCTION boltdp.derivative_block(internal, bytea, real[]) RETURNS internal

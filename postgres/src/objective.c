@@ -68,21 +68,9 @@ Datum
 boltdp_derivative_block(PG_FUNCTION_ARGS)
 {
 	Summation  *sum = GetSummation(fcinfo);
-	NumberArray block;
-	const char *rows;
+	NumberArray block = OpenBlock(fcinfo, 2, sum->dims);
+	const char *rows = block.data;
 
-	if (PG_ARGISNULL(2))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not be NULL")));
-	block = OpenArray(PG_GETARG_DATUM(2));
-	if (block.ndim != 2 || block.dims[1] != 1 + sum->dims)
-		ereport(ERROR,
-				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("a block must have two dimensions and rows of " UINT64_FORMAT " numbers, got %d and %d",
-						1 + sum->dims, block.ndim, block.dims[1])));
-	if (HasNulls(&block))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not contain NULL")));
-	rows = block.data;
 	if ((uintptr_t) rows % sizeof(float4) != 0)
 		rows = memcpy(AlignedRows(fcinfo, sum, block.dims[0]), rows, block.count * sizeof(float4));
 	CheckCode(objective_add(sum->state, sum->bytes, (const float4 *) rows, block.dims[0], SGD_FASTEST));

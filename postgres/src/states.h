@@ -4,6 +4,7 @@
 
 #include "postgres.h"
 
+#include "arrays.h"
 #include "sgd.h"
 
 /* Kernel vectors that straddle two cache lines are slow to load. */
@@ -24,6 +25,26 @@ static inline void *
 AllocateAligned(size_t bytes)
 {
 	return (void *) TYPEALIGN(CACHE_LINE, palloc0(bytes + CACHE_LINE));
+}
+
+/* A block of packed rows: two dimensions, the class index and the features of each row, no NULL. */
+static inline NumberArray
+OpenBlock(FunctionCallInfo fcinfo, int argument, uint64 dims)
+{
+	NumberArray block;
+
+	if (PG_ARGISNULL(argument))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not be NULL")));
+	block = OpenArray(PG_GETARG_DATUM(argument));
+	if (block.ndim != 2 || block.dims[1] != 1 + dims)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("a block must have two dimensions and rows of " UINT64_FORMAT " numbers, got %d and %d",
+						1 + dims, block.ndim, block.dims[1])));
+	if (HasNulls(&block))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not contain NULL")));
+	return block;
 }
 
 #endif

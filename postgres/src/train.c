@@ -13,6 +13,7 @@
 #include "commands/trigger.h"
 #include "sgd.h"
 #include "states.h"
+#include "train.h"
 #include "utils/float.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -26,22 +27,7 @@ PG_MODULE_MAGIC;
 /* Of a page to come: enough to keep the kernel busy while the processor's own prefetching gets going. */
 #define PREFETCH_BYTES 512
 
-/* The models of one scan, and rows on their way to them. Lives in the aggregate's memory context. */
-typedef struct Training
-{
-	size_t		n_models;
-	void	  **models;			/* each a kernel state */
-	size_t	   *bytes;			/* and its length */
-	uint64		dims;
-	int			element;		/* enum sgd_element, of the rows gathered */
-	size_t		row_bytes;
-	size_t		used;			/* rows gathered */
-	size_t		capacity;		/* and how many can be */
-	char	   *rows;
-} Training;
-
-/* Copy the models, kernel states end to end, into the current memory context. */
-static Training *
+Training *
 OpenTraining(bytea *states, int element)
 {
 	const char *from = VARDATA_ANY(states);
@@ -104,9 +90,8 @@ GetTraining(FunctionCallInfo fcinfo, int element)
 	return training;
 }
 
-/* Feed rows to every model. */
-static void
-Run(Training *training, const char *rows, size_t n_rows)
+void
+FeedRows(Training *training, const char *rows, size_t n_rows)
 {
 	CheckCode(sgd_run(training->models, training->bytes, training->n_models, rows, n_rows, training->element,
 					  SGD_FASTEST));
@@ -118,7 +103,7 @@ Flush(Training *training)
 {
 	if (training->used == 0)
 		return;
-	Run(training, training->rows, training->used);
+	FeedRows(training, training->rows, training->used);
 	training->used = 0;
 }
 
@@ -144,25 +129,14 @@ static Datum
 FeedBlock(FunctionCallInfo fcinfo, int element)
 {
 	Training   *training = GetTraining(fcinfo, element);
-	NumberArray block;
+	NumberArray block = OpenBlock(fcinfo, 2, training->dims);
 
-	if (PG_ARGISNULL(2))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not be NULL")));
-	block = OpenArray(PG_GETARG_DATUM(2));
-	if (block.ndim != 2 || block.dims[1] != 1 + training->dims)
-		ereport(ERROR,
-				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
-				 errmsg("a block must have two dimensions and rows of " UINT64_FORMAT " numbers, got %d and %d",
-						1 + training->dims, block.ndim, block.dims[1])));
-	if (HasNulls(&block))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not contain NULL")));
 	if ((uintptr_t) block.data % (element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8)) == 0)
 	{
 		Flush(training);
 		/* A page holds one block, and the next page most often follows it in memory. */
 		Prefetch(block.data + BLCKSZ, PREFETCH_BYTES);
-		Run(training, block.data, block.dims[0]);
+		FeedRows(training, block.data, block.dims[0]);
 	}
 	else
 		for (int i = 0; i < block.dims[0]; i++)
@@ -236,20 +210,13 @@ boltdp_sgd_row_float8(PG_FUNCTION_ARGS)
 	return FeedRow(fcinfo, SGD_FLOAT64);
 }
 
-/* The models after the rows, end to end; NULL when there were none. */
-PG_FUNCTION_INFO_V1(boltdp_sgd_final);
-Datum
-boltdp_sgd_final(PG_FUNCTION_ARGS)
+bytea *
+TrainedModels(const Training *training)
 {
-	Training   *training;
 	bytea	   *result;
 	size_t		total = VARHDRSZ;
 	char	   *to;
 
-	if (PG_ARGISNULL(0))
-		PG_RETURN_NULL();
-	training = (Training *) PG_GETARG_POINTER(0);
-	Flush(training);
 	for (size_t i = 0; i < training->n_models; i++)
 		total += training->bytes[i];
 	result = palloc(total);
@@ -260,7 +227,21 @@ boltdp_sgd_final(PG_FUNCTION_ARGS)
 		memcpy(to, training->models[i], training->bytes[i]);
 		to += training->bytes[i];
 	}
-	PG_RETURN_BYTEA_P(result);
+	return result;
+}
+
+/* The models after the rows, end to end; NULL when there were none. */
+PG_FUNCTION_INFO_V1(boltdp_sgd_final);
+Datum
+boltdp_sgd_final(PG_FUNCTION_ARGS)
+{
+	Training   *training;
+
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	training = (Training *) PG_GETARG_POINTER(0);
+	Flush(training);
+	PG_RETURN_BYTEA_P(TrainedModels(training));
 }
 
 /*

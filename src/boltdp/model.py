@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp import linear
-from boltdp.data.schema import Schema, Value
+from boltdp.data.schema import Schema
+from boltdp.data.values import Value
 from boltdp.engines.base import Engine, encoded
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.files import replacing

@@ -156,18 +156,8 @@ class Settings:
             return self.algorithm
         if self.epsilon is None or self.loss != "logistic":
             return "bolton"
-        only_passes = (
-            "passes",
-            "batch_size",
-            "schedule",
-            "step_size",
-            "averaging",
-            "permutation",
-            "radius",
-            "analysis",
-        )
         defaults = {field.name: field.default for field in fields(self)}
-        return "objective" if all(getattr(self, name) == defaults[name] for name in only_passes) else "bolton"
+        return "objective" if all(getattr(self, name) == defaults[name] for name in ONLY_PASSES) else "bolton"
 
     def standardization(self, schema: Schema, *, rows: int) -> Standardized | None:
         """What standardizing the features of `schema` takes of the budget, or None if it is not done.

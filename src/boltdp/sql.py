@@ -18,7 +18,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from boltdp.data.schema import Categorical, Column, Matcher, Numeric, Schema, Transform, Value, Vector
+from boltdp.data.schema import Categorical, Column, Numeric, Schema, Transform, Vector
+from boltdp.data.values import Matcher, Value
 from boltdp.errors import ParameterError
 from boltdp.linear import encoded_weights
 from boltdp.model import Model

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.data.encode import Encoder, projection_matrix
-from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Value, Vector
+from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector
+from boltdp.data.values import Value
 from boltdp.errors import DataError, ParameterError
 
 

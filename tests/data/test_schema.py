@@ -11,18 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from boltdp.data.schema import (
-    Categorical,
-    Column,
-    Matcher,
-    Numeric,
-    Projection,
-    Schema,
-    Value,
-    Vector,
-    array_schema,
-    spellings,
-)
+from boltdp.data.schema import Categorical, Column, Numeric, Projection, Schema, Vector, array_schema
+from boltdp.data.values import Matcher, Value, spellings
 from boltdp.errors import ParameterError
 
 EXAMPLE = """

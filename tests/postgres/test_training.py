@@ -23,6 +23,7 @@ from psycopg import sql
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector, array_schema
 from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.postgres import PostgresEngine
+from boltdp.engines.postgres.table import DRAWN_BYTES
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
 from boltdp.kernel.objective import Sums
@@ -596,7 +597,12 @@ def test_bad_options_are_told_before_a_connection_is_made(options: dict[str, Any
 
 
 @pytest.mark.parametrize("layout", ["packed", "rows"])
-def test_drawn_rows_meet_models_that_were_trained_elsewhere(server: Server, table: str, layout: Any) -> None:
+@pytest.mark.parametrize("drawn_bytes", [DRAWN_BYTES, 50_000])
+def test_drawn_rows_meet_models_that_were_trained_elsewhere(
+    server: Server, table: str, layout: Any, drawn_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The second bound makes three scans, and must not change a bit.
+    monkeypatch.setattr("boltdp.engines.postgres.table.DRAWN_BYTES", drawn_bytes)
     recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=2, schedule=constant(0.5))
     positions = np.random.default_rng(1).integers(-1, ROWS, ROWS)
     ours, theirs = State(recipe), State(recipe)
@@ -612,7 +618,7 @@ def test_drawn_rows_meet_models_that_were_trained_elsewhere(server: Server, tabl
     assert ours.to_bytes() == theirs.to_bytes()
 
 
-def test_drawn_positions_are_dropped_whatever_happens(server: Server, table: str, admin: psycopg.Connection) -> None:
+def test_drawn_positions_are_dropped_whatever_happens(server: Server, table: str) -> None:
     recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=1, schedule=constant(0.5))
 
     def broken() -> Iterator[Any]:
@@ -620,20 +626,27 @@ def test_drawn_positions_are_dropped_whatever_happens(server: Server, table: str
         raise KeyboardInterrupt
 
     with PostgresEngine(server.uri, table=table) as engine, engine.prepare(SCHEMA, seed=7) as prepared:
-        kept = leftovers(admin)
-        assert len(kept) == 1
+        session = engine._session
         state = State(recipe)
+
+        def kept() -> bytes | None:
+            held: bytes | None = session.ask("SELECT boltdp.kept($1)", [session._drawn_handle], fault="")[0][0]
+            return held
+
+        with session.drawn(np.arange(2)):
+            assert kept() == bytes(15) + b"\1"
+        assert kept() is None
         with pytest.raises(KeyboardInterrupt):
             prepared.run_drawn([state], broken())
-        assert leftovers(admin) == kept
+        assert kept() is None
         with pytest.raises(DataError, match=r"^a pass cannot be run: "):
             prepared.run_drawn([state], [np.zeros(ROWS + 1, np.int64)])
-        assert leftovers(admin) == kept
+        assert kept() is None
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got 6$"):
             prepared.run_drawn([State(replace(recipe, dims=2))], [np.arange(3)])
         prepared.run_drawn([state], [np.arange(ROWS)])
         assert state.finished
-        assert leftovers(admin) == kept
+        assert kept() is None
 
 
 def test_states_are_kept_while_they_are_needed_and_no_longer(
@@ -728,7 +741,7 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
             said = []
             for seed in (1, 2):
                 at = len(log.read_text("utf-8"))
-                drawn = np.random.default_rng(seed).integers(-1, ROWS, ROWS)
+                drawn = np.random.default_rng(seed).integers(-1, ROWS, ROWS - 100 - seed)
                 prepared.run_drawn([State(recipe)], [drawn])
                 said.append(statements(log.read_text("utf-8")[at:]))
             texts = watcher.execute("SELECT string_agg(query, ' ') FROM pg_stat_activity").fetchall()
@@ -739,9 +752,11 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
     assert "boltdp.sgd" in written
     assert "boltdp.moments" in written
     assert not any(str(total) in written for total in sums.reshape(-1).tolist())
-    # Which rows were drawn does not show: two draws say the same.
-    assert any("FROM STDIN (FORMAT BINARY)" in line for line in said[0])
+    # Which rows were drawn does not show, nor how many: two draws say the same, and no table is made for them.
+    assert any("COPY boltdp.inbox FROM STDIN (FORMAT BINARY)" in line for line in said[0])
+    assert not any("CREATE" in line for line in said[0])
     assert said[0] == said[1]
+    assert not any(f"rows={ROWS - 100 - seed}" in written for seed in (1, 2))
     assert "boltdp.keep" in written
     assert ("Query Text" in written) == ("auto_explain" in watchers)
     header = 256
@@ -751,7 +766,7 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
         assert not any(text in written for text in notations(number))
     # What a derivative is summed at goes to the inbox, and no table is made for it.
     assert any("boltdp.derivative" in line for line in summing)
-    assert any('COPY "boltdp"."inbox" FROM STDIN' in line for line in summing)
+    assert any("COPY boltdp.inbox FROM STDIN" in line for line in summing)
     assert not any("CREATE" in line for line in summing)
     for value in X[:20].reshape(-1):
         assert repr(float(value)) not in written

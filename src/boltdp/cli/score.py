@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from boltdp.cli.options import as_json, source_options
 from boltdp.cli.terminal import emit, emit_json, emit_table, examples, note
-from boltdp.data.schema import spellings
+from boltdp.data.values import spellings
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encoded
 from boltdp.errors import DataError, ParameterError

@@ -12,7 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boltdp.data.schema import Categorical, Column, Numeric, Schema, Value, Vector, toml_key, toml_value
+from boltdp.data.schema import Categorical, Column, Numeric, Schema, Vector
+from boltdp.data.toml import toml_key, toml_value
+from boltdp.data.values import Value
 from boltdp.engines.base import ColumnType, Engine
 from boltdp.errors import DataError
 

@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boltdp import kernel
-from boltdp.data.schema import Categorical, Matcher, Projection, Schema, Vector
+from boltdp.data.schema import Categorical, Projection, Schema, Vector
+from boltdp.data.values import Matcher
 from boltdp.errors import DataError, ParameterError
 
 OnBadRow = Literal["neutral", "error"]

@@ -34,11 +34,9 @@ declaration, and the intercept last.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -46,6 +44,9 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from boltdp.data.columns import Categorical, Column, Numeric, Vector, check_int, check_name, checked_number, spell_out
+from boltdp.data.toml import toml_key, toml_value
+from boltdp.data.values import Value, declared_values
 from boltdp.errors import ParameterError
 
 if sys.version_info >= (3, 11):
@@ -53,153 +54,22 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-Value: TypeAlias = str | int | float | bool
+__all__ = [
+    "Categorical",
+    "Column",
+    "Numbers",
+    "Numeric",
+    "Projection",
+    "Schema",
+    "Standardization",
+    "Transform",
+    "Vector",
+    "array_schema",
+]
+
 Source = Literal["declared", "private"]
 Numbers: TypeAlias = npt.NDArray[np.float64]
 
-_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-#: How False and True are written, which are 0 and 1.
-_TRUTHS = (("false", "False", "FALSE"), ("true", "True", "TRUE"))
-
-
-def spellings(value: Value) -> tuple[str, ...]:
-    """Texts that stand for a declared value: the one rule by which a cell matches a class or a category.
-
-    A cell matches if its text is one of these, whatever type carries it: a column's type may be inferred from all
-    its values, and one odd cell among them must not change what the others match. So the class 1 is met by the
-    integer 1, the float 1.0, the texts "1" and "1.0", True, and "true" as booleans are written. Other texts are
-    compared as they are: case and blanks count, and the code "01" is not the number 1.
-
-    >>> spellings(7), spellings("F"), spellings(1e16)
-    (('7', '7.0'), ('F',), ('10000000000000000', '10000000000000000.0', '1e+16'))
-    >>> spellings(True)
-    ('true', '1', '1.0', 'True', 'TRUE')
-    """
-    if isinstance(value, str):
-        number = _written_number(value)
-        return (value,) if number is None else tuple(dict.fromkeys((value, *_writings(number))))
-    if isinstance(value, bool):
-        return tuple(dict.fromkeys((_TRUTHS[value][0], *_writings(int(value)))))
-    return _writings(value)
-
-
-@dataclass(frozen=True)
-class Matcher:
-    """Which declared value a cell is: its position among `values`, by text or by number.
-
-    >>> Matcher.of((0, 1)).texts["1"], Matcher.of(("no", "yes")).numbers
-    (1, {})
-    >>> Matcher.of(("false", "true")).truth(True), Matcher.of((3, 4)).truth(True)
-    (1, -1)
-    """
-
-    texts: Mapping[str, int]
-    numbers: Mapping[int | float, int]
-
-    @classmethod
-    def of(cls, values: Sequence[Value]) -> Matcher:
-        """Build it; two values that one cell could match are refused."""
-        texts: dict[str, int] = {}
-        numbers: dict[int | float, int] = {}
-        for index, value in enumerate(values):
-            for text in spellings(value):
-                if texts.setdefault(text, index) != index:
-                    raise ParameterError(f"the declared values must differ, got {value!r} more than once")
-                number = _written_number(text)
-                if number is not None and numbers.setdefault(number, index) != index:
-                    raise ParameterError(f"the declared values must differ, got {value!r} more than once")
-        return cls(texts, numbers)
-
-    def truth(self, cell: bool) -> int:
-        """Position of the value that a boolean cell matches, -1 if none does."""
-        return self.numbers.get(int(cell), -1)
-
-
-@dataclass(frozen=True)
-class Numeric:
-    """A column of numbers with public bounds; encoded to [-1, 1].
-
-    >>> Numeric("age", 0, 100).names
-    ('age',)
-    """
-
-    name: str
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        _check_name(self.name)
-        _set_bounds(self)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the features it gives."""
-        return (self.name,)
-
-    @property
-    def squared_norm(self) -> float:
-        """The most it can add to the squared norm of an encoded row."""
-        return 1.0
-
-
-@dataclass(frozen=True)
-class Categorical:
-    """A column of texts, numbers or booleans with public categories; encoded one-hot.
-
-    >>> Categorical("sex", ("F", "M")).names
-    ('sex=F', 'sex=M')
-    """
-
-    name: str
-    categories: tuple[Value, ...]
-
-    def __post_init__(self) -> None:
-        _check_name(self.name)
-        object.__setattr__(self, "categories", _values(self.categories, what=f"the categories of {self.name!r}"))
-        if not self.categories:
-            raise ParameterError(f"the categories of {self.name!r} must be a list of values, got []")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the features it gives."""
-        return tuple(f"{self.name}={spellings(category)[0]}" for category in self.categories)
-
-    @property
-    def squared_norm(self) -> float:
-        """The most it can add to the squared norm of an encoded row."""
-        return 1.0
-
-
-@dataclass(frozen=True)
-class Vector:
-    """A column that holds a list of `length` numbers, all with the same public bounds; encoded to [-1, 1] each.
-
-    >>> Vector("v", 2, -1, 1).names
-    ('v[0]', 'v[1]')
-    """
-
-    name: str
-    length: int
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        _check_name(self.name)
-        _check_int(self.length, f"the length of {self.name!r}", least=1)
-        _set_bounds(self)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the features it gives."""
-        return tuple(f"{self.name}[{i}]" for i in range(self.length))
-
-    @property
-    def squared_norm(self) -> float:
-        """The most it can add to the squared norm of an encoded row."""
-        return float(self.length)
-
-
-Column: TypeAlias = Numeric | Categorical | Vector
 #: A column with the middles and factors of its features, see `Schema.transforms`.
 Transform: TypeAlias = tuple[Column, Numbers, Numbers]
 
@@ -218,8 +88,8 @@ class Projection:
     seed: int
 
     def __post_init__(self) -> None:
-        _check_int(self.dims, "the dims of the projection", least=1)
-        _check_int(self.seed, "the seed of the projection", least=0)
+        check_int(self.dims, "the dims of the projection", least=1)
+        check_int(self.seed, "the seed of the projection", least=0)
 
 
 @dataclass(frozen=True)
@@ -246,10 +116,10 @@ class Standardization:
             )
         for name in ("centers", "scales"):
             what = f"the {name} of the standardization"
-            numbers = tuple(_number(value, f"each of {what}") for value in _list(getattr(self, name), what))
+            numbers = tuple(checked_number(value, f"each of {what}") for value in _list(getattr(self, name), what))
             object.__setattr__(self, name, numbers)
         for name in ("radius", "intercept"):
-            value = _number(getattr(self, name), f"the {name} of the standardization")
+            value = checked_number(getattr(self, name), f"the {name} of the standardization")
             object.__setattr__(self, name, value)
             if not 0 < value < math.inf:
                 raise ParameterError(f"the {name} of the standardization must be a finite number > 0, got {value:g}")
@@ -285,8 +155,8 @@ class Schema:
     encoded_dims: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_name(self.label, what="label")
-        object.__setattr__(self, "classes", _values(self.classes, what="classes"))
+        check_name(self.label, what="label")
+        object.__setattr__(self, "classes", declared_values(self.classes, what="classes"))
         if len(self.classes) < 2:
             raise ParameterError(f"classes must be at least 2 values, got {list(self.classes)}")
         # Sorted by kind, as the TOML tables are, so that a schema means the same before and after the disk.
@@ -303,7 +173,7 @@ class Schema:
         if not isinstance(self.intercept, bool):
             raise ParameterError(f"intercept must be true or false, got {self.intercept!r}")
         if self.radius is not None:
-            object.__setattr__(self, "radius", _number(self.radius, "radius"))
+            object.__setattr__(self, "radius", checked_number(self.radius, "radius"))
             if not 0 < self.radius < math.inf:
                 raise ParameterError(f"radius must be a finite number > 0, got {self.radius:g}")
         encoded_dims = sum(len(column.names) for column in columns) + self.intercept
@@ -535,106 +405,6 @@ def array_schema(
     )
 
 
-def toml_key(name: str) -> str:
-    """A name as a TOML key.
-
-    >>> toml_key("age"), toml_key("body mass")
-    ('age', '"body mass"')
-    """
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_value(name)
-
-
-def toml_value(value: Any) -> str:
-    """A text, number, boolean, or a list or dictionary of them in TOML.
-
-    >>> toml_value([0.5, 1.0, True, "a"])
-    '[0.5, 1, true, "a"]'
-    """
-    if isinstance(value, str):
-        # A JSON string is a TOML basic string, but for DEL.
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2.0**53:
-        return str(int(value))
-    if isinstance(value, list):
-        return "[" + ", ".join(toml_value(item) for item in value) + "]"
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items()) + " }"
-    return repr(value)
-
-
-def _writings(number: int | float) -> tuple[str, ...]:
-    """All texts that a number is written as, our own first."""
-    if number != int(number):
-        return (repr(number),)
-    whole = int(number)
-    texts = [str(whole)]
-    if float(whole) == whole:  # else it is no float, and that text would be another number
-        texts += [f"{whole}.0", repr(float(whole))]
-    if whole in (0, 1):
-        texts += _TRUTHS[whole]
-    if whole == 0:
-        texts.append("-0.0")
-    return tuple(dict.fromkeys(texts))
-
-
-def _written_number(text: str) -> int | float | None:
-    """The number a text writes, if that is how numbers are written: the code "01" is a text, not the number 1."""
-    for truth, words in enumerate(_TRUTHS):
-        if text in words:
-            return truth
-    try:
-        number = int(text) if text.lstrip("-").isdecimal() else float(text)
-        within = abs(number) < 2**63
-    except ValueError:  # no number, or one of thousands of digits
-        return None
-    return number if within and text in _writings(number) else None
-
-
-def _check_name(name: Any, *, what: str = "the name of a column") -> None:
-    if not isinstance(name, str) or not name:
-        raise ParameterError(f"{what} must be a text that is not empty, got {name!r}")
-    if _RANGE.search(name):
-        raise ParameterError(f"{what} must not contain a brace range, got {name!r}")
-
-
-def _check_int(value: Any, what: str, *, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ParameterError(f"{what} must be a whole number >= {least}, got {value!r}")
-
-
-def _number(value: Any, what: str) -> float:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise ParameterError(f"{what} must be a number, got {value!r}")
-    return float(value)
-
-
-def _set_bounds(column: Numeric | Vector) -> None:
-    low, high = (_number(bound, f"each bound of {column.name!r}") for bound in (column.low, column.high))
-    # The width must be finite too, or the scale of the column would be 0.
-    if not (math.isfinite(high - low) and low < high):
-        raise ParameterError(f"the bounds of {column.name!r} must be finite with low < high, got [{low:g}, {high:g}]")
-    object.__setattr__(column, "low", low)
-    object.__setattr__(column, "high", high)
-
-
-def _values(values: Iterable[Any], *, what: str) -> tuple[Value, ...]:
-    plain = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
-    for value in plain:
-        if not isinstance(value, (str, int, float)):
-            raise ParameterError(f"{what} must be texts, numbers or booleans, got {value!r}")
-        if not isinstance(value, str) and not abs(value) < 2**63:
-            raise ParameterError(f"{what} must be numbers between -2^63 and 2^63, got {value!r}")
-    try:
-        Matcher.of(plain)
-    except ParameterError as fault:
-        raise ParameterError(f"{what}: {fault}") from None
-    return plain
-
-
 def _list(value: Any, what: str) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise ParameterError(f"{what} must be a list, got {value!r}")
@@ -671,19 +441,5 @@ def _table(declared: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
     if not isinstance(table, Mapping):
         raise ParameterError(f"{kind} must be a table of columns, got {table!r}")
     for pattern, value in table.items():
-        for name in _spell_out(pattern):
+        for name in spell_out(pattern):
             yield name, value
-
-
-def _spell_out(pattern: str) -> Iterator[str]:
-    """The columns a brace range stands for: f{0..2} is f0, f1, f2; the width of a leading zero is kept."""
-    found = _RANGE.search(pattern)
-    if found is None:
-        yield pattern
-        return
-    first, last = found.groups()
-    if int(first) > int(last):
-        raise ParameterError(f"a brace range must go upwards, got {pattern!r}")
-    for number in range(int(first), int(last) + 1):
-        digits = str(number).zfill(len(first))
-        yield from _spell_out(pattern[: found.start()] + digits + pattern[found.end() :])

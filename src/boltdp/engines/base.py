@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from boltdp import kernel
 from boltdp.data.encode import Encoder, OnBadRow
-from boltdp.data.schema import Categorical, Numeric, Schema, Value
+from boltdp.data.schema import Categorical, Numeric, Schema
+from boltdp.data.values import Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
 from boltdp.kernel.objective import Sums

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from boltdp.data.schema import Value
+from boltdp.data.values import Value
 from boltdp.engines.base import ColumnType
 
 if TYPE_CHECKING:

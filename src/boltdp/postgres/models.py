@@ -10,7 +10,8 @@ import numpy as np
 import psycopg
 
 from boltdp.data.encode import projection_matrix
-from boltdp.data.schema import Categorical, Schema, spellings
+from boltdp.data.schema import Categorical, Schema
+from boltdp.data.values import spellings
 from boltdp.errors import BoltdpError
 from boltdp.model import FORMAT, FORMAT_VERSION, Model
 

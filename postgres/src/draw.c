@@ -1,0 +1,196 @@
+/*
+ * draw.c: SGD over drawn rows, in the order of the draw, as an aggregate around the kernel: for batches drawn at random.
+ *
+ * One scan of all blocks, in order, puts each drawn row where the draw wants it; then the rows are fed as they lie. What
+ * it refuses, beside what train.c does: positions without a row, blocks that come out of order. Positions are as secret as
+ * the rows: no message has one.
+ */
+#include "postgres.h"
+
+#include "arrays.h"
+#include "miscadmin.h"
+#include "port/pg_bswap.h"
+#include "sgd.h"
+#include "states.h"
+#include "train.h"
+#include "utils/memutils.h"
+
+/* A marker, which starts a batch: a row of features 0 with the label -1. */
+#define MARKER -1
+
+/* Rows are fed this many bytes at a time: in between, the statement can be cancelled. */
+#define FEED_BYTES (1 << 20)
+
+/* Bits of a position that one step of the sort looks at. */
+#define DIGIT_BITS 11
+#define DIGITS (1 << DIGIT_BITS)
+
+/* A position that was drawn, and when. */
+typedef struct Draw
+{
+	int64		position;
+	int64		ordinal;
+} Draw;
+
+/* The models, the draws, and the rows on their way to their places. Lives in the aggregate's memory context. */
+typedef struct Drawing
+{
+	Training   *training;
+	size_t		n_rows;			/* to be fed, markers included */
+	char	   *rows;			/* in the order of the draw */
+	size_t		n_draws;		/* without markers */
+	Draw	   *draws;			/* by position */
+	size_t		done;			/* of them, those whose row has come */
+	int64		next;			/* the least position that the next block may have */
+} Drawing;
+
+/* Sort by position, digit by digit from the lowest; `room` is for as many. Returns where the result is: here or there. */
+static Draw *
+SortDraws(Draw *draws, Draw *room, size_t count)
+{
+	int64		largest = 0;
+
+	for (size_t i = 0; i < count; i++)
+		largest = Max(largest, draws[i].position);
+	for (int shift = 0; shift < 63 && largest >> shift > 0; shift += DIGIT_BITS)
+	{
+		size_t		starts[DIGITS + 1] = {0};
+		Draw	   *sorted = room;
+
+		for (size_t i = 0; i < count; i++)
+			starts[1 + ((draws[i].position >> shift) & (DIGITS - 1))]++;
+		for (int digit = 0; digit < DIGITS; digit++)
+			starts[digit + 1] += starts[digit];
+		for (size_t i = 0; i < count; i++)
+			sorted[starts[(draws[i].position >> shift) & (DIGITS - 1)]++] = draws[i];
+		room = draws;
+		draws = sorted;
+	}
+	return draws;
+}
+
+/* Read positions, in the form of int8send, end to end; markers are in their places already then. */
+static Drawing *
+OpenDrawing(bytea *models, bytea *positions)
+{
+	Drawing    *drawing = palloc0(sizeof(Drawing));
+	const char *from = VARDATA_ANY(positions);
+	size_t		row_bytes;
+	Draw	   *draws;
+	Draw	   *room;
+
+	drawing->training = OpenTraining(models, SGD_FLOAT32);
+	row_bytes = drawing->training->row_bytes;
+	if (VARSIZE_ANY_EXHDR(positions) % sizeof(int64) != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("positions must have 8 bytes each")));
+	drawing->n_rows = VARSIZE_ANY_EXHDR(positions) / sizeof(int64);
+	drawing->rows = (char *) TYPEALIGN(CACHE_LINE, MemoryContextAllocHuge(CurrentMemoryContext,
+																		   drawing->n_rows * row_bytes + CACHE_LINE));
+	draws = MemoryContextAllocHuge(CurrentMemoryContext, (drawing->n_rows + 1) * sizeof(Draw));
+	for (size_t i = 0; i < drawing->n_rows; i++)
+	{
+		uint64		sent;
+		int64		position;
+
+		memcpy(&sent, from + i * sizeof(sent), sizeof(sent));
+		position = (int64) pg_ntoh64(sent);
+		if (position < MARKER)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("a position must be at least 0, or -1 for a marker, got one below")));
+		if (position == MARKER)
+		{
+			float4	   *row = (float4 *) (drawing->rows + i * row_bytes);
+
+			memset(row, 0, row_bytes);
+			row[0] = MARKER;
+		}
+		else
+			draws[drawing->n_draws++] = (Draw) {position, (int64) i};
+	}
+	room = MemoryContextAllocHuge(CurrentMemoryContext, (drawing->n_draws + 1) * sizeof(Draw));
+	drawing->draws = SortDraws(draws, room, drawing->n_draws);
+	pfree(drawing->draws == draws ? room : draws);
+	return drawing;
+}
+
+/* The aggregate's drawing: made of the models and the positions when the first block comes. */
+static Drawing *
+GetDrawing(FunctionCallInfo fcinfo)
+{
+	MemoryContext context;
+	MemoryContext old;
+	Drawing    *drawing;
+
+	/* Only this function makes such a pointer, so where there is one, all has been checked. */
+	if (!PG_ARGISNULL(0))
+		return (Drawing *) PG_GETARG_POINTER(0);
+	if (AggCheckCallContext(fcinfo, &context) != AGG_CONTEXT_AGGREGATE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("boltdp.sgd_drawn must be called as an aggregate")));
+	if (PG_ARGISNULL(1) || PG_ARGISNULL(2))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("the models and the positions must not be NULL")));
+	old = MemoryContextSwitchTo(context);
+	drawing = OpenDrawing(PG_GETARG_BYTEA_PP(1), PG_GETARG_BYTEA_PP(2));
+	MemoryContextSwitchTo(old);
+	return drawing;
+}
+
+/* One tuple is a block of packed rows, the first of them at `start`: put those that were drawn where they are wanted. */
+PG_FUNCTION_INFO_V1(boltdp_sgd_drawn_block);
+Datum
+boltdp_sgd_drawn_block(PG_FUNCTION_ARGS)
+{
+	Drawing    *drawing = GetDrawing(fcinfo);
+	size_t		row_bytes = drawing->training->row_bytes;
+	NumberArray block = OpenBlock(fcinfo, 4, drawing->training->dims);
+	int64		start;
+
+	if (PG_ARGISNULL(3))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("the start of a block must not be NULL")));
+	start = PG_GETARG_INT64(3);
+	/* In order, no row can come twice, and no draw can be left without one unnoticed. */
+	if (start < drawing->next || start > PG_INT64_MAX - block.dims[0])
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("blocks must start at 0 or later, and come in order without a row twice")));
+	drawing->next = start + block.dims[0];
+	while (drawing->done < drawing->n_draws)
+	{
+		Draw		draw = drawing->draws[drawing->done];
+
+		if (draw.position >= drawing->next)
+			break;
+		if (draw.position < start)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("a drawn position must have a row")));
+		memcpy(drawing->rows + draw.ordinal * row_bytes, block.data + (draw.position - start) * row_bytes, row_bytes);
+		drawing->done++;
+	}
+	PG_RETURN_POINTER(drawing);
+}
+
+/* Feed the rows; the models after them, end to end, or NULL when there were no blocks. */
+PG_FUNCTION_INFO_V1(boltdp_sgd_drawn_final);
+Datum
+boltdp_sgd_drawn_final(PG_FUNCTION_ARGS)
+{
+	Drawing    *drawing;
+	size_t		at_once;
+
+	if (PG_ARGISNULL(0))
+		PG_RETURN_NULL();
+	drawing = (Drawing *) PG_GETARG_POINTER(0);
+	if (drawing->done < drawing->n_draws)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("a drawn position must have a row")));
+	at_once = Max(1, FEED_BYTES / drawing->training->row_bytes);
+	for (size_t fed = 0; fed < drawing->n_rows; fed += at_once)
+	{
+		CHECK_FOR_INTERRUPTS();
+		FeedRows(drawing->training, drawing->rows + fed * drawing->training->row_bytes,
+				 Min(at_once, drawing->n_rows - fed));
+	}
+	PG_RETURN_BYTEA_P(TrainedModels(drawing->training));
+}

@@ -1,0 +1,155 @@
+"""The columns that a schema declares: what values they may have, and how many features they give."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from boltdp.data.values import Value, declared_values, spellings
+from boltdp.errors import ParameterError
+
+_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A column of numbers with public bounds; encoded to [-1, 1].
+
+    >>> Numeric("age", 0, 100).names
+    ('age',)
+    """
+
+    name: str
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        _set_bounds(self)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features it gives."""
+        return (self.name,)
+
+    @property
+    def squared_norm(self) -> float:
+        """The most it can add to the squared norm of an encoded row."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A column of texts, numbers or booleans with public categories; encoded one-hot.
+
+    >>> Categorical("sex", ("F", "M")).names
+    ('sex=F', 'sex=M')
+    """
+
+    name: str
+    categories: tuple[Value, ...]
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        object.__setattr__(
+            self, "categories", declared_values(self.categories, what=f"the categories of {self.name!r}")
+        )
+        if not self.categories:
+            raise ParameterError(f"the categories of {self.name!r} must be a list of values, got []")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features it gives."""
+        return tuple(f"{self.name}={spellings(category)[0]}" for category in self.categories)
+
+    @property
+    def squared_norm(self) -> float:
+        """The most it can add to the squared norm of an encoded row."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A column that holds a list of `length` numbers, all with the same public bounds; encoded to [-1, 1] each.
+
+    >>> Vector("v", 2, -1, 1).names
+    ('v[0]', 'v[1]')
+    """
+
+    name: str
+    length: int
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        check_int(self.length, f"the length of {self.name!r}", least=1)
+        _set_bounds(self)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features it gives."""
+        return tuple(f"{self.name}[{i}]" for i in range(self.length))
+
+    @property
+    def squared_norm(self) -> float:
+        """The most it can add to the squared norm of an encoded row."""
+        return float(self.length)
+
+
+Column: TypeAlias = Numeric | Categorical | Vector
+
+
+def spell_out(pattern: str) -> Iterator[str]:
+    """The columns that a brace range stands for; the width of a leading zero is kept.
+
+    >>> list(spell_out("f{08..10}"))
+    ['f08', 'f09', 'f10']
+    """
+    found = _RANGE.search(pattern)
+    if found is None:
+        yield pattern
+        return
+    first, last = found.groups()
+    if int(first) > int(last):
+        raise ParameterError(f"a brace range must go upwards, got {pattern!r}")
+    for number in range(int(first), int(last) + 1):
+        digits = str(number).zfill(len(first))
+        yield from spell_out(pattern[: found.start()] + digits + pattern[found.end() :])
+
+
+def check_name(name: Any, *, what: str = "the name of a column") -> None:
+    """Refuse what is no name, or stands for several."""
+    if not isinstance(name, str) or not name:
+        raise ParameterError(f"{what} must be a text that is not empty, got {name!r}")
+    if _RANGE.search(name):
+        raise ParameterError(f"{what} must not contain a brace range, got {name!r}")
+
+
+def check_int(value: Any, what: str, *, least: int) -> None:
+    """Refuse what is no whole number, or too small."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ParameterError(f"{what} must be a whole number >= {least}, got {value!r}")
+
+
+def checked_number(value: Any, what: str) -> float:
+    """A number of Python's or NumPy's; anything else is refused."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise ParameterError(f"{what} must be a number, got {value!r}")
+    return float(value)
+
+
+def _set_bounds(column: Numeric | Vector) -> None:
+    low, high = (checked_number(bound, f"each bound of {column.name!r}") for bound in (column.low, column.high))
+    # The width must be finite too, or the scale of the column would be 0.
+    if not (math.isfinite(high - low) and low < high):
+        raise ParameterError(f"the bounds of {column.name!r} must be finite with low < high, got [{low:g}, {high:g}]")
+    object.__setattr__(column, "low", low)
+    object.__setattr__(column, "high", high)

@@ -1,0 +1,116 @@
+"""Declared values, of classes and categories, and the one rule by which a cell matches them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from boltdp.errors import ParameterError
+
+Value: TypeAlias = str | int | float | bool
+
+#: How False and True are written, which are 0 and 1.
+_TRUTHS = (("false", "False", "FALSE"), ("true", "True", "TRUE"))
+
+
+def spellings(value: Value) -> tuple[str, ...]:
+    """Texts that stand for a declared value: the one rule by which a cell matches a class or a category.
+
+    A cell matches if its text is one of these, whatever type carries it: a column's type may be inferred from all
+    its values, and one odd cell among them must not change what the others match. So the class 1 is met by the
+    integer 1, the float 1.0, the texts "1" and "1.0", True, and "true" as booleans are written. Other texts are
+    compared as they are: case and blanks count, and the code "01" is not the number 1.
+
+    >>> spellings(7), spellings("F"), spellings(1e16)
+    (('7', '7.0'), ('F',), ('10000000000000000', '10000000000000000.0', '1e+16'))
+    >>> spellings(True)
+    ('true', '1', '1.0', 'True', 'TRUE')
+    """
+    if isinstance(value, str):
+        number = _written_number(value)
+        return (value,) if number is None else tuple(dict.fromkeys((value, *_writings(number))))
+    if isinstance(value, bool):
+        return tuple(dict.fromkeys((_TRUTHS[value][0], *_writings(int(value)))))
+    return _writings(value)
+
+
+@dataclass(frozen=True)
+class Matcher:
+    """Which declared value a cell is: its position among `values`, by text or by number.
+
+    >>> Matcher.of((0, 1)).texts["1"], Matcher.of(("no", "yes")).numbers
+    (1, {})
+    >>> Matcher.of(("false", "true")).truth(True), Matcher.of((3, 4)).truth(True)
+    (1, -1)
+    """
+
+    texts: Mapping[str, int]
+    numbers: Mapping[int | float, int]
+
+    @classmethod
+    def of(cls, values: Sequence[Value]) -> Matcher:
+        """Build it; two values that one cell could match are refused."""
+        texts: dict[str, int] = {}
+        numbers: dict[int | float, int] = {}
+        for index, value in enumerate(values):
+            for text in spellings(value):
+                if texts.setdefault(text, index) != index:
+                    raise ParameterError(f"the declared values must differ, got {value!r} more than once")
+                number = _written_number(text)
+                if number is not None and numbers.setdefault(number, index) != index:
+                    raise ParameterError(f"the declared values must differ, got {value!r} more than once")
+        return cls(texts, numbers)
+
+    def truth(self, cell: bool) -> int:
+        """Position of the value that a boolean cell matches, -1 if none does."""
+        return self.numbers.get(int(cell), -1)
+
+
+def declared_values(values: Iterable[Any], *, what: str) -> tuple[Value, ...]:
+    """As plain Python values; those that cannot be declared together are refused.
+
+    >>> declared_values([np.int64(3), "a"], what="classes")
+    (3, 'a')
+    """
+    plain = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+    for value in plain:
+        if not isinstance(value, (str, int, float)):
+            raise ParameterError(f"{what} must be texts, numbers or booleans, got {value!r}")
+        if not isinstance(value, str) and not abs(value) < 2**63:
+            raise ParameterError(f"{what} must be numbers between -2^63 and 2^63, got {value!r}")
+    try:
+        Matcher.of(plain)
+    except ParameterError as fault:
+        raise ParameterError(f"{what}: {fault}") from None
+    return plain
+
+
+def _writings(number: int | float) -> tuple[str, ...]:
+    """All texts that a number is written as, our own first."""
+    if number != int(number):
+        return (repr(number),)
+    whole = int(number)
+    texts = [str(whole)]
+    if float(whole) == whole:  # else it is no float, and that text would be another number
+        texts += [f"{whole}.0", repr(float(whole))]
+    if whole in (0, 1):
+        texts += _TRUTHS[whole]
+    if whole == 0:
+        texts.append("-0.0")
+    return tuple(dict.fromkeys(texts))
+
+
+def _written_number(text: str) -> int | float | None:
+    """The number a text writes, if that is how numbers are written: the code "01" is a text, not the number 1."""
+    for truth, words in enumerate(_TRUTHS):
+        if text in words:
+            return truth
+    try:
+        number = int(text) if text.lstrip("-").isdecimal() else float(text)
+        within = abs(number) < 2**63
+    except ValueError:  # no number, or one of thousands of digits
+        return None
+    return number if within and text in _writings(number) else None

@@ -1,0 +1,246 @@
+"""One connection to PostgreSQL, set up for training: statements, COPY in both directions, and faults without values.
+
+PostgreSQL's messages may quote rows, so only those that cannot are passed on, and its exceptions are not chained.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import psycopg
+from psycopg import sql
+
+from boltdp.engines.base import BATCH_ROWS
+from boltdp.errors import DataError
+from boltdp.postgres.declared import Field
+from boltdp.postgres.extension import VERSION
+
+if TYPE_CHECKING:
+    from typing_extensions import LiteralString
+
+T = TypeVar("T")
+Composed: TypeAlias = sql.Composed | sql.SQL
+
+#: jit and parallel plans have nothing to gain; scans that join others midway would change the order of rows.
+SESSION = {
+    "application_name": "boltdp",
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+    "synchronize_seqscans": "off",
+    "DateStyle": "ISO",
+}
+
+#: SQLSTATE classes whose messages are about the statement, the connection or the machine, never about a value.
+_SAFE_CLASSES = ("08", "25", "28", "3D", "3F", "42", "53", "55", "57", "58")
+
+
+class Session:
+    """One connection, set up for training; faults are told in words that quote no row."""
+
+    def __init__(self, uri: str) -> None:
+        self.handle = secrets.randbits(63)  #: under which the server keeps a state
+        self.known: bytes | None = None  #: what it keeps there
+        self._drawn_handle = secrets.randbits(63)  #: and drawn positions
+        self._connection = _attempt(
+            lambda: psycopg.connect(uri, autocommit=True, prepare_threshold=None),
+            "PostgreSQL cannot be reached",
+        )
+        self._copying: Generator[list[tuple[Any, ...]], None, None] = _nothing()
+        for name, value in SESSION.items():
+            self.ask("SELECT set_config($1, $2, false)", [name, value], fault="the session cannot be set up")
+        self._snapshot = False
+
+    def ask(
+        self, query: LiteralString | Composed, values: Sequence[Any] = (), *, fault: str, ours: bool = False
+    ) -> list[Any]:
+        """Run a statement and return its rows, in binary; `ours` says that it reads nothing but prepared rows."""
+
+        def run() -> list[Any]:
+            # A COPY that nobody reads to its end would keep the connection busy for ever.
+            self._copying.close()
+            with psycopg.RawCursor(self._connection) as cursor:
+                cursor.execute(query, values, binary=True)
+                return cursor.fetchall() if cursor.description is not None else []
+
+        return _attempt(run, fault, ours=ours)
+
+    def stream(self, select: Composed, types: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
+        """The rows of a query by binary COPY, at most BATCH_ROWS at a time; another statement ends it."""
+        self._copying.close()
+        self._copying = self._copy(select, types)
+        return self._copying
+
+    def _copy(self, select: Composed, types: Sequence[str]) -> Generator[list[tuple[Any, ...]], None, None]:
+        fault = "the rows cannot be read"
+        statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(select)
+        with psycopg.RawCursor(self._connection) as cursor:
+            manager = cursor.copy(statement)
+            copy = _attempt(manager.__enter__, fault)
+            try:
+                copy.set_types(types)
+                rows = copy.rows()
+                while gathered := _attempt(lambda: list(islice(rows, BATCH_ROWS)), fault):
+                    yield gathered
+            except BaseException as stop:
+                caught = stop
+                _attempt(lambda: manager.__exit__(type(caught), caught, None), fault)
+                raise
+            _attempt(lambda: manager.__exit__(None, None, None), fault)
+
+    def lend(self, state: bytes) -> None:
+        """Have the server keep a state under the handle, in the place of what is there, until `forget`."""
+        self.known = None
+        self._keep(self.handle, state, fault="a state cannot be sent")
+        self.known = state
+
+    def forget(self) -> None:
+        """Drop what is kept under the handle; where the session has ended, the server has done so."""
+        self.known = None
+        self._drop(self.handle, fault="a state cannot be dropped")
+
+    @contextmanager
+    def drawn(self, positions: npt.NDArray[np.int64]) -> Iterator[int]:
+        """Have the server keep drawn positions, as secret as the rows, for a while; gives their handle."""
+        try:
+            self._keep(
+                self._drawn_handle, positions.astype(">i8").tobytes(), fault="the drawn positions cannot be sent"
+            )
+            yield self._drawn_handle
+        finally:
+            self._drop(self._drawn_handle, fault="the drawn positions cannot be dropped")
+
+    def _keep(self, handle: int, data: bytes, *, fault: str) -> None:
+        """Send bytes to the memory of the session, by binary COPY: no log shows them, and no error quotes them."""
+
+        def run() -> None:
+            self._copying.close()
+            with (
+                psycopg.RawCursor(self._connection) as cursor,
+                cursor.copy("COPY boltdp.inbox FROM STDIN (FORMAT BINARY)") as copy,
+            ):
+                copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
+                copy.write(struct.pack(">hiqi", 2, 8, handle, len(data)))  # two fields, each after its length
+                copy.write(data)
+                copy.write(b"\xff\xff")
+
+        _attempt(run, fault)
+
+    def _drop(self, handle: int, *, fault: str) -> None:
+        if not self.closed:
+            self.ask("SELECT boltdp.forget($1)", [handle], fault=fault)
+
+    def begin(self) -> None:
+        """From here to the end of the transaction, see the rows as they are now."""
+        if not self._snapshot:
+            self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ", fault="a transaction cannot be begun")
+            self._snapshot = True
+
+    def reserve(self, size: int) -> None:
+        """Let temporary tables of so many bytes stay in memory, up to as much as the server's own cache may have.
+
+        It can be set only before the session's first temporary table; the memory is the session's, and goes with it.
+        """
+        self.ask(
+            "SELECT set_config('temp_buffers', greatest(t.setting::bigint,"
+            " least(s.setting::bigint, $1::bigint / current_setting('block_size')::bigint + 1))::text, false)"
+            " FROM pg_catalog.pg_settings t, pg_catalog.pg_settings s"
+            " WHERE t.name = 'temp_buffers' AND s.name = 'shared_buffers' AND pg_my_temp_schema() = 0",
+            [size],
+            fault="the session cannot be set up",
+        )
+
+    def commit(self) -> None:
+        """End the transaction."""
+        if self._snapshot:
+            self._snapshot = False
+            self.ask("COMMIT", fault="the transaction cannot be ended")
+
+    def rollback(self) -> None:
+        """Undo the transaction, if the connection still stands."""
+        self._snapshot = False
+        if not self._connection.closed:
+            self.ask("ROLLBACK", fault="the transaction cannot be undone")
+
+    def close(self) -> None:
+        """End the session."""
+        self._connection.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session has ended, or was ended by the server."""
+        return self._connection.closed
+
+    def missing(self) -> str | None:
+        """What the server lacks for running the passes, if anything."""
+        answer = self.ask(
+            "SELECT (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'boltdp'),"
+            " has_database_privilege(current_database(), 'TEMP'),"
+            " pg_is_in_recovery() OR current_setting('transaction_read_only')::bool",
+            fault="the server cannot be asked what it can do",
+        )
+        version, may_make_tables, read_only = answer[0]
+        if version is None:
+            return "the extension is not there; CREATE EXTENSION boltdp makes it, once it is installed"
+        if version != VERSION:
+            return f"the extension must have version {VERSION}, it has {version}"
+        if read_only:
+            return "the session is read-only, so no temporary table can be made"
+        if not may_make_tables:
+            return "the role may not make temporary tables"
+        return None
+
+    def fields(self, source: Composed) -> list[Field]:
+        """The columns of a source, as the server describes them without reading a row."""
+
+        def run() -> list[Field]:
+            with psycopg.RawCursor(self._connection) as cursor:
+                cursor.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(source))
+                result = cursor.pgresult
+                assert result is not None
+                names = [(result.fname(i) or b"").decode() for i in range(result.nfields)]
+                return [
+                    Field(name, result.ftype(i), result.fmod(i), result.ftable(i), result.ftablecol(i))
+                    for i, name in enumerate(names)
+                ]
+
+        return _attempt(run, "the rows cannot be read")
+
+
+def _nothing() -> Generator[list[tuple[Any, ...]], None, None]:
+    yield from ()
+
+
+def _attempt(action: Callable[[], T], fault: str, *, ours: bool = False) -> T:
+    """Do something with the server; if it fails, say so in words that quote no row and leave no trace of its own."""
+    try:
+        return action()
+    except psycopg.Error as error:
+        reason, hint = _reason(error, ours=ours)
+    # Raised here, outside the handler, so that the server's exception is not even its context.
+    raise DataError(f"{fault}: {reason}", hint=hint)
+
+
+def _reason(error: psycopg.Error, *, ours: bool) -> tuple[str, str | None]:
+    state = error.sqlstate
+    # Between two statements the server's last words get lost.
+    if (state or "").startswith("57P") or (state is None and "server closed the connection" in str(error)):
+        return "the server ended the connection", "nothing was released, and nothing is left in the server"
+    if state is None:
+        text = str(error).strip().splitlines()
+        if isinstance(error, psycopg.OperationalError) and text:
+            return text[0].strip(), None
+        return type(error).__name__, None
+    if state == "57014":
+        return "the statement was cancelled", None
+    if state == "53100":
+        return "the server's disk is full", "temp_tablespaces names another place for temporary tables"
+    if ours or state[:2] in _SAFE_CLASSES:
+        return error.diag.message_primary or type(error).__name__, None
+    return f"the server reports {type(error).__name__} ({state})", None

@@ -1,0 +1,191 @@
+"""What the rows are read from: a table, view or query, its columns, and the expressions that read them.
+
+In every statement it is named `source`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from psycopg import sql
+
+from boltdp.engines.base import ColumnType
+from boltdp.engines.postgres.session import Composed, Session
+from boltdp.errors import DataError
+from boltdp.postgres.declared import declarations
+
+INTEGERS = ("int2", "int4", "int8")
+_NUMBERS = (*INTEGERS, "float4", "float8", "numeric")
+_VECTORS = ("vector", "halfvec")  # pgvector's
+
+
+def find_table(session: Session, name: str) -> Composed:
+    """A table or view by its name, with or without a schema. Names are taken as they are: dots, quotes, case."""
+    found = session.ask(
+        "SELECT nspname, relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace"
+        " WHERE relkind IN ('r', 'v', 'm', 'p', 'f')"
+        " AND ((relname::text = $1::text AND pg_table_is_visible(c.oid))"
+        " OR nspname::text || '.' || relname::text = $1::text)",
+        [name],
+        fault="the table cannot be looked up",
+    )
+    if len(found) != 1:
+        raise DataError(
+            f"the database must have one table or view named {name!r}, it has {len(found) or 'none'}",
+            hint="names are as PostgreSQL keeps them: lower case unless quoted when made, and schema.table "
+            "outside the search path",
+        )
+    return sql.SQL("{} AS source").format(sql.Identifier(*found[0]))
+
+
+def query_source(query: str) -> Composed:
+    r"""The rows of a query, which may end in a comment.
+
+    >>> query_source("SELECT 1 -- the end").as_string()
+    '(\nSELECT 1 -- the end\n) AS source'
+    """
+    return sql.SQL("(\n{}\n) AS source").format(sql.SQL(query))
+
+
+def describe(session: Session, source: Composed) -> dict[str, Column]:
+    """The columns of a source."""
+    fields = session.fields(source)
+    names = [field.name for field in fields]
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")
+    fault = "the types of the columns cannot be looked up"
+    kinds = {
+        oid: (base, category, element)
+        for oid, base, category, element in session.ask(
+            # A domain is what it is based on.
+            "WITH RECURSIVE base AS (SELECT oid AS given, * FROM pg_catalog.pg_type WHERE oid = ANY($1::oid[])"
+            " UNION ALL SELECT given, t.* FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.typbasetype"
+            " WHERE b.typtype = 'd')"
+            " SELECT given::bigint, b.typname::text, b.typcategory::text, e.typname::text FROM base b"
+            " LEFT JOIN pg_catalog.pg_type e ON e.oid = b.typelem AND b.typcategory = 'A' WHERE b.typtype <> 'd'",
+            [[field.type for field in fields]],
+            fault=fault,
+        )
+    }
+    declared = declarations(partial(session.ask, fault=fault), fields)
+    columns = [Column.of(field.name, *kinds[field.type], field.modifier) for field in fields]
+    return {column.name: replace(column, type=declared[column.name].apply(column.type)) for column in columns}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the data, and the expressions that read it. Nothing in them can fail for a value."""
+
+    name: str
+    base: str  #: PostgreSQL's name of its type, or of the elements' if it is a list
+    type: ColumnType
+
+    @classmethod
+    def of(cls, name: str, base: str, category: str, element: str | None, modifier: int) -> Column:
+        """From what the catalogue says of its type."""
+        if base in _NUMBERS:
+            return cls(name, base, ColumnType("number"))
+        if base == "bool":
+            return cls(name, base, ColumnType("bool"))
+        if base in _VECTORS:
+            return cls(name, base, ColumnType("list", modifier if modifier > 0 else None))
+        if element in _NUMBERS:
+            return cls(name, element, ColumnType("list"))
+        if category in ("S", "E"):
+            return cls(name, base, ColumnType("text"))
+        return cls(name, base, ColumnType("other"))
+
+    @property
+    def reference(self) -> sql.Identifier:
+        """As it is named in an expression."""
+        return sql.Identifier("source", self.name)
+
+    def number(self) -> Composed:
+        """As double precision."""
+        if self.base == "numeric":
+            return _double(self.reference)
+        return sql.SQL("{}::int::float8" if self.base == "bool" else "{}::float8").format(self.reference)
+
+    def numbers(self) -> Composed:
+        """A list as real[] or double precision[]."""
+        if self.base in ("float4", "float8"):
+            return sql.SQL("{}").format(self.reference)
+        if self.base == "numeric":
+            return sql.SQL(
+                "CASE WHEN array_ndims({c}) = 1 THEN ARRAY(SELECT {double} FROM unnest({c}) AS element) END"
+            ).format(c=self.reference, double=_double(sql.Identifier("element")))
+        return sql.SQL("{}::real[]" if self.base in _VECTORS else "{}::float8[]").format(self.reference)
+
+    def cell(self) -> Composed:
+        """As it is sent to this process."""
+        if self.type.kind == "list":
+            return sql.SQL("{}::float8[]").format(self.numbers())
+        if self.base in INTEGERS:
+            return sql.SQL("{}::bigint").format(self.reference)
+        if self.base == "numeric":
+            return self.number()
+        return sql.SQL("{}::text" if self.type.kind == "text" else "{}").format(self.reference)
+
+    @property
+    def wire(self) -> str:
+        """The type in which `cell` is read; lists are read by ourselves."""
+        if self.type.kind == "list":
+            return "bytea"
+        if self.type.kind == "text":
+            return "text"
+        return {"int2": "int8", "int4": "int8", "numeric": "float8"}.get(self.base, self.base)
+
+    def to_arrow(self, cells: Sequence[Any]) -> pa.Array:
+        """What was read, as Arrow."""
+        if self.type.kind == "list":
+            return _lists(cells)
+        types = {"text": pa.string(), "bool": pa.bool_(), "int8": pa.int64(), "float4": pa.float32()}
+        return pa.array(cells, types.get(self.wire, pa.float64()))
+
+
+def _double(number: Composed | sql.Identifier) -> Composed:
+    """A numeric as double precision. The plain cast of one out of range is an error, and the message quotes it."""
+    return sql.SQL(
+        "CASE WHEN {n} = 'NaN' THEN 'NaN'::float8 WHEN {n} >= 1e308 THEN 'Infinity' WHEN {n} <= -1e308 THEN '-Infinity'"
+        " WHEN abs({n}) < 1e-307 THEN 0 ELSE {n}::float8 END"
+    ).format(n=number)
+
+
+def read_arrays(raws: Sequence[bytes], length: int) -> npt.NDArray[np.float64]:
+    """Arrays of `length` doubles without NULL, in PostgreSQL's binary form: a header of 20 bytes, then (4, number)."""
+    row = np.dtype([("header", "V20"), ("cells", [("length", ">i4"), ("number", ">f8")], (length,))])
+    return np.frombuffer(b"".join(raws), row)["cells"]["number"].astype(np.float64)
+
+
+def _lists(raws: Sequence[bytes | None]) -> pa.Array:
+    """Lists of doubles in PostgreSQL's binary form; one with a NULL inside or more dimensions is read cell by cell."""
+    sizes = {None if raw is None else len(raw) for raw in raws}
+    if len(sizes) == 1 and None not in sizes and all(_is_plain(raw) for raw in raws):
+        length = (len(raws[0] or b"") - 20) // 12
+        block = read_arrays([raw for raw in raws if raw is not None], length)
+        return pa.FixedSizeListArray.from_arrays(pa.array(block.reshape(-1)), length)
+    return pa.array([None if raw is None else _list(raw) for raw in raws], pa.list_(pa.float64()))
+
+
+def _is_plain(raw: bytes | None) -> bool:
+    """One dimension, not empty, and no NULL."""
+    return raw is not None and raw[:8] == b"\0\0\0\1\0\0\0\0"
+
+
+def _list(raw: bytes) -> list[float | None] | None:
+    if int.from_bytes(raw[:4], "big") != 1:
+        return None
+    numbers: list[float | None] = []
+    at = 20
+    while at < len(raw):
+        present = raw[at : at + 4] != b"\xff\xff\xff\xff"
+        numbers.append(float(np.frombuffer(raw, ">f8", 1, at + 4)[0]) if present else None)
+        at += 12 if present else 4
+    return numbers

@@ -1,0 +1,285 @@
+"""The prepared rows: packed, in a temporary table that is private to the session, not logged, and fed where it is.
+
+The server drops the table however the session ends.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from psycopg import sql
+
+from boltdp.engines.base import BATCH_ROWS, Progress, joined_positions
+from boltdp.engines.postgres.encoding import Query, Shuffle, permuted
+from boltdp.engines.postgres.session import Composed, Session
+from boltdp.errors import ParameterError
+from boltdp.kernel import State
+from boltdp.kernel.objective import Sums
+from boltdp.privacy.losses import Loss
+
+Layout = Literal["packed", "rows"]
+
+#: A tuple as large as fits on a page, with room for its header and the array's.
+TUPLE_BYTES = 8160 - 96
+
+#: Memory of the session for drawn rows, about: a scan of the table puts so many in order.
+DRAWN_BYTES = 256 * 2**20
+#: Of it, for the position of a row: as it was sent, as the aggregate gets it, and twice where it is sorted.
+POSITION_BYTES = 48
+
+
+class PreparedTable:
+    """Packed rows in a temporary table, or those of them from one position to another."""
+
+    rows_are_here = False
+
+    def __init__(self, table: _Table, start: int, stop: int) -> None:
+        self._table = table
+        self._start = start
+        self.rows = stop - start
+        self.dims = table.dims
+
+    @classmethod
+    def create(
+        cls, session: Session, placed: Query, *, rows: int, dims: int, layout: Layout, shuffle: Shuffle
+    ) -> PreparedTable:
+        """Write rows, each with the place it has in the permuted order, into a new table."""
+        table = _Table(session, rows=rows, dims=dims, layout=layout, shuffle=shuffle)
+        table.write(placed)
+        return cls(table, 0, rows)
+
+    def settle(self) -> None:
+        """Make the rows quicker to scan, once the transaction that wrote them has ended."""
+        self._table.settle()
+
+    def run_pass(self, states: Sequence[State], *, progress: Progress | None = None) -> None:
+        """Feed every row once, in order, to every state: one statement."""
+        self._check(states)
+        self._table.run(states, self._start, self._start + self.rows)
+        if progress is not None:
+            progress(self.rows)
+
+    def run_drawn(
+        self,
+        states: Sequence[State],
+        positions: Iterable[npt.NDArray[np.int64]],
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        """Feed the rows at these positions, in this order, to every state. -1 stands for a marker."""
+        self._check(states)
+        stop = self._start + self.rows
+        parts = joined_positions(positions, start=self._start, stop=stop, size=BATCH_ROWS)
+        drawn = np.concatenate([np.empty(0, np.int64), *(part.copy() for part in parts)])
+        self._table.run_drawn(states, drawn, self._start, stop)
+        if progress is not None:
+            progress(len(drawn))
+
+    def derivative(
+        self,
+        loss: Loss,
+        weights: npt.NDArray[np.float64],
+        *,
+        direction: npt.NDArray[np.float64] | None = None,
+        positive: int = 1,
+        classes: int = 2,
+        progress: Progress | None = None,
+    ) -> npt.NDArray[np.float64]:
+        """Sum a derivative of the loss over all rows where they are."""
+        sums = Sums(loss, weights, direction=direction, positive=positive, classes=classes)
+        if weights.shape[1] != self.dims:
+            raise ParameterError(f"rows must have 1 + {weights.shape[1]} columns, got {1 + self.dims}")
+        self._table.sum(sums, self._start, self._start + self.rows)
+        if progress is not None:
+            progress(self.rows)
+        return sums.value
+
+    def reshuffle(self, seed: int) -> None:
+        """Permute the current order again: position p takes the row now at source_position(p; seed)."""
+        self._table.shuffle(self._start, self._start + self.rows, seed)
+
+    def portion(self, start: int, stop: int) -> PreparedTable:
+        """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
+        if not 0 <= start < stop <= self.rows:
+            raise ParameterError(
+                f"a portion must have 0 <= start < stop <= {self.rows}, got start={start} and stop={stop}"
+            )
+        return PreparedTable(self._table, self._start + start, self._start + stop)
+
+    def blocks(self) -> Iterator[npt.NDArray[np.float32]]:
+        """The packed rows in order, a block at a time; they leave the server."""
+        return self._table.blocks(self._start, self._start + self.rows)
+
+    def close(self) -> None:
+        """Drop the table and the models."""
+        self._table.drop()
+
+    def __enter__(self) -> PreparedTable:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check(self, states: Sequence[State]) -> None:
+        for state in states:
+            if state.dims != self.dims:
+                raise ParameterError(f"rows must have 1 + {state.dims} columns, got {1 + self.dims}")
+
+
+class _Table:
+    """A temporary table of packed rows. CREATE TABLE AS appends, so a scan meets the rows in the order written."""
+
+    def __init__(self, session: Session, *, rows: int, dims: int, layout: Layout, shuffle: Shuffle) -> None:
+        self.dims = dims
+        self._session = session
+        self._rows = rows
+        self._packed = layout == "packed"
+        self._random = shuffle == "random"
+        self._block_rows = max(1, TUPLE_BYTES // (4 * (1 + dims))) if self._packed else 1
+        self._name = sql.Identifier(f"boltdp_{secrets.token_hex(8)}")
+
+    def write(self, placed: Query) -> None:
+        """Make the table of `placed`: rows (place, packed) in any order."""
+        if self._packed:
+            # Each row finds its slot by its place, so it does not matter how the server gets a block's rows together.
+            select = sql.SQL(
+                "SELECT nth * {n} AS start, boltdp.pack(slot, packed) AS block FROM"
+                " (SELECT place / {n} AS nth, (place % {n})::int AS slot, packed FROM ({placed}) AS placed) AS slotted"
+                " GROUP BY nth ORDER BY nth"
+            )
+        else:
+            select = sql.SQL(
+                "SELECT packed[1] AS label, packed[2:] AS features, place AS start FROM ({placed}) AS placed"
+                " ORDER BY place"
+            )
+        create = sql.SQL(
+            "CREATE TEMPORARY TABLE {name} USING heap WITH (toast_tuple_target = 8160) AS {select}"
+        ).format(name=self._name, select=select.format(n=sql.Literal(self._block_rows), placed=placed.text))
+        # Tuples have a header and alignment, and pages a margin: an eighth more, rounded up to whole blocks.
+        self._session.reserve(
+            -(-self._rows // self._block_rows) * (self._block_rows * (4 * self.dims + 4) * 9 // 8 + 64)
+        )
+        self._session.ask("SET enable_hashagg = off", fault="the session cannot be set up")
+        self._session.ask(create, placed.values, fault="the rows cannot be prepared")
+
+    def settle(self) -> None:
+        """Mark pages as visible to all, so that scans need not check each tuple; blocks are too few to gain by it."""
+        if not self._packed:
+            self._session.ask(sql.SQL("VACUUM {}").format(self._name), fault="the rows cannot be prepared")
+
+    def run(self, states: Sequence[State], start: int, stop: int) -> None:
+        """Feed the rows from start to stop - 1 to the models."""
+        rows = self._block(start, stop) if self._packed else sql.SQL("label, features")
+        source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
+        self._feed(states, sql.SQL("boltdp.sgd((SELECT boltdp.kept($1)), {})").format(rows), source)
+
+    def run_drawn(self, states: Sequence[State], positions: npt.NDArray[np.int64], start: int, stop: int) -> None:
+        """Feed drawn rows to the models: they are put in order in the memory of the session, in one scan or a few."""
+        block = sql.SQL("block") if self._packed else sql.SQL("ARRAY[label || features]")
+        source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
+        # How many positions there are may be secret, so the number of scans follows from public ones.
+        scans = -(-(stop - start) * (4 * (1 + self.dims) + POSITION_BYTES) // DRAWN_BYTES)
+        for part in np.array_split(positions, scans):
+            with self._session.drawn(part) as handle:
+                call = sql.SQL("boltdp.sgd_drawn((SELECT boltdp.kept($1)), (SELECT boltdp.kept($2)), start, {})")
+                self._feed(states, call.format(block), source, handle)
+
+    def sum(self, sums: Sums, start: int, stop: int) -> None:
+        """Add the rows from start to stop - 1 to sums."""
+        block = self._block(start, stop) if self._packed else sql.SQL("ARRAY[label || features]")
+        query = sql.SQL("SELECT boltdp.derivative((SELECT boltdp.kept($1)), {}) FROM {} WHERE {}").format(
+            block, self._name, self._within(start, stop)
+        )
+        try:
+            self._session.lend(sums.to_bytes())
+            answer = self._session.ask(query, [self._session.handle], fault="a derivative cannot be summed", ours=True)
+            sums.update(bytes(answer[0][0]))
+        finally:
+            self._session.forget()
+
+    def _feed(self, states: Sequence[State], call: Composed, source: Composed, *handles: int) -> None:
+        """Run an aggregate that takes what is kept under $1, the models, and under the handles from $2 on."""
+        models = [state.to_bytes() for state in states]
+        joined = b"".join(models)
+        if joined != self._session.known:
+            self._session.lend(joined)
+        self._session.known = None
+        query = sql.SQL("SELECT boltdp.keep($1, {}) FROM {}").format(call, source)
+        answer = self._session.ask(query, [self._session.handle, *handles], fault="a pass cannot be run", ours=True)
+        done = bytes(answer[0][0])
+        self._session.known = done
+        at = 0
+        for state, model in zip(states, models, strict=True):
+            state.update(done[at : at + len(model)])
+            at += len(model)
+
+    def blocks(self, start: int, stop: int) -> Iterator[npt.NDArray[np.float32]]:
+        """The rows from start to stop - 1."""
+        block = self._block(start, stop) if self._packed else sql.SQL("ARRAY[label || features]")
+        select = sql.SQL("SELECT {} FROM {} WHERE {}").format(block, self._name, self._within(start, stop))
+        for gathered in self._session.stream(select, ["bytea"]):
+            for (raw,) in gathered:
+                # Two dimensions take 28 bytes of header, each number its length and itself.
+                numbers = np.frombuffer(raw, [("length", ">i4"), ("number", ">f4")], offset=28)["number"]
+                yield numbers.astype(np.float32).reshape(-1, 1 + self.dims)
+
+    def shuffle(self, start: int, stop: int, seed: int) -> None:
+        """Permute the rows from start to stop - 1, into a new table."""
+        place = sql.SQL("(start + i - 1)") if self._packed else sql.SQL("start")
+        inside = sql.SQL("({p} >= {start} AND {p} < {stop})").format(
+            p=place, start=sql.Literal(start), stop=sql.Literal(stop)
+        )
+        moved = (
+            sql.SQL("row_number() OVER (PARTITION BY {inside} ORDER BY random()) - 1").format(inside=inside)
+            if self._random
+            else permuted(sql.SQL("{} - {}").format(place, sql.Literal(start)), rows=stop - start, seed=seed)
+        )
+        row = sql.SQL("block[i:i]") if self._packed else sql.SQL("label || features")
+        each = sql.SQL(", generate_series(1, array_length(block, 1)) AS i") if self._packed else sql.SQL("")
+        # OFFSET 0 has the rows taken out of their blocks before they are sorted, not each sorted with its whole block.
+        placed = sql.SQL(
+            "SELECT CASE WHEN {inside} THEN {start} + {moved} ELSE {place} END AS place, {row} AS packed"
+            " FROM {name}{each} OFFSET 0"
+        ).format(
+            inside=inside,
+            start=sql.Literal(start),
+            moved=moved,
+            place=place,
+            row=row,
+            name=self._name,
+            each=each,
+        )
+        old = self._name
+        self._name = sql.Identifier(f"boltdp_{secrets.token_hex(8)}")
+        try:
+            self.write(Query(placed, []))
+        except BaseException:
+            self._name = old
+            raise
+        self._session.ask(sql.SQL("DROP TABLE {}").format(old), fault="the rows cannot be dropped")
+        self.settle()
+
+    def drop(self) -> None:
+        """Drop the table and the models; where the session has ended, the server has done so."""
+        self._session.forget()
+        if not self._session.closed:
+            self._session.ask(sql.SQL("DROP TABLE {}").format(self._name), fault="the rows cannot be dropped")
+
+    def _within(self, start: int, stop: int) -> Composed:
+        """Which tuples have rows from start to stop - 1."""
+        if (start, stop) == (0, self._rows):
+            return sql.SQL("true")
+        return sql.SQL("start > {} AND start < {}").format(sql.Literal(start - self._block_rows), sql.Literal(stop))
+
+    def _block(self, start: int, stop: int) -> Composed:
+        """The rows of a block that lie within."""
+        if (start, stop) == (0, self._rows):
+            return sql.SQL("block")
+        return sql.SQL(
+            "CASE WHEN start >= {start} AND start + {n} <= {stop} THEN block"
+            " ELSE block[greatest({start} - start, 0) + 1 : least({stop} - start, {n})] END"
+        ).format(start=sql.Literal(start), stop=sql.Literal(stop), n=sql.Literal(self._block_rows))
