@@ -234,6 +234,14 @@ def test_wrong_shape_is_refused() -> None:
         Mechanism("gaussian", 1.0, 3).add(np.zeros(2), system_bytes)
 
 
+@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("weight", [math.nan, math.inf, -math.inf])
+def test_weights_that_are_not_finite_are_refused_and_not_told(kind: Kind, weight: float) -> None:
+    with pytest.raises(ParameterError) as refusal:
+        Mechanism(kind, 1.0, 3).add(np.array([0.125, weight, 0.375]), system_bytes)
+    assert str(refusal.value) == "weights must be finite, and one is not"
+
+
 def exact(mechanism: Mechanism, weights: Vector, uniforms: Uniforms) -> list[float] | None:
     """weights + noise on the grid, by interval arithmetic alone; None if the bits known don't tell."""
     draw = _spherical if mechanism.kind == "spherical" else _gaussian

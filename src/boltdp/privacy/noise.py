@@ -137,6 +137,8 @@ class Mechanism:
         """
         if weights.shape != (self.dimensions,):
             raise ParameterError(f"weights must be a vector of {self.dimensions}, got shape {weights.shape}")
+        if not np.isfinite(weights).all():  # no number of bits would do
+            raise ParameterError("weights must be finite, and one is not")
         draw = _spherical if self.kind == "spherical" else _gaussian
         per_coordinate = 2 if self.kind == "spherical" else 1
         uniforms = Uniforms(per_coordinate * (self.dimensions + self.dimensions % 2), random_bytes)
