@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import stats
 
+from boltdp.errors import ParameterError
 from boltdp.privacy.noise import seeded_bytes
-from boltdp.sampling import CHUNK, fixed_size_batches, poisson_batches
+from boltdp.sampling import CHUNK, Positions, fixed_size_batches, poisson_batches
 
 
 def batches_of(rows: int, batches: int, seed: int) -> list[npt.NDArray[np.int64]]:
@@ -95,3 +97,11 @@ def test_passes_and_parts_of_a_pass_are_drawn_anew() -> None:
     halves = np.concatenate(passes).reshape(4, CHUNK)
     for one, other in itertools.combinations(halves, 2):
         assert (one == other).mean() < 0.01
+
+
+@pytest.mark.parametrize("draw", [fixed_size_batches, poisson_batches])
+@pytest.mark.parametrize("batches", [0, 2, 10**6])
+def test_more_batches_than_rows_and_none_are_refused(draw: Callable[..., Iterator[Positions]], batches: int) -> None:
+    """The gap to the next row of a batch could pass more ends of batches than C has room for."""
+    with pytest.raises(ParameterError, match=f"batches must be from 1 to the number of rows, 1, got {batches}"):
+        next(draw(rows=1, batches=batches, random_bytes=seeded_bytes(1)))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from boltdp.errors import ParameterError
 from boltdp.kernel import KEY_BYTES, _library
 from boltdp.privacy.noise import RandomBytes
 
@@ -28,6 +29,7 @@ def fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomBytes) ->
     >>> [len(chunk) for chunk in fixed_size_batches(rows=10, batches=3, random_bytes=seeded_bytes(1))]
     [10]
     """
+    _check(rows, batches)
     key = random_bytes(KEY_BYTES)
     largest = -(-rows // batches)
     at_once = max(1, CHUNK // largest)
@@ -49,6 +51,7 @@ def poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> It
     >>> int(sum((chunk == -1).sum() for chunk in chunks))
     10
     """
+    _check(rows, batches)
     key, number = random_bytes(KEY_BYTES), 0
     gap = -1.0 / math.log1p(-1.0 / batches) if batches > 1 else 0.0
     progress = np.zeros(2, np.uint64)
@@ -59,3 +62,9 @@ def poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> It
         )
         number += 1
         yield drawn[:used]
+
+
+def _check(rows: int, batches: int) -> None:
+    """C has room for as many ends of batches at once as there can be if no batch is expected to be empty."""
+    if not 1 <= batches <= rows:
+        raise ParameterError(f"batches must be from 1 to the number of rows, {rows}, got {batches}")
