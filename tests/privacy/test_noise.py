@@ -234,6 +234,11 @@ def test_wrong_shape_is_refused() -> None:
         Mechanism("gaussian", 1.0, 3).add(np.zeros(2), system_bytes)
 
 
+@pytest.mark.parametrize("weight", [1e300, -1e308])
+def test_weights_with_more_steps_of_the_grid_than_there_are_floats_are_drawn(weight: float) -> None:
+    assert Mechanism("gaussian", 1.0, 1).add(np.array([weight]), system_bytes).tolist() == [weight]
+
+
 @pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize("weight", [math.nan, math.inf, -math.inf])
 def test_weights_that_are_not_finite_are_refused_and_not_told(kind: Kind, weight: float) -> None:

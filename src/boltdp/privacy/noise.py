@@ -151,8 +151,8 @@ class Mechanism:
                 noise = draw(uniforms.intervals(), self.dimensions, arb(self.scale))
                 points = _grid_points([c + weight for c, weight in zip(noise, exact, strict=True)], exponent)
             if points is not None:
-                released: Vector = np.ldexp(np.array(points, dtype=np.float64), -exponent)
-                return released
+                step = Fraction(2) ** -exponent  # a number of steps may be beyond all floats where the sum is not
+                return np.array([float(point * step) for point in points])
             uniforms.refine()
 
     def _quick(self, uniforms: Uniforms, weights: Vector) -> Vector | None:
