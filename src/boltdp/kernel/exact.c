@@ -123,12 +123,14 @@ static void cosine_and_sine(natural k, natural size[2], int negative[2])
 static int scaled(double number, int shift, integer *out)
 {
     int exponent;
+    *out = 0;
+    if (!isfinite(number))
+        return 0; /* it has no exponent either */
     const double fraction = frexp(number, &exponent);
     shift += exponent - 53;
-    *out = 0;
     if (number == 0.0)
         return 1;
-    if (!isfinite(number) || shift > 125 - 53)
+    if (shift > 125 - 53)
         return 0;
     const int64_t mantissa = (int64_t) (fraction * 0x1p53);
     *out = shift >= 0 ? (integer) mantissa * (integer) (ONE << shift) : mantissa >> (shift > -63 ? -shift : 63);
