@@ -211,12 +211,22 @@ def test_a_distance_within_epsilon_spends_nothing() -> None:
         assert spherical_delta(arb(1), arb(1), 7) == 0
 
 
-def test_a_scale_that_cannot_be_certified_is_not_taken() -> None:
-    def known_down_to_three(scale: float) -> arb:
-        return 1 / arb(scale) if scale > 3 else arb(0).union(arb(1))
+@pytest.mark.parametrize("unknown", [arb(0).union(arb(1)), arb(1, 0.9), arb.nan(), arb.pos_inf()], ids=str)
+def test_a_scale_that_cannot_be_certified_is_not_taken(unknown: arb) -> None:
+    """Wherever nothing is known: below 3, above it, or between two ends of the search."""
+    assert shortest_scale(lambda _: unknown, delta=0.5, pure=8.0) == 8.0
+    assert 3 < shortest_scale(lambda scale: 1 / arb(scale) if scale > 3 else unknown, delta=0.5, pure=8.0) < 3.000001
+    gap = shortest_scale(lambda scale: unknown if 2 < scale < 3 else 1 / arb(scale), delta=0.4, pure=8.0)
+    assert 3 <= gap < 3.000001
 
-    assert shortest_scale(lambda _: arb(0).union(arb(1)), delta=0.5, pure=8.0) == 8.0
-    assert 3 < shortest_scale(known_down_to_three, delta=0.5, pure=8.0) < 8.0
+
+def test_all_of_delta_is_spent_where_a_search_must_begin_beyond_the_longest_distance() -> None:
+    budget, dimensions = Budget(40.0, 0.007), 554
+    scale = spherical_scale(budget, dimensions=dimensions)
+    assert 2 * budget.epsilon < 1 / scale < LONGEST_DISTANCE
+    with precision(spherical_bits(1 / scale)):
+        spent = spherical_delta(1 / arb(scale), arb(budget.epsilon), dimensions)
+        assert arb(0.999) < spent / arb(budget.delta) <= 1
 
 
 @pytest.mark.parametrize("dimensions", [2, 10])

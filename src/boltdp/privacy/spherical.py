@@ -68,8 +68,9 @@ def shortest_scale(spent: Callable[[float], arb], *, delta: float, pure: float) 
         return pure / (1.0 + math.exp(shortfall))
 
     def excess(shortfall: float) -> float:
-        """The logarithm of what is spent over what may be, rounded up."""
-        return math.nextafter(float((spent(scale(shortfall)) / arb(delta)).log().upper()), math.inf)
+        """The logarithm of what is spent at most over what may be, rounded up; too much where it is no number."""
+        most = math.nextafter(float((spent(scale(shortfall)) / arb(delta)).upper().log().upper()), math.inf)
+        return most if math.isfinite(most) else 1.0
 
     # In the logarithm of how much shorter than pure noise it is, the excess is nearly straight.
     low, high = math.log(LEAST_GAIN), 0.0
@@ -77,8 +78,6 @@ def shortest_scale(spent: Callable[[float], arb], *, delta: float, pure: float) 
         return pure
     while (above := excess(high)) <= 0:
         low, below, high = high, above, high + 2.0
-    if math.isnan(above):
-        return scale(low)
     # False position, the Illinois way: an end that stays where it is counts half the next time.
     goal = -UNSPENT / 2
     left, right, stayed = below - goal, above - goal, ""
