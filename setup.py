@@ -3,6 +3,8 @@
 The library does not know Python: it needs a C compiler, no Python headers, and is loaded with ctypes.
 """
 
+from glob import glob
+
 from setuptools import Extension, setup
 
 KERNEL = "src/boltdp/kernel/"
@@ -11,11 +13,8 @@ setup(
     ext_modules=[
         Extension(
             "boltdp.kernel._kernel",
-            sources=[KERNEL + "sgd.c", KERNEL + "rows.c", KERNEL + "objective.c"],
-            depends=[
-                KERNEL + name
-                for name in ("sgd.h", "loops.h", "chacha.h", "noise.h", "ziggurat.h", "rows.h", "objective.h")
-            ],
+            sources=[KERNEL + name for name in ("sgd.c", "rows.c", "objective.c", "draws.c", "exact.c")],
+            depends=sorted(glob(KERNEL + "*.h")),
             # ISO mode and -ffp-contract=off keep every build to the same bits; never add -ffast-math.
             extra_compile_args=["-std=c99", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"],
         )

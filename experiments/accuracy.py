@@ -46,6 +46,8 @@ EPSILONS: Mapping[str, Sequence[float]] = {
     **dict.fromkeys(("adult", "bank", "credit", "diabetes"), SMALL),
 }
 TEST_SHARE = 0.2
+#: Of the budget: delta = 0 or 1/m^2.
+KINDS = ("pure", "approximate")
 
 
 def _regularized(times: float) -> Way:
@@ -88,6 +90,7 @@ def main() -> None:
     parser.add_argument("data", nargs="*", default=list(EPSILONS), metavar="benchmark", help=", ".join(EPSILONS))
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--ways", type=lambda text: text.split(";"), default=[*WAYS, DIFFPRIVLIB])
+    parser.add_argument("--budget", choices=KINDS, action="append", help="one of the two kinds of budget only")
     parser.add_argument("--output", type=Path, default=Path("accuracy.json"))
     chosen = parser.parse_args()
     if chosen.command == "table":
@@ -95,10 +98,10 @@ def main() -> None:
             print(line)
         return
     for name in chosen.data:
-        run(name, chosen.ways, chosen.repeats, chosen.output)
+        run(name, chosen.ways, chosen.repeats, chosen.output, kinds=chosen.budget or KINDS)
 
 
-def run(name: str, ways: Sequence[str], repeats: int, output: Path) -> None:
+def run(name: str, ways: Sequence[str], repeats: int, output: Path, *, kinds: Sequence[str]) -> None:
     """Train every way at every epsilon, and add the scores to `output`."""
     results: dict[str, list[Scores]] = json.loads(output.read_text("utf-8")) if output.exists() else {}
     benchmark = BENCHMARKS[name]
@@ -107,10 +110,11 @@ def run(name: str, ways: Sequence[str], repeats: int, output: Path) -> None:
         rows = training.count()
         prepared = stack.enter_context(training.prepare(schema, seed=1))
         tested = stack.enter_context(testing.prepare(schema, seed=1))
-        for delta in (0.0, float(rows) ** -2):
+        for kind in kinds:
+            delta = 0.0 if kind == "pure" else float(rows) ** -2
             for epsilon in EPSILONS[name]:
                 for way in ways:
-                    key = f"{name}|{'pure' if delta == 0 else 'approximate'}|{epsilon:g}|{way}"
+                    key = f"{name}|{kind}|{epsilon:g}|{way}"
                     if way == "noiseless":
                         key = f"{name}|noiseless"
                     if (way in NEEDS_DELTA and delta == 0) or (way == DIFFPRIVLIB and delta > 0):
@@ -227,7 +231,7 @@ def tables(results: Mapping[str, list[Scores]]) -> Iterator[str]:
     shown = ("as published", "bolton", "auto", "best", "scs13", "bst14", "dpsgd", DIFFPRIVLIB)
     for name in EPSILONS:
         metrics = ("accuracy", "balanced", "auc") if name == "protein" else ("accuracy",)
-        for kind in ("pure", "approximate"):
+        for kind in KINDS:
             for metric in metrics:
                 found = {
                     (epsilon, way): runs

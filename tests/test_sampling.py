@@ -21,7 +21,7 @@ def batches_of(rows: int, batches: int, seed: int) -> list[npt.NDArray[np.int64]
 
 
 @pytest.mark.parametrize(
-    ("rows", "batches"), [(10, 3), (1000, 1000), (7, 1), (50, 2), (CHUNK + 5, 1), (3 * CHUNK, 700)]
+    ("rows", "batches"), [(1, 1), (10, 3), (1000, 1000), (7, 1), (50, 2), (CHUNK + 5, 1), (3 * CHUNK, 700)]
 )
 def test_batches_of_fixed_size_have_no_row_twice(rows: int, batches: int) -> None:
     drawn = np.concatenate([*fixed_size_batches(rows=rows, batches=batches, random_bytes=seeded_bytes(2))])
@@ -46,7 +46,7 @@ def test_every_batch_of_fixed_size_is_equally_likely(rows: int, batches: int, se
     assert stats.chisquare(list(counts.values())).pvalue > 1e-4
 
 
-@pytest.mark.parametrize(("rows", "batches"), [(10, 3), (7, 1), (1000, 1000), (2 * CHUNK, 3)])
+@pytest.mark.parametrize(("rows", "batches"), [(1, 1), (10, 3), (7, 1), (1000, 1000), (2 * CHUNK, 3)])
 def test_poisson_batches_are_sets_of_rows_in_order(rows: int, batches: int) -> None:
     made = batches_of(rows, batches, seed=4)
     assert len(made) == batches
@@ -70,3 +70,28 @@ def test_poisson_sampling_takes_each_row_into_each_batch_independently() -> None
     # Of two coins neither tells anything of the other.
     between = np.corrcoef(flat.T) - np.eye(rows * batches)
     assert np.abs(between).max() < 5 / np.sqrt(passes)
+
+
+@pytest.mark.parametrize("batches", [2, 50, 20_000])
+def test_the_gaps_between_the_rows_of_poisson_batches_are_geometric(batches: int) -> None:
+    """Coins in a line, batch after batch; parts of a pass join without a trace."""
+    rows = 40_000
+    drawn = np.concatenate([*poisson_batches(rows=rows, batches=batches, random_bytes=seeded_bytes(7))])
+    assert len(drawn) > CHUNK
+    coins = (np.cumsum(drawn < 0) * rows + drawn)[drawn >= 0]
+    gaps = np.diff(coins, prepend=-1)
+    edges = np.unique(stats.geom.ppf(np.linspace(0, 1, 21)[1:-1], 1 / batches))
+    shares = np.diff(stats.geom.cdf(edges, 1 / batches), prepend=0, append=1)
+    counts = np.bincount(np.searchsorted(edges, gaps), minlength=len(shares))
+    assert stats.chisquare(counts, shares * len(gaps)).pvalue > 1e-4
+
+
+def test_passes_and_parts_of_a_pass_are_drawn_anew() -> None:
+    random_bytes = seeded_bytes(8)
+    passes = [
+        np.concatenate([*fixed_size_batches(rows=2 * CHUNK, batches=2 * CHUNK, random_bytes=random_bytes)])
+        for _ in range(2)
+    ]
+    halves = np.concatenate(passes).reshape(4, CHUNK)
+    for one, other in itertools.combinations(halves, 2):
+        assert (one == other).mean() < 0.01

@@ -249,7 +249,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
     epsilon : float or None, default=1.0
         The privacy budget. None trains without noise and without privacy.
     delta : float, default=0.0
-        Above 0, Gaussian noise is allowed and used where it is smaller.
+        Above 0, less noise is needed: the shorter of spherical and Gaussian noise is taken.
     classes : sequence, optional
         All labels there can be. If they are not declared, they are read from y, and the model is not private.
     bounds : (low, high), optional

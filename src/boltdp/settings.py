@@ -216,7 +216,7 @@ class Settings:
         noise = None
         if share is not None and self.algorithm in RIVALS:
             # The noise inside training does not depend on the steps, but good steps on the noise.
-            noise = ACCOUNTANTS[self.method](recipe, share, self.analysis).training_noise
+            noise = ACCOUNTANTS[self.method](recipe, share, self.analysis, None).training_noise
             if name == "auto" and self.step_size is None:
                 return rival_schedule(self.method, recipe, noise)
         if name == "auto" and self.step_size is None and recipe.regularization > 0:

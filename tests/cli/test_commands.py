@@ -240,7 +240,7 @@ def test_plan_needs_public_numbers_only(run: Run, rows: Path) -> None:
     ("options", "said"),
     [
         ((), "delta = 0 allows no other"),
-        (("--delta", 1e-6, "--features", 200), "gaussian: the shorter of the two"),
+        (("--delta", 1e-6, "--features", 200), "spherical: the shorter of the two"),
         (("--regularization", 0.01), "0.01: as asked for"),
         (("--regularization", 0.01, "--passes", 2), "the steps that fit the regularization"),
         (("--passes", 2), "sensitivity"),

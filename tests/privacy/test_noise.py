@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import dp_accounting
 import numpy as np
 import pytest
+from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -17,9 +19,14 @@ from boltdp.privacy.noise import (
     Budget,
     Kind,
     Mechanism,
+    Uniforms,
     Vector,
+    _gaussian,
+    _grid_points,
+    _spherical,
     calibrate,
     gaussian_sigma,
+    precision,
     seeded_bytes,
     system_bytes,
 )
@@ -206,7 +213,7 @@ def test_threads_do_not_disturb_each_other() -> None:
 
     before = ctx.prec
     with ThreadPoolExecutor(6) as pool:
-        sigmas = list(pool.map(gaussian_sigma, [Budget(1.0, 1e-6)] * 30))
+        sigmas = list(pool.map(gaussian_sigma.__wrapped__, [Budget(1.0, 1e-6)] * 30))
     assert set(sigmas) == {gaussian_sigma(Budget(1.0, 1e-6))}
     assert ctx.prec == before
 
@@ -225,3 +232,93 @@ def test_a_budget_is_split_into_whole_parts() -> None:
 def test_wrong_shape_is_refused() -> None:
     with pytest.raises(ParameterError, match="weights must be a vector of 3"):
         Mechanism("gaussian", 1.0, 3).add(np.zeros(2), system_bytes)
+
+
+def exact(mechanism: Mechanism, weights: Vector, uniforms: Uniforms) -> list[float] | None:
+    """weights + noise on the grid, by interval arithmetic alone; None if the bits known don't tell."""
+    draw = _spherical if mechanism.kind == "spherical" else _gaussian
+    with precision(uniforms.bits + 200):
+        noise = draw(uniforms.intervals(), mechanism.dimensions, arb(mechanism.scale))
+        sums = [x + weight for x, weight in zip(noise, weights.tolist(), strict=True)]
+        points = _grid_points(sums, mechanism.grid)
+    return None if points is None else [math.ldexp(point, -mechanism.grid) for point in points]
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    kind=st.sampled_from(get_args(Kind)),
+    dimensions=st.integers(1, 9) | st.sampled_from([31, 32, 33, 300]),
+    scale=st.floats(1e-100, 1e100),
+    size=st.floats(1e-30, 1e5),
+    leading=st.sampled_from([0, 1, 20, 38]),
+    flipped=st.booleans(),
+)
+def test_the_quick_way_gives_the_exact(
+    seed: int, kind: Kind, dimensions: int, scale: float, size: float, leading: int, flipped: bool
+) -> None:
+    """Uniforms near 0, 1 and each eighth of a turn among them, where the logarithm and the angle are at their ends."""
+    random = np.random.default_rng(seed)
+    count = (dimensions + dimensions % 2) * (2 if kind == "spherical" else 1)
+    stream = random.integers(0, 2**64, (count, 2), dtype=np.uint64)
+    stream[:, 0] = (stream[:, 0] | np.uint64(2**63)) >> np.uint64(leading)
+    if flipped:
+        stream[:, 0] = ~stream[:, 0]
+    stream[1::2, 0] ^= random.integers(0, 8, len(stream) // 2, dtype=np.uint64) << np.uint64(61)
+    uniforms = Uniforms(len(stream), lambda _: stream.astype(">u8").tobytes())
+    mechanism = Mechanism(kind, scale, dimensions)
+    weights = random.standard_normal(dimensions) * scale * size
+    quick = mechanism._quick(uniforms, weights)
+    # A large quotient of length and norm, as with all of these extremes at once, puts more into doubt.
+    assert quick is not None or (kind == "spherical" and leading > 1)
+    if quick is None:
+        return
+    assert quick.tolist() == exact(mechanism, weights, uniforms)
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize(
+    ("first", "weight"),
+    [(0, 0.0), (2**20, 0.0), (2**64 - 2**20, 0.0), (2**63, 1e30), (2**63, -1e100)],
+    ids=["0", "near 0", "near 1", "large weight", "huge weight"],
+)
+def test_what_the_quick_way_refuses_is_drawn_all_the_same(kind: Kind, first: int, weight: float) -> None:
+    count = 4 if kind == "spherical" else 2
+    chunk = first.to_bytes(8, "big") + bytes(range(16 * count - 8))
+    mechanism, weights = Mechanism(kind, 1.0, 1), np.array([weight])
+    source, good = iter([chunk]), seeded_bytes(4)
+    assert mechanism._quick(Uniforms(count, lambda _: chunk), weights) is None
+    noisy = mechanism.add(weights, lambda count: next(source, b"") or good(count))
+    expected = exact(mechanism, weights, Uniforms(count, lambda _: chunk))
+    assert np.isfinite(noisy[0])
+    assert expected is None or noisy.tolist() == expected
+
+
+def test_a_sum_beside_a_boundary_is_refused() -> None:
+    """Weights that put the sum in the middle between two points but for an offset: the quick way answers or refuses."""
+    uniforms = Uniforms(2, seeded_bytes(6))
+    mechanism = Mechanism("gaussian", 1.0, 1)
+    with precision(300):
+        (noise,) = _gaussian(uniforms.intervals(), 1, arb(1))
+        middle = (noise * arb((1, mechanism.grid))).floor() + arb(0.5)
+        gap = middle * arb((1, -mechanism.grid)) - noise
+    # The nearest double puts the sum within 2^-93 of the boundary; the steps of the grid are 2^-39.
+    for offset, answers in ((0.0, False), (2.0**-90, False), (2.0**-60, True), (-(2.0**-60), True)):
+        weights = np.array([float(gap) + offset])
+        quick = mechanism._quick(uniforms, weights)
+        assert (quick is not None) is answers
+        expected = exact(mechanism, weights, uniforms)
+        assert expected is not None
+        assert quick is None or quick.tolist() == expected
+        assert mechanism.add(weights, seeded_bytes(6)).tolist() == expected
+
+
+def test_more_dimensions_than_the_quick_way_has_room_for_are_drawn_all_the_same() -> None:
+    mechanism, weights = Mechanism("spherical", 1.0, 1 << 14), np.zeros(1 << 14)
+    assert mechanism._quick(Uniforms(2 << 14, seeded_bytes(2)), weights) is None
+    length = np.linalg.norm(mechanism.add(weights, seeded_bytes(2)))
+    assert abs(length / mechanism.expected_norm - 1) < 0.05
+
+
+def test_a_source_that_gives_too_few_bytes_is_refused() -> None:
+    with pytest.raises(ParameterError, match="random_bytes must give 32 bytes when asked for, got 31"):
+        Mechanism("gaussian", 1.0, 2).add(np.zeros(2), lambda count: bytes(count - 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, verify
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
-from boltdp.privacy.noise import Budget, Mechanism, gaussian_sigma
+from boltdp.privacy.noise import Budget, Kind, Mechanism, gaussian_sigma
+from boltdp.privacy.noise import spherical_scale as noise_scale
 from boltdp.privacy.objective import (
     corners,
     gaussian_scale,
@@ -114,7 +116,7 @@ def losses_and_masses(recipe: Recipe, case: tuple[Data, Data, Data], noise: Mech
     free = len(basis)
     reach = (recipe.rows * 0.02 + 12 * noise.scale + 4) / (recipe.rows * recipe.regularization)
     # Spherical noise has a peak that a coarse grid would miss.
-    axis = np.linspace(-reach, reach, 20_001 if free == 1 else 361 if noise.kind == "spherical" else 181)
+    axis = np.linspace(-reach, reach, 20_001 if free == 1 else 421 if noise.kind == "spherical" else 181)
     weights = np.stack(np.meshgrid(*[axis] * free, indexing="ij"), axis=-1).reshape(-1, free)
     logs = []
     for row in (one, other):
@@ -132,6 +134,9 @@ CASES = [
 ]
 
 
+SCALES: dict[Kind, Callable[[Recipe, Budget], float]] = {"gaussian": gaussian_scale, "spherical": spherical_scale}
+
+
 @pytest.mark.parametrize(("plan", "case"), CASES)
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_the_true_loss_of_spherical_noise_never_exceeds_epsilon(
@@ -144,11 +149,11 @@ def test_the_true_loss_of_spherical_noise_never_exceeds_epsilon(
 
 @pytest.mark.parametrize(("plan", "case"), CASES)
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
-@pytest.mark.parametrize("delta", [1e-2, 1e-5])
-def test_the_true_delta_of_gaussian_noise_never_exceeds_delta(
-    plan: Recipe, case: tuple[Data, Data, Data], epsilon: float, delta: float
+@pytest.mark.parametrize(("kind", "delta"), [("gaussian", 1e-2), ("gaussian", 1e-5), ("spherical", 1e-2)])
+def test_the_true_delta_never_exceeds_delta(
+    plan: Recipe, case: tuple[Data, Data, Data], epsilon: float, delta: float, kind: Kind
 ) -> None:
-    noise = Mechanism("gaussian", gaussian_scale(plan, Budget(epsilon, delta)), plan.freedom)
+    noise = Mechanism(kind, SCALES[kind](plan, Budget(epsilon, delta)), plan.freedom)
     losses, masses = losses_and_masses(plan, case, noise)
     assert (masses * -np.expm1(np.minimum(epsilon - losses, 0))).sum() <= delta
 
@@ -158,12 +163,22 @@ def test_much_less_noise_would_break_the_budget() -> None:
     spherical = Mechanism("spherical", 0.7 * spherical_scale(plan, Budget(1.0)), 2)
     losses, masses = losses_and_masses(plan, TWO_DIMENSIONS, spherical)
     assert np.abs(losses[masses > 1e-9]).max() > 1.0
-    gaussian = Mechanism("gaussian", 0.7 * gaussian_scale(plan, Budget(1.0, 1e-3)), 2)
-    losses, masses = losses_and_masses(plan, TWO_DIMENSIONS, gaussian)
-    assert (masses * -np.expm1(np.minimum(1.0 - losses, 0))).sum() > 1e-3
+    for kind, scale in SCALES.items():
+        noise = Mechanism(kind, 0.7 * scale(plan, Budget(1.0, 1e-3)), 2)
+        losses, masses = losses_and_masses(plan, TWO_DIMENSIONS, noise)
+        assert (masses * -np.expm1(np.minimum(1.0 - losses, 0))).sum() > 1e-3
 
 
 # ---- the calibration --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-12])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_spherical_noise_is_hardly_more_than_for_a_fixed_vector(epsilon: float, delta: float) -> None:
+    plan, budget = recipe(rows=10**9, dims=30), Budget(epsilon, delta)
+    plain = 2 * noise_scale(budget, dimensions=30)
+    assert plain * (1 - 1e-9) <= spherical_scale(plan, budget) <= 1.05 * plain
+    assert spherical_scale(plan, budget) < spherical_scale(plan, Budget(epsilon))
 
 
 @given(st.floats(0.05, 8.0), st.sampled_from([1e-3, 1e-6, 1e-12]))

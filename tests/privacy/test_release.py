@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,12 @@ from boltdp.privacy.certificate import (
     verify,
 )
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
-from boltdp.privacy.noise import Budget
+from boltdp.privacy.noise import Budget, Mechanism, calibrate, gaussian_sigma, spherical_scale
+from boltdp.privacy.objective import gaussian_scale, objective_noise, shares, stopping_sensitivity
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.release import contrasts, could_be_released, release
 from boltdp.privacy.schedules import constant, strongly_convex
+from boltdp.privacy.sensitivity import sensitivity
 
 LOSSES: list[Loss] = [Logistic(), HuberSVM(0.2), Multinomial(4)]
 
@@ -73,7 +76,6 @@ def test_only_a_flawless_release_is_private() -> None:
 TAMPERING: list[tuple[str, Any]] = [
     ("epsilon", 0.1),
     ("epsilon", -1.0),
-    ("delta", 1e-3),
     ("rows", 10_000),
     ("rows", "many"),
     ("dims", 3),
@@ -112,6 +114,69 @@ def test_a_tampered_certificate_is_caught(key: str, value: object) -> None:
     record[key] = value
     with pytest.raises(CertificateError):
         verify(Certificate.from_dict(record))
+
+
+@pytest.mark.parametrize(("key", "value"), [("delta", 1e-3), ("delta", 0.0), ("epsilon", 0.5), ("epsilon", 1.5)])
+@pytest.mark.parametrize("kind", ["spherical", "gaussian"])
+def test_another_budget_is_caught(key: str, value: float, kind: str) -> None:
+    budget = Budget(1.0, 1e-6)
+    record = replace(certify(recipe(Logistic()), budget), mechanism=enough(budget)[kind]).to_dict()
+    with pytest.raises(CertificateError):
+        verify(Certificate.from_dict({**record, key: value}))
+
+
+def enough(budget: Budget) -> dict[str, Mechanism]:
+    """All noises that keep the budget, not only the shortest."""
+    plan = recipe(Logistic())
+    reach = sensitivity(plan).total
+    return {
+        "spherical": Mechanism("spherical", reach * spherical_scale(budget, dimensions=plan.freedom), plan.freedom),
+        "gaussian": Mechanism("gaussian", reach * gaussian_sigma(budget), plan.freedom),
+        "pure": Mechanism("spherical", reach / budget.epsilon, plan.freedom),
+    }
+
+
+@pytest.mark.parametrize("budget", [Budget(1.0, 1e-6), Budget(0.1, 1e-2)])
+def test_all_noise_that_is_enough_is_accepted_and_half_of_it_is_not(budget: Budget) -> None:
+    """Such as that of models from before spherical noise had its own analysis with delta."""
+    certificate = certify(recipe(Logistic()), budget)
+    for noise in enough(budget).values():
+        verify(replace(certificate, mechanism=noise))
+        with pytest.raises(CertificateError, match="the certificate claims mechanism"):
+            verify(replace(certificate, mechanism=replace(noise, scale=noise.scale / 2)))
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "pure"])
+def test_noise_before_training_that_is_enough_is_accepted_and_half_of_it_is_not(kind: str) -> None:
+    plan, budget = recipe(Logistic(), regularization=0.1), Budget(1.0, 1e-6)
+    certificate, parts = certify(plan, budget, algorithm="objective"), shares(budget)
+    assert certificate.training_noise is not None
+    assert certificate.training_noise.kind == "spherical"
+    noise = objective_noise(plan, Budget(parts.noise.epsilon))
+    if kind == "gaussian":
+        noise = Mechanism("gaussian", gaussian_scale(plan, parts.noise), plan.freedom)
+    for scale, valid in ((noise.scale, True), (noise.scale / 2, False)):
+        stated = replace(noise, scale=scale)
+        distance = stopping_sensitivity(plan, stated)
+        earlier = replace(
+            certificate,
+            training_noise=stated,
+            sensitivity=distance,
+            mechanism=calibrate(distance.total, dimensions=plan.freedom, budget=parts.stopping),
+        )
+        if valid:
+            verify(earlier)
+        else:
+            with pytest.raises(CertificateError):
+                verify(earlier)
+
+
+@pytest.mark.parametrize("scale", ["0.5", None, math.inf, math.nan, True])
+def test_noise_that_is_no_number_is_caught(scale: object) -> None:
+    certificate = certify(recipe(Logistic()), Budget(1.0, 1e-6))
+    noise = Mechanism("spherical", scale, 6)  # type: ignore[arg-type]
+    with pytest.raises(CertificateError):
+        verify(replace(certificate, mechanism=noise))
 
 
 @pytest.mark.parametrize("key", ["passes", "batches"])
@@ -167,7 +232,7 @@ def test_multinomial_weights_leave_only_through_their_own_subspace() -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e3])
 def test_released_weights_are_told_from_others(loss: Loss, scale: float) -> None:
-    certificate = certify(recipe(loss), Budget(1.0, 1e-6), models=2)
+    certificate = certify(recipe(loss), Budget(0.1, 1e-6), models=2)
     weights = scale * np.random.default_rng(0).standard_normal((2, loss.vectors, 6))
     if loss.vectors > 1:
         weights -= weights.mean(axis=1, keepdims=True)

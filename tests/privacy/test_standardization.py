@@ -19,7 +19,7 @@ from boltdp.errors import ParameterError
 from boltdp.kernel import MOMENT_UNIT, moments
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, model_budget, verify
 from boltdp.privacy.losses import Logistic
-from boltdp.privacy.noise import Budget, seeded_bytes
+from boltdp.privacy.noise import Budget, Mechanism, gaussian_sigma, seeded_bytes
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
 from boltdp.privacy.selection import Trials
@@ -237,6 +237,23 @@ def test_a_tampered_record_is_caught(key: str, value: object) -> None:
     written["standardization"][key] = value
     with pytest.raises(CertificateError):
         verify(Certificate.from_dict(written))
+
+
+@pytest.mark.parametrize(("factor", "valid"), [(1.0, True), (0.5, False)])
+def test_gaussian_noise_is_accepted_where_spherical_noise_is_shorter(factor: float, valid: bool) -> None:
+    whole = Budget(0.7, 1e-6)
+    made = record(whole=whole)
+    assert made.mechanism is not None
+    assert made.mechanism.kind == "spherical"
+    assert made.budget is not None
+    sigma = factor * made.sensitivity * gaussian_sigma(made.budget)
+    earlier = replace(made, mechanism=Mechanism("gaussian", sigma, made.dimensions))
+    certificate = certify(RECIPE, whole, standardization=earlier)
+    if valid:
+        verify(certificate)
+    else:
+        with pytest.raises(CertificateError):
+            verify(certificate)
 
 
 def test_a_record_that_was_removed_is_caught() -> None:

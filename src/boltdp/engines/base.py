@@ -201,7 +201,8 @@ def joined_positions(
             raise ParameterError(f"positions must be from -1 to {stop - start - 1}, got one outside")
         while len(given):
             taken = min(len(given), size - used)
-            buffer[used : used + taken] = np.where(given[:taken] < 0, -1, given[:taken] + start)
+            part = given[:taken]
+            buffer[used : used + taken] = part if start == 0 else np.where(part < 0, -1, part + start)
             used, given = used + taken, given[taken:]
             if used == size:
                 yield buffer

@@ -40,8 +40,8 @@ BUCKET_BYTES = 64 << 20
 GATHER_BYTES = 32 << 20
 #: Rows mapped at a time in a pass.
 WINDOW_BYTES = 8 << 20
-#: Drawn rows gathered at a time in memory: they go on to the kernel while they are in the processor's cache.
-DRAW_BYTES = 1 << 20
+#: Positions of rows in memory that the kernel gets at a time: few enough to stay in the processor's cache.
+DRAWN_AT_ONCE = 1 << 14
 
 
 def spool_directory(directory: str | Path | None = None) -> Path:
@@ -79,9 +79,9 @@ class PreparedRows:
         parts = joined_positions(
             positions, start=self._start, stop=self._start + self.rows, size=self._store.drawn_at_once
         )
-        for block in self._store.drawn(parts):
-            kernel.run(states, block)
-            done += len(block)
+        for block, drawn in self._store.drawn(parts):
+            kernel.run(states, block, positions=drawn)
+            done += len(block) if drawn is None else len(drawn)
             if progress is not None:
                 progress(done)
 
@@ -137,8 +137,11 @@ class Store(Protocol):
         """The rows from start to stop - 1, a block at a time."""
         ...
 
-    def drawn(self, parts: Iterable[Positions]) -> Iterator[Rows]:
-        """The rows at these positions, in this order, and markers for -1, a block at a time."""
+    def drawn(self, parts: Iterable[Positions]) -> Iterator[tuple[Rows, Positions | None]]:
+        """The rows at these positions, in this order, a block at a time: it is all of the block or what is drawn of it.
+
+        Position -1 is a marker.
+        """
         ...
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
@@ -156,7 +159,7 @@ class MemoryStore:
     def __init__(self, array: Rows) -> None:
         self._array = array
         self.width = array.shape[1]
-        self.drawn_at_once = max(1, DRAW_BYTES // (4 * self.width))
+        self.drawn_at_once = DRAWN_AT_ONCE
 
     def blocks(self, start: int, stop: int) -> Iterator[Rows]:
         """Views of the rows, short enough for progress to be shown."""
@@ -165,11 +168,10 @@ class MemoryStore:
         for at in range(start, stop, step):
             yield self._array[at : min(at + step, stop)]
 
-    def drawn(self, parts: Iterable[Positions]) -> Iterator[Rows]:
-        """The rows at these positions, and markers for -1, in a buffer that is used again."""
-        buffer = np.empty((self.drawn_at_once, self.width), np.float32)
+    def drawn(self, parts: Iterable[Positions]) -> Iterator[tuple[Rows, Positions | None]]:
+        """All rows, and which to take: the kernel has them fetched while it works on others."""
         for part in parts:
-            yield _marked(np.take(self._array, part, axis=0, mode="clip", out=buffer[: len(part)]), part)
+            yield self._array, part
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         """Permute the rows from start to stop - 1."""
@@ -214,13 +216,14 @@ class FileStore:
             )
             yield np.frombuffer(window, np.float32, count * self.width, skip).reshape(count, self.width)
 
-    def drawn(self, parts: Iterable[Positions]) -> Iterator[Rows]:
+    def drawn(self, parts: Iterable[Positions]) -> Iterator[tuple[Rows, Positions | None]]:
         """The rows of each part read in the order of the file, then shuffled to that drawn by way of a second file."""
         for part in parts:
             order = np.argsort(part)
             with self._create(len(part)) as scratch:
                 self._scatter(self._ascending(part[order]), scratch, rows=len(part), permuted=_slice_of(order))
-                yield from self._settled(scratch, rows=len(part), source=_slice_of(np.argsort(order)))
+                for block in self._settled(scratch, rows=len(part), source=_slice_of(np.argsort(order))):
+                    yield block, None
 
     def _ascending(self, positions: Positions) -> Iterator[Rows]:
         """The rows at sorted positions."""

@@ -1,4 +1,4 @@
-"""The one SGD kernel: C in `sgd.c` and `rows.c`, called through ctypes, which releases the GIL.
+"""The one SGD kernel: C in `sgd.c`, `rows.c` and `draws.c`, called through ctypes, which releases the GIL.
 
 A packed row is 1 + dims numbers, float32 or float64: the class index, then the features. Rows longer than 1 are
 scaled into the unit ball as they are read; rows with a NaN, an infinity or an undeclared label have no gradient, and
@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import ctypes
 import math
-import sysconfig
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64, c_void_p
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from boltdp.errors import DataError, ParameterError
+from boltdp.library import load
 from boltdp.privacy.losses import HuberSVM, Multinomial
 from boltdp.privacy.noise import Kind, Mechanism
 from boltdp.privacy.recipe import Recipe
@@ -100,16 +99,14 @@ class _Header(ctypes.Structure):
     )
 
 
-def _load() -> ctypes.CDLL:
-    """Load the library that setup.py builds. It knows no Python, so plain ctypes declarations are the whole binding."""
-    library = ctypes.CDLL(str(Path(__file__).with_name("_kernel" + sysconfig.get_config_var("EXT_SUFFIX"))))
-    signatures: dict[str, tuple[Any, list[Any]]] = {
+_library = load(
+    {
         "sgd_bytes": (c_uint64, [POINTER(_Recipe)]),
         "sgd_init": (c_int, [c_void_p, c_size_t, POINTER(_Recipe), c_char_p]),
         "sgd_check": (c_int, [c_void_p, c_size_t]),
-        "sgd_run": (
+        "sgd_run_drawn": (
             c_int,
-            [POINTER(c_void_p), POINTER(c_size_t), c_size_t, c_void_p, c_size_t, c_int, c_int],
+            [POINTER(c_void_p), POINTER(c_size_t), *[c_size_t, c_void_p] * 2, c_size_t, c_int, c_int],
         ),
         "sgd_weights": (c_int, [c_void_p, c_size_t, c_void_p]),
         "sgd_has_build": (c_int, [c_int]),
@@ -138,14 +135,10 @@ def _load() -> ctypes.CDLL:
         "rows_permuted": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
         "rows_source": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
         "rows_read": (c_float, [c_void_p, c_size_t]),
+        "draws_fixed": (c_size_t, [c_char_p, *[c_uint64] * 4, c_size_t, c_void_p, c_size_t, c_void_p]),
+        "draws_poisson": (c_size_t, [c_char_p, *[c_uint64] * 3, c_double, c_void_p, c_void_p, c_size_t]),
     }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(library, name)
-        function.restype, function.argtypes = result, arguments
-    return library
-
-
-_library = _load()
+)
 
 
 def _error_text(code: int) -> str:
@@ -295,8 +288,16 @@ class State:
         return int(self._header.recipe.dims)
 
 
-def run(states: Sequence[State], rows: Rows, *, build: str | None = None) -> None:
+def run(
+    states: Sequence[State],
+    rows: Rows,
+    *,
+    positions: npt.NDArray[np.int64] | None = None,
+    build: str | None = None,
+) -> None:
     """Feed a block of packed rows to every state: one read of the rows serves all models.
+
+    With `positions`, the rows there, in that order; -1 stands for a marker, a row of features 0 with the label -1.
 
     Each state continues where it is. A pass is over after `recipe.rows` rows (of a marked state: after
     `recipe.batches` markers) and the next begins by itself; feeding past the last is an error, and then no state has
@@ -319,15 +320,23 @@ def run(states: Sequence[State], rows: Rows, *, build: str | None = None) -> Non
         )
     if len({id(state) for state in states}) < len(states):
         raise ParameterError("each state must be given once, got one more than once")
+    if positions is not None and (
+        positions.dtype != np.int64 or positions.ndim != 1 or not positions.flags.c_contiguous
+    ):
+        raise ParameterError(
+            f"positions must be a C-contiguous 1-D array of int64, got {positions.ndim}-D {positions.dtype}"
+        )
     for state in states:
         if rows.shape[1] != 1 + state.dims:
             raise ParameterError(f"rows must have 1 + {state.dims} columns, got {rows.shape[1]}")
-    code = _library.sgd_run(
+    code = _library.sgd_run_drawn(
         (c_void_p * len(states))(*(state._block.ctypes.data for state in states)),
         (c_size_t * len(states))(*(state._block.size for state in states)),
         len(states),
         rows.ctypes.data,
         rows.shape[0],
+        None if positions is None else positions.ctypes.data,
+        rows.shape[0] if positions is None else len(positions),
         _ELEMENTS[rows.dtype],
         _FASTEST if build is None else _BUILDS[build],
     )

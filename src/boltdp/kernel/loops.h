@@ -160,16 +160,29 @@ INLINE void NAME(move_by_two_and_pair_dots)(vec4 *dots, double *w, double keep, 
                      : (vec4){ONE(x, i), (i) + 1 < dims ? ONE(x, (i) + 1) : 0.0, \
                               (i) + 2 < dims ? ONE(x, (i) + 2) : 0.0, 0.0})
 
+/* Where row `r` of a block's rows is. */
+INLINE const char *NAME(place)(const struct block *b, size_t r, int element)
+{
+    const size_t bytes = (1 + b->dims) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
+    if (b->positions == NULL)
+        return b->source + r * bytes;
+    return b->positions[r] < 0 ? b->marker : b->source + (size_t) b->positions[r] * bytes;
+}
+
 /* Widen row `r` of a block's rows and sum its squares, lane by lane. */
 INLINE void NAME(read)(struct block *b, size_t r, int element)
 {
     const size_t dims = b->dims, size = element == SGD_FLOAT32 ? sizeof(float) : sizeof(double);
-    const char *row = b->source + r * (1 + dims) * size, *x = row + size;
+    const char *row = NAME(place)(b, r, element), *x = row + size, *later = x + FETCH_AHEAD;
     double *wide = b->rows + r * b->stride;
     vec4 a0 = {0}, a1 = {0}, four;
     size_t i = 0;
+    if (b->positions != NULL) {
+        later = NAME(place)(b, r + ROWS_AHEAD < b->left ? r + ROWS_AHEAD : r, element);
+        __builtin_prefetch(later + dims * size); /* its last number, which the loop may not get to */
+    }
     for (; i + 16 <= dims; i += 16) {
-        __builtin_prefetch(x + i * size + FETCH_AHEAD);
+        __builtin_prefetch(later + i * size);
         four = FOUR(x, i), AT(wide, i) = four, a0 += four * four;
         four = FOUR(x, i + 4), AT(wide, i + 4) = four, a1 += four * four;
         four = FOUR(x, i + 8), AT(wide, i + 8) = four, a0 += four * four;
@@ -409,7 +422,7 @@ INLINE size_t NAME(rows_to_marker)(const struct block *b, size_t i, int element)
 {
     const size_t width = (1 + b->dims) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
     size_t end = i;
-    while (end < b->n && !is_marker(b->source + end * width, element))
+    while (end < b->n && !(b->positions == NULL ? is_marker(b->source + end * width, element) : b->positions[end] < 0))
         end++;
     return end - i;
 }
@@ -513,18 +526,18 @@ INLINE void NAME(feed)(struct sgd_state *s, const struct block *b, struct block 
 }
 
 /* Rows go through the cache once: a block of them is fed to every model, the last of which reads the next block. */
-INLINE void NAME(scan_elements)(void *const *states, size_t n_states, const char *rows, size_t n_rows,
-                                struct block *now, struct block *ahead, size_t size, int element)
+INLINE void NAME(scan_elements)(void *const *states, size_t n_states, struct block *now, struct block *ahead,
+                                size_t size, int element)
 {
     const size_t bytes = (1 + now->dims) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
-    now->source = rows;
-    now->n = size < n_rows ? size : n_rows;
+    now->n = size < now->left ? size : now->left;
     for (size_t i = 0; i < now->n; i++)
         NAME(read)(now, i, element);
     while (now->n > 0) {
-        n_rows -= now->n;
-        ahead->source = now->source + now->n * bytes;
-        ahead->n = size < n_rows ? size : n_rows;
+        ahead->left = now->left - now->n;
+        ahead->n = size < ahead->left ? size : ahead->left;
+        ahead->source = now->positions == NULL ? now->source + now->n * bytes : now->source;
+        ahead->positions = now->positions == NULL ? NULL : now->positions + now->n;
         NAME(judge)(now);
         struct block nothing = {.n = 0};
         for (size_t k = 0; k < n_states; k++)
@@ -535,13 +548,13 @@ INLINE void NAME(scan_elements)(void *const *states, size_t n_states, const char
     }
 }
 
-TARGET static void NAME(scan)(void *const *states, size_t n_states, const void *rows, size_t n_rows, struct block *now,
-                              struct block *ahead, size_t size, int element)
+TARGET static void NAME(scan)(void *const *states, size_t n_states, struct block *now, struct block *ahead,
+                              size_t size, int element)
 {
     if (element == SGD_FLOAT32)
-        NAME(scan_elements)(states, n_states, rows, n_rows, now, ahead, size, SGD_FLOAT32);
+        NAME(scan_elements)(states, n_states, now, ahead, size, SGD_FLOAT32);
     else
-        NAME(scan_elements)(states, n_states, rows, n_rows, now, ahead, size, SGD_FLOAT64);
+        NAME(scan_elements)(states, n_states, now, ahead, size, SGD_FLOAT64);
 }
 
 #undef INLINE

@@ -1,64 +1,19 @@
 /*
- * noise.h: random words, normal and Gamma variables for the noise of an update: the ziggurat of ziggurat.h and the
- * method of Marsaglia and Tsang. Many normal variables at once are made in loops.h. noise.md says what is exact and
+ * noise.h: normal and Gamma variables for the noise of an update: the ziggurat of ziggurat.h and the method of
+ * Marsaglia and Tsang. Many normal variables at once are made in loops.h. noise.md says what is exact and
  * what is rounded.
  */
 #ifndef BOLTDP_NOISE_H
 #define BOLTDP_NOISE_H
 
+#include "stream.h"
 #include "ziggurat.h"
-
-typedef void blocks_function(const uint32_t start[16], uint32_t out[8 * 16]);
-
-#define CHUNK 64 /* 64-bit words in eight blocks */
-
-/* The random words of one update. Nothing of it outlives the update: the next has a nonce of its own. */
-struct stream {
-    blocks_function *blocks;
-    uint32_t start[16]; /* ChaCha20's input for the next eight blocks */
-    size_t spare;       /* of the words below, so many are unused: the first ones */
-    uint64_t words[CHUNK];
-};
-
-static void open_stream(struct stream *s, blocks_function *blocks, const uint64_t key[4], uint64_t nonce)
-{
-    static const uint32_t constants[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574}; /* "expand 32-byte k" */
-    s->blocks = blocks;
-    memcpy(s->start, constants, sizeof constants);
-    memcpy(s->start + 4, key, 32);
-    s->start[12] = s->start[13] = 0;
-    s->start[14] = (uint32_t) nonce;
-    s->start[15] = (uint32_t) (nonce >> 32);
-    s->spare = 0;
-}
-
-/* A chunk of fresh words. */
-static void next_chunk(struct stream *s, uint64_t words[CHUNK])
-{
-    const uint64_t counter = ((uint64_t) s->start[13] << 32 | s->start[12]) + 8;
-    s->blocks(s->start, (uint32_t *) (void *) words);
-    s->start[12] = (uint32_t) counter;
-    s->start[13] = (uint32_t) (counter >> 32);
-}
-
-static uint64_t next_word(struct stream *s)
-{
-    if (s->spare == 0) {
-        next_chunk(s, s->words);
-        s->spare = CHUNK;
-    }
-    return s->words[--s->spare];
-}
-
-/* Between 2^-65 and 1, both of which it can be. Small ones have all their 64 bits. */
-static double next_uniform(struct stream *s)
-{
-    return ((double) next_word(s) + 0.5) * 0x1p-64;
-}
 
 /* ln(x) of a positive normal number: x = 2^e * m, m near 1, and ln(m) = 2 * artanh((m - 1)/(m + 1)) by its series. */
 static double natural_log(double x)
 {
+    static const double over[] = {1.0 / 23, 1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13,
+                                  1.0 / 11, 1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3}; /* dividing takes time */
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     double exponent = (double) (bits >> 52) - 1023.0, m, sum = 0.0;
@@ -69,8 +24,8 @@ static double natural_log(double x)
         exponent += 1.0;
     }
     const double t = (m - 1.0) / (m + 1.0), square = t * t;
-    for (int k = 23; k >= 3; k -= 2) /* the first term left out is below 2^-61 of the sum */
-        sum = (sum + 1.0 / k) * square;
+    for (size_t k = 0; k < sizeof over / sizeof *over; k++) /* the first term left out is below 2^-61 of the sum */
+        sum = (sum + over[k]) * square;
     return exponent * 0x1.62e42fefa39efp-1 + (2.0 * t + 2.0 * t * sum);
 }
 

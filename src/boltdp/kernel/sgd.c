@@ -403,11 +403,15 @@ typedef uint32_t vec8u __attribute__((vector_size(32), aligned(4), may_alias));
 #define BLOCK_NUMBERS 2048 /* and the numbers they have together: 16 KiB, so that two blocks fit the cache */
 
 #define FETCH_AHEAD 4096   /* bytes between what is read and what is asked of the memory for later */
+#define ROWS_AHEAD 16      /* the same in rows, where they are drawn */
 
 /* Rows on their way through the cache. It depends on no model, so all models of a scan share it. */
 struct block {
-    const char *source;          /* where its rows come from */
-    size_t n, dims;              /* how many, and their features */
+    const char *source;          /* where its rows come from: one after the other, or */
+    const int64_t *positions;    /* where in the source each is, -1 for a marker */
+    const char *marker;
+    size_t left;                 /* rows from its first one to the end of the scan */
+    size_t n, dims;              /* how many it has, and their features */
     double *rows;                /* the features widened, each row padded with zeros to `stride` numbers */
     size_t stride;
     double lanes[4 * MAX_BLOCK]; /* partial sums of each row's squares */
@@ -496,21 +500,27 @@ int sgd_chacha20(const uint32_t start[16], uint32_t out[8 * 16], int build)
 }
 
 /* Whether the rows go on after the marker of the last batch. */
-static int passes_the_end(const struct sgd_state *s, const char *rows, size_t n_rows, int element)
+static int passes_the_end(const struct sgd_state *s, const char *rows, const int64_t *positions, size_t n, int element)
 {
     const struct sgd_recipe *r = &s->recipe;
     const size_t width = (1 + r->dims) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
     uint64_t left = r->batches * r->passes - s->updates;
     size_t i = 0;
-    if (n_rows > MOST_ROWS_TO_MARK - s->row)
+    if (n > MOST_ROWS_TO_MARK - s->row)
         return 1;
-    for (; i < n_rows && left > 0 && n_rows - i > left; i++, rows += width)
-        left -= is_marker(rows, element);
-    return left == 0 && i < n_rows;
+    for (; i < n && left > 0 && n - i > left; i++)
+        left -= positions == NULL ? is_marker(rows + i * width, element) : positions[i] < 0;
+    return left == 0 && i < n;
 }
 
 int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const void *rows, size_t n_rows, int element,
             int build)
+{
+    return sgd_run_drawn(states, bytes, n_states, rows, n_rows, NULL, n_rows, element, build);
+}
+
+int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, const void *rows, size_t n_rows,
+                  const int64_t *positions, size_t n, int element, int build)
 {
     if (element != SGD_FLOAT32 && element != SGD_FLOAT64)
         return SGD_BAD_ELEMENT;
@@ -518,6 +528,9 @@ int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const voi
         return SGD_BAD_BUILD;
     if ((uintptr_t) rows % (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double)) != 0)
         return SGD_UNALIGNED;
+    for (size_t i = 0; positions != NULL && i < n; i++)
+        if (positions[i] < -1 || positions[i] >= (int64_t) n_rows)
+            return SGD_BAD_POSITION;
     for (size_t i = 0; i < n_states; i++) {
         int code = check_header(states[i], bytes[i]);
         if (code != SGD_OK)
@@ -526,8 +539,8 @@ int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const voi
         const struct sgd_recipe *r = &s->recipe;
         if (r->dims != first->recipe.dims)
             return SGD_WIDTHS;
-        if (r->marked ? passes_the_end(s, rows, n_rows, element)
-                      : n_rows > r->rows * (r->passes - s->updates / r->batches) - s->row)
+        if (r->marked ? passes_the_end(s, rows, positions, n, element)
+                      : n > r->rows * (r->passes - s->updates / r->batches) - s->row)
             return SGD_FINISHED;
     }
     if (n_states == 0)
@@ -536,10 +549,10 @@ int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const voi
     const size_t dims = ((const struct sgd_state *) states[0])->recipe.dims, stride = padded(dims);
     size_t size = BLOCK_NUMBERS / stride / 2 * 2;
     size = size > MAX_BLOCK ? MAX_BLOCK : size > 2 ? size : 2;
-    /* Two blocks, each with room for a row in front of its own. Rows too wide for the stack are few. */
+    /* Two blocks, each with room for a row in front of its own, and a marker. Rows too wide for the stack are few. */
     double ordinary[3 * BLOCK_NUMBERS] __attribute__((aligned(64))), *wide = ordinary;
-    if (2 * (size + 1) * stride > 3 * BLOCK_NUMBERS) {
-        wide = malloc(2 * (size + 1) * stride * sizeof *wide);
+    if ((2 * (size + 1) + 1) * stride + 1 > 3 * BLOCK_NUMBERS) {
+        wide = malloc(((2 * (size + 1) + 1) * stride + 1) * sizeof *wide);
         if (wide == NULL)
             return SGD_NO_MEMORY;
     }
@@ -549,12 +562,24 @@ int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const voi
     now.stride = ahead.stride = stride;
     now.rows = wide + stride;
     ahead.rows = now.rows + (size + 1) * stride;
+    now.source = rows;
+    now.positions = positions;
+    now.left = n;
+    if (positions != NULL) {
+        double *marker = ahead.rows + size * stride;
+        memset(marker, 0, (stride + 1) * sizeof *marker);
+        if (element == SGD_FLOAT32)
+            *(float *) (void *) marker = -1.0f;
+        else
+            *marker = -1.0;
+        now.marker = ahead.marker = (const char *) marker;
+    }
 #if defined(__x86_64__)
     if (build != SGD_PORTABLE && sgd_has_build(SGD_AVX2))
-        scan_avx2(states, n_states, rows, n_rows, &now, &ahead, size, element);
+        scan_avx2(states, n_states, &now, &ahead, size, element);
     else
 #endif
-        scan_portable(states, n_states, rows, n_rows, &now, &ahead, size, element);
+        scan_portable(states, n_states, &now, &ahead, size, element);
     if (wide != ordinary)
         free(wide);
     return SGD_OK;
@@ -579,6 +604,8 @@ const char *sgd_error_text(int code)
         return "there is no memory for a row this wide";
     case SGD_BAD_ELEMENT:
         return "rows must be float32 or float64";
+    case SGD_BAD_POSITION:
+        return "a position is outside the rows";
     case SGD_BAD_BUILD:
         return "this machine cannot run the build asked for";
     default:

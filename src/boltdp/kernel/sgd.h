@@ -43,7 +43,8 @@ enum sgd_error {
     SGD_FINISHED,    /* more rows than the passes have left */
     SGD_NO_MEMORY,   /* a row too wide for the stack, and no memory for it */
     SGD_BAD_ELEMENT, /* not an enum sgd_element */
-    SGD_BAD_BUILD    /* not a build, or one that this machine cannot run */
+    SGD_BAD_BUILD,   /* not a build, or one that this machine cannot run */
+    SGD_BAD_POSITION /* a drawn row outside the rows */
 };
 
 /* What is run: public numbers only. */
@@ -112,6 +113,13 @@ int sgd_check(const void *state, size_t bytes);
 /* Feed packed rows to several models in one scan. Nothing is changed unless all of it can be done. */
 int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const void *rows, size_t n_rows, int element,
             int build);
+
+/*
+ * The same for the rows at n positions, in their order. Position -1, and nothing else here, is a marker: a row of
+ * features 0 with the label -1.
+ */
+int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, const void *rows, size_t n_rows,
+                  const int64_t *positions, size_t n, int element, int build);
 
 /* The mean of the last `averaged` iterates, into out[D]. Meaningful once the passes are done. */
 int sgd_weights(const void *state, size_t bytes, double *out);

@@ -37,11 +37,12 @@ class Account:
     reasons: tuple[str, ...] = ()
 
 
-#: From the recipe, the budget of one model and the analysis asked for.
-Accountant: TypeAlias = Callable[[Recipe, Budget, Analysis], Account]
+#: From the recipe, the budget of one model, the analysis asked for and the noise that an existing certificate states,
+#: which stays if it is one of those that are enough.
+Accountant: TypeAlias = Callable[[Recipe, Budget, Analysis, Mechanism | None], Account]
 
 
-def bolton(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
+def bolton(recipe: Recipe, budget: Budget, analysis: Analysis, stated: Mechanism | None = None) -> Account:
     """Train as without privacy, then add noise once.
 
     >>> from boltdp.privacy.losses import Logistic
@@ -54,12 +55,12 @@ def bolton(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
     distance = sensitivity(recipe) if analysis == "proved" else published_sensitivity(recipe)
     return Account(
         sensitivity=distance,
-        mechanism=calibrate(distance.total, dimensions=recipe.freedom, budget=budget),
+        mechanism=calibrate(distance.total, dimensions=recipe.freedom, budget=budget, stated=stated),
         reasons=() if analysis == "proved" else (PUBLISHED,),
     )
 
 
-def objective(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
+def objective(recipe: Recipe, budget: Budget, analysis: Analysis, stated: Mechanism | None = None) -> Account:
     """Add a random linear term to the objective, minimise it, and hide with a little noise that this is not exact.
 
     >>> from boltdp.privacy.losses import Logistic
@@ -72,7 +73,7 @@ def objective(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
     if analysis != "proved":
         raise ParameterError(f"analysis must be 'proved' for objective perturbation, got {analysis!r}")
     parts = shares(budget)
-    noise = objective_noise(recipe, parts.noise)
+    noise = objective_noise(recipe, parts.noise, stated)
     distance = stopping_sensitivity(recipe, noise)
     return Account(
         sensitivity=distance,
@@ -81,7 +82,7 @@ def objective(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
     )
 
 
-def scs13(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
+def scs13(recipe: Recipe, budget: Budget, analysis: Analysis, _stated: Mechanism | None = None) -> Account:
     """Song, Chaudhuri and Sarwate (2013), in several passes: noise in every update.
 
     >>> from boltdp.privacy.losses import Logistic
@@ -96,7 +97,7 @@ def scs13(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
     return Account(training_noise=scs13_published(recipe, budget), reasons=() if valid else (SCS13_PUBLISHED,))
 
 
-def bst14(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
+def bst14(recipe: Recipe, budget: Budget, analysis: Analysis, _stated: Mechanism | None = None) -> Account:
     """Bassily, Smith and Thakurta (2014), with a constant number of passes: noise in every update, on uniform samples.
 
     >>> from boltdp.privacy.losses import Logistic
@@ -110,7 +111,7 @@ def bst14(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
     return Account(training_noise=bst14_published(recipe, budget), reasons=(BST14_PUBLISHED,))
 
 
-def dpsgd(recipe: Recipe, budget: Budget, analysis: Analysis) -> Account:
+def dpsgd(recipe: Recipe, budget: Budget, analysis: Analysis, _stated: Mechanism | None = None) -> Account:
     """DP-SGD as it is used today: noise in every update, on Poisson samples.
 
     >>> from boltdp.privacy.losses import Logistic

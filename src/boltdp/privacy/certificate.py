@@ -189,10 +189,12 @@ def certify(
     reasons: tuple[str, ...] = (),
     standardization: Standardized | None = None,
     selection: Selection | None = None,
+    stated: Mechanism | None = None,
 ) -> Certificate:
     """Compute the noise of a release from public numbers.
 
-    `reasons` are faults of the claim that lie outside the privacy core, such as classes read from the data.
+    `reasons` are faults of the claim that lie outside the privacy core, such as classes read from the data. `stated`
+    is the noise of an existing certificate: it stays if it is one of those that are enough.
 
     >>> from boltdp.privacy.schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
@@ -204,7 +206,7 @@ def certify(
         account, randomness = Account(reasons=(NOISELESS,)), "none"
     else:
         account = ACCOUNTANTS[algorithm](
-            recipe, model_budget(budget, standardization, selection).split(models), analysis
+            recipe, model_budget(budget, standardization, selection).split(models), analysis, stated
         )
     seeded = () if budget is None or randomness == "operating system" else (SEEDED,)
     return Certificate(
@@ -237,6 +239,8 @@ def model_budget(whole: Budget, standardization: Standardized | None, selection:
 def verify(certificate: Certificate) -> None:
     """Recompute everything the certificate claims from its public numbers; raise CertificateError on a mismatch.
 
+    Noise that is enough, but longer than what would be chosen today, is none.
+
     >>> from boltdp.privacy.schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
     >>> verify(certify(recipe, Budget(1.0)))
@@ -251,6 +255,7 @@ def verify(certificate: Certificate) -> None:
             squared=moments.squared,
             radius=moments.radius,
             whole=certificate.budget,
+            stated=moments.mechanism,
         )
     expected = certify(
         certificate.recipe,
@@ -262,6 +267,7 @@ def verify(certificate: Certificate) -> None:
         reasons=tuple(reason for reason in certificate.reasons if reason not in known),
         standardization=moments,
         selection=certificate.selection,
+        stated=certificate.training_noise or certificate.mechanism,
     )
     for field in (
         "standardization",
@@ -285,9 +291,9 @@ def _left(whole: Budget | None, standardization: Standardized | None) -> Budget 
 
 def _agree(claimed: object, recomputed: object) -> bool:
     """Equal, floats up to the last digits, in which mathematical libraries differ between machines."""
-    if dataclasses.is_dataclass(claimed) and dataclasses.is_dataclass(recomputed):
-        pairs = zip(dataclasses.astuple(claimed), dataclasses.astuple(recomputed), strict=True)  # type: ignore[arg-type]
-        return all(_agree(a, b) for a, b in pairs)
+    if dataclasses.is_dataclass(claimed) and type(claimed) is type(recomputed):
+        names = [field.name for field in dataclasses.fields(claimed)]
+        return all(_agree(getattr(claimed, name), getattr(recomputed, name)) for name in names)
     if isinstance(claimed, float) and isinstance(recomputed, float):
         return math.isclose(claimed, recomputed, rel_tol=1e-9)
     return claimed == recomputed

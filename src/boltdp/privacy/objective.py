@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from flint import arb
 
 from boltdp.errors import ParameterError
 from boltdp.privacy.losses import HuberSVM, Multinomial
-from boltdp.privacy.noise import Budget, Mechanism, gaussian_delta, precision, smallest_scale
+from boltdp.privacy.noise import Budget, Mechanism, gaussian_delta, precision, shortest, smallest_scale
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.sensitivity import UNIT, Sensitivity
+from boltdp.privacy.spherical import shortest_scale, spherical_bits, spherical_delta
 
 #: The part of epsilon that pays for stopping before the exact minimum; all of delta stays with q.
 STOPPING_SHARE = 0.01
@@ -67,8 +69,8 @@ def check_objective(recipe: Recipe) -> None:
         raise ParameterError(f"radius must be infinite for objective perturbation, got {recipe.radius}")
 
 
-def objective_noise(recipe: Recipe, budget: Budget) -> Mechanism:
-    """The noise q of smallest expected length that makes the exact minimiser private.
+def objective_noise(recipe: Recipe, budget: Budget, stated: Mechanism | None = None) -> Mechanism:
+    """The noise q of smallest expected length that makes the exact minimiser private; `stated` is as for `shortest`.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
@@ -76,18 +78,19 @@ def objective_noise(recipe: Recipe, budget: Budget) -> Mechanism:
     ...                 regularization=1e-4)
     >>> noise = objective_noise(recipe, Budget(1.0, 1e-6))
     >>> noise.kind, round(noise.scale, 3)
-    ('gaussian', 8.469)
+    ('spherical', 1.102)
     """
     check_objective(recipe)
     spherical = Mechanism("spherical", spherical_scale(recipe, budget), recipe.freedom)
     if budget.delta == 0:
         return spherical
     gaussian = Mechanism("gaussian", gaussian_scale(recipe, budget), recipe.freedom)
-    return min(spherical, gaussian, key=lambda noise: noise.expected_norm)
+    pure = Mechanism("spherical", spherical_scale(recipe, Budget(budget.epsilon)), recipe.freedom)
+    return shortest(gaussian, spherical, pure, stated=stated)
 
 
 def spherical_scale(recipe: Recipe, budget: Budget) -> float:
-    """Of spherical q, for pure privacy: 2*L / (epsilon - a).
+    """Of spherical q: 2*L / (epsilon - a) for pure privacy, and the smallest that can be certified if delta > 0.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
@@ -95,8 +98,14 @@ def spherical_scale(recipe: Recipe, budget: Budget) -> float:
     ...                 regularization=0.01)
     >>> round(spherical_scale(recipe, Budget(1.0)), 4)
     2.0506
+    >>> round(spherical_scale(recipe, Budget(1.0, 1e-6)), 4)
+    1.911
     """
-    return math.nextafter(2.0 * recipe.loss.lipschitz / _left_by_volume(recipe, budget), math.inf)
+    epsilon = _left_by_volume(recipe, budget)
+    pure = math.nextafter(2.0 * recipe.loss.lipschitz / epsilon, math.inf)
+    if budget.delta == 0:
+        return pure
+    return _shortest_spherical(corners(recipe), epsilon, budget.delta, recipe.freedom, pure)
 
 
 def gaussian_scale(recipe: Recipe, budget: Budget) -> float:
@@ -239,6 +248,23 @@ def _curvature(recipe: Recipe) -> tuple[int, float]:
     if isinstance(recipe.loss, Multinomial):
         return recipe.loss.classes - 1, 1.0 / recipe.loss.classes
     return 1, recipe.loss.smoothness
+
+
+@lru_cache(maxsize=1024)
+def _shortest_spherical(
+    corners: tuple[tuple[float, int], ...], epsilon: float, delta: float, dimensions: int, pure: float
+) -> float:
+    """Of spherical q, such that the deltas of all corners together stay within `delta`, for certain."""
+    longest = math.sqrt(max(square for square, _ in corners))
+
+    def spent(scale: float) -> arb:
+        with precision(spherical_bits(longest / scale)):
+            total = arb(0)
+            for square, count in corners:
+                total += count * spherical_delta(arb(square).sqrt() / arb(scale), arb(epsilon), dimensions)
+            return total
+
+    return shortest_scale(spent, delta=delta, pure=pure)
 
 
 def _is_private(recipe: Recipe, sigma: float, *, epsilon: float, delta: float) -> bool:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from boltdp.errors import ParameterError
 from boltdp.privacy.composition import fixed_size_profile, poisson_profile, smallest_deviation
-from boltdp.privacy.noise import Budget, Mechanism, gaussian_sigma
+from boltdp.privacy.noise import Budget, Mechanism, gaussian_sigma, shortest
 from boltdp.privacy.recipe import Recipe
 
 #: What rounding in the few operations of a formula below can take away, given back.
@@ -33,7 +33,7 @@ def scs13_noise(recipe: Recipe, budget: Budget) -> Mechanism:
         return spherical
     # Gaussian noise of k updates composes like that of one with sqrt(k) times the sensitivity.
     sigma = reach * math.sqrt(recipe.passes) * gaussian_sigma(budget)
-    return min(spherical, Mechanism("gaussian", sigma, recipe.freedom), key=lambda noise: noise.expected_norm)
+    return shortest(Mechanism("gaussian", sigma, recipe.freedom), spherical)
 
 
 def scs13_published(recipe: Recipe, budget: Budget) -> Mechanism:

@@ -93,9 +93,18 @@ class NoisyMoments:
 
 
 def standardized(
-    *, share: float, moments: Moments, features: int, squared: int, radius: float, whole: Budget | None
+    *,
+    share: float,
+    moments: Moments,
+    features: int,
+    squared: int,
+    radius: float,
+    whole: Budget | None,
+    stated: Mechanism | None = None,
 ) -> Standardized:
     """The record of a release of moments that spends `share` of the whole budget.
+
+    `stated` is the noise of an existing record: it stays if it is one of those that are enough.
 
     >>> record = standardized(share=0.1, moments="mean", features=9, squared=9, radius=3.0, whole=Budget(1.0))
     >>> record.budget, round(record.sensitivity, 4), record.mechanism.dimensions
@@ -106,7 +115,7 @@ def standardized(
     if whole is None:
         return replace(record, sensitivity=sensitivity)
     budget, _ = whole.take(share)
-    mechanism = calibrate(sensitivity, dimensions=record.dimensions, budget=budget)
+    mechanism = calibrate(sensitivity, dimensions=record.dimensions, budget=budget, stated=stated)
     return replace(record, budget=budget, sensitivity=sensitivity, mechanism=mechanism)
 
 
