@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 KERNEL := $(wildcard src/boltdp/kernel/*.[ch])
 
-.PHONY: demo demo-postgres test test-slow lint format bench bench-postgres bench-rivals clean
+.PHONY: demo demo-postgres test test-slow explore lint format bench bench-postgres bench-rivals clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make demo-postgres   the same idea inside a PostgreSQL server, started for it"
 	@echo "make test       lint, type-check and test everything"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make explore    the tests of properties, with examples that were not tried before"
 	@echo "make bench      measure speed, as ratios with their targets"
 	@echo "make bench-postgres  the same for PostgreSQL, on a server of its own"
 	@echo "make bench-rivals    the white-box algorithms, in memory and in PostgreSQL"
@@ -44,6 +45,9 @@ test: lint
 
 test-slow: $(VENV)/installed
 	$(RUN) -m pytest -m slow
+
+explore: $(VENV)/installed
+	$(RUN) -m pytest -m "hypothesis and not slow" --hypothesis-profile=explore
 
 bench: $(VENV)/installed
 	$(RUN) -m bench

@@ -30,7 +30,7 @@ from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.release import perturbation, release
 from boltdp.privacy.schedules import constant
 from boltdp.settings import PASSES, Settings
-from boltdp.solve import Derivative, Shape, minimise, sample_rows, shape_by_rows, shape_by_sums
+from boltdp.solve import Derivative, Shape, minimise, sample_rows
 from boltdp.train import train
 from boltdp.tune import Method, tune
 
@@ -71,9 +71,8 @@ def some_rows(classes: int, *, rows: int, dims: int, separable: bool = False) ->
 @pytest.mark.parametrize("penalty", [1e-6, 1e-3, 10.0])
 @pytest.mark.parametrize("separable", [False, True])
 @pytest.mark.parametrize(("noise", "sampled"), [(0.0, 0), (1.0, 1), (1.0, 20), (1000.0, 1000)])
-@pytest.mark.parametrize("here", [True, False])
 def test_gradient_is_within_the_tolerance_at_the_weights_found(
-    loss: Loss, penalty: float, separable: bool, noise: float, sampled: int, here: bool
+    loss: Loss, penalty: float, separable: bool, noise: float, sampled: int
 ) -> None:
     classes = loss.classes if isinstance(loss, Multinomial) else 2
     rows = some_rows(classes, rows=2000, dims=7, separable=separable)
@@ -82,7 +81,7 @@ def test_gradient_is_within_the_tolerance_at_the_weights_found(
     linear -= linear.mean(axis=0) if loss.vectors > 1 else 0.0
     mechanism = Mechanism("gaussian", noise, recipe.freedom) if noise else None
     derivative = derivative_of(loss, rows)
-    shape = shape_of(recipe, rows[:sampled], here=here) if sampled else None
+    shape = shape_of(recipe, rows[:sampled]) if sampled else None
     weights = minimise(recipe, derivative, linear, noise=mechanism, shape=shape)
     gradient = derivative(weights, None) + len(rows) * penalty * weights + linear
     rounding = gradient_rounding(recipe, weights=float(np.linalg.norm(weights)), noise=float(np.linalg.norm(linear)))
@@ -90,32 +89,62 @@ def test_gradient_is_within_the_tolerance_at_the_weights_found(
     assert np.abs(weights.sum(axis=0)).max() < 1e-6 * np.abs(weights).max() or loss.vectors == 1
 
 
-def shape_of(recipe: Recipe, sample: Rows, *, here: bool) -> Shape:
-    """What a few rows tell of the Hessian, whether they are at hand or somewhere else."""
-    if here:
-        return shape_by_rows(recipe, sample)
-    return shape_by_sums(recipe, derivative_of(recipe.loss, sample), rows=len(sample))
+def shape_of(recipe: Recipe, sample: Rows) -> Shape:
+    """What a few rows tell of the Hessian."""
+
+    def shape(weights: Matrix) -> Matrix:
+        sums = Sums(recipe.loss, weights, hessian=True)
+        sums.add(sample)
+        return recipe.rows / len(sample) * sums.value
+
+    return shape
 
 
-@pytest.mark.parametrize("here", [True, False])
-def test_a_few_rows_make_the_scans_fewer_and_bad_ones_do_no_harm(here: bool) -> None:
+def scans(recipe: Recipe, rows: Rows, shape: Shape | None) -> int:
+    count = 0
+    honest = derivative_of(recipe.loss, rows)
+
+    def counted(weights: Matrix, direction: Matrix | None) -> Matrix:
+        nonlocal count
+        count += 1
+        return honest(weights, direction)
+
+    minimise(recipe, counted, np.zeros((recipe.loss.vectors, recipe.dims)), noise=None, shape=shape)
+    return count
+
+
+def test_a_few_rows_make_the_scans_fewer_and_bad_ones_do_no_harm() -> None:
     rows = some_rows(4, rows=5000, dims=20)
     rows[5, 3], rows[6, 0], rows[7, 1] = np.nan, -1, np.inf
     recipe = plan(Multinomial(4), rows, penalty=1e-4)
+    shape = shape_of(recipe, rows[: sample_rows(recipe)])
+    assert 2 * scans(recipe, rows, shape) < scans(recipe, rows, None)
 
-    def scans(shape: Shape | None) -> int:
-        count = 0
-        honest = derivative_of(Multinomial(4), rows)
 
-        def counted(weights: Matrix, direction: Matrix | None) -> Matrix:
-            nonlocal count
-            count += 1
-            return honest(weights, direction)
+def test_a_shape_that_is_brought_up_to_date_makes_the_scans_fewer_than_that_of_the_beginning() -> None:
+    rows = some_rows(2, rows=5000, dims=20)
+    recipe = plan(Logistic(), rows, penalty=1e-5)
+    shape = shape_of(recipe, rows[: sample_rows(recipe)])
+    first = shape(np.zeros((1, 20)))
+    assert scans(recipe, rows, shape) < scans(recipe, rows, lambda _: first)
 
-        minimise(recipe, counted, np.zeros((4, 20)), noise=None, shape=shape)
-        return count
 
-    assert 2 * scans(shape_of(recipe, rows[: sample_rows(recipe, here=here)], here=here)) < scans(None)
+@pytest.mark.parametrize("penalty", [1e-6, 1e-18])
+def test_directions_that_no_row_has_are_no_obstacle(penalty: float) -> None:
+    rows = some_rows(2, rows=2000, dims=4)
+    twice = np.hstack([rows, rows[:, 1:]])
+    recipe, derivative = plan(Logistic(), twice, penalty=penalty), derivative_of(Logistic(), twice)
+    weights = minimise(recipe, derivative, np.zeros((1, 8)), noise=None, shape=shape_of(recipe, twice))
+    assert np.linalg.norm(derivative(weights, None) + len(rows) * penalty * weights) <= tolerance(recipe, None)
+
+
+@pytest.mark.parametrize(
+    ("loss", "dims", "sampled"),
+    [(Logistic(), 200, 9000), (Logistic(), 201, 0), (Multinomial(100), 200, 9000), (Multinomial(101), 200, 0)],
+)
+def test_a_hessian_that_is_too_large_is_not_asked_for(loss: Loss, dims: int, sampled: int) -> None:
+    recipe = Recipe(loss=loss, dims=dims, rows=50_000, batch_size=1, passes=1, schedule=constant(0.1))
+    assert sample_rows(recipe) == sampled
 
 
 def test_a_search_that_makes_no_progress_is_an_error_without_a_number() -> None:

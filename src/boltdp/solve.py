@@ -1,9 +1,9 @@
 """Objective perturbation: find the minimiser of the loss plus a random linear term, precisely enough to be released.
 
 Newton's method, whose linear systems are solved by conjugate gradients, so that everything is scans of the rows that
-sum a derivative; a few rows tell the shape of the Hessian, which makes the scans fewer. A step is taken if it shortens
-the gradient: that needs no value of the objective, which would lose half of its digits near the minimum, and it makes
-the method end for every data set (`privacy/objective.md`, section 6).
+sum a derivative; the Hessian of a few rows, summed where they are, makes the scans fewer. A step is taken if it
+shortens the gradient: that needs no value of the objective, which would lose half of its digits near the minimum, and
+it makes the method end for every data set (`privacy/objective.md`, section 6).
 
 How many scans are made depends on the rows, as the run time does, which is outside the guarantee: nothing is told of
 them but that they are being made.
@@ -12,17 +12,14 @@ them but that they are being made.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import expit, softmax
 
 from boltdp.errors import SolverError
-from boltdp.model import unit_rows
-from boltdp.privacy.losses import Multinomial
 from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.objective import check_objective, drawing_error, gradient_rounding, tolerance
 from boltdp.privacy.recipe import Recipe
@@ -31,17 +28,19 @@ Matrix = npt.NDArray[np.float64]
 #: From weights and a direction to the sum over all rows: the gradient (no direction), or the Hessian times it.
 Derivative: TypeAlias = Callable[[Matrix, Matrix | None], Matrix]
 Linear: TypeAlias = Callable[[Matrix], Matrix]
-#: From weights to about the Hessian of the losses with respect to each class's weights.
-Shape: TypeAlias = Callable[[Matrix], Sequence[Matrix]]
+#: From weights to about the Hessian of the losses with respect to each class's weights: a matrix for each.
+Shape: TypeAlias = Callable[[Matrix], Matrix]
 
 #: How much of the gradient a Newton step may leave.
 COARSEST_SOLUTION = 0.1
 #: A step that must be shorter than this share of Newton's is no progress.
 SHORTEST_STEP = 2.0**-30
-#: Rows of which the Hessian is taken, at most: they are kept in memory as doubles.
+#: Rows of which the Hessian is taken, at most: more tell little that is new.
 MOST_SAMPLED = 100_000
-#: Features up to which a matrix of them is factored.
+#: Features up to which a matrix of them is factored,
 WIDEST_FACTORS = 200
+#: and the numbers of all classes' matrices: 100 MB, as the kernel sums them.
+MOST_NUMBERS = 4_000_000
 
 
 def minimise(
@@ -89,7 +88,7 @@ def minimise(
             return weights
         # Coarse far from the minimum, precise near it, and never more than is needed to end.
         share = max(min(COARSEST_SOLUTION, math.sqrt(left / first)), 0.25 * within / left)
-        roughly = _rough_inverse(strength, [] if shape is None else shape(weights))
+        roughly = _rough_inverse(strength, None if shape is None else shape(weights))
         step = _newton_step(bent(weights), roughly, slope, precision=share * left)
         size = 1.0
         while True:
@@ -104,47 +103,18 @@ def minimise(
         weights, slope, left = ahead, slope_ahead, left_ahead
 
 
-def shape_by_rows(recipe: Recipe, sample: npt.NDArray[np.float32]) -> Shape:
-    """The Hessian of each class as some packed rows see it, which are at hand."""
-    with np.errstate(all="ignore"):
-        # Those that the kernel takes for neutral bend nothing.
-        rows = np.nan_to_num(unit_rows(sample), posinf=0.0, neginf=0.0)
-
-    def shape(weights: Matrix) -> list[Matrix]:
-        scores = rows @ weights.T
-        p = softmax(scores, axis=1) if isinstance(recipe.loss, Multinomial) else expit(scores)
-        roots = np.sqrt(recipe.rows / len(rows) * p * (1.0 - p))
-        return [(bent := rows * root[:, None]).T @ bent for root in roots.T]
-
-    return shape
-
-
-def shape_by_sums(recipe: Recipe, few: Derivative, *, rows: int) -> Shape:
-    """The Hessian at weights 0, by sums over so many rows that stay where they are; it is not brought up to date."""
-    nowhere, columns = np.zeros((recipe.loss.vectors, recipe.dims)), []
-    for feature in range(recipe.dims):
-        along = np.zeros_like(nowhere)
-        along[0, feature] = 1.0
-        columns.append(few(nowhere, along)[0])
-    block = recipe.rows / rows * np.stack(columns)
-    return lambda weights: [block] * len(weights)
-
-
-def sample_rows(recipe: Recipe, *, here: bool = True) -> int:
+def sample_rows(recipe: Recipe) -> int:
     """How many rows tell the shape of the Hessian well enough; 0 where factoring it would take longer than scans.
-
-    Rows that are here can be looked at again at every step, which pays for more of them.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=1, passes=1, schedule=constant(1.0))
-    >>> sample_rows(recipe), sample_rows(recipe, here=False)
-    (41666, 3000)
+    >>> sample_rows(recipe)
+    41666
     """
-    if recipe.dims > WIDEST_FACTORS:
+    if recipe.dims > WIDEST_FACTORS or recipe.loss.vectors * recipe.dims**2 > MOST_NUMBERS:
         return 0
-    enough = 1000 + 40 * recipe.dims
-    return min(recipe.rows, max(enough, min(recipe.rows // 24, MOST_SAMPLED)) if here else enough)
+    return min(recipe.rows, max(1000 + 40 * recipe.dims, min(recipe.rows // 24, MOST_SAMPLED)))
 
 
 def _newton_step(curvature: Linear, roughly: Linear, slope: Matrix, *, precision: float) -> Matrix:
@@ -169,11 +139,18 @@ def _newton_step(curvature: Linear, roughly: Linear, slope: Matrix, *, precision
     return step
 
 
-def _rough_inverse(strength: float, blocks: Sequence[Matrix]) -> Linear:
+def _rough_inverse(strength: float, hessian: Matrix | None) -> Linear:
     """Multiplication by about the inverse of the Hessian, one class at a time."""
-    if not blocks:
+    if hessian is None:
         return lambda vector: vector / strength
-    factors = [cho_factor((block + block.T) / 2.0 + strength * np.eye(len(block))) for block in blocks]
+
+    def factor(block: Matrix) -> tuple[Matrix, bool]:
+        # Rounding can leave a little less than nothing in a direction that no row has.
+        rounding = len(block) * 2.0**-50 * float(np.trace(block))
+        found: tuple[Matrix, bool] = cho_factor(block + (strength + rounding) * np.eye(len(block)))
+        return found
+
+    factors = [factor(block) for block in hessian]
 
     def roughly(vector: Matrix) -> Matrix:
         solved = np.stack([cho_solve(factor, one) for factor, one in zip(factors, vector, strict=True)])

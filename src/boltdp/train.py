@@ -23,7 +23,7 @@ from boltdp.privacy.release import perturbation, release
 from boltdp.privacy.selection import Selection
 from boltdp.sampling import Positions, fixed_size_batches, poisson_batches
 from boltdp.settings import Settings
-from boltdp.solve import Derivative, minimise, sample_rows, shape_by_rows, shape_by_sums
+from boltdp.solve import Matrix, minimise, sample_rows
 from boltdp.standardize import standardize
 
 #: How the rows of a pass are sampled, where they are not all fed in order.
@@ -128,27 +128,21 @@ def find_minimisers(
     """Weights of shape (models, vectors, dims) that minimise the perturbed objectives: as private as the rows."""
     recipe, classes = certificate.recipe, len(schema.classes)
     _check_rows(prepared, certificate)
-    here = prepared.rows_are_here
-    count = sample_rows(recipe, here=here)
+    count = sample_rows(recipe)
 
-    def derivative_of(prepared: Prepared, positive: int) -> Derivative:
-        return lambda weights, direction: prepared.derivative(
-            recipe.loss, weights, direction=direction, positive=positive, classes=classes
-        )
+    def found(positive: int, linear: Matrix) -> Matrix:
+        def derivative(weights: Matrix, direction: Matrix | None) -> Matrix:
+            return prepared.derivative(recipe.loss, weights, direction=direction, positive=positive, classes=classes)
 
-    def found(positive: int, linear: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        shape = None
-        if count:
+        def shape(weights: Matrix) -> Matrix:
             few = prepared.portion(0, count)
-            if here:
-                shape = shape_by_rows(recipe, np.concatenate(list(few.blocks())))
-            else:
-                shape = shape_by_sums(recipe, derivative_of(few, positive), rows=count)
-        # Matrices this small are multiplied and factored sooner than several threads have found a processor each.
+            hessian = few.derivative(recipe.loss, weights, hessian=True, positive=positive, classes=classes)
+            return recipe.rows / count * hessian
+
+        # Matrices this small are factored sooner than several threads have found a processor each.
         with threadpool_limits(1, user_api="blas"):
-            return minimise(
-                recipe, derivative_of(prepared, positive), linear, noise=certificate.training_noise, shape=shape
-            )
+            noise = certificate.training_noise
+            return minimise(recipe, derivative, linear, noise=noise, shape=shape if count else None)
 
     # How many scans it takes depends on the rows: only the beginning and the end are told.
     told = told_rows(progress, "minimising", recipe.rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -189,12 +190,14 @@ def test_derivatives_have_the_bits_of_those_over_the_array(spooled: Source, loss
     weights, direction = random.standard_normal((2, loss.vectors, spooled.schema.dims))
     told: list[int] = []
     with spooled.engine.prepare(spooled.schema, seed=9) as prepared:
-        for along, part in ((None, slice(0, ROWS)), (direction, slice(0, ROWS)), (None, slice(5, 700))):
-            sums = Sums(loss, weights, direction=along, positive=2, classes=3)
+        kinds: list[dict[str, Any]] = [{}, {"direction": direction}, {"hessian": True}]
+        for kind, part in product(kinds, (slice(0, ROWS), slice(5, 700))):
+            sums = Sums(loss, weights, positive=2, classes=3, **kind)
             sums.add(rows[part])
             found = prepared.portion(part.start, part.stop).derivative(
-                loss, weights, direction=along, positive=2, classes=3, progress=told.append
+                loss, weights, positive=2, classes=3, progress=told.append, **kind
             )
+            assert found.shape == sums.value.shape
             assert found.tobytes() == sums.value.tobytes()
             assert told[-1] == part.stop - part.start
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got "):

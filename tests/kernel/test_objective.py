@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit, softmax
 
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import builds
@@ -72,26 +73,60 @@ def test_product_is_the_derivative_of_the_gradient(loss: Loss, dims: int) -> Non
     assert np.vdot(direction, product) > 0
 
 
+@pytest.mark.parametrize("loss", [*LOSSES, Multinomial(70)])
+@pytest.mark.parametrize("dims", DIMS)
+def test_hessian_has_the_products_with_each_feature_of_each_vector_as_columns(loss: Loss, dims: int) -> None:
+    rows, weights, _ = a_case(loss, dims=dims, rows=60)
+    hessian = summed(loss, rows, weights, hessian=True)
+    assert hessian.shape == (loss.vectors, dims, dims)
+    assert (hessian == hessian.transpose(0, 2, 1)).all()
+    for vector, feature in ((0, 0), (loss.vectors - 1, dims - 1), (loss.vectors // 2, dims // 2)):
+        along = np.zeros_like(weights)
+        along[vector, feature] = 1.0
+        product = summed(loss, rows, weights, direction=along)[vector]
+        assert hessian[vector, :, feature] == pytest.approx(product, rel=1e-12, abs=1e-13)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
-@given(cuts=st.lists(st.integers(0, 600), max_size=5), dims=st.sampled_from([1, 7, 16]))
-def test_cutting_the_rows_and_the_build_change_no_bit(loss: Loss, cuts: list[int], dims: int) -> None:
+def test_hessian_agrees_with_its_equation_bad_rows_among_them(loss: Loss) -> None:
+    rows, weights, _ = a_case(loss, dims=6)
+    expected = np.zeros((loss.vectors, 6, 6))
+    for row in rows.astype(np.float64):
+        x = guarded(row[1:])
+        if x is not None and row[0] in range(declared_classes(loss)):
+            p = softmax(weights @ x) if isinstance(loss, Multinomial) else expit(weights @ x)
+            expected += (p * (1 - p))[:, None, None] * np.outer(x, x)
+    assert summed(loss, rows, weights, hessian=True, positive=0) == pytest.approx(expected, rel=1e-11, abs=1e-13)
+
+
+def kinds(direction: Matrix) -> list[dict[str, Any]]:
+    """The options of every derivative."""
+    return [{}, {"direction": direction}, {"hessian": True}]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@given(cuts=st.lists(st.integers(0, 600), max_size=5), dims=st.sampled_from([1, 7, 16]), kind=st.integers(0, 2))
+def test_cutting_the_rows_and_the_build_change_no_bit(loss: Loss, cuts: list[int], dims: int, kind: int) -> None:
     rows, weights, direction = a_case(loss, dims=dims)
-    whole = summed(loss, rows, weights, direction=direction)
+    options = kinds(direction)[kind]
+    whole = summed(loss, rows, weights, **options)
     for build in builds():
-        sums = Sums(loss, weights, direction=direction, classes=declared_classes(loss))
+        sums = Sums(loss, weights, classes=declared_classes(loss), **options)
         for part in np.split(rows, sorted(cuts)):
             sums.add(part, build=build)
         assert sums.value.tobytes() == whole.tobytes()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_combined_sums_are_those_of_all_rows(loss: Loss) -> None:
-    rows, weights, _ = a_case(loss, dims=5, rows=1000)
-    first, second = (Sums(loss, weights, classes=declared_classes(loss)) for _ in range(2))
+@pytest.mark.parametrize("kind", range(3))
+def test_combined_sums_are_those_of_all_rows(loss: Loss, kind: int) -> None:
+    rows, weights, direction = a_case(loss, dims=5, rows=1000)
+    options = kinds(direction)[kind]
+    first, second = (Sums(loss, weights, classes=declared_classes(loss), **options) for _ in range(2))
     first.add(rows[:300])
     second.add(rows[300:])
     first.combine(second)
-    assert first.value == pytest.approx(summed(loss, rows, weights), rel=1e-13)
+    assert first.value == pytest.approx(summed(loss, rows, weights, **options), rel=1e-13)
 
 
 def test_neutral_rows_and_rows_beyond_the_ball_do_as_in_a_pass() -> None:
@@ -101,14 +136,17 @@ def test_neutral_rows_and_rows_beyond_the_ball_do_as_in_a_pass() -> None:
         [[1, nan, 0], [1, inf, 0], [nan, 1, 0], [-1, 1, 0], [0.5, 1, 0], [2, 1, 0], [1, 3e38, 3e38]], np.float32
     )
     assert np.linalg.norm(summed_two_classes(neutral[:-1], weights)) == 0
+    assert np.linalg.norm(summed_two_classes(neutral[:-1], weights, hessian=True)) == 0
     long = np.array([[1, 300, 400]], np.float32)
     short = np.array([[1, 0.6, 0.8]], np.float32)
-    assert summed_two_classes(long, weights) == pytest.approx(summed_two_classes(short, weights), rel=1e-6)
+    for hessian in (False, True):
+        found, expected = (summed_two_classes(rows, weights, hessian=hessian) for rows in (long, short))
+        assert found == pytest.approx(expected, rel=1e-6)
     assert np.linalg.norm(summed_two_classes(neutral[-1:], weights)) <= 1.0
 
 
-def summed_two_classes(rows: npt.NDArray[np.float32], weights: Matrix) -> Matrix:
-    sums = Sums(Logistic(), weights)
+def summed_two_classes(rows: npt.NDArray[np.float32], weights: Matrix, *, hessian: bool = False) -> Matrix:
+    sums = Sums(Logistic(), weights, hessian=hessian)
     sums.add(rows)
     return sums.value
 
@@ -155,9 +193,27 @@ def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
     assert here.value.tobytes() == there.value.tobytes()
     with pytest.raises(DataError, match="cannot go on from these bytes: the state is corrupt"):
         here.update(there.to_bytes()[:-1])
-    with pytest.raises(DataError, match="must stay so"):
-        here.update(Sums(Multinomial(2), np.zeros((2, 3))).to_bytes())
+    # The last has the same length.
+    for other in (Sums(Multinomial(2), np.zeros((2, 3))), Sums(Logistic(), weights, direction=weights, classes=3)):
+        with pytest.raises(DataError, match="must stay those of the same derivative"):
+            here.update(other.to_bytes())
     assert here.value.tobytes() == there.value.tobytes()
+
+
+def test_states_with_a_header_that_is_not_sound_are_refused() -> None:
+    gradient, hessian = (Sums(Logistic(), np.ones((1, 3)), hessian=kind) for kind in (False, True))
+    fields = ("magic", "bytes", "loss", "dims", "classes", "positive", "kind", "waiting")
+    for sums in (gradient, hessian):
+        good = sums.to_bytes()
+        for field, bad in {"loss": 7, "dims": 2**62, "classes": 1, "positive": 2, "kind": 3, "waiting": 256}.items():
+            at = 8 * fields.index(field)
+            with pytest.raises(DataError, match="the state is corrupt"):
+                sums.update(good[:at] + bad.to_bytes(8, "little") + good[at + 8 :])
+    # The kind of one with the numbers of the other.
+    at = 8 * fields.index("kind")
+    for sums, kind in ((gradient, 2), (hessian, 0), (hessian, 1)):
+        with pytest.raises(DataError, match="the state is corrupt"):
+            sums.update(sums.to_bytes()[:at] + kind.to_bytes(8, "little") + sums.to_bytes()[at + 8 :])
 
 
 def test_misuse_is_refused() -> None:
@@ -178,5 +234,13 @@ def test_misuse_is_refused() -> None:
     for positive, classes in ((2, 2), (-1, 2), (0, 1)):
         with pytest.raises(ParameterError, match="positive must be one of 2 or more classes"):
             Sums(Logistic(), weights, positive=positive, classes=classes)
+    with pytest.raises(ParameterError, match="hessian must be False where there is a direction, got True"):
+        Sums(Logistic(), weights, direction=weights, hessian=True)
+    with pytest.raises(ParameterError, match="weights must have <= 256 dims for a Hessian, got 257"):
+        Sums(Logistic(), np.zeros((1, 257)), hessian=True)
+    assert Sums(Logistic(), np.zeros((1, 256)), hessian=True).value.shape == (1, 256, 256)
     with pytest.raises(DataError, match="cannot combine these sums"):
         sums.combine(Sums(Logistic(), weights + 1))
+    one = np.zeros((1, 1))  # of which the Hessian has as many numbers as the gradient
+    with pytest.raises(DataError, match="cannot combine these sums"):
+        Sums(Logistic(), one).combine(Sums(Logistic(), one, hessian=True))

@@ -75,7 +75,6 @@ class Prepared(Protocol):
 
     rows: int
     dims: int
-    rows_are_here: bool  #: in this process; where they are not, `blocks` would take them out of a server
 
     def run_pass(self, states: Sequence[State], *, progress: Progress | None = None) -> None:
         """Feed every row once, in order, to every state."""
@@ -102,11 +101,15 @@ class Prepared(Protocol):
         weights: npt.NDArray[np.float64],
         *,
         direction: npt.NDArray[np.float64] | None = None,
+        hessian: bool = False,
         positive: int = 1,
         classes: int = 2,
         progress: Progress | None = None,
     ) -> npt.NDArray[np.float64]:
-        """Sum the loss's gradient at `weights` over all rows, or its Hessian times `direction`: `objective.Sums`."""
+        """Sum the loss's gradient at `weights` over all rows, its Hessian times `direction`, or the Hessian itself.
+
+        `objective.Sums` says what these are.
+        """
         ...
 
     def reshuffle(self, seed: int) -> None:

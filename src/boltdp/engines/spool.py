@@ -56,8 +56,6 @@ def spool_directory(directory: str | Path | None = None) -> Path:
 class PreparedRows:
     """The rows of a store from one position to another: the `Prepared` of engines that bring rows to the kernel."""
 
-    rows_are_here = True
-
     def __init__(self, store: Store, start: int, stop: int) -> None:
         self._store = store
         self._start = start
@@ -93,12 +91,13 @@ class PreparedRows:
         weights: npt.NDArray[np.float64],
         *,
         direction: npt.NDArray[np.float64] | None = None,
+        hessian: bool = False,
         positive: int = 1,
         classes: int = 2,
         progress: Progress | None = None,
     ) -> npt.NDArray[np.float64]:
         """Sum a derivative of the loss over all rows."""
-        sums = Sums(loss, weights, direction=direction, positive=positive, classes=classes)
+        sums = Sums(loss, weights, direction=direction, hessian=hessian, positive=positive, classes=classes)
         return sum_blocks(sums, self.blocks(), progress=progress)
 
     def reshuffle(self, seed: int) -> None:

@@ -22,26 +22,38 @@ static uint64_t stride_of(const struct objective_state *s)
     return (s->dims + 3) / 4 * 4;
 }
 
-/* Where each array of `data` begins. */
-static uint64_t numbers(const struct objective_state *s)
+/* How many numbers the weights are, and how many their sum. */
+static uint64_t weights_of(const struct objective_state *s)
 {
     return vectors(s) * stride_of(s);
 }
 
-static double *array_of(struct objective_state *s, uint64_t which)
+static uint64_t numbers(const struct objective_state *s)
 {
-    return s->data + which * numbers(s);
+    return weights_of(s) * (s->kind == OBJECTIVE_HESSIAN ? s->dims : 1);
 }
 
+/* Where each array of `data` begins. */
 enum { WEIGHTS, DIRECTION, PARTIAL, TOTAL, LOST, ARRAYS };
 
-uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive)
+static uint64_t place_of(const struct objective_state *s, uint64_t array)
 {
-    struct objective_state s = {.loss = loss, .dims = dims, .classes = classes};
+    return array < PARTIAL ? array * weights_of(s) : PARTIAL * weights_of(s) + (array - PARTIAL) * numbers(s);
+}
+
+static double *array_of(struct objective_state *s, uint64_t array)
+{
+    return s->data + place_of(s, array);
+}
+
+uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive, uint64_t kind)
+{
+    struct objective_state s = {.loss = loss, .dims = dims, .classes = classes, .kind = kind};
     if ((loss != SGD_LOGISTIC && loss != SGD_MULTINOMIAL) || dims < 1 || dims > SGD_MAX_DIMS || classes < 2 ||
-        classes > SGD_MAX_CLASSES || positive >= classes)
+        classes > SGD_MAX_CLASSES || positive >= classes || kind > OBJECTIVE_HESSIAN ||
+        (kind == OBJECTIVE_HESSIAN && dims > OBJECTIVE_MAX_HESSIAN_DIMS))
         return 0;
-    return sizeof s + sizeof(double) * (ARRAYS * numbers(&s) + stride_of(&s) + 2 * vectors(&s));
+    return sizeof s + sizeof(double) * (place_of(&s, ARRAYS) + stride_of(&s) + 2 * vectors(&s));
 }
 
 int objective_check(const void *state, size_t bytes)
@@ -49,17 +61,19 @@ int objective_check(const void *state, size_t bytes)
     const struct objective_state *s = state;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
-    if (bytes < sizeof *s || s->magic != OBJECTIVE_MAGIC || s->bytes != bytes || s->product > 1 ||
-        s->waiting >= OBJECTIVE_SUMMED_ROWS || objective_bytes(s->loss, s->dims, s->classes, s->positive) != bytes)
+    if (bytes < sizeof *s || s->magic != OBJECTIVE_MAGIC || s->bytes != bytes ||
+        s->waiting >= OBJECTIVE_SUMMED_ROWS ||
+        objective_bytes(s->loss, s->dims, s->classes, s->positive, s->kind) != bytes)
         return SGD_CORRUPT;
     return SGD_OK;
 }
 
 int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive,
-                   const double *weights, const double *direction)
+                   uint64_t kind, const double *weights, const double *direction)
 {
     struct objective_state *s = state;
-    if (objective_bytes(loss, dims, classes, positive) != bytes)
+    if (objective_bytes(loss, dims, classes, positive, kind) != bytes ||
+        (kind == OBJECTIVE_PRODUCT) != (direction != NULL))
         return SGD_BAD_RECIPE;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
@@ -70,7 +84,7 @@ int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint
     s->dims = dims;
     s->classes = classes;
     s->positive = positive;
-    s->product = direction != NULL;
+    s->kind = kind;
     for (uint64_t k = 0; k < vectors(s); k++) {
         memcpy(array_of(s, WEIGHTS) + k * stride_of(s), weights + k * dims, dims * sizeof *weights);
         if (direction != NULL)
@@ -146,17 +160,38 @@ INLINE void dots(double *out, const double *a, const double *x, size_t stride, i
         out[r] = LANES(sums[r]);
 }
 
-/* to += factor * x for each row x, one after the other. */
-INLINE void add_multiples(double *to, const double *factors, const double *x, size_t stride, int n)
+/* to += factor * x for each row x, one after the other, from number `first` on. */
+INLINE void add_multiples(double *to, const double *factors, const double *x, size_t first, size_t stride, int n)
 {
     double own[TILE]; /* which no store to `to` can change */
     memcpy(own, factors, n * sizeof *own);
-    for (size_t i = 0; i < stride; i += 4) {
+    for (size_t i = first; i < stride; i += 4) {
         vec4 sum = AT(to, i);
         for (int r = 0; r < n; r++)
             sum += own[r] * AT(x, r * stride + i);
         AT(to, i) = sum;
     }
+}
+
+/* hessian += factor * x * x^T for each row x, but for most of what is left of the diagonal, which is never read. */
+INLINE void add_squares(double *hessian, const double *factors, const double *x, size_t dims, size_t stride, int n)
+{
+    for (size_t i = 0; i < dims; i++) {
+        double multiples[TILE];
+        for (int r = 0; r < n; r++)
+            multiples[r] = factors[r] * x[r * stride + i];
+        add_multiples(hessian + i * stride, multiples, x, i / 4 * 4, stride, n);
+    }
+}
+
+/* Add the rows, each by its factor for weight vector k, to what is summed. */
+INLINE void add_factors(struct objective_state *s, size_t k, const double *factors, const double *x, int n)
+{
+    const size_t stride = stride_of(s);
+    if (s->kind == OBJECTIVE_HESSIAN)
+        add_squares(array_of(s, PARTIAL) + k * s->dims * stride, factors, x, s->dims, stride, n);
+    else
+        add_multiples(array_of(s, PARTIAL) + k * stride, factors, x, 0, stride, n);
 }
 
 /* With s the guard's factor the row stands for s*x. slope = 1/(1 + exp(margin)), margin = y*s*<w, x>. */
@@ -166,17 +201,21 @@ INLINE void add_logistic(struct objective_state *s, const struct tile *t, int fi
     const double *x = t->x + first * stride, *labels = t->labels + first, *scales = t->scales + first;
     double factors[TILE], along[TILE] = {0};
     dots(factors, array_of(s, WEIGHTS), x, stride, n);
-    if (s->product)
+    if (s->kind == OBJECTIVE_PRODUCT)
         dots(along, array_of(s, DIRECTION), x, stride, n);
     for (int r = 0; r < n; r++) {
         const double scale = scales[r], signed_scale = labels[r] == (double) s->positive ? scale : -scale;
         const double slope = 1.0 / (1.0 + sgd_exp2_256ths(factors[r] * (signed_scale * UNITS_PER_NAT)));
-        factors[r] = s->product ? slope * (1.0 - slope) * (along[r] * scale) * scale : -slope * signed_scale;
+        const double bend = s->kind == OBJECTIVE_PRODUCT ? along[r] * scale : scale;
+        factors[r] = s->kind == OBJECTIVE_GRADIENT ? -slope * signed_scale : slope * (1.0 - slope) * bend * scale;
     }
-    add_multiples(array_of(s, PARTIAL), factors, x, stride, n);
+    add_factors(s, 0, factors, x, n);
 }
 
-/* p = softmax(s * <w_k, x>); factors p_k - [k is the label], or p_k * (a_k - <p, a>) with a_k = s * <direction_k, x>. */
+/*
+ * p = softmax(s * <w_k, x>). The factors are s times: p_k - [k is the label] for the gradient; p_k * (a_k - <p, a>),
+ * with a_k = s * <direction_k, x>, for a product; p_k * (1 - p_k) * s for the Hessian.
+ */
 INLINE void add_multinomial(struct objective_state *s, const struct tile *t, int first, int n)
 {
     const size_t classes = s->classes, stride = stride_of(s);
@@ -184,7 +223,7 @@ INLINE void add_multinomial(struct objective_state *s, const struct tile *t, int
     double *p = t->scores, *a = p + n * classes; /* of row r and class k at k * n + r */
     for (size_t k = 0; k < classes; k++)
         dots(p + k * n, array_of(s, WEIGHTS) + k * stride, x, stride, n);
-    for (size_t k = 0; s->product && k < classes; k++)
+    for (size_t k = 0; s->kind == OBJECTIVE_PRODUCT && k < classes; k++)
         dots(a + k * n, array_of(s, DIRECTION) + k * stride, x, stride, n);
     for (int r = 0; r < n; r++) {
         double largest = 0.0, sum = 0.0, mean = 0.0;
@@ -196,16 +235,18 @@ INLINE void add_multinomial(struct objective_state *s, const struct tile *t, int
             sum += p[k * n + r] = sgd_exp2_256ths(p[k * n + r] - largest);
         for (size_t k = 0; k < classes; k++)
             p[k * n + r] /= sum;
-        for (size_t k = 0; s->product && k < classes; k++)
+        for (size_t k = 0; s->kind == OBJECTIVE_PRODUCT && k < classes; k++)
             mean += p[k * n + r] * (a[k * n + r] *= scales[r]);
         for (size_t k = 0; k < classes; k++) {
-            double *const factor = &p[k * n + r];
-            *factor = scales[r] * (s->product ? *factor * (a[k * n + r] - mean)
-                                              : *factor - (double) ((double) k == labels[r]));
+            const double share = p[k * n + r];
+            const double factor = s->kind == OBJECTIVE_GRADIENT  ? share - (double) ((double) k == labels[r])
+                                  : s->kind == OBJECTIVE_PRODUCT ? share * (a[k * n + r] - mean)
+                                                                 : share * (1.0 - share) * scales[r];
+            p[k * n + r] = scales[r] * factor;
         }
     }
     for (size_t k = 0; k < classes; k++)
-        add_multiples(array_of(s, PARTIAL) + k * stride, p + k * n, x, stride, n);
+        add_factors(s, k, p + k * n, x, n);
 }
 
 INLINE void add_rows(struct objective_state *s, const struct tile *t, int first, int n)
@@ -298,19 +339,27 @@ int objective_combine(void *state, size_t bytes, const void *other, size_t other
     if (code != SGD_OK)
         return code;
     const struct objective_state *o = other;
-    const size_t same = 2 * numbers(s) * sizeof(double); /* weights and direction */
+    const size_t same = place_of(s, PARTIAL) * sizeof(double); /* weights and direction */
     if (bytes != other_bytes || s->loss != o->loss || s->dims != o->dims || s->classes != o->classes ||
-        s->positive != o->positive || s->product != o->product || memcmp(s->data, o->data, same) != 0)
+        s->positive != o->positive || s->kind != o->kind || memcmp(s->data, o->data, same) != 0)
         return SGD_CORRUPT;
     const double *from = o->data;
     double *total = array_of(s, TOTAL), *lost = array_of(s, LOST);
     fold(s);
     for (uint64_t i = 0; i < numbers(s); i++) {
-        add_exactly(total + i, lost + i, from[PARTIAL * numbers(s) + i]);
-        add_exactly(total + i, lost + i, from[TOTAL * numbers(s) + i]);
-        lost[i] += from[LOST * numbers(s) + i];
+        add_exactly(total + i, lost + i, from[place_of(s, PARTIAL) + i]);
+        add_exactly(total + i, lost + i, from[place_of(s, TOTAL) + i]);
+        lost[i] += from[place_of(s, LOST) + i];
     }
     return SGD_OK;
+}
+
+/* A number of the sum, wherever its rows are by now. */
+static double number_at(const struct objective_state *s, uint64_t at)
+{
+    double total = s->data[place_of(s, TOTAL) + at], lost = s->data[place_of(s, LOST) + at];
+    add_exactly(&total, &lost, s->data[place_of(s, PARTIAL) + at]);
+    return total + lost;
 }
 
 int objective_sum(const void *state, size_t bytes, double *out)
@@ -319,13 +368,12 @@ int objective_sum(const void *state, size_t bytes, double *out)
     const int code = objective_check(state, bytes);
     if (code != SGD_OK)
         return code;
-    const uint64_t all = numbers(s);
+    const uint64_t dims = s->dims, stride = stride_of(s), rows = s->kind == OBJECTIVE_HESSIAN ? dims : 1;
     for (uint64_t k = 0; k < vectors(s); k++)
-        for (uint64_t i = 0; i < s->dims; i++) {
-            const uint64_t at = k * stride_of(s) + i;
-            double total = s->data[TOTAL * all + at], lost = s->data[LOST * all + at];
-            add_exactly(&total, &lost, s->data[PARTIAL * all + at]);
-            *out++ = total + lost;
-        }
+        for (uint64_t i = 0; i < rows; i++)
+            for (uint64_t j = 0; j < dims; j++) {
+                const uint64_t row = i < j ? i : j, column = i < j ? j : i; /* left of the diagonal is as above it */
+                *out++ = number_at(s, (k * rows + row) * stride + column);
+            }
     return SGD_OK;
 }

@@ -1,5 +1,6 @@
 /*
- * objective.h: sums over all rows of the loss's gradient, or of its Hessian times a direction, at fixed weights.
+ * objective.h: sums over all rows of the loss's gradient, of its Hessian times a direction, or of the Hessian with
+ * respect to each weight vector, at fixed weights.
  *
  * What a solver needs that looks for the exact minimiser. Rows are packed float32 as in sgd.h, with the same guard:
  * scaled into the unit ball, and without a derivative where a number is not finite or the label not declared. The
@@ -16,7 +17,14 @@
 #define OBJECTIVE_MAGIC UINT64_C(0x316a626f746c6f62) /* "boltobj1" in memory on a little-endian machine */
 #define OBJECTIVE_SUMMED_ROWS 256                    /* rows added up before they join the compensated total */
 
-/* The header, then arrays of V*stride numbers (V weight vectors, dims rounded up to a multiple of 4, zeros there). */
+/* What is summed. Of the Hessian only what stands from the diagonal to the right, for each weight vector. */
+enum { OBJECTIVE_GRADIENT, OBJECTIVE_PRODUCT, OBJECTIVE_HESSIAN };
+#define OBJECTIVE_MAX_HESSIAN_DIMS 256
+
+/*
+ * The header, then arrays of rows of `stride` numbers (dims rounded up to a multiple of 4, zeros there): V rows, one
+ * for each weight vector, and in the sums of a Hessian V*dims.
+ */
 struct objective_state {
     uint64_t magic;    /* OBJECTIVE_MAGIC */
     uint64_t bytes;    /* length of the whole block */
@@ -24,17 +32,17 @@ struct objective_state {
     uint64_t dims;     /* features of a row */
     uint64_t classes;  /* declared labels */
     uint64_t positive; /* logistic: the class that is y = +1 */
-    uint64_t product;  /* 0: the gradient; 1: the Hessian times `direction` */
+    uint64_t kind;     /* OBJECTIVE_GRADIENT, OBJECTIVE_PRODUCT (of the Hessian and `direction`) or OBJECTIVE_HESSIAN */
     uint64_t waiting;  /* rows in `partial`: 0 .. OBJECTIVE_SUMMED_ROWS - 1 */
     double data[];     /* weights, direction, partial, total, lost; then one row of `stride`, and 2*V scores */
 };
 
 /* Bytes of a state; 0 if a number is out of range. */
-uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive);
+uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive, uint64_t kind);
 
-/* The state before the first row. weights and direction have V*dims numbers; direction NULL asks for the gradient. */
+/* The state before the first row. weights have V*dims numbers, and for a product direction too; else it is NULL. */
 int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive,
-                   const double *weights, const double *direction);
+                   uint64_t kind, const double *weights, const double *direction);
 
 /* Everything that can be wrong with a block that claims to be a state. */
 int objective_check(const void *state, size_t bytes);
@@ -45,7 +53,7 @@ int objective_add(void *state, size_t bytes, const float *rows, size_t n_rows, i
 /* Add what another state, of the same derivative, has summed. */
 int objective_combine(void *state, size_t bytes, const void *other, size_t other_bytes);
 
-/* The sum, into out[V*dims]. */
+/* The sum, into out[V*dims]; the Hessian, both of its triangles, into out[V*dims*dims]. */
 int objective_sum(const void *state, size_t bytes, double *out);
 
 #endif

@@ -1,4 +1,4 @@
-"""Sums over all rows of the loss's gradient, or of its Hessian times a direction: C in `objective.c`."""
+"""Sums over all rows of the loss's gradient, its Hessian times a direction, or the Hessian: C in `objective.c`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,29 @@ from boltdp.privacy.losses import HuberSVM, Loss, Multinomial
 
 Matrix = npt.NDArray[np.float64]
 
+#: The Hessian is summed for up to so many features.
+MAX_HESSIAN_DIMS = 256
+
+_GRADIENT, _PRODUCT, _HESSIAN = range(3)
+_HEADER = 7 * 8  #: bytes of a state that say what it sums
+
 
 class Sums:
     """The derivative of the loss of all rows fed so far, at fixed weights of shape (vectors, dims).
 
-    Without a direction it is the gradient, else the Hessian times the direction. `positive` and `classes` are those
-    of `State`. Packed rows are guarded as there, and neutral ones add nothing. How rows are cut into blocks never
-    changes a bit.
+    Without a direction it is the gradient, else the Hessian times the direction; with `hessian`, the Hessian with
+    respect to each of the vectors. `positive` and `classes` are those of `State`. Packed rows are guarded as there, and
+    neutral ones add nothing. How rows are cut into blocks never changes a bit.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> sums = Sums(Logistic(), np.zeros((1, 1)))
     >>> sums.add(np.array([[1, 0.5], [0, -0.25]], dtype=np.float32))
     >>> sums.value
     array([[-0.375]])
+    >>> sums = Sums(Logistic(), np.zeros((1, 1)), hessian=True)
+    >>> sums.add(np.array([[1, 0.5], [0, -0.5]], dtype=np.float32))
+    >>> sums.value
+    array([[[0.125]]])
     """
 
     def __init__(
@@ -32,6 +42,7 @@ class Sums:
         weights: Matrix,
         *,
         direction: Matrix | None = None,
+        hessian: bool = False,
         positive: int = 1,
         classes: int = 2,
     ) -> None:
@@ -42,7 +53,13 @@ class Sums:
         self._weights = _numbers("weights", weights, (loss.vectors, weights.shape[-1]))
         self._direction = None if direction is None else _numbers("direction", direction, self._weights.shape)
         self._dims = self._weights.shape[1]
-        shape = (_LOSSES[loss.name], self._dims, classes, positive)
+        if hessian and direction is not None:
+            raise ParameterError("hessian must be False where there is a direction, got True")
+        if hessian and self._dims > MAX_HESSIAN_DIMS:
+            raise ParameterError(f"weights must have <= {MAX_HESSIAN_DIMS} dims for a Hessian, got {self._dims}")
+        self._shape = (*self._weights.shape, self._dims) if hessian else self._weights.shape
+        kind = _HESSIAN if hessian else _GRADIENT if direction is None else _PRODUCT
+        shape = (_LOSSES[loss.name], self._dims, classes, positive, kind)
         size = 0 if min(shape) < 0 else _library.objective_bytes(*shape)
         if size == 0:
             raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
@@ -79,14 +96,14 @@ class Sums:
         code = _library.objective_check(block.ctypes.data, block.size)
         if code:
             raise DataError(f"cannot go on from these bytes: {_error_text(code)}")
-        if block.size != self._block.size:
-            raise DataError(f"sums of {self._block.size} bytes must stay so, got {block.size}")
+        if block[:_HEADER].tobytes() != self._block[:_HEADER].tobytes():
+            raise DataError("sums must stay those of the same derivative")
         self._block = block
 
     @property
     def value(self) -> Matrix:
-        """The sum, of shape (vectors, dims): as private as the rows."""
-        out = np.empty_like(self._weights)
+        """The sum, of shape (vectors, dims), or (vectors, dims, dims) for the Hessian: as private as the rows."""
+        out = np.empty(self._shape)
         _library.objective_sum(self._block.ctypes.data, self._block.size, out.ctypes.data)
         return out
 

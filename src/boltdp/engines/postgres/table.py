@@ -35,8 +35,6 @@ POSITION_BYTES = 48
 class PreparedTable:
     """Packed rows in a temporary table, or those of them from one position to another."""
 
-    rows_are_here = False
-
     def __init__(self, table: _Table, start: int, stop: int) -> None:
         self._table = table
         self._start = start
@@ -85,12 +83,13 @@ class PreparedTable:
         weights: npt.NDArray[np.float64],
         *,
         direction: npt.NDArray[np.float64] | None = None,
+        hessian: bool = False,
         positive: int = 1,
         classes: int = 2,
         progress: Progress | None = None,
     ) -> npt.NDArray[np.float64]:
         """Sum a derivative of the loss over all rows where they are."""
-        sums = Sums(loss, weights, direction=direction, positive=positive, classes=classes)
+        sums = Sums(loss, weights, direction=direction, hessian=hessian, positive=positive, classes=classes)
         if weights.shape[1] != self.dims:
             raise ParameterError(f"rows must have 1 + {weights.shape[1]} columns, got {1 + self.dims}")
         self._table.sum(sums, self._start, self._start + self.rows)
