@@ -189,7 +189,7 @@ class _Table:
 
     def sum(self, sums: Sums, start: int, stop: int) -> None:
         """Add the rows from start to stop - 1 to sums."""
-        block = self._block(start, stop) if self._packed else sql.SQL("ARRAY[label || features]")
+        block = self._block(start, stop)
         query = sql.SQL("SELECT boltdp.derivative((SELECT boltdp.kept($1)), {}) FROM {} WHERE {}").format(
             block, self._name, self._within(start, stop)
         )
@@ -218,7 +218,7 @@ class _Table:
 
     def blocks(self, start: int, stop: int) -> Iterator[npt.NDArray[np.float32]]:
         """The rows from start to stop - 1."""
-        block = self._block(start, stop) if self._packed else sql.SQL("ARRAY[label || features]")
+        block = self._block(start, stop)
         select = sql.SQL("SELECT {} FROM {} WHERE {}").format(block, self._name, self._within(start, stop))
         for gathered in self._session.stream(select, ["bytea"]):
             for (raw,) in gathered:
@@ -275,7 +275,9 @@ class _Table:
         return sql.SQL("start > {} AND start < {}").format(sql.Literal(start - self._block_rows), sql.Literal(stop))
 
     def _block(self, start: int, stop: int) -> Composed:
-        """The rows of a block that lie within."""
+        """The rows of a block that lie within; a tuple of a single row is a block of one."""
+        if not self._packed:
+            return sql.SQL("ARRAY[label || features]")
         if (start, stop) == (0, self._rows):
             return sql.SQL("block")
         return sql.SQL(
