@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 KERNEL := $(wildcard src/boltdp/kernel/*.[ch])
 
-.PHONY: demo demo-postgres test test-slow explore lint format bench bench-postgres bench-rivals clean
+.PHONY: demo demo-postgres test test-slow explore lint format bench bench-postgres bench-whitebox clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,7 +16,7 @@ help:
 	@echo "make explore    the tests of properties, with examples that were not tried before"
 	@echo "make bench      measure speed, as ratios with their targets"
 	@echo "make bench-postgres  the same for PostgreSQL, on a server of its own"
-	@echo "make bench-rivals    the white-box algorithms, in memory and in PostgreSQL"
+	@echo "make bench-whitebox    the white-box algorithms, in memory and in PostgreSQL"
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make format     let ruff format the code"
 	@echo "make clean      remove the virtual environment and build products"
@@ -55,8 +55,8 @@ bench: $(VENV)/installed
 bench-postgres: $(VENV)/installed
 	$(RUN) -m bench postgres
 
-bench-rivals: $(VENV)/installed
-	$(RUN) -m bench rivals
+bench-whitebox: $(VENV)/installed
+	$(RUN) -m bench whitebox
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info src/boltdp/kernel/*.so

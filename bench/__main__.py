@@ -15,7 +15,7 @@ from bench.ratio import Ratio
 #: In the order they are run. `scale` takes minutes at its default size; --rows makes it smaller.
 BENCHES = ("kernel", "overhead", "tuning", "objective", "scale")
 #: Run when asked for by name: they start a server.
-ON_DEMAND = ("postgres", "rivals")
+ON_DEMAND = ("postgres", "whitebox")
 
 
 def main() -> int:

@@ -22,9 +22,9 @@ from boltdp import kernel
 from boltdp.data.schema import Schema, array_schema
 from boltdp.data.synth import synthetic_blocks
 from boltdp.engines.postgres import Layout, PostgresEngine, PreparedTable
+from boltdp.engines.postgres.load import load_rows
+from boltdp.engines.postgres.server import Server, private_server
 from boltdp.kernel import State
-from boltdp.postgres.load import load_rows
-from boltdp.postgres.server import Server, private_server
 from boltdp.privacy.losses import Logistic
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from boltdp.data.benchmarks import BENCHMARKS, Benchmark
 from boltdp.data.schema import Numeric, Schema, Vector, array_schema
+from boltdp.engines import open_source
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine, Prepared, plain
 from boltdp.engines.slice import Slice
@@ -153,7 +154,7 @@ def halves(benchmark: Benchmark) -> tuple[Engine, Engine, Schema]:
         packed, declared = None, schema
 
     def loaded(part: str) -> ArrayEngine:
-        with benchmark.open(part) as engine:
+        with open_source(benchmark.source(part)) as engine:
             if packed is None:
                 names = [*(column.name for column in schema.columns), schema.label]
                 return ArrayEngine.from_arrow(pa.Table.from_batches(list(engine.batches(names))))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from boltdp.data.benchmarks import BENCHMARKS
+from boltdp.engines import open_source
 from boltdp.engines.base import encoded
 from boltdp.settings import Multiclass, Settings
 from boltdp.train import train_prepared
@@ -21,8 +22,8 @@ WAYS: tuple[Multiclass, ...] = ("multinomial", "one-vs-all")
 def main() -> None:
     """Print the table."""
     mnist = BENCHMARKS["mnist50"]
-    test = np.concatenate(list(encoded(mnist.open("test"), mnist.schema)))
-    with mnist.open("train").prepare(mnist.schema, seed=1) as prepared:
+    test = np.concatenate(list(encoded(open_source(mnist.source("test")), mnist.schema)))
+    with open_source(mnist.source("train")).prepare(mnist.schema, seed=1) as prepared:
 
         def accuracies(settings: Settings, repeats: int) -> str:
             certificate = settings.plan(rows=prepared.rows, dims=prepared.dims, classes=10)

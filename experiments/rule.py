@@ -22,8 +22,8 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
+import boltdp.algorithms.standardize
 import boltdp.settings
-import boltdp.standardize
 from boltdp.data.benchmarks import BENCHMARKS
 from boltdp.data.schema import Schema
 from boltdp.engines.arrays import ArrayEngine
@@ -75,7 +75,7 @@ def run(task: str, repeats: int, output: Path) -> None:
             key = f"{task}|{'pure' if delta == 0 else 'approximate'}|{epsilon:g}|{intercept:g}|{regularization:g}"
             settings = Settings(epsilon=epsilon, delta=delta)
             with (
-                mock.patch.object(boltdp.standardize, "INTERCEPT", intercept),
+                mock.patch.object(boltdp.algorithms.standardize, "INTERCEPT", intercept),
                 mock.patch.object(boltdp.settings, "REGULARIZATION", regularization),
             ):
                 for _ in range(len(results.get(key, [])), repeats):

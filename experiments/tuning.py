@@ -16,7 +16,7 @@ import numpy as np
 
 from boltdp.data.benchmarks import BENCHMARKS
 from boltdp.data.schema import Schema, array_schema
-from boltdp.engines import ArrayEngine
+from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.base import Engine, encoded
 from boltdp.engines.slice import Slice
 from boltdp.model import Model
@@ -76,12 +76,12 @@ def packed(engine: Engine, schema: Schema) -> np.ndarray[Any, np.dtype[np.float3
 def opened(name: str) -> tuple[ArrayEngine, ArrayEngine, Schema]:
     """The rows for training and for testing, encoded once for all trainings."""
     benchmark = BENCHMARKS[name]
-    with benchmark.open() as engine:
+    with open_source(benchmark.source()) as engine:
         rows = packed(engine, benchmark.schema)
     if benchmark.test is None:
         parts = np.split(rows, [round(TRAINING * len(rows))])
     else:
-        with benchmark.open("test") as engine:
+        with open_source(benchmark.source("test")) as engine:
             parts = [rows, packed(engine, benchmark.schema)]
     classes = tuple(range(len(benchmark.schema.classes)))
     schema = array_schema(dims=benchmark.schema.dims, classes=classes)

@@ -12,7 +12,7 @@ import pytest
 
 from boltdp.data.benchmarks import BENCHMARKS, Benchmark
 from boltdp.data.schema import Categorical, Numeric, Schema
-from boltdp.engines import ArrayEngine
+from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.base import Engine, Prepared, encoded
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import source_position
@@ -213,8 +213,8 @@ def mnist() -> Iterator[tuple[Benchmark, Prepared, npt.NDArray[np.float32]]]:
     benchmark = BENCHMARKS["mnist50"]
     if not benchmark.available():
         pytest.skip("MNIST is not in the directory that BOLTDP_DATA names")
-    test = np.concatenate(list(encoded(benchmark.open("test"), benchmark.schema)))
-    with benchmark.open("train").prepare(benchmark.schema, seed=1) as prepared:
+    test = np.concatenate(list(encoded(open_source(benchmark.source("test")), benchmark.schema)))
+    with open_source(benchmark.source("train")).prepare(benchmark.schema, seed=1) as prepared:
         yield benchmark, prepared, test
 
 

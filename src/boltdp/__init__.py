@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from boltdp.engines import open_source
     from boltdp.errors import BoltdpError, PrivacyWarning
     from boltdp.estimators import PrivateHuberSVM, PrivateLogisticRegression
+    from boltdp.estimators.search import PrivateGridSearch
     from boltdp.model import Model
     from boltdp.privacy.certificate import Certificate
-    from boltdp.search import PrivateGridSearch
     from boltdp.settings import Settings
 else:
     # Imported when asked for: scikit-learn, Arrow and DuckDB take a second, which commands that don't use them save.
@@ -32,7 +32,7 @@ else:
         "Certificate": "boltdp.privacy.certificate",
         "Model": "boltdp.model",
         "PrivacyWarning": "boltdp.errors",
-        "PrivateGridSearch": "boltdp.search",
+        "PrivateGridSearch": "boltdp.estimators.search",
         "PrivateHuberSVM": "boltdp.estimators",
         "PrivateLogisticRegression": "boltdp.estimators",
         "Schema": "boltdp.data.schema",

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from boltdp import kernel
+from boltdp.algorithms.standardize import standardized_by
+from boltdp.arraytypes import Integers
 from boltdp.data.schema import Schema
 from boltdp.engines.base import Engine, Prepared, plain
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.files import replacing
 from boltdp.settings import Settings
-from boltdp.standardize import standardized_by
 from boltdp.train import Progress, permutation_seed, told_rows, train_prepared
 from boltdp.tune import error_counts
 
@@ -259,7 +259,7 @@ def compare(
     return made
 
 
-def _moments(prepared: Prepared, *, radius: float) -> npt.NDArray[np.int64]:
+def _moments(prepared: Prepared, *, radius: float) -> Integers:
     """`Engine.moments` of rows that are prepared, as `plain` declares them."""
     sums = np.zeros((2, prepared.dims), np.int64)
     for block in prepared.blocks():

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boltdp import linear
+from boltdp.arraytypes import Doubles, PackedRows
 from boltdp.data.schema import Schema
 from boltdp.data.values import Value
 from boltdp.engines.base import Engine, encoded
 from boltdp.errors import BoltdpError, ParameterError
+from boltdp.export import linear
 from boltdp.files import replacing
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
@@ -24,8 +25,6 @@ from boltdp.privacy.release import could_be_released
 
 FORMAT = "boltdp-model"
 FORMAT_VERSION = 1
-
-Matrix = npt.NDArray[np.float64]
 
 
 class ModelFileError(BoltdpError):
@@ -37,7 +36,7 @@ class Model:
     """One weight vector for two classes, one a class for more. Made by `train`, kept as JSON."""
 
     schema: Schema
-    weights: Matrix
+    weights: Doubles
     certificate: Certificate
 
     def __post_init__(self) -> None:
@@ -69,32 +68,32 @@ class Model:
         """The declared classes, in the order of the probabilities."""
         return self.schema.classes
 
-    def margins(self, packed: npt.NDArray[np.float32]) -> Matrix:
+    def margins(self, packed: PackedRows) -> Doubles:
         """<w, x> for each packed row and weight vector; rows longer than 1 are shortened as in training."""
         return unit_rows(packed) @ self.weights.T
 
-    def choices(self, margins: Matrix) -> npt.NDArray[np.intp]:
+    def choices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """The class index that wins for each row of margins."""
         chosen: npt.NDArray[np.intp] = np.argmax(margins, axis=1)
         return chosen if len(self.weights) > 1 else (margins[:, 0] > 0).astype(np.intp)
 
-    def probabilities(self, margins: Matrix) -> Matrix:
+    def probabilities(self, margins: Doubles) -> Doubles:
         """The probability of each class; a Huber SVM has none."""
         name = self.certificate.recipe.loss.name
         if name == "huber":
             raise ParameterError("a Huber SVM gives no probabilities; use its margins")
         if name == "multinomial":
-            odds: Matrix = np.exp(margins - margins.max(axis=1, keepdims=True))
+            odds: Doubles = np.exp(margins - margins.max(axis=1, keepdims=True))
         else:
             odds = 0.5 * (1.0 + np.tanh(0.5 * margins))
             if len(self.weights) == 1:
                 odds = np.hstack([1.0 - odds, odds])
             # Where every one-vs-all model is sure of "no", all classes are equally likely.
             odds[odds.sum(axis=1) == 0] = 1.0
-        shares: Matrix = odds / odds.sum(axis=1, keepdims=True)
+        shares: Doubles = odds / odds.sum(axis=1, keepdims=True)
         return shares
 
-    def score_batches(self, engine: Engine) -> Iterator[Matrix]:
+    def score_batches(self, engine: Engine) -> Iterator[Doubles]:
         """Margins of the rows of `engine`, in their own order; the label need not be there."""
         return (self.margins(packed) for packed in encoded(engine, self.schema, label=False))
 
@@ -170,7 +169,7 @@ class Model:
         return cls.from_dict(record)
 
 
-def unit_rows(packed: npt.NDArray[np.float32]) -> Matrix:
+def unit_rows(packed: PackedRows) -> Doubles:
     """The features of packed rows, shortened to length 1 where they are longer.
 
     >>> unit_rows(np.array([[0, 3, 4], [1, 0.5, 0]], np.float32))

@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from boltdp.algorithms.newton import minimise, sample_rows
+from boltdp.algorithms.sampling import fixed_size_batches, poisson_batches
+from boltdp.algorithms.standardize import standardize
+from boltdp.arraytypes import Doubles, Integers
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
 from boltdp.engines.base import Engine, Prepared
@@ -21,13 +24,10 @@ from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.noise import seeded_bytes, system_bytes
 from boltdp.privacy.release import perturbation, release
 from boltdp.privacy.selection import Selection
-from boltdp.sampling import Positions, fixed_size_batches, poisson_batches
 from boltdp.settings import Settings
-from boltdp.solve import Matrix, minimise, sample_rows
-from boltdp.standardize import standardize
 
 #: How the rows of a pass are sampled, where they are not all fed in order.
-SAMPLERS: Mapping[Algorithm, Callable[..., Iterator[Positions]]] = {
+SAMPLERS: Mapping[Algorithm, Callable[..., Iterator[Integers]]] = {
     "bst14": fixed_size_batches,
     "dpsgd": poisson_batches,
 }
@@ -124,17 +124,17 @@ def find_minimisers(
     *,
     noise_seed: int | None = None,
     progress: Progress | None = None,
-) -> npt.NDArray[np.float64]:
+) -> Doubles:
     """Weights of shape (models, vectors, dims) that minimise the perturbed objectives: as private as the rows."""
     recipe, classes = certificate.recipe, len(schema.classes)
     _check_rows(prepared, certificate)
     count = sample_rows(recipe)
 
-    def found(positive: int, linear: Matrix) -> Matrix:
-        def derivative(weights: Matrix, direction: Matrix | None) -> Matrix:
+    def found(positive: int, linear: Doubles) -> Doubles:
+        def derivative(weights: Doubles, direction: Doubles | None) -> Doubles:
             return prepared.derivative(recipe.loss, weights, direction=direction, positive=positive, classes=classes)
 
-        def shape(weights: Matrix) -> Matrix:
+        def shape(weights: Doubles) -> Doubles:
             few = prepared.portion(0, count)
             hessian = few.derivative(recipe.loss, weights, hessian=True, positive=positive, classes=classes)
             return recipe.rows / count * hessian
@@ -213,7 +213,7 @@ def release_model(
 
 
 def release_weights(
-    weights: npt.NDArray[np.float64], schema: Schema, certificate: Certificate, *, noise_seed: int | None = None
+    weights: Doubles, schema: Schema, certificate: Certificate, *, noise_seed: int | None = None
 ) -> Model:
     """The model of finished weights, of shape (models, vectors, dims), with the noise that `certificate` states."""
     released = release(weights, certificate, seed=noise_seed)

@@ -18,16 +18,17 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from boltdp.algorithms.standardize import standardize
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
-from boltdp.engines.base import BATCH_ROWS, Engine, Prepared
+from boltdp.data.source import BATCH_ROWS
+from boltdp.engines.base import Engine, Prepared
 from boltdp.errors import ParameterError
 from boltdp.model import Model, unit_rows
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.noise import RandomBytes, seeded_bytes, system_bytes
 from boltdp.privacy.selection import Portions, PublicRows, Selection, Trials, choose, noisy_count
 from boltdp.settings import Settings
-from boltdp.standardize import standardize
 from boltdp.train import (
     BAD_ROWS_SHOWN,
     Progress,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from boltdp.data.benchmarks import BENCHMARKS
+from boltdp.engines import open_source
 from boltdp.engines.base import encoded
 from boltdp.errors import DataError, ParameterError
 
@@ -17,7 +18,7 @@ def test_benchmark_rows_fit_their_schema(name: str) -> None:
     benchmark = BENCHMARKS[name]
     if not benchmark.available():
         pytest.skip(f"the data of {name} is not here")
-    with benchmark.open() as engine:
+    with open_source(benchmark.source()) as engine:
         block = next(encoded(engine, benchmark.schema))
     assert block.shape[1] == 1 + benchmark.schema.dims
     assert np.isfinite(block).all()
@@ -30,12 +31,12 @@ def test_absent_data_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv("BOLTDP_DATA", str(tmp_path))
     assert not BENCHMARKS["mnist"].available()
     with pytest.raises(DataError, match=r"^the benchmark data 'mnist_test\.parquet' is not in ") as caught:
-        BENCHMARKS["mnist"].open("test")
+        open_source(BENCHMARKS["mnist"].source("test"))
     assert caught.value.hint == "set BOLTDP_DATA to the directory that has it"
 
 
 def test_part_that_is_not_there_is_told() -> None:
     with pytest.raises(ParameterError, match=r"^the part of 'covtype' must be train, got 'test'$"):
-        BENCHMARKS["covtype"].open("test")
+        open_source(BENCHMARKS["covtype"].source("test"))
     with pytest.raises(ParameterError, match=r"^the part of 'mnist' must be train or test, got 'all'$"):
-        BENCHMARKS["mnist"].open("all")
+        open_source(BENCHMARKS["mnist"].source("all"))

@@ -14,8 +14,9 @@ import pytest
 
 from boltdp import kernel
 from boltdp.data.schema import Categorical, Numeric, Schema, Standardization, Vector
+from boltdp.data.source import BATCH_ROWS
 from boltdp.engines import DuckDBEngine, Prepared
-from boltdp.engines.base import BATCH_ROWS, encoded, plain
+from boltdp.engines.base import encoded, plain
 from boltdp.engines.spool import spool
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.objective import Sums

@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp import kernel
+from boltdp.arraytypes import PackedRows
 from boltdp.engines.base import joined_positions
-from boltdp.engines.spool import FileStore, PreparedRows, Rows, spool, spool_directory
+from boltdp.engines.spool import FileStore, PreparedRows, spool, spool_directory
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.losses import Logistic
 from boltdp.privacy.recipe import Recipe
@@ -27,7 +28,7 @@ from boltdp.privacy.schedules import constant
 from tests.engines.sources import in_order
 
 
-def packed(rows: int, width: int = 3) -> Rows:
+def packed(rows: int, width: int = 3) -> PackedRows:
     return np.arange(rows * width, dtype=np.float32).reshape(rows, width)
 
 
@@ -35,7 +36,7 @@ def spool_file(directory: Path, rows: int = 1000) -> PreparedRows:
     return spool([packed(rows)], rows=rows, width=3, seed=1, directory=directory, bucket_bytes=1200)
 
 
-def cut(rows: Rows, sizes: list[int]) -> Iterator[Rows]:
+def cut(rows: PackedRows, sizes: list[int]) -> Iterator[PackedRows]:
     start = 0
     for size in sizes:
         yield rows[start : start + size]
@@ -140,7 +141,7 @@ def test_file_is_private_nameless_and_gone_when_closed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at open files by way of /proc")
 def test_nothing_is_left_after_an_error_or_an_interrupt(tmp_path: Path) -> None:
-    def interrupted() -> Iterator[Rows]:
+    def interrupted() -> Iterator[PackedRows]:
         yield packed(500)
         raise KeyboardInterrupt
 
@@ -172,7 +173,7 @@ def test_nothing_is_left_when_the_process_is_killed(tmp_path: Path, how: signal.
 
 
 def test_spool_that_does_not_fit_is_refused_before_a_row_is_read(tmp_path: Path) -> None:
-    def rows() -> Iterator[Rows]:
+    def rows() -> Iterator[PackedRows]:
         raise AssertionError("a row was read")
         yield
 

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from boltdp.kernel import Rows, State, run
+from boltdp.arraytypes import Floats
+from boltdp.kernel import State, run
 from boltdp.kernel.reference import guarded
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.noise import Kind, Mechanism
@@ -53,7 +54,7 @@ def declared_classes(loss: Loss) -> int:
     return loss.classes if isinstance(loss, Multinomial) else 3
 
 
-def packed_rows(recipe: Recipe, *, seed: int, element: Element = np.float64, bad: float = 0.0) -> Rows:
+def packed_rows(recipe: Recipe, *, seed: int, element: Element = np.float64, bad: float = 0.0) -> Floats:
     """Rows inside and outside the unit ball; a share of `bad` ones has a NaN, an infinity or an undeclared label."""
     random = np.random.default_rng(seed)
     m, classes = recipe.rows, declared_classes(recipe.loss)
@@ -64,7 +65,7 @@ def packed_rows(recipe: Recipe, *, seed: int, element: Element = np.float64, bad
         rows[i, column] = random.choice([np.nan, np.inf, -np.inf])
         if random.random() < 0.5:
             rows[i, 0] = random.choice([-1.0, 0.5, classes, 1e30])
-    packed: Rows = np.ascontiguousarray(rows, dtype=np.dtype(element))
+    packed: Floats = np.ascontiguousarray(rows, dtype=np.dtype(element))
     return packed
 
 
@@ -74,18 +75,18 @@ def noise_for(recipe: Recipe, kind: Kind, *, scale: float = 0.5) -> Mechanism:
     return Mechanism(kind, scale, vectors * recipe.dims)
 
 
-def with_markers(recipe: Recipe, rows: Rows, *, seed: int) -> Rows:
+def with_markers(recipe: Recipe, rows: Floats, *, seed: int) -> Floats:
     """The rows cut into the recipe's number of batches, of random sizes, some of them empty, by markers."""
     usable = rows[rows[:, 0] != -1]
     ends = np.sort(np.random.default_rng(seed).integers(0, len(usable) + 1, recipe.batches))
     ends[-1] = len(usable)
-    marked: Rows = np.insert(usable, ends, -1.0, axis=0)
+    marked: Floats = np.insert(usable, ends, -1.0, axis=0)
     return marked
 
 
 def finished(
     recipe: Recipe,
-    rows: Rows,
+    rows: Floats,
     *,
     positive: int = 1,
     build: str | None = None,

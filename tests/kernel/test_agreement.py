@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp.kernel import Rows
+from boltdp.arraytypes import Floats
 from boltdp.kernel.reference import reference_sgd
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.recipe import Averaging, Recipe
@@ -29,7 +29,7 @@ from tests.kernel.cases import (
 )
 
 
-def assert_agrees(recipe: Recipe, rows: Rows, *, positive: int = 1) -> None:
+def assert_agrees(recipe: Recipe, rows: Floats, *, positive: int = 1) -> None:
     ours = finished(recipe, rows, positive=positive).weights
     expected = reference_sgd(recipe, rows, positive=positive, classes=declared_classes(recipe.loss))
     assert ours.shape == expected.shape

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp.kernel import Rows, State, builds, run
+from boltdp.arraytypes import Floats
+from boltdp.kernel import State, builds, run
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
@@ -33,11 +34,11 @@ def new_state(recipe: Recipe, *, positive: int = 1) -> State:
     return State(recipe, positive=positive, classes=declared_classes(recipe.loss))
 
 
-def repeated(rows: Rows, times: int) -> Rows:
+def repeated(rows: Floats, times: int) -> Floats:
     return rows[np.arange(times * len(rows)) % len(rows)]
 
 
-def all_passes(recipe: Recipe, rows: Rows) -> Rows:
+def all_passes(recipe: Recipe, rows: Floats) -> Floats:
     return repeated(rows, recipe.passes)
 
 

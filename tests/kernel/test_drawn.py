@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boltdp.arraytypes import Floats
 from boltdp.errors import ParameterError
-from boltdp.kernel import Rows, State, builds, run
+from boltdp.kernel import State, builds, run
 from boltdp.privacy.losses import Logistic
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
@@ -21,7 +22,7 @@ RECIPE = Recipe(loss=Logistic(), dims=2, rows=10, batch_size=4, passes=1, schedu
 ROWS = np.array([[1.0, 0.5, 0.0], [0.0, 0.1, 0.2], [1.0, 0.3, 0.3]])
 
 
-def copied(rows: Rows, positions: npt.NDArray[np.int64]) -> Rows:
+def copied(rows: Floats, positions: npt.NDArray[np.int64]) -> Floats:
     """The rows at these positions, and markers for -1."""
     taken = rows[positions]
     taken[positions < 0] = 0.0

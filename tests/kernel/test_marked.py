@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boltdp.arraytypes import Floats
 from boltdp.errors import ParameterError
-from boltdp.kernel import Rows, State, builds, run
+from boltdp.kernel import State, builds, run
 from boltdp.kernel.reference import reference_sgd
 from boltdp.privacy.losses import Logistic
 from boltdp.privacy.noise import Kind, Mechanism
@@ -35,8 +36,8 @@ seeds = st.integers(0, 2**32)
 mechanisms: st.SearchStrategy[Kind | None] = st.sampled_from([None, "gaussian", "spherical"])
 
 
-def packed(rows: list[list[float]], element: Element) -> Rows:
-    made: Rows = np.array(rows, dtype=np.dtype(element))
+def packed(rows: list[list[float]], element: Element) -> Floats:
+    made: Floats = np.array(rows, dtype=np.dtype(element))
     return made
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from boltdp.kernel import Rows, State, _library, run
+from boltdp.arraytypes import Floats
+from boltdp.kernel import State, _library, run
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
@@ -24,7 +25,7 @@ BAD_LABELS = [0.5, -1.0, -0.5, 2.0, 3.0, 1.0 + 2.0**-20, 2.0**24, 2.0**53, 1e30,
 
 def trained(recipe: Recipe, rows: npt.ArrayLike, *, element: Element = np.float64) -> State:
     """All passes over the same rows."""
-    packed: Rows = np.array(rows, dtype=np.dtype(element))
+    packed: Floats = np.array(rows, dtype=np.dtype(element))
     state = State(recipe)
     for _ in range(recipe.passes):
         run([state], packed)
@@ -163,7 +164,7 @@ def test_a_label_is_judged_for_each_model_of_a_scan_by_its_own_classes() -> None
     assert many.weights[0, 0] < 0.0
 
 
-def bare_steps(loss: Loss, rows: Rows, *, eta: float) -> list[Vector]:
+def bare_steps(loss: Loss, rows: Floats, *, eta: float) -> list[Vector]:
     """Weights after every second row, with eta * lambda = 1: nothing is kept, so each is one gradient step alone."""
     recipe = Recipe(
         loss=loss,

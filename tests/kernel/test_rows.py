@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
+from boltdp.arraytypes import Floats
 from boltdp.errors import ParameterError
 from boltdp.kernel import (
     MOMENT_UNIT,
-    Rows,
     State,
     moments,
     pack_categories,
@@ -47,7 +47,7 @@ def one_hot(count: int) -> dict[str, Any]:
 @settings(max_examples=100)
 def test_numeric_columns_are_clipped_centred_and_scaled(column: list[float], bounds: list[float], dtype: type) -> None:
     low, high = bounds
-    values: Rows = np.array(column, dtype=dtype)
+    values: Floats = np.array(column, dtype=dtype)
     out = np.full((len(column), 4), 9.0, dtype=np.float32)
     pack_numeric(values, out, 2, low=low, high=high, factor=0.37)
     expected = (np.clip(values.astype(np.float64), low, high) - (low + high) / 2) * 0.37
@@ -69,7 +69,7 @@ def test_categories_are_one_hot_and_unknown_ones_are_none(codes: list[int], coun
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_each_entry_of_a_list_has_its_own_middle_and_factor(dtype: type) -> None:
-    cells: Rows = np.array([[0.0, 5.0, 20.0], [np.nan, 10.0, -4.0]], dtype=dtype)
+    cells: Floats = np.array([[0.0, 5.0, 20.0], [np.nan, 10.0, -4.0]], dtype=dtype)
     middle, factor = np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.25, 0.125])
     out = np.full((2, 5), 9.0, dtype=np.float32)
     pack_numeric(cells, out, 1, low=0.0, high=10.0, middle=middle, factor=factor)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boltdp.arraytypes import Floats
 from boltdp.errors import ParameterError
-from boltdp.kernel import Rows, State, run
+from boltdp.kernel import State, run
 from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import Schedule, constant
@@ -81,7 +82,7 @@ def test_no_models_and_no_rows_are_nothing_to_do() -> None:
     [np.ones((2, 3), dtype=np.int64), np.ones(3), np.ones((2, 6))[:, ::2], np.ones((3, 2)).T],
     ids=["integers", "one dimension", "strided", "transposed"],
 )
-def test_rows_of_another_kind_are_refused(rows: Rows) -> None:
+def test_rows_of_another_kind_are_refused(rows: Floats) -> None:
     with pytest.raises(ParameterError, match="rows must be a C-contiguous 2-D array of float32 or float64"):
         run([State(RECIPE)], rows)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from boltdp.postgres.server import Server, private_server
+from boltdp.engines.postgres.server import Server, private_server
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ import pytest
 from boltdp.data.encode import projection_matrix
 from boltdp.data.schema import Projection
 from boltdp.engines.postgres import PostgresEngine
+from boltdp.engines.postgres.server import Server
 from boltdp.kernel import project
-from boltdp.postgres.server import Server
 from tests.engines.sources import ROWS, SCHEMA, Source, columns, reference
 from tests.engines.test_conformance import (  # noqa: F401
     test_bad_positions_are_refused_before_they_are_fed,

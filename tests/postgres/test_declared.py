@@ -18,10 +18,10 @@ from boltdp.cli import main
 from boltdp.data.draft import declared_schema, draft_schema
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector
 from boltdp.engines.postgres import PostgresEngine
+from boltdp.engines.postgres.declared import read_check
+from boltdp.engines.postgres.server import Server
 from boltdp.errors import DataError
 from boltdp.model import Model
-from boltdp.postgres.declared import read_check
-from boltdp.postgres.server import Server
 
 #: The declaration of a column `c`, and the feature that it makes.
 FEATURES: list[tuple[str, Any]] = [

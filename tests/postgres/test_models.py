@@ -17,9 +17,9 @@ from boltdp.cli import main
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector, array_schema
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine
+from boltdp.engines.postgres.server import Server
+from boltdp.export.postgres import ModelStoreError, load_model, store_model
 from boltdp.model import Model
-from boltdp.postgres.models import ModelStoreError, load_model, store_model
-from boltdp.postgres.server import Server
 from boltdp.settings import Settings
 from boltdp.train import train
 

@@ -23,12 +23,12 @@ from psycopg import sql
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector, array_schema
 from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.postgres import PostgresEngine
+from boltdp.engines.postgres.extension import ask_pg_config
+from boltdp.engines.postgres.server import Server, private_server
 from boltdp.engines.postgres.table import DRAWN_BYTES
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
 from boltdp.kernel.objective import Sums
-from boltdp.postgres.extension import ask_pg_config
-from boltdp.postgres.server import Server, private_server
 from boltdp.privacy.losses import Logistic
 from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.recipe import Recipe

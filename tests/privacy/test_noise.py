@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError
 from boltdp.privacy.noise import (
     GRID_BITS,
@@ -20,7 +21,6 @@ from boltdp.privacy.noise import (
     Kind,
     Mechanism,
     Uniforms,
-    Vector,
     _gaussian,
     _grid_points,
     _spherical,
@@ -34,12 +34,12 @@ from boltdp.privacy.noise import (
 DRAWS = 3000
 
 
-def draws(kind: Kind, dimensions: int, *, scale: float = 1.0, seed: int = 11) -> Vector:
+def draws(kind: Kind, dimensions: int, *, scale: float = 1.0, seed: int = 11) -> Doubles:
     mechanism, source = Mechanism(kind, scale, dimensions), seeded_bytes(seed)
     return np.array([mechanism.add(np.zeros(dimensions), source) for _ in range(DRAWS)])
 
 
-def fits(sample: Vector, distribution: object) -> bool:
+def fits(sample: Doubles, distribution: object) -> bool:
     return bool(stats.kstest(sample, distribution.cdf).pvalue > 1e-3)  # type: ignore[attr-defined]
 
 
@@ -247,7 +247,7 @@ def test_weights_that_are_not_finite_are_refused_and_not_told(kind: Kind, weight
     assert str(refusal.value) == "weights must be finite, and one is not"
 
 
-def exact(mechanism: Mechanism, weights: Vector, uniforms: Uniforms) -> list[float] | None:
+def exact(mechanism: Mechanism, weights: Doubles, uniforms: Uniforms) -> list[float] | None:
     """weights + noise on the grid, by interval arithmetic alone; None if the bits known don't tell."""
     draw = _spherical if mechanism.kind == "spherical" else _gaussian
     with precision(uniforms.bits + 200):

@@ -30,7 +30,7 @@ from boltdp.privacy.spherical import (
     spherical_bits,
     spherical_delta,
 )
-from tests.privacy.test_attack_rivals import caught
+from tests.privacy.test_attack_whitebox import caught
 
 Sample = npt.NDArray[np.float64]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -9,8 +10,9 @@ import click
 from boltdp.cli.options import as_json, quiet, source_options
 from boltdp.cli.terminal import RowsBar, emit, emit_json, examples, note
 from boltdp.data.draft import draft_schema
-from boltdp.data.synth import POSTGRES, TABLE, synthesize
-from boltdp.engines import open_source
+from boltdp.data.schema import Schema
+from boltdp.data.synth import TABLE, synthesize
+from boltdp.engines import POSTGRES, open_source
 from boltdp.files import OutputError, check_writable, replacing
 
 
@@ -87,7 +89,7 @@ def synth(
             check_writable(path)
     try:
         with RowsBar(quiet=quiet) as bar:
-            made = synthesize(
+            made = _synthesizer(output)(
                 output,
                 rows=rows,
                 dims=dims,
@@ -109,6 +111,14 @@ def synth(
         emit_json({"output": output, "rows": rows, "dims": dims, "classes": classes, "schema": schema_path})
     else:
         emit(f"{output}: {rows:,} rows of {dims} features, {classes} classes")
+
+
+def _synthesizer(output: str) -> Callable[..., Schema]:
+    if not output.startswith(POSTGRES):
+        return synthesize
+    from boltdp.engines.postgres.load import synthesize_table  # only here: psycopg is optional
+
+    return synthesize_table
 
 
 def _refuse_existing(path: str) -> None:

@@ -8,9 +8,9 @@ import click
 
 from boltdp.cli.options import as_json
 from boltdp.cli.terminal import emit, emit_json, emit_promise, emit_table, examples
+from boltdp.export.sql import Dialect, probability_expression, scoring_expression
 from boltdp.model import Model
 from boltdp.privacy.algorithms import RIVALS
-from boltdp.sql import Dialect, probability_expression, scoring_expression
 
 
 @click.command(

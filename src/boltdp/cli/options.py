@@ -11,8 +11,7 @@ import click
 from boltdp.cli.terminal import note
 from boltdp.data.draft import declared_schema
 from boltdp.data.schema import Schema
-from boltdp.data.synth import POSTGRES
-from boltdp.engines import open_source
+from boltdp.engines import POSTGRES, open_source
 from boltdp.errors import ParameterError
 from boltdp.privacy.algorithms import Algorithm, Analysis
 from boltdp.privacy.recipe import Averaging, Permutation

@@ -40,7 +40,7 @@ def postgres() -> None:
 @pg_config
 def install(*, pg_config: str) -> None:
     """Build the extension for a server, and install it there."""
-    from boltdp.postgres import extension
+    from boltdp.engines.postgres import extension
 
     extension.install(pg_config)
     emit(f"installed boltdp {extension.VERSION} for {extension.ask_pg_config(pg_config, '--version')}")
@@ -52,7 +52,7 @@ def install(*, pg_config: str) -> None:
 @pg_config
 def check(uri: str | None, *, pg_config: str) -> None:
     """Say what is missing: for building the extension, or for using it in the database at URI."""
-    from boltdp.postgres.extension import check_build
+    from boltdp.engines.postgres.extension import check_build
 
     if uri is not None:
         from boltdp.engines.postgres import Session
@@ -86,7 +86,7 @@ def check(uri: str | None, *, pg_config: str) -> None:
 @click.option("--replace", is_flag=True, help="Take the place of a model of this name.")
 def store(model_path: str, uri: str, *, name: str | None, replace: bool) -> None:
     """Put a released MODEL into the table boltdp.models of the database at URI, to be scored there."""
-    from boltdp.postgres.models import store_model
+    from boltdp.export.postgres import store_model
 
     model = Model.load(model_path)
     model.verify()
@@ -105,10 +105,10 @@ def demo(*, rows: int, epsilon: float) -> None:
     """
     import psycopg
 
-    from boltdp.data.synth import synthesize
     from boltdp.engines.postgres import PostgresEngine
-    from boltdp.postgres.models import store_model
-    from boltdp.postgres.server import private_server
+    from boltdp.engines.postgres.load import synthesize_table
+    from boltdp.engines.postgres.server import private_server
+    from boltdp.export.postgres import store_model
     from boltdp.settings import Settings
     from boltdp.train import train
 
@@ -116,7 +116,7 @@ def demo(*, rows: int, epsilon: float) -> None:
     with private_server() as server, psycopg.connect(server.uri, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION boltdp")
         dims, seed = 20, secrets.randbits(32)
-        schema = synthesize(server.uri, rows=rows + rows // 10, dims=dims, table="everyone", seed=seed)
+        schema = synthesize_table(server.uri, rows=rows + rows // 10, dims=dims, table="everyone", seed=seed)
         # The last tenth are for us to look at: what a model gets right on them may be told, since they are not private.
         connection.execute("CREATE TABLE patients AS SELECT * FROM everyone LIMIT %s", [rows])
         connection.execute("CREATE TABLE visitors AS SELECT * FROM everyone OFFSET %s", [rows])

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from boltdp.arraytypes import Doubles
 from boltdp.cli.options import as_json, source_options
 from boltdp.cli.terminal import emit, emit_json, emit_table, examples, note
 from boltdp.data.values import spellings
@@ -21,11 +22,11 @@ from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encoded
 from boltdp.errors import DataError, ParameterError
 from boltdp.files import replacing
-from boltdp.model import Matrix, Model
+from boltdp.model import Model
 
 Indices: TypeAlias = npt.NDArray[np.intp]
 #: Class indices of some rows, and their probabilities if asked for.
-Batch: TypeAlias = tuple[Indices, Matrix | None]
+Batch: TypeAlias = tuple[Indices, Doubles | None]
 
 
 @click.command(
@@ -125,7 +126,7 @@ def evaluate(model_path: str, source: str, *, table: str | None, query: str | No
     emit_table(cells, header=("true class, predicted as:", *names), numbers=True)
 
 
-def area_under_curve(margins: npt.NDArray[np.float64], labels: Indices) -> float | None:
+def area_under_curve(margins: Doubles, labels: Indices) -> float | None:
     """How often a row of class 1 has a greater margin than one of class 0, ties counting half; None without both.
 
     >>> area_under_curve(np.array([0.1, 0.2, 0.2, 0.3]), np.array([0, 0, 1, 1]))

@@ -13,7 +13,6 @@ from pathlib import Path
 import duckdb
 
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema
-from boltdp.engines.duckdb import DuckDBEngine
 from boltdp.errors import DataError, ParameterError
 
 
@@ -35,8 +34,8 @@ class Benchmark:
         """Whether its files are there."""
         return all((data_directory() / file).is_file() for file in (self.train, self.test) if file)
 
-    def open(self, part: str = "train") -> DuckDBEngine:
-        """The engine over its "train" or "test" rows."""
+    def source(self, part: str = "train") -> Path | duckdb.DuckDBPyRelation:
+        """Its "train" or "test" rows, as `open_source` takes them."""
         if part not in ("train", "test") or (part == "test" and self.test is None):
             parts = "train" if self.test is None else "train or test"
             raise ParameterError(f"the part of {self.name!r} must be {parts}, got {part!r}")
@@ -47,12 +46,11 @@ class Benchmark:
                 hint="set BOLTDP_DATA to the directory that has it",
             )
         if self.label is None:
-            return DuckDBEngine.from_parquet(file)
+            return file
         connection = duckdb.connect()
-        relation = connection.sql(
+        return connection.sql(
             f"SELECT {self.label} AS label, * EXCLUDE (label) FROM read_parquet(?)", params=[str(file)]
         )
-        return DuckDBEngine.from_relation(relation)
 
 
 def data_directory() -> Path:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from boltdp.arraytypes import Doubles
 from boltdp.errors import DataError
 
 _NUMBERS = (float, int, np.bool_, Real, Decimal)
@@ -59,7 +60,7 @@ def text(cell: Any) -> str | None:
     return None
 
 
-def vector(cell: Any) -> list[float] | npt.NDArray[np.float64] | None:
+def vector(cell: Any) -> list[float] | Doubles | None:
     """A cell that is a list of numbers, with NaN for those that are none, else None.
 
     >>> vector([1, "x"]), vector("x")
@@ -118,7 +119,7 @@ def matrix(X: Any) -> npt.NDArray[Any]:
     return values if values.dtype.kind != "f" or values.dtype in (np.float32, np.float64) else _as_doubles(values)
 
 
-def _stack(rows: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
+def _stack(rows: npt.NDArray[np.object_]) -> Doubles:
     vectors = [vector(row) for row in rows]
     counts = Counter(None if row is None else len(row) for row in vectors)
     width = max(counts, key=lambda length: (counts[length], length or 0), default=None)
@@ -133,7 +134,7 @@ def _stack(rows: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
     return stacked
 
 
-def _as_doubles(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _as_doubles(values: npt.NDArray[Any]) -> Doubles:
     # What is too large becomes infinite, and a warning about it would tell that there is such a value.
     with np.errstate(over="ignore"):
         return values.astype(np.float64)

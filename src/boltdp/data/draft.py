@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boltdp.data.schema import Categorical, Column, Numeric, Schema, Vector
+from boltdp.data.source import ColumnType, Source
 from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value
-from boltdp.engines.base import ColumnType, Engine
 from boltdp.errors import DataError
 
 #: A public text column with more distinct values than this is no categorical one.
 MOST_CATEGORIES = 100
 
 
-def draft_schema(source: Engine, label: str, *, public: bool = False) -> str:
+def draft_schema(source: Source, label: str, *, public: bool = False) -> str:
     """TOML text of a schema for the data, to be completed by hand before it can be loaded.
 
     Only names and types of columns are read, and what a database declares of them; what that cannot tell is left as
@@ -212,7 +212,7 @@ class _Seen:
         return sorted(self._distinct, key=lambda value: (isinstance(value, str), value))
 
 
-def _look(source: Engine, names: Sequence[str]) -> dict[str, _Seen]:
+def _look(source: Source, names: Sequence[str]) -> dict[str, _Seen]:
     seen = {name: _Seen() for name in names}
     for batch in source.batches(names):
         for name in names:

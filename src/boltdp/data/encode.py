@@ -10,7 +10,7 @@ gradient.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boltdp import kernel
+from boltdp.arraytypes import Booleans, Doubles, Floats, PackedRows
 from boltdp.data.schema import Categorical, Projection, Schema, Vector
 from boltdp.data.values import Matcher
 from boltdp.errors import DataError, ParameterError
 
 OnBadRow = Literal["neutral", "error"]
-Floats: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 
-def projection_matrix(projection: Projection, dims: int) -> npt.NDArray[np.float64]:
+def projection_matrix(projection: Projection, dims: int) -> Doubles:
     """The Gaussian matrix that takes `dims` features to the projected ones: entries N(0, 1/projected dims).
 
     It is NumPy's PCG64 with the public seed, drawn row by row and rounded to float32, so that the last bit of a
@@ -36,7 +36,7 @@ def projection_matrix(projection: Projection, dims: int) -> npt.NDArray[np.float
     (3, 2)
     """
     drawn = np.random.Generator(np.random.PCG64(projection.seed)).standard_normal((dims, projection.dims))
-    rounded: npt.NDArray[np.float32] = (drawn / np.sqrt(projection.dims)).astype(np.float32)
+    rounded: PackedRows = (drawn / np.sqrt(projection.dims)).astype(np.float32)
     return rounded.astype(np.float64)
 
 
@@ -68,7 +68,7 @@ class Encoder:
         if schema.projection is not None:
             self._matrix = projection_matrix(schema.projection, schema.encoded_dims)
 
-    def encode(self, batch: pa.RecordBatch) -> npt.NDArray[np.float32]:
+    def encode(self, batch: pa.RecordBatch) -> PackedRows:
         """Packed rows of a batch; without the label column (for prediction) every class index is NaN."""
         schema, count = self.schema, batch.num_rows
         rows = np.empty((count, 1 + schema.encoded_dims), np.float32)
@@ -99,7 +99,7 @@ class Encoder:
         kernel.project(rows, self._matrix, projected)
         return projected
 
-    def _encode_label(self, batch: pa.RecordBatch, rows: npt.NDArray[np.float32]) -> None:
+    def _encode_label(self, batch: pa.RecordBatch, rows: PackedRows) -> None:
         if self.schema.label not in batch.schema.names:
             rows[:, 0] = np.nan
             return
@@ -107,7 +107,7 @@ class Encoder:
         self._refuse(codes < 0, self.schema.label, "an undeclared class")
         rows[:, 0] = np.where(codes < 0, np.float32(np.nan), codes.astype(np.float32))
 
-    def _refuse(self, bad: npt.NDArray[np.bool_] | None, name: str, what: str) -> None:
+    def _refuse(self, bad: Booleans | None, name: str, what: str) -> None:
         if self._strict and bad is not None and bad.any():
             raise DataError(f"column {name!r} must be complete, got a missing value or {what}")
 

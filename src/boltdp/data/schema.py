@@ -42,8 +42,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from boltdp.arraytypes import Doubles
 from boltdp.data.columns import Categorical, Column, Numeric, Vector, check_int, check_name, checked_number, spell_out
 from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value, declared_values
@@ -57,7 +57,6 @@ else:
 __all__ = [
     "Categorical",
     "Column",
-    "Numbers",
     "Numeric",
     "Projection",
     "Schema",
@@ -68,10 +67,9 @@ __all__ = [
 ]
 
 Source = Literal["declared", "private"]
-Numbers: TypeAlias = npt.NDArray[np.float64]
 
 #: A column with the middles and factors of its features, see `Schema.transforms`.
-Transform: TypeAlias = tuple[Column, Numbers, Numbers]
+Transform: TypeAlias = tuple[Column, Doubles, Doubles]
 
 
 @dataclass(frozen=True)

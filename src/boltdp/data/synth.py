@@ -1,4 +1,4 @@
-"""The synthesizer: classification data of any size, streamed to Parquet, a DuckDB or a PostgreSQL table.
+"""The synthesizer: classification data of any size, streamed to Parquet or a table of DuckDB.
 
 Two classes are Gaussian clouds around +w and -w for a random direction w, more than two around random directions of
 their own; rows are then shortened into the unit ball. Row i depends on the seed and on i alone, so the first rows of a
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from boltdp.arraytypes import PackedRows
 from boltdp.data.schema import Numeric, Schema
 from boltdp.errors import DataError, ParameterError
 
@@ -24,8 +25,6 @@ BLOCK_ROWS = 8192
 #: Norm of a row around its centre, small enough for few rows to leave the unit ball.
 SPREAD = 0.7
 TABLE = "rows"
-#: How the URI of a PostgreSQL database starts.
-POSTGRES = ("postgresql://", "postgres://")
 
 
 def synthetic_schema(*, dims: int, classes: int = 2) -> Schema:
@@ -40,7 +39,7 @@ def synthetic_schema(*, dims: int, classes: int = 2) -> Schema:
 
 def synthetic_blocks(
     *, rows: int, dims: int, classes: int = 2, separation: float = 1.5, seed: int = 0
-) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]]:
+) -> Iterator[tuple[PackedRows, npt.NDArray[np.int32]]]:
     """Features and labels, a block at a time.
 
     `separation` is the distance of each class's centre from the middle in standard deviations of a feature: with two
@@ -59,7 +58,7 @@ def synthetic_blocks(
 
 def _draw(
     *, rows: int, dims: int, classes: int, separation: float, seed: int
-) -> Iterator[tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]]:
+) -> Iterator[tuple[PackedRows, npt.NDArray[np.int32]]]:
     centres = np.random.default_rng([seed]).standard_normal((1 if classes == 2 else classes, dims))
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     if classes == 2:
@@ -88,7 +87,7 @@ def synthesize(
     table: str = TABLE,
     progress: Callable[[int], None] | None = None,
 ) -> Schema:
-    """Write a Parquet file, or a table of a new DuckDB file or a PostgreSQL database, and return the fitting schema.
+    """Write a Parquet file, or a table of a new DuckDB file, and return the fitting schema.
 
     `progress` is called with the number of rows done so far.
 
@@ -98,11 +97,6 @@ def synthesize(
     5
     """
     drawn = synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
-    if isinstance(path, str) and path.startswith(POSTGRES):
-        from boltdp.postgres.load import load_rows
-
-        load_rows(path, table, drawn, dims=dims, progress=progress)
-        return synthetic_schema(dims=dims, classes=classes)
     path = Path(path)
     if path.suffix not in (".parquet", ".duckdb"):
         raise ParameterError(f"the file must end in .parquet or .duckdb, got {path.name!r}")

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from duckdb import DuckDBPyRelation
 
+from boltdp.data.source import ColumnType
 from boltdp.engines.arrays import ArrayEngine
-from boltdp.engines.base import ColumnType, Engine, Prepared
-from boltdp.engines.duckdb import DuckDBEngine
+from boltdp.engines.base import Engine, Prepared
+from boltdp.engines.files import DuckDBEngine
 from boltdp.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from boltdp.engines.postgres import PostgresEngine
 
 __all__ = ["ArrayEngine", "ColumnType", "DuckDBEngine", "Engine", "Prepared", "open_source"]
+
+
+#: How the URI of a PostgreSQL database starts.
+POSTGRES = ("postgresql://", "postgres://")
 
 
 def open_source(
@@ -37,7 +42,7 @@ def open_source(
     >>> open_source(pyarrow.table({"age": [30, 40]})).count()
     2
     """
-    if isinstance(source, str) and source.startswith(("postgresql://", "postgres://")):
+    if isinstance(source, str) and source.startswith(POSTGRES):
         return _open_postgres(source, table=table, query=query, spool=spool, where=where)
     if where != "auto":
         raise ParameterError("where must be given only with a PostgreSQL database")

@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from boltdp.arraytypes import Integers
 from boltdp.data import cells
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
-from boltdp.engines.base import BATCH_ROWS, ColumnType, Kind, Progress, encoded, streamed_moments
+from boltdp.data.source import BATCH_ROWS, ColumnType, Kind
+from boltdp.engines.base import Progress, encoded, streamed_moments
 from boltdp.engines.spool import PreparedRows, spool
 from boltdp.errors import DataError
 
@@ -123,7 +125,7 @@ class ArrayEngine:
 
     def moments(
         self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
-    ) -> npt.NDArray[np.int64]:
+    ) -> Integers:
         """Exact sums of the encoded features and of their squares."""
         return streamed_moments(self, schema, radius=radius, on_bad_row=on_bad_row, progress=progress)
 

@@ -9,65 +9,24 @@ their positions and a seed, never on their values:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias
+from dataclasses import replace
+from typing import Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp import kernel
+from boltdp.arraytypes import Doubles, Integers, PackedRows
 from boltdp.data.encode import Encoder, OnBadRow
 from boltdp.data.schema import Categorical, Numeric, Schema
-from boltdp.data.values import Value
+from boltdp.data.source import ColumnType, Kind
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
 from boltdp.kernel.objective import Sums
 from boltdp.privacy.losses import Loss
 
-Kind = Literal["number", "text", "bool", "list", "untyped", "other"]
 #: Called with the number of rows done so far.
 Progress: TypeAlias = Callable[[int], None]
-
-#: Rows an engine hands over at a time: few enough to stay in the processor's cache while they are encoded.
-BATCH_ROWS = 8192
-
-
-@dataclass(frozen=True)
-class ColumnType:
-    """What is known of a column without looking at its values; columns of CSV files and of objects are "untyped".
-
-    >>> ColumnType("list", length=64).length
-    64
-    """
-
-    kind: Kind
-    length: int | None = None  #: of every list, where the type fixes it
-    bounds: tuple[float, float] | None = None  #: of every number, where a constraint declares them
-    values: tuple[Value, ...] | None = None  #: all that there may be, where the type or a constraint declares them
-    key: bool = False  #: it tells rows apart, and so is no feature
-
-    @classmethod
-    def of(cls, arrow: Any) -> ColumnType:
-        """From an Arrow type.
-
-        >>> ColumnType.of(pa.int8()).kind
-        'number'
-        """
-        types = pa.types
-        if types.is_dictionary(arrow):
-            return cls.of(arrow.value_type)
-        lists = types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow)
-        # Lists that are all empty have no type of element.
-        if lists and cls.of(arrow.value_type).kind in ("number", "untyped"):
-            return cls("list", arrow.list_size if types.is_fixed_size_list(arrow) else None)
-        tests: dict[Kind, Callable[[Any], bool]] = {
-            "number": lambda t: types.is_integer(t) or types.is_floating(t) or types.is_decimal(t),
-            "text": lambda t: types.is_string(t) or types.is_large_string(t) or types.is_string_view(t),
-            "bool": types.is_boolean,
-            "untyped": types.is_null,
-        }
-        return cls(next((kind for kind, test in tests.items() if test(arrow)), "other"))
 
 
 class Prepared(Protocol):
@@ -83,7 +42,7 @@ class Prepared(Protocol):
     def run_drawn(
         self,
         states: Sequence[State],
-        positions: Iterable[npt.NDArray[np.int64]],
+        positions: Iterable[Integers],
         *,
         progress: Progress | None = None,
     ) -> None:
@@ -98,14 +57,14 @@ class Prepared(Protocol):
     def derivative(
         self,
         loss: Loss,
-        weights: npt.NDArray[np.float64],
+        weights: Doubles,
         *,
-        direction: npt.NDArray[np.float64] | None = None,
+        direction: Doubles | None = None,
         hessian: bool = False,
         positive: int = 1,
         classes: int = 2,
         progress: Progress | None = None,
-    ) -> npt.NDArray[np.float64]:
+    ) -> Doubles:
         """Sum the loss's gradient at `weights` over all rows, its Hessian times `direction`, or the Hessian itself.
 
         `objective.Sums` says what these are.
@@ -120,7 +79,7 @@ class Prepared(Protocol):
         """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
         ...
 
-    def blocks(self) -> Iterator[npt.NDArray[np.float32]]:
+    def blocks(self) -> Iterator[PackedRows]:
         """The packed rows in order, a block at a time."""
         ...
 
@@ -154,7 +113,7 @@ class Engine(Protocol):
 
     def moments(
         self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
-    ) -> npt.NDArray[np.int64]:
+    ) -> Integers:
         """Exact sums of the encoded features, rows shortened to `radius`, and of their squares: `kernel.moments`.
 
         Before any division, standardization or projection, and without the intercept. They are as private as the rows.
@@ -181,9 +140,7 @@ class Engine(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-def joined_positions(
-    positions: Iterable[npt.NDArray[np.int64]], *, start: int, stop: int, size: int
-) -> Iterator[npt.NDArray[np.int64]]:
+def joined_positions(positions: Iterable[Integers], *, start: int, stop: int, size: int) -> Iterator[Integers]:
     """Positions drawn of the rows start to stop - 1 and counted from there, made positions of the whole; -1 stays.
 
     They are checked, and come `size` at a time, in a buffer that is used again, however they were cut.
@@ -245,7 +202,7 @@ def _check_column(columns: Mapping[str, ColumnType], name: str, kinds: Sequence[
 
 def encoded(
     engine: Engine, schema: Schema, *, label: bool = True, on_bad_row: OnBadRow = "neutral"
-) -> Iterator[npt.NDArray[np.float32]]:
+) -> Iterator[PackedRows]:
     """Packed rows in the original order; without the label, for prediction, it need not be in the data."""
     check_columns(schema, engine.columns(), label=label)
     encoder = Encoder(schema, on_bad_row=on_bad_row)
@@ -269,7 +226,7 @@ def plain(schema: Schema) -> Schema:
 
 def streamed_moments(
     engine: Engine, schema: Schema, *, radius: float, on_bad_row: OnBadRow, progress: Progress | None
-) -> npt.NDArray[np.int64]:
+) -> Integers:
     """`Engine.moments` over encoded blocks of rows."""
     declared = plain(schema)
     sums = np.zeros((2, declared.encoded_dims), np.int64)
@@ -282,9 +239,7 @@ def streamed_moments(
     return sums
 
 
-def sum_blocks(
-    sums: Sums, blocks: Iterator[npt.NDArray[np.float32]], *, progress: Progress | None = None
-) -> npt.NDArray[np.float64]:
+def sum_blocks(sums: Sums, blocks: Iterator[PackedRows], *, progress: Progress | None = None) -> Doubles:
     """The value of `sums` after all blocks."""
     done = 0
     for block in blocks:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from boltdp.arraytypes import Integers
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
-from boltdp.engines.base import ColumnType, Engine, Kind, Progress, encoded, streamed_moments
+from boltdp.data.source import ColumnType, Kind
+from boltdp.engines.base import Engine, Progress, encoded, streamed_moments
 from boltdp.engines.spool import PreparedRows, spool
 from boltdp.errors import ParameterError
 
@@ -51,7 +51,7 @@ class Slice:
 
     def moments(
         self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
-    ) -> npt.NDArray[np.int64]:
+    ) -> Integers:
         """Exact sums of the encoded features and of their squares."""
         return streamed_moments(self, schema, radius=radius, on_bad_row=on_bad_row, progress=progress)
 

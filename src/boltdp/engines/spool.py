@@ -21,18 +21,16 @@ from pathlib import Path
 from typing import IO, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from boltdp import kernel
+from boltdp.arraytypes import Doubles, Integers, PackedRows
 from boltdp.engines.base import Progress, joined_positions, sum_blocks
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.objective import Sums
 from boltdp.privacy.losses import Loss
 
-Rows = npt.NDArray[np.float32]
-Positions = npt.NDArray[np.int64]
 #: The part of a permutation, or of its inverse, that starts at a position and has so many.
-Order: TypeAlias = Callable[[int, int], Positions]
+Order: TypeAlias = Callable[[int, int], Integers]
 
 #: Rows that fit in one bucket stay in memory; a bucket and its ordered copy are what a shuffle needs.
 BUCKET_BYTES = 64 << 20
@@ -72,7 +70,7 @@ class PreparedRows:
                 progress(done)
 
     def run_drawn(
-        self, states: Sequence[kernel.State], positions: Iterable[Positions], *, progress: Progress | None = None
+        self, states: Sequence[kernel.State], positions: Iterable[Integers], *, progress: Progress | None = None
     ) -> None:
         """Feed the rows at these positions, in this order, to every state; -1 stands for a marker."""
         done = 0
@@ -88,14 +86,14 @@ class PreparedRows:
     def derivative(
         self,
         loss: Loss,
-        weights: npt.NDArray[np.float64],
+        weights: Doubles,
         *,
-        direction: npt.NDArray[np.float64] | None = None,
+        direction: Doubles | None = None,
         hessian: bool = False,
         positive: int = 1,
         classes: int = 2,
         progress: Progress | None = None,
-    ) -> npt.NDArray[np.float64]:
+    ) -> Doubles:
         """Sum a derivative of the loss over all rows."""
         sums = Sums(loss, weights, direction=direction, hessian=hessian, positive=positive, classes=classes)
         return sum_blocks(sums, self.blocks(), progress=progress)
@@ -112,7 +110,7 @@ class PreparedRows:
             )
         return PreparedRows(self._store, self._start + start, self._start + stop)
 
-    def blocks(self) -> Iterator[Rows]:
+    def blocks(self) -> Iterator[PackedRows]:
         """The packed rows in order, a block at a time."""
         return self._store.blocks(self._start, self._start + self.rows)
 
@@ -133,11 +131,11 @@ class Store(Protocol):
     width: int
     drawn_at_once: int  #: most positions in a part of those drawn
 
-    def blocks(self, start: int, stop: int) -> Iterator[Rows]:
+    def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         """The rows from start to stop - 1, a block at a time."""
         ...
 
-    def drawn(self, parts: Iterable[Positions]) -> Iterator[tuple[Rows, Positions | None]]:
+    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers | None]]:
         """The rows at these positions, in this order, a block at a time: it is all of the block or what is drawn of it.
 
         Position -1 is a marker.
@@ -156,19 +154,19 @@ class Store(Protocol):
 class MemoryStore:
     """Rows in an array."""
 
-    def __init__(self, array: Rows) -> None:
+    def __init__(self, array: PackedRows) -> None:
         self._array = array
         self.width = array.shape[1]
         self.drawn_at_once = DRAWN_AT_ONCE
 
-    def blocks(self, start: int, stop: int) -> Iterator[Rows]:
+    def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         """Views of the rows, short enough for progress to be shown."""
         # The kernel cuts what it is given to the size of the cache itself.
         step = max(1, BUCKET_BYTES // (4 * self.width))
         for at in range(start, stop, step):
             yield self._array[at : min(at + step, stop)]
 
-    def drawn(self, parts: Iterable[Positions]) -> Iterator[tuple[Rows, Positions | None]]:
+    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers | None]]:
         """All rows, and which to take: the kernel has them fetched while it works on others."""
         for part in parts:
             yield self._array, part
@@ -195,13 +193,13 @@ class FileStore:
         self.drawn_at_once = max(1, bucket_bytes // 16)
         self._file = self._create(rows)
 
-    def fill(self, blocks: Iterable[Rows], *, rows: int, seed: int, progress: Progress | None = None) -> None:
+    def fill(self, blocks: Iterable[PackedRows], *, rows: int, seed: int, progress: Progress | None = None) -> None:
         """Write rows that come in original order to where the permutation puts them."""
         permuted, source = _permutation(rows, seed)
         self._scatter(blocks, self._file, rows=rows, permuted=permuted, progress=progress)
         self._replace(0, self._settled(self._file, rows=rows, source=source))
 
-    def blocks(self, start: int, stop: int) -> Iterator[Rows]:
+    def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         """The rows, mapped a window at a time: mapped pages count as resident memory."""
         step = max(1, WINDOW_BYTES // self._row_bytes)
         for at in range(start, stop, step):
@@ -216,7 +214,7 @@ class FileStore:
             )
             yield np.frombuffer(window, np.float32, count * self.width, skip).reshape(count, self.width)
 
-    def drawn(self, parts: Iterable[Positions]) -> Iterator[tuple[Rows, Positions | None]]:
+    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers | None]]:
         """The rows of each part read in the order of the file, then shuffled to that drawn by way of a second file."""
         for part in parts:
             order = np.argsort(part)
@@ -225,7 +223,7 @@ class FileStore:
                 for block in self._settled(scratch, rows=len(part), source=_slice_of(np.argsort(order))):
                     yield block, None
 
-    def _ascending(self, positions: Positions) -> Iterator[Rows]:
+    def _ascending(self, positions: Integers) -> Iterator[PackedRows]:
         """The rows at sorted positions."""
         step = max(1, WINDOW_BYTES // self._row_bytes)
         at = 0
@@ -262,7 +260,13 @@ class FileStore:
             return tempfile.TemporaryFile(dir=self._directory, buffering=0)
 
     def _scatter(
-        self, blocks: Iterable[Rows], file: IO[bytes], *, rows: int, permuted: Order, progress: Progress | None = None
+        self,
+        blocks: Iterable[PackedRows],
+        file: IO[bytes],
+        *,
+        rows: int,
+        permuted: Order,
+        progress: Progress | None = None,
     ) -> None:
         """Append each row to the region of the file that its bucket of output positions will fill."""
         ends = np.arange(0, rows, self._bucket_rows, dtype=np.int64)  # where each bucket's next row goes
@@ -283,7 +287,7 @@ class FileStore:
             if progress is not None:
                 progress(done)
 
-    def _settled(self, file: IO[bytes], *, rows: int, source: Order) -> Iterator[Rows]:
+    def _settled(self, file: IO[bytes], *, rows: int, source: Order) -> Iterator[PackedRows]:
         """Each bucket, whose rows stand in the order of arrival, put in the order of output."""
         arrived = np.empty((min(self._bucket_rows, rows), self.width), np.float32)
         ordered = np.empty_like(arrived)
@@ -295,13 +299,13 @@ class FileStore:
             _put(ordered, slots, arrived[:count])
             yield ordered[:count]
 
-    def _replace(self, at: int, blocks: Iterable[Rows]) -> None:
+    def _replace(self, at: int, blocks: Iterable[PackedRows]) -> None:
         """Write blocks, one after the other, from row `at` of the spool."""
         for block in blocks:
             self._write(self._file, block, at)
             at += len(block)
 
-    def _write(self, file: IO[bytes], block: Rows, at: int) -> None:
+    def _write(self, file: IO[bytes], block: PackedRows, at: int) -> None:
         data = block.data.cast("B")
         offset = at * self._row_bytes
         with self._faults():
@@ -309,7 +313,7 @@ class FileStore:
                 written = os.pwrite(file.fileno(), data, offset)
                 data, offset = data[written:], offset + written
 
-    def _read(self, file: IO[bytes], block: Rows, at: int) -> None:
+    def _read(self, file: IO[bytes], block: PackedRows, at: int) -> None:
         data = block.data.cast("B")
         offset = at * self._row_bytes
         with self._faults():
@@ -331,7 +335,7 @@ class FileStore:
 
 
 def spool(
-    blocks: Iterable[Rows],
+    blocks: Iterable[PackedRows],
     *,
     rows: int,
     width: int,
@@ -366,7 +370,7 @@ def spool(
     return PreparedRows(store, 0, rows)
 
 
-def _exactly(blocks: Iterable[Rows], rows: int) -> Iterator[Rows]:
+def _exactly(blocks: Iterable[PackedRows], rows: int) -> Iterator[PackedRows]:
     """The blocks, if together they have the promised number of rows: the permutation is one of that many."""
     done = 0
     for block in blocks:
@@ -386,11 +390,11 @@ def _permutation(rows: int, seed: int) -> tuple[Order, Order]:
     )
 
 
-def _slice_of(order: Positions) -> Order:
+def _slice_of(order: Integers) -> Order:
     return lambda start, count: order[start : start + count]
 
 
-def _marked(rows: Rows, positions: Positions) -> Rows:
+def _marked(rows: PackedRows, positions: Integers) -> PackedRows:
     """Drawn rows, with a marker wherever the position is -1."""
     markers = np.flatnonzero(positions < 0)
     rows[markers] = 0.0
@@ -398,7 +402,7 @@ def _marked(rows: Rows, positions: Positions) -> Rows:
     return rows
 
 
-def _put(rows: Rows, places: npt.NDArray[np.int64], block: Rows) -> None:
+def _put(rows: PackedRows, places: Integers, block: PackedRows) -> None:
     """rows[places] = block, a whole row at a time, which NumPy does twice as fast as number by number."""
     whole = np.dtype((np.void, 4 * rows.shape[1]))
     rows.view(whole)[places, 0] = block.view(whole)[:, 0]
@@ -408,7 +412,7 @@ def _gathered_rows(width: int, rows: int) -> int:
     return min(rows, max(1, GATHER_BYTES // (4 * width)))
 
 
-def _gather(blocks: Iterable[Rows], width: int, rows: int) -> Iterator[Rows]:
+def _gather(blocks: Iterable[PackedRows], width: int, rows: int) -> Iterator[PackedRows]:
     """The blocks joined to longer ones, in a buffer that is used again."""
     buffer = np.empty((_gathered_rows(width, rows), width), np.float32)
     used = 0

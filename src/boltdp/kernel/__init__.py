@@ -1,6 +1,6 @@
 """The one SGD kernel: C in `sgd.c`, `rows.c` and `draws.c`, called through ctypes, which releases the GIL.
 
-A packed row is 1 + dims numbers, float32 or float64: the class index, then the features. Rows longer than 1 are
+A packed row is 1 + dims numbers, float32 or float64: the class index, then the features. Floats longer than 1 are
 scaled into the unit ball as they are read; rows with a NaN, an infinity or an undeclared label have no gradient, and
 still count.
 White-box algorithms have noise in every update (`noise.md`); the product's own algorithm has none here.
@@ -13,11 +13,12 @@ import ctypes
 import math
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64, c_void_p
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from boltdp.arraytypes import Doubles, Floats, Integers, PackedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.library import load
 from boltdp.privacy.losses import HuberSVM, Multinomial
@@ -38,7 +39,6 @@ __all__ = [
     "source_position",
 ]
 
-Rows: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 # The enumerations of sgd.h.
 _LOSSES = {"logistic": 0, "huber": 1, "multinomial": 2}
@@ -238,7 +238,7 @@ class State:
         return _Header.from_buffer(self._block.data)
 
     @property
-    def weights(self) -> npt.NDArray[np.float64]:
+    def weights(self) -> Doubles:
         """What the recipe's averaging asks for, of shape (vectors, dims); meaningful when finished.
 
         They have the noise of the updates, if the state was made with one, and no other.
@@ -290,9 +290,9 @@ class State:
 
 def run(
     states: Sequence[State],
-    rows: Rows,
+    rows: Floats,
     *,
-    positions: npt.NDArray[np.int64] | None = None,
+    positions: Integers | None = None,
     build: str | None = None,
 ) -> None:
     """Feed a block of packed rows to every state: one read of the rows serves all models.
@@ -354,14 +354,14 @@ def builds() -> tuple[str, ...]:
 
 
 def pack_numeric(
-    cells: Rows,
-    out: npt.NDArray[np.float32],
+    cells: Floats,
+    out: PackedRows,
     at: int,
     *,
     low: float,
     high: float,
-    factor: float | npt.NDArray[np.float64],
-    middle: float | npt.NDArray[np.float64] | None = None,
+    factor: float | Doubles,
+    middle: float | Doubles | None = None,
 ) -> None:
     """Write numbers into packed rows: out[:, at] = (clip(x, low, high) - middle) * factor, NaN as 0.
 
@@ -397,11 +397,11 @@ def pack_numeric(
 
 def pack_categories(
     codes: npt.NDArray[np.int32],
-    out: npt.NDArray[np.float32],
+    out: PackedRows,
     at: int,
     *,
-    absent: npt.NDArray[np.float32],
-    present: npt.NDArray[np.float32],
+    absent: PackedRows,
+    present: PackedRows,
 ) -> None:
     """Write category codes into packed rows, a column a category: `present` at the code, `absent` elsewhere.
 
@@ -436,7 +436,7 @@ def pack_categories(
 MOMENT_UNIT = 2.0**-20
 
 
-def moments(rows: npt.NDArray[np.float32], sums: npt.NDArray[np.int64], *, radius: float) -> None:
+def moments(rows: PackedRows, sums: Integers, *, radius: float) -> None:
     """Add the features of packed rows to sums[0] and their squares to sums[1], as multiples of MOMENT_UNIT.
 
     Features are clipped to [-1, 1] and rows shortened to `radius` first. Each row is rounded by itself and the sums
@@ -455,7 +455,7 @@ def moments(rows: npt.NDArray[np.float32], sums: npt.NDArray[np.int64], *, radiu
     _library.rows_moments(rows.ctypes.data, rows.shape[0], dims, radius, sums.ctypes.data)
 
 
-def project(rows: npt.NDArray[np.float32], matrix: npt.NDArray[np.float64], out: npt.NDArray[np.float32]) -> None:
+def project(rows: PackedRows, matrix: Doubles, out: PackedRows) -> None:
     """Multiply the features of packed rows by a matrix, after scaling them into the unit ball as the row guard does.
 
     A row that the guard makes neutral stays so: its projected features are NaN.
@@ -473,7 +473,7 @@ def project(rows: npt.NDArray[np.float32], matrix: npt.NDArray[np.float64], out:
     _library.rows_project(rows.ctypes.data, rows.shape[0], dims, matrix.ctypes.data, outputs, out.ctypes.data)
 
 
-def permuted_position(start: int, count: int, *, rows: int, seed: int) -> npt.NDArray[np.int64]:
+def permuted_position(start: int, count: int, *, rows: int, seed: int) -> Integers:
     """Where the rows start .. start+count-1 go: a permutation of 0 .. rows-1 that depends on nothing but the seed.
 
     >>> sorted(permuted_position(0, 5, rows=5, seed=7).tolist())
@@ -482,7 +482,7 @@ def permuted_position(start: int, count: int, *, rows: int, seed: int) -> npt.ND
     return _positions(_library.rows_permuted, start, count, rows=rows, seed=seed)
 
 
-def source_position(start: int, count: int, *, rows: int, seed: int) -> npt.NDArray[np.int64]:
+def source_position(start: int, count: int, *, rows: int, seed: int) -> Integers:
     """Which rows stand at the positions start .. start+count-1: the inverse of `permuted_position`.
 
     >>> at = int(permuted_position(3, 1, rows=5, seed=7)[0])
@@ -512,12 +512,12 @@ def _aligned_block(size: int) -> npt.NDArray[np.uint8]:
     return block[skip : skip + size]
 
 
-def _spread(values: float | npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
+def _spread(values: float | Doubles, count: int) -> Doubles:
     """One number for each of `count` entries."""
     return np.ascontiguousarray(np.broadcast_to(np.asarray(values, dtype=np.float64), (count,)))
 
 
-def _positions(function: Any, start: int, count: int, *, rows: int, seed: int) -> npt.NDArray[np.int64]:
+def _positions(function: Any, start: int, count: int, *, rows: int, seed: int) -> Integers:
     if not 1 <= rows <= 2**62:
         raise ParameterError(f"rows must be from 1 to 2^62, got {rows}")
     if start < 0 or count < 0 or start + count > rows:
@@ -529,7 +529,7 @@ def _positions(function: Any, start: int, count: int, *, rows: int, seed: int) -
     return out
 
 
-def _check_rows(name: str, array: npt.NDArray[np.float32], shape: tuple[int, int]) -> None:
+def _check_rows(name: str, array: PackedRows, shape: tuple[int, int]) -> None:
     if array.dtype != np.float32 or array.shape != shape or not array.flags.c_contiguous:
         raise ParameterError(
             f"{name} must be a C-contiguous float32 array of shape {shape}, got {array.dtype} of shape {array.shape}"
@@ -538,7 +538,7 @@ def _check_rows(name: str, array: npt.NDArray[np.float32], shape: tuple[int, int
         raise ParameterError("out must be writable, got a read-only array")
 
 
-def _check_columns(out: npt.NDArray[np.float32], *, rows: tuple[int, ...], at: int, count: int) -> None:
+def _check_columns(out: PackedRows, *, rows: tuple[int, ...], at: int, count: int) -> None:
     if len(rows) != 1 or out.ndim != 2:
         raise ParameterError(f"a column must be 1-D and out 2-D, got {len(rows)}-D and {out.ndim}-D")
     _check_rows("out", out, (rows[0], out.shape[1]))

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from boltdp.arraytypes import Doubles, PackedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import _BUILDS, _FASTEST, _LOSSES, _aligned_block, _error_text, _library, builds
 from boltdp.privacy.losses import HuberSVM, Loss, Multinomial
-
-Matrix = npt.NDArray[np.float64]
 
 #: The Hessian is summed for up to so many features.
 MAX_HESSIAN_DIMS = 256
@@ -39,9 +37,9 @@ class Sums:
     def __init__(
         self,
         loss: Loss,
-        weights: Matrix,
+        weights: Doubles,
         *,
-        direction: Matrix | None = None,
+        direction: Doubles | None = None,
         hessian: bool = False,
         positive: int = 1,
         classes: int = 2,
@@ -67,7 +65,7 @@ class Sums:
         along = None if self._direction is None else self._direction.ctypes.data
         _library.objective_init(self._block.ctypes.data, size, *shape, self._weights.ctypes.data, along)
 
-    def add(self, rows: npt.NDArray[np.float32], *, build: str | None = None) -> None:
+    def add(self, rows: PackedRows, *, build: str | None = None) -> None:
         """Add a block of packed rows; `build` is that of `kernel.run`."""
         if build is not None and build not in builds():
             raise ParameterError(f"build must be one of {', '.join(builds())}, got {build!r}")
@@ -101,14 +99,14 @@ class Sums:
         self._block = block
 
     @property
-    def value(self) -> Matrix:
+    def value(self) -> Doubles:
         """The sum, of shape (vectors, dims), or (vectors, dims, dims) for the Hessian: as private as the rows."""
         out = np.empty(self._shape)
         _library.objective_sum(self._block.ctypes.data, self._block.size, out.ctypes.data)
         return out
 
 
-def _numbers(name: str, given: Matrix, shape: tuple[int, ...]) -> Matrix:
+def _numbers(name: str, given: Doubles, shape: tuple[int, ...]) -> Doubles:
     """As a C array of the shape, all finite."""
     if given.shape != shape or not np.isfinite(given).all():
         raise ParameterError(f"{name} must be finite numbers of shape {shape}, got shape {given.shape}")

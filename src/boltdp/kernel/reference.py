@@ -9,11 +9,11 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from boltdp.arraytypes import Doubles
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.recipe import Recipe
 
-Vector = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint32]
 
 
@@ -26,7 +26,7 @@ def reference_sgd(
     noise: Mechanism | None = None,
     key: bytes = b"",
     marked: bool = False,
-) -> Vector:
+) -> Doubles:
     """Run all passes over the packed rows (the same m of them each pass) and return the weights, (vectors, dims).
 
     The rows of a marked run hold its `recipe.batches` markers, the last of them at the end.
@@ -66,7 +66,7 @@ def reference_sgd(
     return total / recipe.averaged
 
 
-def guarded(x: Vector) -> Vector | None:
+def guarded(x: Doubles) -> Doubles | None:
     """The row inside the unit ball, or None if it must have no gradient.
 
     >>> guarded(np.array([3.0, 4.0]))
@@ -81,7 +81,7 @@ def guarded(x: Vector) -> Vector | None:
     return x if squares <= 1.0 - 4.0 * margin else x * ((1.0 - 2.0 * margin) / math.sqrt(squares))
 
 
-def row_gradient(loss: Loss, w: Vector, x: Vector, label: int, *, positive: int) -> Vector:
+def row_gradient(loss: Loss, w: Doubles, x: Doubles, label: int, *, positive: int) -> Doubles:
     """The gradient of the loss of one row, with the shape of the weights.
 
     >>> row_gradient(Logistic(), np.zeros((1, 2)), np.array([0.6, 0.8]), 1, positive=1)
@@ -109,7 +109,7 @@ def _margin_slope(loss: Logistic | HuberSVM, z: float) -> float:
     return -(1.0 + loss.width - z) / (2.0 * loss.width)
 
 
-def reference_noise(noise: Mechanism, key: bytes, update: int, *, vectors: int, dims: int) -> Vector:
+def reference_noise(noise: Mechanism, key: bytes, update: int, *, vectors: int, dims: int) -> Doubles:
     """The noise of one update, counted from 0, of shape (vectors, dims).
 
     >>> reference_noise(Mechanism("gaussian", 1.0, 3), bytes(32), 0, vectors=1, dims=3).shape

@@ -10,8 +10,8 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.noise import Budget, Mechanism, calibrate
 from boltdp.privacy.objective import objective_noise, shares, stopping_sensitivity
 from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.rivals import bst14_noise, bst14_published, dpsgd_noise, scs13_noise, scs13_published
 from boltdp.privacy.sensitivity import Sensitivity, check_steps, published_sensitivity, sensitivity
+from boltdp.privacy.whitebox import bst14_noise, bst14_published, dpsgd_noise, scs13_noise, scs13_published
 
 Algorithm = Literal["bolton", "objective", "scs13", "bst14", "dpsgd"]
 Analysis = Literal["proved", "paper"]

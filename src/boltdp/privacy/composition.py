@@ -2,7 +2,7 @@
 
 A privacy profile is delta as a function of epsilon. The profile of one update has a closed form (`poisson_profile`,
 `fixed_size_profile`); that of T updates together is computed by composing privacy loss distributions, from a
-discretisation that can only overstate. Proofs: `rivals.md`, sections 3 to 5.
+discretisation that can only overstate. Proofs: `whitebox.md`, sections 3 to 5.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtr
 
+from boltdp.arraytypes import Doubles, Integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.noise import Budget, gaussian_sigma
 
-Vector: TypeAlias = npt.NDArray[np.float64]
 #: delta at each epsilon >= 0 of one update; at negative ones it follows by symmetry.
-Profile: TypeAlias = Callable[[Vector], Vector]
+Profile: TypeAlias = Callable[[Doubles], Doubles]
 
 #: Losses are multiples of this part of epsilon / sqrt(T): their variance grows by a percent at most.
 RESOLUTION = 40
@@ -52,11 +51,11 @@ def poisson_profile(deviation: float, *, rate: float) -> Profile:
     shift = 1.0 / deviation
     c = rate * math.exp(-0.5 * shift**2)
 
-    def profile(epsilon: Vector) -> Vector:
+    def profile(epsilon: Doubles) -> Doubles:
         # Where the likelihood ratio is a = e^epsilon, y = e^(x/s^2) solves c*y^2 - (1 - q)*(a - 1)*y - c*a = 0.
         ratio, excess = np.exp(epsilon), (1.0 - rate) * np.expm1(epsilon)
         edge = deviation * np.log((excess + np.hypot(excess, 2.0 * c * np.sqrt(ratio))) / (2.0 * c))
-        delta: Vector = rate * (ndtr(shift - edge) - ratio * ndtr(-shift - edge)) - excess * ndtr(-edge)
+        delta: Doubles = rate * (ndtr(shift - edge) - ratio * ndtr(-shift - edge)) - excess * ndtr(-edge)
         return np.maximum(delta, 0.0)
 
     return profile
@@ -72,9 +71,9 @@ def fixed_size_profile(deviation: float, *, rate: float) -> Profile:
     """
     half = 0.5 / deviation
 
-    def profile(epsilon: Vector) -> Vector:
+    def profile(epsilon: Doubles) -> Doubles:
         inner = np.log1p(np.expm1(epsilon) / rate)
-        delta: Vector = ndtr(half - inner * deviation) - np.exp(inner) * ndtr(-half - inner * deviation)
+        delta: Doubles = ndtr(half - inner * deviation) - np.exp(inner) * ndtr(-half - inner * deviation)
         return rate * np.maximum(delta, 0.0)
 
     return profile
@@ -85,11 +84,11 @@ class _Losses:
     """The privacy loss of one update: multiples of `width` with their probabilities, and that of an infinite loss."""
 
     width: float
-    places: npt.NDArray[np.int64]
-    masses: Vector
+    places: Integers
+    masses: Doubles
     infinite: float
 
-    def tilted(self, tilt: float) -> tuple[float, Vector]:
+    def tilted(self, tilt: float) -> tuple[float, Doubles]:
         """Give ln E e^(tilt * loss) of the finite losses, and their probabilities weighted by it."""
         # Far tails underflow to 0, whose logarithm is minus infinity, which is right.
         with np.errstate(divide="ignore"):
@@ -197,7 +196,7 @@ def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: floa
             return None
     width = max(epsilon / (RESOLUTION * math.sqrt(updates)), longest / MOST_LOSSES)
     places = np.arange(math.ceil(longest / width) + 1)
-    grid: Vector = width * places.astype(np.float64)
+    grid: Doubles = width * places.astype(np.float64)
     deltas = profile(grid)
     falls = np.append(-np.diff(deltas), 0.0)
     positive = np.maximum((falls[:-1] * math.exp(width) - falls[1:]) / math.expm1(width), 0.0)

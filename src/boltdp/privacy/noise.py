@@ -22,14 +22,13 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from flint import arb, ctx
 
+from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.library import load
 from boltdp.privacy.spherical import shortest_scale, spherical_bits, spherical_delta
 
-Vector = npt.NDArray[np.float64]
 RandomBytes = Callable[[int], bytes]  #: count -> that many random bytes
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -129,7 +128,7 @@ class Mechanism:
             return False
         return math.isclose(self.scale, other.scale, rel_tol=1e-9)
 
-    def add(self, weights: Vector, random_bytes: RandomBytes) -> Vector:
+    def add(self, weights: Doubles, random_bytes: RandomBytes) -> Doubles:
         """`weights` plus one draw of the noise, each coordinate rounded to the grid.
 
         >>> Mechanism("gaussian", scale=1.0, dimensions=2).add(np.zeros(2), seeded_bytes(0)).shape
@@ -155,7 +154,7 @@ class Mechanism:
                 return np.array([float(point * step) for point in points])
             uniforms.refine()
 
-    def _quick(self, uniforms: Uniforms, weights: Vector) -> Vector | None:
+    def _quick(self, uniforms: Uniforms, weights: Doubles) -> Doubles | None:
         """The same from C, which is certain of it for nearly all draws; else None."""
         given, out = np.ascontiguousarray(weights, dtype=np.float64), np.empty(self.dimensions)
         draw = _library.exact_spherical if self.kind == "spherical" else _library.exact_gaussian

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.losses import Multinomial
 from boltdp.privacy.noise import seeded_bytes, system_bytes
 
-Weights = npt.NDArray[np.float64]
 
-
-def release(weights: Weights, certificate: Certificate, *, seed: int | None = None) -> Weights:
+def release(weights: Doubles, certificate: Certificate, *, seed: int | None = None) -> Doubles:
     """Add to `weights`, of shape (models, vectors, dims), the noise that `certificate` states.
 
     The certificate was made by `certify` before any row was read. A seed is accepted only where the certificate
@@ -45,7 +43,7 @@ def release(weights: Weights, certificate: Certificate, *, seed: int | None = No
     )
 
 
-def perturbation(certificate: Certificate, *, seed: int | None = None) -> Weights:
+def perturbation(certificate: Certificate, *, seed: int | None = None) -> Doubles:
     """The linear terms q of objective perturbation, of shape (models, vectors, dims), drawn as `certificate` states.
 
     A seed is accepted as in `release`, whose noise is another stream of it.
@@ -72,7 +70,7 @@ def perturbation(certificate: Certificate, *, seed: int | None = None) -> Weight
     return np.stack(drawn)[:, np.newaxis, :]
 
 
-def could_be_released(weights: Weights, certificate: Certificate) -> bool:
+def could_be_released(weights: Doubles, certificate: Certificate) -> bool:
     """Whether weights of shape (models, vectors, dims) lie on the grid that a release of this certificate rounds to.
 
     It finds weights that were put in the place of released ones, such as those from before the noise.
@@ -100,7 +98,7 @@ def could_be_released(weights: Weights, certificate: Certificate) -> bool:
     return bool((np.abs(steps - np.rint(steps)) <= np.ldexp(tolerance, certificate.mechanism.grid)).all())
 
 
-def contrasts(classes: int) -> Weights:
+def contrasts(classes: int) -> Doubles:
     """An orthonormal basis, one vector a row, of the vectors of length `classes` that sum to zero.
 
     >>> np.round(contrasts(3) @ contrasts(3).T, 12)
@@ -109,7 +107,7 @@ def contrasts(classes: int) -> Weights:
     """
     rows = np.tril(np.ones((classes - 1, classes)))
     rows[np.arange(classes - 1), np.arange(1, classes)] = -np.arange(1, classes)
-    basis: Weights = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    basis: Doubles = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return basis
 
 

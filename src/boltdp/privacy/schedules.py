@@ -15,6 +15,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError, real_number
 
 Growth = Literal["none", "linear", "sqrt"]
@@ -47,7 +48,7 @@ class Schedule:
         if not self.cap > 0:
             raise ParameterError(f"cap must be > 0, got {self.cap}")
 
-    def at(self, updates: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    def at(self, updates: npt.ArrayLike) -> Doubles:
         """eta_t for the given t, to the bit as the kernel computes them."""
         t = np.array(updates, dtype=np.float64, ndmin=1)
         if self.growth == "none":
@@ -58,7 +59,7 @@ class Schedule:
         np.divide(self.scale, t, out=t)
         return np.minimum(t, self.cap, out=t)
 
-    def steps(self, start: int, stop: int) -> npt.NDArray[np.float64]:
+    def steps(self, start: int, stop: int) -> Doubles:
         """eta_t for t = start, ..., stop - 1."""
         return self.at(np.arange(start, stop))
 

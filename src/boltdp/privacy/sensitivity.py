@@ -11,13 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg.blas import dtbsv
 
+from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError
 from boltdp.privacy.recipe import Recipe
-
-Vector = npt.NDArray[np.float64]
 
 UNIT = 2.0**-53  #: u, the relative error of one rounding
 
@@ -113,32 +111,32 @@ def _recursion(recipe: Recipe) -> float:
     return float(summed.max())
 
 
-def _left_of_a_unit(alpha: Vector, rho_next: Vector, rest: float) -> Vector:
+def _left_of_a_unit(alpha: Doubles, rho_next: Doubles, rest: float) -> Doubles:
     """Solve A_i = alpha_i + rho_next_i * A_{i+1} for all i, given A_{len} = rest."""
     if not alpha.any():
-        products: Vector = np.multiply.accumulate(rho_next[::-1])[::-1]
+        products: Doubles = np.multiply.accumulate(rho_next[::-1])[::-1]
         return rest * products
     # A bidiagonal system: back substitution by the BLAS is the recursion itself, at the speed of C.
     right = alpha.copy()
     right[-1] += rho_next[-1] * rest
     bands = np.ones((2, len(alpha)), order="F")
     bands[0, 1:] = -rho_next[:-1]
-    solution: Vector = dtbsv(1, bands, right)
+    solution: Doubles = dtbsv(1, bands, right)
     return solution
 
 
-def _contraction(eta: Vector, recipe: Recipe) -> Vector:
+def _contraction(eta: Doubles, recipe: Recipe) -> Doubles:
     """rho_t = max(|1 - eta*gamma|, |1 - eta*beta|), rounded up."""
     upward = 8.0 * UNIT
     rho = np.abs(1.0 - eta * recipe.beta) + upward
     return np.maximum(rho, np.abs(1.0 - eta * recipe.gamma) + upward if recipe.gamma else 1.0)
 
 
-def _batch_sizes(recipe: Recipe) -> Callable[[int, int], Vector]:
+def _batch_sizes(recipe: Recipe) -> Callable[[int, int], Doubles]:
     """The sizes of the batches start, ..., stop - 1 of a pass: batch j is rows floor(j*m/n) to floor((j+1)*m/n) - 1."""
     size, extra = divmod(recipe.rows, recipe.batches)
 
-    def sizes(start: int, stop: int) -> Vector:
+    def sizes(start: int, stop: int) -> Doubles:
         edges = np.arange(start, stop + 1) * extra // recipe.batches
         return size + np.diff(edges).astype(np.float64)
 

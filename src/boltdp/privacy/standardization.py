@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from boltdp.arraytypes import Booleans, Doubles, Integers
 from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.noise import Budget, Mechanism, calibrate, seeded_bytes, system_bytes
 
 Moments = Literal["squares", "mean"]
-Numbers = npt.NDArray[np.float64]
 
 #: Each row's terms are rounded to whole multiples of this, so that the sums are exact: `boltdp.kernel.moments`.
 UNIT = 2.0**-20
@@ -86,8 +85,8 @@ class Standardized:
 class NoisyMoments:
     """Released moments, which may be shown: means over all rows, with noise."""
 
-    means: Numbers  #: of each feature
-    squares: Numbers | None  #: of the squares of those features that are numbers
+    means: Doubles  #: of each feature
+    squares: Doubles | None  #: of the squares of those features that are numbers
     squared_norm: float | None  #: of ||x||^2
     deviation: float  #: the standard deviation of the noise of each mean and mean square
 
@@ -120,11 +119,11 @@ def standardized(
 
 
 def release_moments(
-    sums: npt.NDArray[np.int64],
+    sums: Integers,
     record: Standardized,
     *,
     rows: int,
-    numbers: npt.NDArray[np.bool_],
+    numbers: Booleans,
     seed: int | None = None,
 ) -> NoisyMoments:
     """Add to `sums`, the two lines of `boltdp.kernel.moments`, the noise that `record` states.

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from psycopg import sql
 
+from boltdp.arraytypes import Doubles
 from boltdp.data.encode import projection_matrix
-from boltdp.data.schema import Categorical, Numbers, Numeric, Schema, Vector
+from boltdp.data.schema import Categorical, Numeric, Schema, Vector
 from boltdp.data.values import Matcher
 from boltdp.engines.postgres.session import Composed
 from boltdp.engines.postgres.source import INTEGERS, Column
@@ -79,7 +80,7 @@ def packed_rows(schema: Schema, columns: Mapping[str, Column]) -> Query:
 
 
 def _packed(
-    cells: Composed, transforms: Sequence[tuple[Numeric | Vector, Numbers, Numbers]], values: list[Any]
+    cells: Composed, transforms: Sequence[tuple[Numeric | Vector, Doubles, Doubles]], values: list[Any]
 ) -> Composed:
     """Numbers clipped, centred and scaled, each with its own bounds."""
     return sql.SQL("boltdp.pack_numbers({}, {}::float8[], {}::float8[], {}::float8[], {}::float8[])").format(

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from psycopg import sql
 
+from boltdp.arraytypes import Integers
 from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
+from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.base import (
-    ColumnType,
-    Kind,
     Prepared,
     Progress,
     check_columns,
@@ -125,7 +124,7 @@ class PostgresEngine:
 
     def moments(
         self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
-    ) -> npt.NDArray[np.int64]:
+    ) -> Integers:
         """Exact sums of the encoded features and of their squares: added up in the server, or streamed."""
         check_columns(schema, self.columns())
         rows = self.count()

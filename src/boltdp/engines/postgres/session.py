@@ -12,15 +12,14 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import psycopg
 from psycopg import sql
 
-from boltdp.engines.base import BATCH_ROWS
+from boltdp.arraytypes import Integers
+from boltdp.data.source import BATCH_ROWS
+from boltdp.engines.postgres.declared import Field
+from boltdp.engines.postgres.extension import VERSION
 from boltdp.errors import DataError
-from boltdp.postgres.declared import Field
-from boltdp.postgres.extension import VERSION
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -106,7 +105,7 @@ class Session:
         self._drop(self.handle, fault="a state cannot be dropped")
 
     @contextmanager
-    def drawn(self, positions: npt.NDArray[np.int64]) -> Iterator[int]:
+    def drawn(self, positions: Integers) -> Iterator[int]:
         """Have the server keep drawn positions, as secret as the rows, for a while; gives their handle."""
         try:
             self._keep(

@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from psycopg import sql
 
-from boltdp.engines.base import ColumnType
+from boltdp.arraytypes import Doubles
+from boltdp.data.source import ColumnType
+from boltdp.engines.postgres.declared import declarations
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError
-from boltdp.postgres.declared import declarations
 
 INTEGERS = ("int2", "int4", "int8")
 _NUMBERS = (*INTEGERS, "float4", "float8", "numeric")
@@ -158,7 +158,7 @@ def _double(number: Composed | sql.Identifier) -> Composed:
     ).format(n=number)
 
 
-def read_arrays(raws: Sequence[bytes], length: int) -> npt.NDArray[np.float64]:
+def read_arrays(raws: Sequence[bytes], length: int) -> Doubles:
     """Arrays of `length` doubles without NULL, in PostgreSQL's binary form: a header of 20 bytes, then (4, number)."""
     row = np.dtype([("header", "V20"), ("cells", [("length", ">i4"), ("number", ">f8")], (length,))])
     return np.frombuffer(b"".join(raws), row)["cells"]["number"].astype(np.float64)

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from psycopg import sql
 
-from boltdp.engines.base import BATCH_ROWS, Progress, joined_positions
+from boltdp.arraytypes import Doubles, Integers, PackedRows
+from boltdp.data.source import BATCH_ROWS
+from boltdp.engines.base import Progress, joined_positions
 from boltdp.engines.postgres.encoding import Query, Shuffle, permuted
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import ParameterError
@@ -64,7 +65,7 @@ class PreparedTable:
     def run_drawn(
         self,
         states: Sequence[State],
-        positions: Iterable[npt.NDArray[np.int64]],
+        positions: Iterable[Integers],
         *,
         progress: Progress | None = None,
     ) -> None:
@@ -80,14 +81,14 @@ class PreparedTable:
     def derivative(
         self,
         loss: Loss,
-        weights: npt.NDArray[np.float64],
+        weights: Doubles,
         *,
-        direction: npt.NDArray[np.float64] | None = None,
+        direction: Doubles | None = None,
         hessian: bool = False,
         positive: int = 1,
         classes: int = 2,
         progress: Progress | None = None,
-    ) -> npt.NDArray[np.float64]:
+    ) -> Doubles:
         """Sum a derivative of the loss over all rows where they are."""
         sums = Sums(loss, weights, direction=direction, hessian=hessian, positive=positive, classes=classes)
         if weights.shape[1] != self.dims:
@@ -109,7 +110,7 @@ class PreparedTable:
             )
         return PreparedTable(self._table, self._start + start, self._start + stop)
 
-    def blocks(self) -> Iterator[npt.NDArray[np.float32]]:
+    def blocks(self) -> Iterator[PackedRows]:
         """The packed rows in order, a block at a time; they leave the server."""
         return self._table.blocks(self._start, self._start + self.rows)
 
@@ -176,7 +177,7 @@ class _Table:
         source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
         self._feed(states, sql.SQL("boltdp.sgd((SELECT boltdp.kept($1)), {})").format(rows), source)
 
-    def run_drawn(self, states: Sequence[State], positions: npt.NDArray[np.int64], start: int, stop: int) -> None:
+    def run_drawn(self, states: Sequence[State], positions: Integers, start: int, stop: int) -> None:
         """Feed drawn rows to the models: they are put in order in the memory of the session, in one scan or a few."""
         block = sql.SQL("block") if self._packed else sql.SQL("ARRAY[label || features]")
         source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
@@ -216,7 +217,7 @@ class _Table:
             state.update(done[at : at + len(model)])
             at += len(model)
 
-    def blocks(self, start: int, stop: int) -> Iterator[npt.NDArray[np.float32]]:
+    def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         """The rows from start to stop - 1."""
         block = self._block(start, stop)
         select = sql.SQL("SELECT {} FROM {} WHERE {}").format(block, self._name, self._within(start, stop))

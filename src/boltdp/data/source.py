@@ -1,0 +1,69 @@
+"""What is known of data without looking at its values: the names and types of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from boltdp.data.values import Value
+
+Kind = Literal["number", "text", "bool", "list", "untyped", "other"]
+
+#: Rows that are handed over at a time: few enough to stay in the processor's cache while they are encoded.
+BATCH_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """What is known of a column without looking at its values; columns of CSV files and of objects are "untyped".
+
+    >>> ColumnType("list", length=64).length
+    64
+    """
+
+    kind: Kind
+    length: int | None = None  #: of every list, where the type fixes it
+    bounds: tuple[float, float] | None = None  #: of every number, where a constraint declares them
+    values: tuple[Value, ...] | None = None  #: all that there may be, where the type or a constraint declares them
+    key: bool = False  #: it tells rows apart, and so is no feature
+
+    @classmethod
+    def of(cls, arrow: Any) -> ColumnType:
+        """From an Arrow type.
+
+        >>> ColumnType.of(pa.int8()).kind
+        'number'
+        """
+        types = pa.types
+        if types.is_dictionary(arrow):
+            return cls.of(arrow.value_type)
+        lists = types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow)
+        # Lists that are all empty have no type of element.
+        if lists and cls.of(arrow.value_type).kind in ("number", "untyped"):
+            return cls("list", arrow.list_size if types.is_fixed_size_list(arrow) else None)
+        tests: dict[Kind, Callable[[Any], bool]] = {
+            "number": lambda t: types.is_integer(t) or types.is_floating(t) or types.is_decimal(t),
+            "text": lambda t: types.is_string(t) or types.is_large_string(t) or types.is_string_view(t),
+            "bool": types.is_boolean,
+            "untyped": types.is_null,
+        }
+        return cls(next((kind for kind, test in tests.items() if test(arrow)), "other"))
+
+
+class Source(Protocol):
+    """Columns and rows, wherever they are; every engine is one."""
+
+    def columns(self) -> dict[str, ColumnType]:
+        """Names and types of the columns; nothing about their values."""
+        ...
+
+    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in a stable order, at most BATCH_ROWS at a time.
+
+        Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
+        cell that does not parse as missing.
+        """
+        ...

@@ -1,0 +1,363 @@
+"""Rows in files and databases, read by DuckDB inside this process: CSV, Parquet, a DuckDB table or query.
+
+DuckDB's own error messages quote rows, so none of them leaves this file: a fault is told in our words, and
+DuckDB's exception is not chained to it.
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import glob
+import gzip
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from boltdp.arraytypes import Integers
+from boltdp.data.encode import OnBadRow
+from boltdp.data.schema import Schema
+from boltdp.data.source import BATCH_ROWS, ColumnType, Kind
+from boltdp.engines.base import Progress, encoded, streamed_moments
+from boltdp.engines.spool import BUCKET_BYTES, PreparedRows, spool, spool_directory
+from boltdp.errors import DataError, ParameterError
+
+T = TypeVar("T")
+
+#: A scan needs far less; a query that sorts or joins more than this is spilled to disk.
+MEMORY_LIMIT = "1GB"
+#: Of the directories for what a query spills.
+SPILL_PREFIX = "boltdp-spill-"
+
+
+class DuckDBEngine:
+    """Rows that a DuckDB relation gives, in the order in which they were inserted.
+
+    >>> import duckdb
+    >>> engine = DuckDBEngine.from_relation(duckdb.sql("SELECT 30 AS age, 'yes' AS sick"))
+    >>> engine.count(), engine.columns()["sick"].kind
+    (1, 'text')
+    """
+
+    def __init__(
+        self,
+        relation: duckdb.DuckDBPyRelation,
+        *,
+        fault: str,
+        untyped: bool = False,
+        connection: duckdb.DuckDBPyConnection | None = None,
+        close: Callable[[], object] | None = None,
+    ) -> None:
+        """Use one of the `from_` constructors; `fault` is what to say when DuckDB cannot read the rows.
+
+        `connection` is that of the relation, if it is the engine's own, which a signal may interrupt.
+        """
+        self._relation = relation
+        self._fault = fault
+        self._untyped = untyped
+        self._connection = connection
+        self._worker = ThreadPoolExecutor(1)  # its thread begins with the first task
+        self._close = close
+        self._count: int | None = None
+        self.spool: str | Path | None = None  #: directory for the prepared rows, see `boltdp.engines.spool`
+        self.bucket_bytes = BUCKET_BYTES  #: prepared rows above this are spooled to a file
+
+    @classmethod
+    def from_csv(cls, path: str | Path, *, delimiter: str | None = None) -> DuckDBEngine:
+        """A CSV file with a header, or several, by a glob pattern; gzipped ones too.
+
+        Cells are texts until the schema says otherwise; a cell that should be a number and is not is a missing one.
+        A line that has too many or too few cells, or is longer than DuckDB's limit of 2 MB, makes the file unreadable.
+        """
+        files = _files(path)
+        if delimiter is None:
+            delimiter = "\t" if ".tsv" in Path(files[0]).suffixes else ","
+        header = _header(files[0], delimiter)
+        for file in files[1:]:
+            if _header(file, delimiter) != header:
+                raise DataError(f"the CSV files of {str(path)!r} must have the same header, {file!r} has another")
+        connection = _connect(":memory:")
+        # The dialect is fixed: guessed from the rows, it could silently change with one of them.
+        query = (
+            "SELECT * FROM read_csv(?, columns = ?, delim = ?, header = true, auto_detect = false, "
+            "quote = '\"', escape = '\"')"
+        )
+        fault = (
+            f"the CSV data of {str(path)!r} cannot be read: every line must have the {len(header)} cells of the "
+            "header, quotes must be closed, and the text must be UTF-8"
+        )
+        values = [files, dict.fromkeys(header, "VARCHAR"), delimiter]
+        relation = _ask(lambda: connection.sql(query, params=values), fault)
+        return cls(relation, fault=fault, untyped=True, connection=connection, close=connection.close)
+
+    @classmethod
+    def from_parquet(cls, path: str | Path) -> DuckDBEngine:
+        """A Parquet file, or several with the same columns, by a glob pattern, in the order of their names."""
+        files = _files(path)
+        connection = _connect(":memory:")
+        fault = (
+            f"the Parquet data of {str(path)!r} cannot be read: a file is damaged or incomplete, or its columns differ"
+        )
+        query = "SELECT * FROM read_parquet(?, hive_partitioning = false)"
+        relation = _ask(lambda: connection.sql(query, params=[files]), fault)
+        return cls(relation, fault=fault, connection=connection, close=connection.close)
+
+    @classmethod
+    def from_database(
+        cls,
+        path: str | Path,
+        *,
+        table: str | None = None,
+        query: str | None = None,
+        spool: str | Path | None = None,
+    ) -> DuckDBEngine:
+        """A table, or the rows of a query, in a DuckDB file, which is opened for reading only.
+
+        The promise is about one row of the query's result being another, at its place, while all others stay as and
+        where they are. So each row of the result must come from one person's row, and the places must not depend on
+        private values: choose and order rows by public columns only, such as an id, and use no window function,
+        aggregate or LIMIT that lets one row change others. The order must be the same each time the query runs.
+
+        What it spills to disk goes to the directory of the spool.
+        """
+        if (table is None) == (query is None):
+            raise ParameterError("give either table or query to say which rows of the database to use")
+        if not Path(path).is_file():
+            raise DataError(f"the DuckDB file {str(path)!r} does not exist")
+        if table is not None:
+            connection = _connect(str(path))
+            fault = f"the table {table!r} of {str(path)!r} cannot be read"
+            relation = _ask(lambda: connection.sql(f"SELECT * FROM {_identifier(table)}"), fault)
+            return cls(relation, fault=fault, connection=connection, close=connection.close)
+        fault = f"the query on {str(path)!r} cannot be run"
+        with ExitStack() as held:
+            spill = held.enter_context(_spill_directory(spool_directory(spool)))
+            connection = held.enter_context(closing(_connect(str(path), spill=spill)))
+            relation = _ask(lambda: connection.sql(f"SELECT * FROM (\n{query}\n)"), fault)
+            engine = cls(relation, fault=fault, connection=connection, close=held.pop_all().close)
+        engine.spool = spool
+        return engine
+
+    @classmethod
+    def from_relation(cls, relation: duckdb.DuckDBPyRelation) -> DuckDBEngine:
+        """A relation of a connection that is open already, of which the same is asked as of a query."""
+        return cls(relation, fault="the DuckDB relation cannot be read")
+
+    def count(self) -> int:
+        """Number of rows."""
+        if self._count is None:
+            answer = self._await(lambda: self._relation.aggregate("count(*)").fetchall())
+            self._count = int(answer[0][0])
+        return self._count
+
+    def columns(self) -> dict[str, ColumnType]:
+        """Names and types of the columns."""
+        if self._untyped:
+            return dict.fromkeys(self._relation.columns, ColumnType("untyped"))
+        empty = _ask(lambda: self._relation.limit(0).to_arrow_table(), self._fault)
+        return {field.name: ColumnType.of(field.type) for field in empty.schema}
+
+    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in order, only the columns asked for; cells of untyped columns that do not parse are missing."""
+        select = ", ".join(self._expression(name, (parse or {}).get(name)) for name in columns)
+        reader = self._await(lambda: self._relation.project(select).to_arrow_reader(BATCH_ROWS))
+        try:
+            while (batch := self._await(lambda: next(reader, None))) is not None:
+                yield batch
+        finally:
+            # An open reader would keep the connection busy.
+            reader.close()
+
+    def moments(
+        self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
+    ) -> Integers:
+        """Exact sums of the encoded features and of their squares."""
+        return streamed_moments(self, schema, radius=radius, on_bad_row=on_bad_row, progress=progress)
+
+    def prepare(
+        self,
+        schema: Schema,
+        *,
+        seed: int,
+        on_bad_row: OnBadRow = "neutral",
+        progress: Progress | None = None,
+    ) -> PreparedRows:
+        """Encode, project and permute the rows: in memory if they are few, else in a spool file."""
+        blocks = encoded(self, schema, on_bad_row=on_bad_row)
+        return spool(
+            blocks,
+            rows=self.count(),
+            width=1 + schema.dims,
+            seed=seed,
+            directory=self.spool,
+            bucket_bytes=self.bucket_bytes,
+            progress=progress,
+        )
+
+    def close(self) -> None:
+        """Close the connection, if the engine opened it."""
+        self._worker.shutdown()
+        if self._close is not None:
+            self._close()
+
+    def __enter__(self) -> DuckDBEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _await(self, action: Callable[[], T]) -> T:
+        """Do something that may take long, where a signal can end it."""
+        if self._connection is None:
+            return _ask(action, self._fault)
+        # In another thread: Python hears no signal while DuckDB is busy in the main one.
+        done = self._worker.submit(_ask, action, self._fault)
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            # More than once, as it does nothing before the query has begun.
+            while not done.done():
+                self._connection.interrupt()
+                wait([done], timeout=0.05)
+            raise
+
+    def _expression(self, name: str, parse: Kind | None) -> str:
+        column = _identifier(name)
+        if not self._untyped or parse not in ("number", "list"):
+            return column
+        return f"TRY_CAST({column} AS {'DOUBLE' if parse == 'number' else 'DOUBLE[]'}) AS {column}"
+
+
+def _ask(action: Callable[[], T], fault: str) -> T:
+    """Do something with DuckDB; if it fails, say so in our words and leave no trace of its own."""
+    try:
+        return action()
+    except duckdb.InterruptException:
+        interrupted, memory = True, False
+    except duckdb.OutOfMemoryException:
+        interrupted, memory = False, True
+    except RuntimeError as error:  # what DuckDB makes of Ctrl-C while it reads
+        interrupted, memory = str(error) == "Query interrupted", False
+    except (duckdb.Error, pa.ArrowException, OSError):
+        interrupted, memory = False, False
+    # Raised here, outside the handlers, so that DuckDB's exception is not even its context.
+    if interrupted:
+        raise KeyboardInterrupt
+    if memory:
+        raise DataError(f"{fault}: DuckDB needs more than {MEMORY_LIMIT} of memory for it")
+    raise DataError(fault)
+
+
+def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
+    config: dict[str, Any] = {
+        "memory_limit": MEMORY_LIMIT,
+        "preserve_insertion_order": "true",
+        # Private rows are spilled only where we can remove them; without a directory, nowhere.
+        "temp_directory": spill,
+        "autoinstall_known_extensions": "false",
+    }
+    connection = _ask(
+        lambda: duckdb.connect(path, read_only=path != ":memory:", config=config),
+        f"{path!r} cannot be opened: it is no DuckDB file, or another process writes to it",
+    )
+    # Its own progress bar would go to standard output, which is for results.
+    connection.execute("SET enable_progress_bar = false")
+    return connection
+
+
+@contextmanager
+def _spill_directory(parent: Path) -> Iterator[str]:
+    """A directory for what DuckDB spills, which is removed at the end; what killed processes left goes first.
+
+    A process holds a lock on its directory for as long as it lives: one that can be locked belongs to nobody.
+    """
+    try:
+        _remove_left(parent)
+        folder, lock = _locked_directory(parent)
+        reason = None
+    except OSError as fault:
+        reason = fault.strerror
+    if reason is not None:
+        raise DataError(
+            f"the spool in {str(parent)!r} cannot be used: {reason}", hint="choose another directory with BOLTDP_SPOOL"
+        )
+    try:
+        yield str(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked_directory(parent: Path) -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=parent, prefix=SPILL_PREFIX))
+        try:
+            lock = _lock(folder)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another process took it for a left one, before it was locked
+        if folder.exists():
+            return folder, lock
+        os.close(lock)
+
+
+def _remove_left(parent: Path) -> None:
+    for folder in parent.glob(f"{SPILL_PREFIX}*"):
+        # An error: it is in use, or gone, or not ours.
+        with suppress(OSError):
+            if folder.lstat().st_uid == os.geteuid():
+                lock = _lock(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """A lock on a directory, as the descriptor that holds it."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _files(path: str | Path) -> list[str]:
+    if Path(path).is_file():
+        return [str(path)]
+    files = sorted(file for file in glob.glob(str(path), recursive=True) if Path(file).is_file())
+    if not files:
+        raise DataError(f"no file is named {str(path)!r}, or matches it")
+    return files
+
+
+def _header(file: str, delimiter: str) -> list[str]:
+    """Names of the columns. A file without a header would have values here: no message may repeat them."""
+    opener = gzip.open if file.endswith(".gz") else open
+    try:
+        # What is not UTF-8 is left for DuckDB to find, in the header as in the rows.
+        with opener(file, "rt", encoding="utf-8-sig", errors="replace", newline="") as text:
+            names = next(csv.reader(text, delimiter=delimiter), [])
+    except (OSError, EOFError, csv.Error):
+        names = None
+    if names is None:
+        raise DataError(f"the CSV file {file!r} cannot be read: it must be text that starts with a header")
+    if not names:
+        raise DataError(f"the CSV file {file!r} must start with a header, and it is empty")
+    # Such as the index column that pandas writes.
+    names = [name or f"column{i}" for i, name in enumerate(names)]
+    # DuckDB's names are the same in either case.
+    if len({name.lower() for name in names}) < len(names):
+        raise DataError(f"the header of the CSV file {file!r} must have different names (in either case)")
+    return names

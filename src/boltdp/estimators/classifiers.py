@@ -1,0 +1,485 @@
+"""scikit-learn classifiers, a thin layer over `train`: parameters become a schema and settings, a model attributes."""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    assert_all_finite,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from boltdp.arraytypes import Doubles
+from boltdp.data import cells
+from boltdp.data.schema import Numeric, Schema, Vector
+from boltdp.data.source import BATCH_ROWS
+from boltdp.engines.arrays import ArrayEngine
+from boltdp.errors import DataError, ParameterError, PrivacyWarning
+from boltdp.export.linear import raw_weights
+from boltdp.model import Model
+from boltdp.privacy.algorithms import Analysis
+from boltdp.privacy.recipe import Averaging, Permutation
+from boltdp.privacy.standardization import Moments
+from boltdp.settings import PASSES, AlgorithmName, Multiclass, ScheduleName, Settings, Standardize
+from boltdp.train import train
+
+#: Why a model whose classes were not declared has no guarantee.
+CLASSES_READ = "the classes were read from the labels, which tells something about single rows; declare classes"
+
+#: Why a model that was fitted by `GridSearchCV` and the like has no guarantee.
+SEARCHED = (
+    "it was fitted inside a search or a cross-validation, and the promise covers neither scores of private rows nor a "
+    "choice by them; use PrivateGridSearch, or search on public rows"
+)
+
+#: Said on every fit, whatever the rows are: whether it matters cannot be told without looking at them.
+NOTHING_DECLARED = (
+    "neither bounds nor radius is declared: features are clipped to [-1, 1] and rows shortened to length 1; "
+    "declare what is publicly known of them, or radius=1 if this is what you want"
+)
+
+Bound: TypeAlias = float | Sequence[float] | npt.NDArray[Any]
+
+
+# A dataclass, since scikit-learn wants an __init__ that names every parameter and only stores it.
+@dataclass(kw_only=True, eq=False, repr=False)
+class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What the classifiers share; PrivateLogisticRegression documents the parameters."""
+
+    epsilon: float | None = 1.0
+    delta: float = 0.0
+    classes: Sequence[Any] | npt.NDArray[Any] | None = None
+    bounds: tuple[Bound, Bound] | npt.NDArray[Any] | None = None
+    radius: float | None = None
+    schema: Schema | str | Path | None = None
+    fit_intercept: bool = True
+    regularization: float = 0.0
+    passes: int = PASSES
+    batch_size: int | None = None
+    schedule: ScheduleName = "auto"
+    step_size: float | None = None
+    exponent: float = 0.5
+    max_norm: float | None = None
+    averaging: Averaging = "last"
+    permutation: Permutation = "once"
+    algorithm: AlgorithmName = "auto"
+    analysis: Analysis = "proved"
+    standardize: Standardize = "auto"
+    standardize_share: float | None = None
+    standardize_moments: Moments = "mean"
+    random_state: int | np.random.RandomState | None = None
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Train on the rows of X and their labels y, and release the model."""
+        engine, schema, reasons = self._rows(X, y)
+        return self._keep(train(engine, schema, self._settings(), reasons=reasons))
+
+    def _rows(self, X: Any, y: Any, *, schema: Schema | None = None) -> tuple[ArrayEngine, Schema, tuple[str, ...]]:
+        """The rows with their labels, the schema (as declared, unless it is given) and why they are not private."""
+        X = self._features(X, reset=schema is None)
+        if y is None:
+            raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        given, y = y, _labels(y)
+        check_consistent_length(X, y)
+        reasons: tuple[str, ...] = (SEARCHED,) if self.epsilon is not None and _inside_search() else ()
+        if schema is None:
+            name, schema = getattr(given, "name", None), self._declared()
+            if schema is not None:
+                schema = replace(schema, classes=tuple(_sorted(schema.classes)))
+            elif self.classes is None:
+                schema, reasons = self._array_schema(_classes_of(given), name), (*reasons, CLASSES_READ)
+            else:
+                schema = self._array_schema(_sorted(self.classes), name)
+        return _engine(schema, X).with_column(schema.label, y), schema, reasons
+
+    def _keep(self, model: Model) -> Any:
+        """Take the attributes from a trained model; warn if it should be private and is not."""
+        self.model_, self.certificate_ = model, model.certificate
+        self.classes_ = np.array(model.classes)
+        self.coef_, self.intercept_ = raw_weights(model.schema, model.weights)
+        if self.epsilon is not None and not self.certificate_.private:
+            warnings.warn(
+                f"the model is not private: {'; '.join(self.certificate_.reasons)}", PrivacyWarning, stacklevel=3
+            )
+        return self
+
+    def decision_function(self, X: Any) -> Doubles:
+        """The margin of each row: for two classes one number, positive for the second, else one for each class."""
+        margins = self._margins(X)
+        return margins[:, 0] if margins.shape[1] == 1 else margins
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The class of each row."""
+        margins = self._margins(X)
+        predicted: npt.NDArray[Any] = self.classes_[self.model_.choices(margins)]
+        return predicted
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # A missing value is neutral: raising would tell an outsider something about one row.
+        tags.input_tags.allow_nan = True
+        # So is a text, or any other object, among numbers.
+        tags.input_tags.string = True
+        return tags
+
+    def _margins(self, X: Any) -> Doubles:
+        check_is_fitted(self)
+        engine = _engine(self.model_.schema, self._features(X, reset=False))
+        return np.concatenate([*self.model_.score_batches(engine)])
+
+    def _features(self, X: Any, *, reset: bool) -> Any:
+        """X as an array of floats, or, where a schema declares its columns, as it is; names and shape are checked."""
+        if self.schema is not None and hasattr(X, "iloc"):
+            return validate_data(self, X, reset=reset, skip_check_array=True)
+        # A warning about a value that is too large for a float would tell that there is one.
+        with np.errstate(over="ignore"):
+            return validate_data(
+                self,
+                _numbers(X, warn=reset),
+                reset=reset,
+                dtype=(np.float64, np.float32),
+                ensure_all_finite=False,
+                ensure_min_samples=2 if reset else 1,
+            )
+
+    def _settings(self) -> Settings:
+        seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
+        return Settings(
+            epsilon=self._number("epsilon", optional=True),
+            delta=self._number("delta"),
+            passes=self._number("passes", whole=True),
+            batch_size=self._number("batch_size", whole=True, optional=True),
+            schedule=self.schedule,
+            step_size=self._number("step_size", optional=True),
+            exponent=self._number("exponent"),
+            regularization=self._number("regularization"),
+            radius=math.inf if self.max_norm is None else self._number("max_norm"),
+            averaging=self.averaging,
+            permutation=self.permutation,
+            algorithm=self.algorithm,
+            analysis=self.analysis,
+            standardize=self.standardize,
+            standardize_share=self._number("standardize_share", optional=True),
+            standardize_moments=self.standardize_moments,
+            seed=seed,
+            noise_seed=None if self.epsilon is None else seed,
+        )
+
+    def _number(self, name: str, *, whole: bool = False, optional: bool = False) -> Any:
+        """The parameter as Python's own int or float: NumPy's, which searches over grids give, don't go into JSON."""
+        value = getattr(self, name)
+        if value is None and optional:
+            return None
+        if whole and isinstance(value, Integral) and not isinstance(value, bool):
+            return int(value)
+        if not whole and isinstance(value, Real) and not isinstance(value, bool):
+            return float(value)
+        raise ParameterError(f"{name} must be a {'whole ' if whole else ''}number, got {value!r}")
+
+    def _declared(self) -> Schema | None:
+        """The schema that was given, if any."""
+        if self.schema is None:
+            return None
+        for name in ("classes", "bounds", "radius"):
+            if getattr(self, name) is not None:
+                raise ParameterError(f"{name} must not be given beside a schema, which declares it")
+        if not self.fit_intercept:
+            raise ParameterError("fit_intercept must not be given beside a schema, which declares it")
+        return self.schema if isinstance(self.schema, Schema) else Schema.load(self.schema)
+
+    def _array_schema(self, classes: npt.NDArray[Any], label: Any) -> Schema:
+        """The schema of X by its bounds or radius: columns by name, or one vector where nothing tells them apart."""
+        dims, radius = self.n_features_in_, self._number("radius", optional=True)
+        if radius is not None and not 0 < radius < math.inf:
+            raise ParameterError(f"radius must be a finite number > 0, got {radius:g}")
+        if self.bounds is not None:
+            (low, high), norm = _pair(self.bounds), radius
+        else:
+            if radius is None:
+                warnings.warn(NOTHING_DECLARED, UserWarning, stacklevel=4)
+            high = 1.0 if radius is None else radius
+            low, norm = -high, 1.0
+        names = getattr(self, "feature_names_in_", None)
+        columns: tuple[Numeric | Vector, ...]
+        if names is None and np.ndim(low) == np.ndim(high) == 0:
+            columns = (Vector("x", dims, low, high),)
+        else:
+            names = [f"x{i}" for i in range(dims)] if names is None else names
+            columns = tuple(map(Numeric, map(str, names), _spread(low, dims), _spread(high, dims)))
+        label = label if isinstance(label, str) and label else "label"
+        while any(column.name == label for column in columns):
+            label += "_"
+        intercept = bool(self.fit_intercept)
+        return Schema(
+            label,
+            tuple(classes),
+            columns,
+            intercept=intercept,
+            # The intercept is a 1 beside the scaled features, whose norm the radius is about.
+            radius=None if norm is None else math.hypot(norm, intercept),
+        )
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateLogisticRegression(_PrivateClassifier):
+    """Logistic regression with differential privacy; multinomial for more than two classes.
+
+    What depends on the data must be declared, from public knowledge: the classes, and the bounds of the features or a
+    radius. The promise is for any one row, among a public number of rows; `certificate_` states it.
+    Missing and infinite values, and labels outside the declared classes, are neutral and never an error.
+
+    Parameters
+    ----------
+    epsilon : float or None, default=1.0
+        The privacy budget. None trains without noise and without privacy.
+    delta : float, default=0.0
+        Above 0, less noise is needed: the shorter of spherical and Gaussian noise is taken.
+    classes : sequence, optional
+        All labels there can be. If they are not declared, they are read from y, and the model is not private.
+    bounds : (low, high), optional
+        Numbers, or one for each feature. Features are clipped to them and scaled to [-1, 1].
+    radius : float, optional
+        Rows are shortened to this length: of X, or, where bounds are declared, of the features scaled by them.
+        Without bounds each feature is clipped to [-radius, radius] first. With neither, it is 1, with a warning.
+    schema : Schema or path of a TOML file, optional
+        Declares classes, columns and their bounds or categories, instead of the parameters above and
+        `fit_intercept`; X is then a data frame. A label column in X is not used.
+    fit_intercept : bool, default=True
+        Whether to add a constant feature. Its weight gets noise like every other.
+    regularization : float, default=0.0
+        lambda of the term (lambda/2)||w||^2, in the units of the scaled rows.
+    passes, batch_size : int
+        How often each row is used, and rows in an update; None is 50 of them, or all if there are fewer.
+    schedule : {"auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"}
+        The step sizes; "auto" is "strongly-convex" with regularization, else "constant".
+    step_size : float, optional
+        Of the constant schedules; None chooses one by public numbers.
+    exponent : float, default=0.5
+        c of the decreasing and square-root schedules.
+    max_norm : float, optional
+        Weights are kept in the ball of this radius during training.
+    averaging : {"last", "all", "tail"}, default="last"
+        The last iterate, the average of all, or of the last ceil(ln T) of T.
+    permutation : {"once", "fresh"}, default="once"
+        One random order of the rows for all passes, or one for each.
+    algorithm : {"auto", "bolton", "objective", "scs13", "bst14", "dpsgd"}, default="auto"
+        "bolton" adds noise once, to the trained weights; "objective" once, to the objective before training. The
+        others add noise to every update; "bst14" and "dpsgd" need a delta. "auto" is "objective", unless the loss is
+        Huber's or a parameter is set that only passes have.
+    analysis : {"proved", "paper"}, default="proved"
+        "paper" takes sensitivity and noise as published, which is not private.
+    standardize : {"auto", "none", "private"}, default="auto"
+        "private" centres the features by noisy moments of all rows, which helps where they are far from the middle of
+        their bounds. "auto" does so where it pays, if the algorithm is left to choose too.
+    standardize_share : float or None, default=None
+        The part of epsilon and delta that pays for it. None chooses it from the numbers of rows and features.
+    standardize_moments : {"mean", "squares"}, default="mean"
+        "mean" centres the features; "squares" scales them too, with more noise.
+    random_state : int, RandomState or None, default=None
+        None takes the noise from the operating system. Anything else makes order and noise repeatable, for tests:
+        the model is then not private.
+    multiclass : {"multinomial", "one-vs-all"}, default="multinomial"
+        One model for all classes, or one a class with the budget split among them.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes, sorted.
+    coef_, intercept_ : ndarrays
+        The model in the units of X, with 0 or 1 for each category. `X @ coef_.T + intercept_` are the margins of rows
+        inside the bounds and the radius; margins of longer rows, which are shortened, are smaller but of the same sign.
+    certificate_ : Certificate
+        What is promised, and all that is needed to check it. Where epsilon asks for privacy and there is none, a
+        PrivacyWarning says so too.
+    model_ : Model
+        The released model, which can be saved and used without scikit-learn.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> X, y = make_classification(20_000, n_features=5, random_state=0)
+    >>> classifier = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5)).fit(X, y)
+    >>> classifier.certificate_.private, classifier.coef_.shape
+    (True, (1, 5))
+    >>> classifier.predict_proba(X[:3]).shape
+    (3, 2)
+
+    """
+
+    multiclass: Multiclass = "multinomial"
+
+    def predict_proba(self, X: Any) -> Doubles:
+        """The probability of each class for each row."""
+        margins = self._margins(X)
+        return self.model_.probabilities(margins)
+
+    def predict_log_proba(self, X: Any) -> Doubles:
+        """The logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            logarithms: Doubles = np.log(self.predict_proba(X))
+        return logarithms
+
+    def _settings(self) -> Settings:
+        return replace(super()._settings(), loss="logistic", multiclass=self.multiclass)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PrivateHuberSVM(_PrivateClassifier):
+    """Linear support vector machine with a Huber loss and differential privacy; one-vs-all for more than two classes.
+
+    Parameters and attributes are those of PrivateLogisticRegression, but for `multiclass`; there are no probabilities.
+
+    Parameters
+    ----------
+    width : float, default=0.1
+        Margins within this distance of 1 get the smooth part of the loss.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> X, y = make_classification(20_000, n_features=5, random_state=0)
+    >>> classifier = PrivateHuberSVM(epsilon=1.0, regularization=1e-3, classes=[0, 1], bounds=(-5, 5)).fit(X, y)
+    >>> classifier.certificate_.recipe.loss
+    HuberSVM(width=0.1)
+
+    """
+
+    width: float = 0.1
+
+    def _settings(self) -> Settings:
+        return replace(super()._settings(), loss="huber", huber_width=self._number("width"))
+
+
+def _inside_search() -> bool:
+    """Whether scikit-learn's model selection is what called: its searches and cross-validations, not its splitters."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection."):
+            return True
+    return False
+
+
+def _numbers(X: Any, *, warn: bool) -> Any:
+    """X as scikit-learn takes it for numbers, which itself would raise errors that one value causes, and quote it."""
+    if issparse(X):
+        return X  # refused by scikit-learn, in words that will do
+    if not (hasattr(X, "iloc") and hasattr(X, "columns")):
+        values = cells.matrix(X)
+        if values.ndim < 2:
+            raise DataError(f"X must be a 2D array, rows by features, got shape {values.shape}. Reshape your data")
+        if values.dtype.kind not in "fiub":
+            kind = "Complex" if values.dtype.kind == "c" else str(values.dtype)
+            raise DataError(f"{kind} data not supported: X must have real numbers")
+        return values
+    kinds = [str(dtype) if str(dtype) == "category" else dtype.kind for dtype in X.dtypes]
+    for name, dtype, kind in zip(X.columns, X.dtypes, kinds, strict=True):
+        if kind not in "fiubO":
+            raise DataError(
+                f"column {name!r} must have numbers, its type is {str(dtype)!r}",
+                hint="declare its categories in a schema, or leave it out",
+            )
+    if "O" not in kinds:
+        return X
+    X = X.copy(deep=False)
+    for index in (index for index, kind in enumerate(kinds) if kind == "O"):
+        if warn:
+            warnings.warn(
+                f"column {X.columns[index]!r} has the type {str(X.dtypes.iloc[index])!r}: what is no number in it is "
+                "missing; if it has categories, declare them in a schema",
+                UserWarning,
+                stacklevel=4,
+            )
+        X.isetitem(index, [cells.number(cell) for cell in X.iloc[:, index].array])
+    return X
+
+
+def _labels(y: Any) -> npt.NDArray[Any]:
+    """Y as an array of its own type; a list's elements untouched, since one odd label would change the type of all."""
+    if isinstance(y, (list, tuple)):
+        return cells.objects(y)
+    kind = np.asarray(y).dtype
+    if kind.kind not in "fiubOU":
+        # Some of these scikit-learn would refuse too, in words that quote the labels.
+        raise DataError(f"y must have texts, numbers or booleans, its type is {str(kind)!r}")
+    labels: npt.NDArray[Any] = column_or_1d(y, warn=True)
+    return labels
+
+
+def _sorted(classes: Any) -> npt.NDArray[Any]:
+    """Declared classes in the order of scikit-learn, whose metrics take the last one for the positive one."""
+    try:
+        found: npt.NDArray[Any] = np.unique(np.asarray(classes))
+    except (TypeError, ValueError):
+        raise ParameterError(f"classes must be texts, numbers or booleans, got {classes!r}") from None
+    return found
+
+
+def _classes_of(y: Any) -> npt.NDArray[Any]:
+    """The classes that y has: private information."""
+    y = np.asarray(y)
+    if y.dtype.kind not in "fiubOU":
+        raise DataError(f"y must have texts, numbers or booleans, its type is {str(y.dtype)!r}")
+    if y.dtype.kind == "f":
+        assert_all_finite(y, input_name="y")
+    try:
+        check_classification_targets(y)
+        found: npt.NDArray[Any] | None = np.unique(y)
+    except TypeError:
+        found = None
+    if found is None:
+        raise DataError("y must have labels of one type and none missing, unless classes are declared")
+    if len(found) < 2:
+        raise DataError(f"y must have at least 2 classes, got {len(found)} class")
+    return found
+
+
+def _engine(schema: Schema, X: Any) -> ArrayEngine:
+    """Rows with the columns that the schema declares: a data frame's by name, an array's by position."""
+    if not isinstance(X, np.ndarray):
+        return ArrayEngine.from_pandas(X)
+    column = schema.columns[0]
+    if len(schema.columns) == 1 and isinstance(column, Vector):
+        return ArrayEngine.from_numpy(X, name=column.name)
+    if len(schema.columns) != X.shape[1] or not all(isinstance(column, Numeric) for column in schema.columns):
+        raise DataError("X must be a pandas data frame that has the columns which the schema declares")
+    names = [column.name for column in schema.columns]
+    # Turned from rows to columns a block at a time, which stays in the processor's cache.
+    blocks = (np.ascontiguousarray(X[start : start + BATCH_ROWS].T) for start in range(0, len(X), BATCH_ROWS))
+    return ArrayEngine.from_arrow(
+        pa.Table.from_batches([pa.record_batch([pa.array(column) for column in block], names) for block in blocks])
+    )
+
+
+def _pair(bounds: Any) -> tuple[Any, Any]:
+    if isinstance(bounds, str) or not hasattr(bounds, "__len__") or len(bounds) != 2:
+        raise ParameterError(f"bounds must be a pair (low, high), got {bounds!r}")
+    return bounds[0], bounds[1]
+
+
+def _spread(bound: Any, dims: int) -> list[Any]:
+    """One bound for each feature."""
+    if np.ndim(bound) == 0:
+        return [bound] * dims
+    if np.shape(bound) != (dims,):
+        raise ParameterError(
+            f"bounds must be numbers or have one number for each of the {dims} features, got shape {np.shape(bound)}"
+        )
+    return list(bound)

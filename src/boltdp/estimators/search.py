@@ -1,0 +1,115 @@
+"""A search over the settings of a private classifier that spends its budget once: scikit-learn's way to `tune`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.model_selection import ParameterGrid
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from boltdp.arraytypes import Doubles
+from boltdp.errors import ParameterError
+from boltdp.estimators.classifiers import PrivateHuberSVM, PrivateLogisticRegression
+from boltdp.tune import TRIALS, TUNABLE, Method, tune
+
+#: What the estimators call the radius of the weights.
+NAMES = tuple("max_norm" if name == "radius" else name for name in TUNABLE)
+
+
+def _estimator_has(name: str) -> Any:
+    return available_if(lambda search: hasattr(search.estimator, name))
+
+
+@dataclass(eq=False, repr=False)
+class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """Fit a private classifier with the best of several settings; all of it has the classifier's epsilon and delta.
+
+    GridSearchCV chooses by scores of private rows, which no promise covers. This search makes the choice a part of
+    the promise. There are no scores to look at: they are private.
+
+    Parameters
+    ----------
+    estimator : PrivateLogisticRegression or PrivateHuberSVM
+    param_grid : dict or list of dicts
+        Values to try of passes, batch_size, regularization, schedule, step_size, exponent, max_norm, averaging.
+    method : {"trials", "portions", "public"}, default="trials"
+        "trials" trains each candidate on all rows, with less of epsilon; "portions" each on rows of its own, which
+        takes no longer than one training and needs many rows; "public" compares them on `public_rows`.
+    public_rows : (X, y), optional
+        Rows that are no secret, for "public".
+    trials : float, default=100
+        How many trials "trials" makes in the mean.
+
+    Attributes
+    ----------
+    best_estimator_ : the fitted classifier
+    best_params_ : dict
+    best_index_ : int
+        Its position among the candidates.
+    certificate_ : Certificate
+        What is promised, and how the model was chosen.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_classification
+    >>> X, y = make_classification(20_000, n_features=5, random_state=0)
+    >>> classifier = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5))
+    >>> search = PrivateGridSearch(classifier, {"regularization": [1e-3, 1e-2]}).fit(X, y)
+    >>> search.certificate_.private, sorted(search.best_params_)
+    (True, ['regularization'])
+
+    """
+
+    estimator: Any
+    param_grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
+    method: Method = "trials"
+    public_rows: tuple[Any, Any] | None = None
+    trials: float = TRIALS
+
+    def fit(self, X: Any, y: Any) -> PrivateGridSearch:
+        """Train the candidates, choose one and release it."""
+        if not isinstance(self.estimator, (PrivateLogisticRegression, PrivateHuberSVM)):
+            raise ParameterError(
+                "estimator must be a PrivateLogisticRegression or a PrivateHuberSVM, "
+                f"got an object of type {type(self.estimator).__name__!r}"
+            )
+        grid = list(ParameterGrid(self.param_grid))
+        for name in sorted({name for one in grid for name in one}):
+            if name not in NAMES:
+                raise ParameterError(f"param_grid must be over some of {', '.join(NAMES)}, got {name!r}")
+        settings = [clone(self.estimator).set_params(**one)._settings() for one in grid]
+        # A random state draws other seeds each time; the candidates of one search share theirs.
+        settings = [replace(one, seed=settings[0].seed, noise_seed=settings[0].noise_seed) for one in settings]
+        best = clone(self.estimator)
+        engine, schema, reasons = best._rows(X, y)
+        public = None if self.public_rows is None else best._rows(*self.public_rows, schema=schema)[0]
+        model = tune(engine, schema, settings, method=self.method, public=public, trials=self.trials, reasons=reasons)
+        assert model.certificate.selection is not None
+        self.best_index_ = model.certificate.selection.chosen
+        self.best_params_ = grid[self.best_index_]
+        self.best_estimator_ = best.set_params(**self.best_params_)._keep(model)
+        self.classes_, self.certificate_ = best.classes_, best.certificate_
+        self.n_features_in_ = best.n_features_in_
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """The class of each row."""
+        return self._best().predict(X)  # type: ignore[no-any-return]
+
+    def decision_function(self, X: Any) -> Doubles:
+        """The margin of each row."""
+        return self._best().decision_function(X)  # type: ignore[no-any-return]
+
+    @_estimator_has("predict_proba")  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Doubles:
+        """The probability of each class for each row."""
+        return self._best().predict_proba(X)  # type: ignore[no-any-return]
+
+    def _best(self) -> Any:
+        check_is_fitted(self)
+        return self.best_estimator_

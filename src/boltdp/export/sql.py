@@ -1,0 +1,365 @@
+"""Scoring where the data is: a model as one SQL expression.
+
+The expression gives the class that `Model.predict` gives: numbers are clipped, scaled and rounded to float32 as the
+encoder does, and missing or undeclared values add nothing. Shortening a long row cannot change which class wins,
+so it is left out. Sums are added in another order, so a row whose margins are equal up to rounding (about 1e-15 of
+them; 1e-7 with a projection, which is folded into the weights) may fall on the other side.
+
+A model of two classes and few features is a plain sum. Others are made of arrays, so that each column and each weight
+is written once: 784 columns and 10 classes are 200 kB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal, get_args
+
+import numpy as np
+
+from boltdp.data.schema import Categorical, Column, Numeric, Schema, Transform, Vector
+from boltdp.data.values import Matcher, Value
+from boltdp.errors import ParameterError
+from boltdp.export.linear import encoded_weights
+from boltdp.model import Model
+
+Dialect = Literal["duckdb", "postgres", "spark"]
+
+#: Up to this many features are a sum that a reader can follow; databases take long to plan larger ones.
+MOST_TERMS = 100
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """Where the dialects differ. `{}` stands for the operand."""
+
+    quote: str  #: around identifiers
+    double: str
+    real: str
+    text: str
+    number: str  #: a literal that is a double wherever doubles are used
+    array: str
+    first: int  #: the index of an array's first element
+    length: str
+    map: str  #: the array of `{body}` for each element `{name}` of the array `{value}`
+    nulls: str  #: an array of `{}` times NULL
+    dot: str  #: the sum of the products of the elements of two arrays
+    let: str  #: `{body}`, in which `{name}` stands for `{value}`
+    type_name: str
+    parse: str  #: a number of any type, or a text where the branch is not taken, as `{kind}`
+    booleans: str  #: the type names of each kind of cell; all others are texts
+    reals: str
+    doubles: str
+    integers: str
+    backslashes: bool  #: whether a backslash in a literal is an escape
+    underflow: bool  #: whether a product or a cast that underflows is an error
+    flag: str = "{}"  #: a column with the bounds 0 and 1, which may be boolean, as a number
+
+    def column(self, name: str) -> str:
+        """A column's name, quoted."""
+        return self.quote + name.replace(self.quote, 2 * self.quote) + self.quote
+
+    def literal(self, value: Value) -> str:
+        """A class or a text as it stands in a statement."""
+        if isinstance(value, bool):
+            return "TRUE" if value else "FALSE"
+        if isinstance(value, int):
+            return str(value)
+        if isinstance(value, float):
+            return f"CAST({self.constant(value)} AS {self.double})"
+        if "\0" in value:
+            raise ParameterError("a value with a NUL character cannot be written in SQL")
+        if self.backslashes:
+            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        return "'" + value.replace("'", "''") + "'"
+
+    def constant(self, value: float | np.float32) -> str:
+        """A number, to the bit."""
+        digits = repr(float(value))
+        return self.number.format(digits if "e" in digits else digits + "e0")
+
+    def joined(self, expressions: Sequence[str]) -> str:
+        """An array of expressions."""
+        return self.array.format(",\n".join(expressions))
+
+    def constants(self, values: Iterable[float]) -> str:
+        """An array of numbers."""
+        return self.array.format(", ".join(map(self.constant, values)))
+
+    def element(self, array: str, index: int) -> str:
+        """The element `index`, counted from 0."""
+        return f"{array}[{index + self.first}]"
+
+
+GRAMMARS: dict[Dialect, Grammar] = {
+    "duckdb": Grammar(
+        quote='"',
+        double="DOUBLE",
+        real="FLOAT",
+        text="VARCHAR",
+        number="{}",
+        array="[{}]",
+        first=1,
+        length="len({})",
+        map="list_transform({value}, lambda {name}: {body})",
+        nulls="list_resize(CAST([] AS DOUBLE[]), {})",
+        dot="list_dot_product({}, {})",
+        let="list_transform([{value}], lambda {name}: {body})[1]",
+        type_name="split_part(typeof({}), '(', 1)",
+        parse="TRY_CAST({} AS {kind})",
+        booleans="'BOOLEAN'",
+        reals="'FLOAT'",
+        doubles="'DOUBLE', 'DECIMAL'",
+        integers="'TINYINT', 'SMALLINT', 'INTEGER', 'BIGINT', 'UTINYINT', 'USMALLINT', 'UINTEGER', 'UBIGINT'",
+        backslashes=False,
+        underflow=False,
+    ),
+    "postgres": Grammar(
+        quote='"',
+        double="double precision",
+        real="real",
+        text="text",
+        # Constants are numeric, and become double precision beside one.
+        number="{}",
+        array="CAST(ARRAY[{}] AS double precision[])",
+        first=1,
+        length="cardinality({})",
+        map="ARRAY(SELECT {body} FROM unnest({value}) WITH ORDINALITY AS cell({name}, place) ORDER BY place)",
+        nulls="array_fill(CAST(NULL AS double precision), ARRAY[{}])",
+        dot="(SELECT sum(a * b) FROM unnest({}, {}) AS pair(a, b))",
+        # Without OFFSET 0 the planner would write the value wherever its name stands.
+        let="(SELECT {body} FROM (SELECT {value} AS {name} OFFSET 0) AS bound_{name})",
+        type_name="CAST(pg_typeof({}) AS text)",
+        # By way of text, since there is no cast from boolean to a number, not even where it is not executed.
+        parse="CAST(CAST({} AS text) AS {kind})",
+        booleans="'boolean'",
+        reals="'real'",
+        doubles="'double precision', 'numeric'",
+        integers="'smallint', 'integer', 'bigint'",
+        backslashes=False,
+        underflow=True,
+        # There is no cast from boolean to double precision, and one by way of text must know a real.
+        flag="CASE CAST(pg_typeof({0}) AS text) WHEN 'boolean' THEN CAST(CAST({0} AS text) = 'true' AS int)"
+        " WHEN 'real' THEN CAST(CAST({0} AS text) AS real) ELSE CAST(CAST({0} AS text) AS double precision) END",
+    ),
+    "spark": Grammar(
+        quote="`",
+        double="DOUBLE",
+        real="FLOAT",
+        text="STRING",
+        number="{}D",
+        array="array({})",
+        first=0,
+        length="size({})",
+        map="transform({value}, {name} -> {body})",
+        nulls="array_repeat(CAST(NULL AS DOUBLE), {})",
+        dot="aggregate(zip_with({}, {}, (a, b) -> a * b), 0D, (total, product) -> total + product)",
+        let="transform(array({value}), {name} -> {body})[0]",
+        type_name="split_part(typeof({}), '(', 1)",
+        parse="try_cast({} AS {kind})",
+        booleans="'boolean'",
+        reals="'float'",
+        doubles="'double', 'decimal'",
+        integers="'tinyint', 'smallint', 'int', 'bigint'",
+        backslashes=True,
+        underflow=False,
+    ),
+}
+
+
+def scoring_expression(model: Model, dialect: Dialect) -> str:
+    """SQL over the columns of the schema that gives the class `model` predicts.
+
+    >>> from boltdp.engines import open_source
+    >>> from boltdp.settings import Settings
+    >>> from boltdp.train import train
+    >>> import pyarrow as pa
+    >>> rows = pa.table({"age": range(100), "sick": [age > 60 for age in range(100)]})
+    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> model = train(open_source(rows), schema, Settings(epsilon=None))
+    >>> scoring_expression(model, "duckdb").splitlines()[-1]
+    'THEN TRUE ELSE FALSE END'
+    """
+    grammar = _grammar(dialect)
+    weights = encoded_weights(model.schema, model.weights)
+    classes = [grammar.literal(value) for value in np.array(model.classes).tolist()]
+    if len(weights) == 1:
+        margin = _margin(model.schema, weights[0], grammar)
+        return f"CASE WHEN\n{margin} > 0\nTHEN {classes[1]} ELSE {classes[0]} END"
+    margins = [grammar.element("margin", index) for index in range(len(classes))]
+    # The first of the classes that reach the greatest margin, as numpy.argmax has it.
+    cases = [f"WHEN {margin} THEN {name}" for margin, name in zip(margins, classes, strict=True)]
+    choice = f"CASE greatest({', '.join(margins)}) {' '.join(cases)} END"
+    products = grammar.joined([grammar.dot.format("x", grammar.constants(row)) for row in weights])
+    chosen = grammar.let.format(name="margin", value=products, body=choice)
+    return grammar.let.format(name="x", value=_row(model.schema, grammar), body=chosen)
+
+
+def probability_expression(model: Model, dialect: Dialect) -> str:
+    """SQL that gives the probability of the second of two classes under a logistic model.
+
+    >>> from boltdp.engines import open_source
+    >>> from boltdp.settings import Settings
+    >>> from boltdp.train import train
+    >>> import duckdb
+    >>> rows = duckdb.sql("SELECT age, age > 60 AS sick FROM range(100) AS r(age)")
+    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> model = train(open_source(rows), schema, Settings(epsilon=None))
+    >>> rows.project(probability_expression(model, "duckdb")).limit(1).fetchall()[0][0] < 0.5
+    True
+    """
+    grammar = _grammar(dialect)
+    if model.certificate.recipe.loss.name != "logistic" or len(model.classes) != 2 or model.schema.projection:
+        raise ParameterError(
+            "a probability in SQL must be that of a logistic model of two classes without a projection"
+        )
+    # Here the length of the row matters: one longer than 1 is shortened.
+    length = f"greatest({grammar.constant(1)}, sqrt({grammar.dot.format('x', 'x')}))"
+    margin = f"{grammar.dot.format('x', grammar.constants(model.weights[0]))} / {length}"
+    half = grammar.constant(0.5)
+    # Unlike exp, tanh cannot overflow, which is an error in PostgreSQL.
+    body = f"{half} + {half} * tanh({half} * ({margin}))"
+    return grammar.let.format(name="x", value=_row(model.schema, grammar), body=body)
+
+
+def _grammar(dialect: Dialect) -> Grammar:
+    if dialect not in GRAMMARS:
+        raise ParameterError(f"dialect must be one of {', '.join(get_args(Dialect))}, got {dialect!r}")
+    return GRAMMARS[dialect]
+
+
+def _margin(schema: Schema, weights: Sequence[float], grammar: Grammar) -> str:
+    if len(weights) > MOST_TERMS:
+        return grammar.dot.format(_row(schema, grammar), grammar.constants(weights))
+    features = [*_features(schema.transforms(), grammar), *_constant_feature(schema, grammar)]
+    return "\n+ ".join(f"{x} * {grammar.constant(weight)}" for x, weight in zip(features, weights, strict=True))
+
+
+def _row(schema: Schema, grammar: Grammar) -> str:
+    """The encoded row before its projection, as an array of doubles.
+
+    Columns with the same bounds that stand side by side are encoded together.
+    """
+    arrays = []
+    for _, run in groupby(schema.transforms(), key=_encoding):
+        transforms = list(run)
+        column, middles, factors = transforms[0]
+        names = [_cell(column, grammar) for column, *_ in transforms]
+        alike = len(set(zip(middles, factors, strict=True))) == 1
+        if isinstance(column, Vector) and alike:
+            fits = f"{grammar.length.format(names[0])} = {column.length}"
+            cells = f"CASE WHEN {fits} THEN {names[0]} ELSE {grammar.nulls.format(column.length)} END"
+        elif isinstance(column, Numeric) and len(transforms) > 1:
+            cells = grammar.array.format(", ".join(names))
+        else:
+            arrays.append(grammar.joined([*_features(transforms, grammar)]))
+            continue
+        body = _number("v", column, float(middles[0]), float(factors[0]), grammar)
+        arrays.append(grammar.map.format(name="v", value=cells, body=body))
+    if schema.intercept:
+        arrays.append(grammar.joined(_constant_feature(schema, grammar)))
+    return "\n|| ".join(arrays)
+
+
+def _encoding(transform: Transform) -> object:
+    """Columns are encoded alike if this is equal."""
+    column, middles, factors = transform
+    return (column.low, column.high, middles[0], factors[0]) if isinstance(column, Numeric) else column
+
+
+def _constant_feature(schema: Schema, grammar: Grammar) -> list[str]:
+    # What the encoder writes is rounded to float32.
+    return [grammar.constant(np.float32(schema.constant))] if schema.intercept else []
+
+
+def _features(transforms: Iterable[Transform], grammar: Grammar) -> Iterator[str]:
+    """The encoded numbers of columns, one expression each."""
+    for column, middles, factors in transforms:
+        name = _cell(column, grammar)
+        if isinstance(column, Categorical):
+            absent, present = (((value - middles) * factors).astype(np.float32) for value in (0.0, 1.0))
+            for index, condition in enumerate(_matches(column, grammar)):
+                here, elsewhere = grammar.constant(present[index]), grammar.constant(absent[index])
+                yield f"CASE WHEN {condition} THEN {here} ELSE {elsewhere} END"
+            continue
+        cells = [name]
+        if isinstance(column, Vector):
+            fits = f"{grammar.length.format(name)} = {column.length}"
+            cells = [f"CASE WHEN {fits} THEN {grammar.element(name, index)} END" for index in range(column.length)]
+        for cell, middle, factor in zip(cells, middles, factors, strict=True):
+            yield _number(cell, column, float(middle), float(factor), grammar)
+
+
+def _cell(column: Column, grammar: Grammar) -> str:
+    """A column; a number where it is declared one."""
+    name = grammar.column(column.name)
+    is_flag = isinstance(column, Numeric) and (column.low, column.high) == (0.0, 1.0)
+    return grammar.flag.format(name) if is_flag else name
+
+
+def _number(cell: str, column: Numeric | Vector, zero: float, factor: float, grammar: Grammar) -> str:
+    """A cell clipped, scaled and rounded as `kernel.pack_numeric` does it, with the middle for NULL and NaN.
+
+    All three dialects have NaN = NaN, so NULLIF finds it.
+    """
+    middle = grammar.constant(zero)
+    known = f"coalesce(nullif(CAST({cell} AS {grammar.double}), CAST('NaN' AS {grammar.double})), {middle})"
+    offset = f"least(greatest({known}, {grammar.constant(column.low)}), {grammar.constant(column.high)}) - {middle}"
+    if grammar.underflow:
+        # Drops what is too small for a float32, and changes nothing else by more than a rounding of a double.
+        tiny = grammar.constant(1e-28 / factor)
+        offset = f"{offset} + {tiny} - {tiny}"
+    return f"CAST(CAST(({offset}) * {grammar.constant(factor)} AS {grammar.real}) AS {grammar.double})"
+
+
+def _matches(column: Categorical, grammar: Grammar) -> Iterator[str]:
+    """For each category the condition that a cell is it, by the rule of `boltdp.data.schema.spellings`.
+
+    The rule depends on the type of the cell, which the schema does not say: where it matters, SQL finds it out.
+    """
+    matcher = Matcher.of(column.categories)
+    cell = grammar.column(column.name)
+    as_text = f"CAST({cell} AS {grammar.text})"
+    kind = grammar.type_name.format(cell)
+    for index in range(len(column.categories)):
+        texts = [text for text, position in matcher.texts.items() if position == index]
+        number = next((number for number, position in matcher.numbers.items() if position == index), None)
+        truths = [word for word, truth in (("true", True), ("false", False)) if matcher.truth(truth) == index]
+        by_text = _is_one_of(as_text, texts, grammar)
+        branches = []
+        if truths != [word for word in ("true", "false") if word in texts]:
+            branches.append((grammar.booleans, _is_one_of(as_text, truths, grammar)))
+        if any(map(_reads_as_number, texts)):
+            for kinds, type_name, largest in (
+                (grammar.reals, grammar.real, np.finfo(np.float32).max),
+                (grammar.doubles, grammar.double, np.finfo(np.float64).max),
+            ):
+                equal = "FALSE"
+                if number is not None and abs(number) <= largest:
+                    parsed = grammar.parse.format(cell, kind=type_name)
+                    equal = f"{parsed} = CAST({grammar.constant(number)} AS {type_name})"
+                branches.append((kinds, equal))
+        whole = [] if number is None or number % 1 else [str(int(number))]
+        if not set(whole) <= set(texts):
+            branches.append((grammar.integers, _is_one_of(as_text, whole, grammar)))
+        if branches:
+            cases = " ".join(f"WHEN {kind} IN ({kinds}) THEN {equal}" for kinds, equal in branches)
+            yield f"CASE {cases} ELSE {by_text} END"
+        else:
+            yield by_text
+
+
+def _reads_as_number(text: str) -> bool:
+    """Whether a database could print a number so, NaN and infinities included."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_one_of(operand: str, texts: Sequence[str], grammar: Grammar) -> str:
+    if not texts:
+        return "FALSE"
+    return f"{operand} IN ({', '.join(grammar.literal(text) for text in texts)})"

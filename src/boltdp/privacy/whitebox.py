@@ -1,0 +1,136 @@
+"""The noise of the white-box algorithms, which add some to every update: SCS13, BST14 and DP-SGD.
+
+Each in its best form that is proved, and SCS13 and BST14 as published besides. The noise is for a batch's averaged
+gradient, with one row replaced. Proofs, and what holds of the published forms: `whitebox.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from boltdp.errors import ParameterError
+from boltdp.privacy.composition import fixed_size_profile, poisson_profile, smallest_deviation
+from boltdp.privacy.noise import Budget, Mechanism, gaussian_sigma, shortest
+from boltdp.privacy.recipe import Recipe
+
+#: What rounding in the few operations of a formula below can take away, given back.
+_UP = 1.0 + 2.0**-48
+
+
+def scs13_noise(recipe: Recipe, budget: Budget) -> Mechanism:
+    """Section 2: a row is in one batch of each pass, so k updates see it, each with sensitivity 2L/b.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> round(scs13_noise(recipe, Budget(1.0)).scale, 9)  # (2L/b) / (epsilon/k)
+    0.4
+    """
+    reach = _reach(recipe) * _UP
+    spherical = Mechanism("spherical", reach * recipe.passes / budget.epsilon, recipe.freedom)
+    if budget.delta == 0:
+        return spherical
+    # Gaussian noise of k updates composes like that of one with sqrt(k) times the sensitivity.
+    sigma = reach * math.sqrt(recipe.passes) * gaussian_sigma(budget)
+    return shortest(Mechanism("gaussian", sigma, recipe.freedom), spherical)
+
+
+def scs13_published(recipe: Recipe, budget: Budget) -> Mechanism:
+    """SCS13 in k passes as the paper has it: (epsilon/k, delta/k) for each, by the classical Gaussian bound.
+
+    That bound holds only for epsilon/k < 1.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> scs13_published(recipe, Budget(1.0, 1e-6)).scale > scs13_noise(recipe, Budget(1.0, 1e-6)).scale
+    True
+    """
+    if budget.delta == 0:
+        return scs13_noise(recipe, budget)
+    share = budget.split(recipe.passes)
+    return Mechanism("gaussian", _reach(recipe) * _UP * _classical_sigma(share), recipe.freedom)
+
+
+def bst14_noise(recipe: Recipe, budget: Budget) -> Mechanism:
+    """Section 4: batches are uniform samples of fixed size, and the noise is what their composition needs.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> bst14_noise(recipe, Budget(1.0, 1e-6)).scale < bst14_published(recipe, Budget(1.0, 1e-6)).scale
+    True
+    """
+    _needs_delta("bst14", budget)
+    deviation = _fixed_size_deviation(recipe.largest_batch, recipe.rows, recipe.updates, budget)
+    return Mechanism("gaussian", _reach(recipe) * _UP * deviation, recipe.freedom)
+
+
+def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
+    """The paper's Algorithms 4 and 5 with iota = 1. NOT proved: a row moves the sum of gradients by up to 2L.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> bst14_published(recipe, Budget(1.0, 1e-6)).kind
+    'gaussian'
+    """
+    _needs_delta("bst14", budget)
+    updates, share = recipe.updates, budget.delta / recipe.updates
+    spread = math.sqrt(2.0 * updates * math.log(1.0 / share))
+    low, high = 0.0, budget.epsilon / spread  # epsilon_1: the whole side grows with it, and is above epsilon here
+    for _ in range(100):
+        middle = (low + high) / 2
+        if updates * middle * math.expm1(middle) + spread * middle <= budget.epsilon:
+            low = middle
+        else:
+            high = middle
+    inner = min(1.0, recipe.rows * low / (2.0 * recipe.smallest_batch))
+    sigma = _classical_sigma(Budget(inner, share)) / recipe.smallest_batch
+    return Mechanism("gaussian", sigma, recipe.freedom)
+
+
+def dpsgd_noise(recipe: Recipe, budget: Budget) -> Mechanism:
+    """Section 3: each row is in a batch with probability 1/n; sums of gradients are divided by the expected size m/n.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> dpsgd_noise(recipe, Budget(1.0, 1e-6)).kind
+    'gaussian'
+    """
+    _needs_delta("dpsgd", budget)
+    deviation = _poisson_deviation(recipe.batches, recipe.updates, budget)
+    scale = recipe.loss.lipschitz * recipe.batches / recipe.rows * _UP * deviation
+    return Mechanism("gaussian", scale, recipe.freedom)
+
+
+def _reach(recipe: Recipe) -> float:
+    """How far one replaced row can move the averaged gradient of its batch."""
+    return 2.0 * recipe.loss.lipschitz / recipe.smallest_batch
+
+
+def _classical_sigma(budget: Budget) -> float:
+    return math.sqrt(2.0 * math.log(1.25 / budget.delta)) / budget.epsilon
+
+
+def _needs_delta(algorithm: str, budget: Budget) -> None:
+    if budget.delta == 0:
+        raise ParameterError(
+            f"delta must be > 0 for {algorithm}, got 0",
+            hint="its noise is Gaussian, which keeps no pure budget; scs13 and bolton can",
+        )
+
+
+# Planning asks twice, verifying once more, and a comparison for every repeat.
+@lru_cache(maxsize=1024)
+def _fixed_size_deviation(size: int, rows: int, updates: int, budget: Budget) -> float:
+    rate = size / rows
+    return smallest_deviation(lambda one: fixed_size_profile(one, rate=rate), updates=updates, budget=budget)
+
+
+@lru_cache(maxsize=1024)
+def _poisson_deviation(batches: int, updates: int, budget: Budget) -> float:
+    rate = 1.0 / batches
+    return smallest_deviation(lambda one: poisson_profile(one, rate=rate), updates=updates, budget=budget)

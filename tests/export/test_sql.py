@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from boltdp.data.schema import Categorical, Column, Numeric, Projection, Schema, Vector
+from boltdp.data.values import Value
+from boltdp.engines import open_source
+from boltdp.errors import ParameterError
+from boltdp.export.linear import raw_weights
+from boltdp.export.sql import GRAMMARS, Dialect, probability_expression, scoring_expression
+from boltdp.model import Model
+from boltdp.settings import LossName, Multiclass, Settings
+
+NAN, INF = math.nan, math.inf
+
+#: Quotes, keywords, blanks, other scripts, what starts a comment or a placeholder, and the names the SQL itself binds.
+HOSTILE_NAMES = ('a"b', "select", "x", "margin", "größe in cm", "'; DROP TABLE t; --", "a{0}?%s:b", "tab\there", "`")
+
+
+def make_model(
+    schema: Schema,
+    *,
+    seed: int = 0,
+    loss: LossName = "logistic",
+    multiclass: Multiclass = "multinomial",
+    weights: npt.NDArray[np.float64] | None = None,
+) -> Model:
+    settings = Settings(epsilon=None, loss=loss, multiclass=multiclass)
+    certificate = settings.plan(rows=100, dims=schema.dims, classes=len(schema.classes))
+    vectors = max(certificate.models, certificate.recipe.loss.vectors)
+    if weights is None:
+        weights = np.random.default_rng(seed).standard_normal((vectors, schema.dims))
+    return Model(schema=schema, weights=weights, certificate=certificate)
+
+
+def in_duckdb(table: pa.Table, expression: str) -> list[Any]:
+    with duckdb.connect() as connection:
+        connection.register("private", table)
+        return [row[0] for row in connection.execute(f"SELECT {expression} AS prediction FROM private").fetchall()]
+
+
+def assert_same(model: Model, table: pa.Table) -> None:
+    assert in_duckdb(table, scoring_expression(model, "duckdb")) == model.predict(open_source(table)).tolist()
+
+
+def random_floats(generator: np.random.Generator, count: int) -> list[float | None]:
+    special: list[float | None] = [None, NAN, INF, -INF, 1e300, -1e300, 1e-60, 0.0, -0.0]
+    plain: list[float | None] = generator.normal(0, 30, count).tolist()
+    return [special[i % len(special)] if generator.random() < 0.3 else value for i, value in enumerate(plain)]
+
+
+@pytest.mark.parametrize(
+    "classes", [(0, 1), ("it's", 'q"{}\\'), (False, True), (1.5, -2.0), (3, 2, 1), ("a", "b", "c", "d")]
+)
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_sql_predicts_what_the_model_predicts(name: str, classes: tuple[Value, ...]) -> None:
+    generator = np.random.default_rng(len(name))
+    columns = (Numeric(name, -20, 50), Numeric("other", 0, 1e-3), Categorical(name + "2", ("a'b", 'c"d', "")))
+    schema = Schema("label", classes, columns)
+    texts = np.array(["a'b", 'c"d', "", "not declared", None], dtype=object)
+    table = pa.table(
+        {
+            name: pa.array(random_floats(generator, 500), pa.float64()),
+            "other": pa.array(random_floats(generator, 500), pa.float32()),
+            name + "2": pa.array(texts[generator.integers(5, size=500)].tolist(), pa.string()),
+        }
+    )
+    assert_same(make_model(schema, seed=len(name)), table)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "huber"])
+def test_one_vs_all_models_agree(loss: LossName) -> None:
+    generator = np.random.default_rng(3)
+    schema = Schema("label", ("a", "b", "c"), (Numeric("x", -20, 50), Numeric("y", 0, 9)), radius=0.5)
+    table = pa.table({"x": random_floats(generator, 300), "y": random_floats(generator, 300)})
+    assert_same(make_model(schema, loss=loss, multiclass="one-vs-all"), table)
+
+
+def test_projection_is_folded_into_the_weights() -> None:
+    generator = np.random.default_rng(4)
+    columns = tuple(Numeric(f"f{i}", -40, 60) for i in range(20))
+    schema = Schema("label", (0, 1, 2), columns, radius=2.0, projection=Projection(dims=7, seed=1))
+    table = pa.table({column.name: random_floats(generator, 1000) for column in columns})
+    assert_same(make_model(schema), table)
+
+
+CELLS: dict[str, tuple[Any, list[Any]]] = {
+    "text": (
+        pa.string(),
+        ["1", "1.0", "1.00", "01", "true", "True", "nan", "a", "", " 1", "2.5", "1e3", "1e+16", None],
+    ),
+    "enum": (pa.dictionary(pa.int8(), pa.string()), ["1", "1.0", "a", "true", "", None]),
+    "bool": (pa.bool_(), [True, False, None]),
+    "tiny": (pa.int8(), [0, 1, -1, 3, 100, None]),
+    "big": (pa.int64(), [0, 1, 2**53, 2**53 + 1, 1000, None]),
+    "unsigned": (pa.uint64(), [0, 1, 2**53, 2**53 + 1, 1000, None]),
+    "double": (pa.float64(), [0.0, -0.0, 1.0, 2.5, 0.1, 1000.0, 1e16, 1e-5, NAN, INF, None]),
+    "float": (pa.float32(), [0.0, 1.0, 2.5, 0.1, 1000.0, NAN, -INF, None]),
+    "decimal": (pa.decimal128(10, 2), [Decimal("1.00"), Decimal("2.50"), Decimal("0.10"), Decimal("3.14"), None]),
+}
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize(
+    "categories",
+    [
+        (0, 1, 2.5, 0.1, 1000),
+        ("0", "1", "2.5", "a", ""),
+        ("01", "1e3", "nan", "-0", "inf"),
+        (False, True),
+        ("true", "False", "yes"),
+        (1e16, "1e-05", "1"),
+        (2**53, 2**53 + 1, -1),
+        ("1e300", "1.0", "2.50", "a"),
+    ],
+)
+def test_categories_of_all_types_match_as_in_training(kind: str, categories: tuple[Value, ...]) -> None:
+    arrow, cells = CELLS[kind]
+    table = pa.table({"c": pa.array(cells, arrow)})
+    schema = Schema("label", tuple(range(len(categories) + 1)), (Categorical("c", categories),), radius=1.0)
+    # Class k + 1 wins where category k is met, and class 0 where none is.
+    weights = np.vstack([np.full(schema.dims, 0.5), np.eye(schema.dims)[:-1]])
+    weights[:, -1] = [0.1] + [0.0] * len(categories)
+    assert_same(make_model(schema, weights=weights), table)
+
+
+@pytest.mark.parametrize("arrow", [pa.list_(pa.float64()), pa.list_(pa.float32()), pa.list_(pa.int64())])
+def test_vectors_of_another_length_add_nothing(arrow: Any) -> None:
+    cells = [[1, 2, 3], [3, -2, 1], [1, 2], [], None, [1, None, 3], [9, 9, 9, 9], [-5, 0, 0]]
+    schema = Schema("label", ("no", "yes"), (Vector("v", 3, -4, 4),))
+    table = pa.table({"v": pa.array(cells, arrow)})
+    for seed in range(5):
+        assert_same(make_model(schema, seed=seed), table)
+
+
+def test_fixed_length_vectors_agree() -> None:
+    cells = [[1, 2, 3], [3, -2, 1], None, [1, None, 3], [9, 9, 9]]
+    schema = Schema("label", ("no", "maybe", "yes"), (Vector("v", 3, -4, 4),))
+    assert_same(make_model(schema), pa.table({"v": pa.array(cells, pa.list_(pa.float32(), 3))}))
+
+
+def test_booleans_and_integers_are_numbers_too() -> None:
+    schema = Schema("label", (0, 1), (Numeric("flag", 0, 1), Numeric("count", 0, 10)))
+    table = pa.table({"flag": [True, False, None, True], "count": pa.array([3, None, 11, -1], pa.int16())})
+    for seed in range(5):
+        assert_same(make_model(schema, seed=seed), table)
+
+
+def test_exact_ties_go_to_the_first_class() -> None:
+    schema = Schema("label", ("first", "second"), (Numeric("x", -1, 1),), intercept=False)
+    table = pa.table({"x": [0.0, None, NAN, 1e-60]})
+    expression = scoring_expression(make_model(schema, weights=np.ones((1, 1))), "duckdb")
+    assert in_duckdb(table, expression) == ["first"] * 4
+    three = replace(schema, classes=("first", "second", "third"))
+    expression = scoring_expression(make_model(three, weights=np.array([[-1.0], [1.0], [1.0]])), "duckdb")
+    assert in_duckdb(pa.table({"x": [0.0, 1.0, -1.0]}), expression) == ["first", "second", "first"]
+
+
+@hypothesis_settings(max_examples=50)
+@given(
+    cells=st.lists(st.none() | st.floats(width=64), min_size=1, max_size=20),
+    low=st.floats(-1e6, 1e6),
+    width=st.floats(1e-6, 1e6),
+    weight=st.floats(-10, 10),
+    constant=st.floats(-10, 10),
+)
+def test_encoded_numbers_have_the_bits_of_the_encoder(
+    cells: list[float | None], low: float, width: float, weight: float, constant: float
+) -> None:
+    schema = Schema("label", (0, 1), (Numeric("x", low, low + width),))
+    model = make_model(schema, weights=np.array([[weight, constant]]))
+    table = pa.table({"x": pa.array(cells, pa.float64())})
+    margins = np.concatenate(list(model.score_batches(open_source(table))))
+    # NumPy may round a product and a sum at once, so a tie is one only up to that.
+    assume(np.all(np.abs(margins) > 1e-15 * (abs(weight) + abs(constant))))
+    assert_same(model, table)
+
+
+def test_many_columns_and_classes_stay_of_sane_size() -> None:
+    generator = np.random.default_rng(0)
+    pixels = tuple(Numeric(f"f{i}", -255, 255) for i in range(784))
+    model = make_model(Schema("label", tuple(range(10)), pixels, radius=9.0))
+    table = pa.table({column.name: generator.integers(0, 256, 50).astype(np.float32) for column in pixels})
+    for dialect in GRAMMARS:
+        assert len(scoring_expression(model, dialect)) < 600_000
+    assert_same(model, table)
+
+
+def test_probability_is_that_of_the_model_for_long_rows_too() -> None:
+    generator = np.random.default_rng(5)
+    schema = Schema("label", (0, 1), (Numeric("x", -20, 50), Numeric("y", 0, 9)), radius=0.5)
+    table = pa.table({"x": random_floats(generator, 300), "y": random_floats(generator, 300)})
+    model = make_model(schema)
+    expected = np.concatenate(
+        [model.probabilities(margins)[:, 1] for margins in model.score_batches(open_source(table))]
+    )
+    found = in_duckdb(table, probability_expression(model, "duckdb"))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("schema", [
+    Schema("y", (0, 1, 2), (Numeric("x", 0, 1),)),
+    Schema("y", (0, 1), (Numeric("x", 0, 1),), projection=Projection(dims=1, seed=0)),
+])  # fmt: skip
+def test_probability_is_refused_where_it_is_not_simple(schema: Schema) -> None:
+    with pytest.raises(ParameterError, match="two classes without a projection"):
+        probability_expression(make_model(schema), "duckdb")
+
+
+def test_an_unknown_dialect_is_refused() -> None:
+    schema = Schema("y", (0, 1), (Numeric("x", 0, 1),))
+    with pytest.raises(ParameterError, match="dialect must be one of duckdb, postgres, spark, got 'oracle'"):
+        scoring_expression(make_model(schema), "oracle")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "spark"])
+def test_other_dialects_quote_as_they_must(dialect: Dialect) -> None:
+    schema = Schema("y", ("it's", "a\\b"), (Categorical('co"l`umn', ("x'y\\z",)), Numeric("n", 0, 1)))
+    expression = scoring_expression(make_model(schema), dialect)
+    if dialect == "postgres":
+        assert "CAST(\"co\"\"l`umn\" AS text) IN ('x''y\\z')" in expression
+        assert "THEN 'a\\b' ELSE 'it''s' END" in expression
+    else:
+        assert "CAST(`co\"l``umn` AS STRING) IN ('x\\'y\\\\z')" in expression
+        assert "THEN 'a\\\\b' ELSE 'it\\'s' END" in expression
+
+
+# ---- scikit-learn -----------------------------------------------------------------------------------------------
+
+COLUMNS: tuple[Column, ...] = (Numeric("age", 0, 100), Numeric("pay", -1e3, 1e5), Categorical("sex", ("F", "M")))
+
+
+@pytest.mark.parametrize("classes", [(0, 1), ("yes", "no"), ("c", "a", "b")])
+@pytest.mark.parametrize("loss", ["logistic", "huber"])
+@pytest.mark.parametrize("multiclass", ["multinomial", "one-vs-all"])
+@pytest.mark.parametrize("projection", [None, Projection(dims=3, seed=2)])
+def test_to_sklearn_predicts_what_the_model_predicts(
+    classes: tuple[Value, ...], loss: LossName, multiclass: Multiclass, projection: Projection | None
+) -> None:
+    generator = np.random.default_rng(6)
+    model = make_model(Schema("y", classes, COLUMNS, projection=projection), loss=loss, multiclass=multiclass, seed=9)
+    age, pay, sex = generator.uniform(0, 100, 400), generator.uniform(-1e3, 1e5, 400), generator.integers(2, size=400)
+    table = pa.table({"age": age, "pay": pay, "sex": np.array(["F", "M"])[sex]})
+    estimator = model.to_sklearn()
+    names = list(estimator.feature_names_in_)
+    assert names == ["age", "pay", "sex=F", "sex=M"]
+    frame = pa.table(dict(zip(names, (age, pay, 1 - sex, sex), strict=True))).to_pandas()
+    assert estimator.predict(frame).tolist() == model.predict(open_source(table)).tolist()
+    assert estimator.n_features_in_ == 4
+    assert set(estimator.classes_) == set(classes)
+
+
+def test_to_sklearn_takes_arrays_for_a_vector_column() -> None:
+    generator = np.random.default_rng(7)
+    model = make_model(Schema("y", (0, 1), (Vector("x", 5, -1, 1),)))
+    X = generator.uniform(-1, 1, (200, 5))
+    table = pa.table({"x": list(X)})
+    estimator = model.to_sklearn()
+    assert estimator.predict(X).tolist() == model.predict(open_source(table)).tolist()
+    assert not hasattr(estimator, "feature_names_in_")
+
+
+def test_to_sklearn_has_the_models_probabilities_for_rows_within_the_radius() -> None:
+    model = make_model(Schema("y", (0, 1, 2), (Numeric("age", 0, 100),)))
+    ages = np.linspace(0, 100, 50)
+    margins = next(model.score_batches(open_source(pa.table({"age": ages}))))
+    frame = pa.table({"age": ages}).to_pandas()
+    np.testing.assert_allclose(model.to_sklearn().predict_proba(frame), model.probabilities(margins), rtol=1e-6)
+
+
+def test_raw_weights_reproduce_the_margins() -> None:
+    schema = Schema("y", (0, 1), COLUMNS)
+    model = make_model(schema)
+    coefficients, constants = raw_weights(schema, model.weights)
+    table = pa.table({"age": [30.0], "pay": [5e4], "sex": ["M"]})
+    margin = next(model.score_batches(open_source(table)))
+    np.testing.assert_allclose(coefficients @ [30.0, 5e4, 0.0, 1.0] + constants, margin[0], rtol=1e-6)
