@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, verify
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial, contrasts
 from boltdp.privacy.noise import Budget, Kind, Mechanism, gaussian_sigma
 from boltdp.privacy.noise import spherical_scale as noise_scale
 from boltdp.privacy.objective import (
@@ -28,7 +28,7 @@ from boltdp.privacy.objective import (
     volume_bound,
 )
 from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.release import contrasts, perturbation
+from boltdp.privacy.release import perturbation
 from boltdp.privacy.schedules import constant
 
 Array = npt.NDArray[np.float64]

@@ -21,11 +21,11 @@ from boltdp.privacy.certificate import (
     certify,
     verify,
 )
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial, contrasts
 from boltdp.privacy.noise import Budget, Mechanism, calibrate, gaussian_sigma, spherical_scale
 from boltdp.privacy.objective import gaussian_scale, objective_noise, shares, stopping_sensitivity
 from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.release import contrasts, could_be_released, release
+from boltdp.privacy.release import could_be_released, release
 from boltdp.privacy.schedules import constant, strongly_convex
 from boltdp.privacy.sensitivity import sensitivity
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp.arraytypes import Doubles
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.losses import Loss
 from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.recipe import Recipe
 
@@ -31,13 +31,13 @@ def reference_sgd(
 
     The rows of a marked run hold its `recipe.batches` markers, the last of them at the end.
 
+    >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=1, passes=1, schedule=constant(1.0))
     >>> reference_sgd(recipe, np.array([[1, 0.5], [0, -0.5]])).round(4)
     array([[0.4844]])
     """
-    if isinstance(recipe.loss, Multinomial):
-        classes = recipe.loss.classes
+    classes = max(classes, recipe.loss.vectors)
     m, n = recipe.rows, recipe.batches
     if marked:
         markers = np.flatnonzero(rows[:, 0] == -1)
@@ -84,29 +84,11 @@ def guarded(x: Doubles) -> Doubles | None:
 def row_gradient(loss: Loss, w: Doubles, x: Doubles, label: int, *, positive: int) -> Doubles:
     """The gradient of the loss of one row, with the shape of the weights.
 
+    >>> from boltdp.privacy.losses import Logistic
     >>> row_gradient(Logistic(), np.zeros((1, 2)), np.array([0.6, 0.8]), 1, positive=1)
     array([[-0.3, -0.4]])
     """
-    scores = w @ x
-    if isinstance(loss, Multinomial):
-        powers = np.exp(scores - scores.max())
-        slopes = powers / powers.sum()
-        slopes[label] -= 1.0
-    else:
-        y = 1.0 if label == positive else -1.0
-        slopes = np.array([y * _margin_slope(loss, y * float(scores[0]))])
-    return np.outer(slopes, x)
-
-
-def _margin_slope(loss: Logistic | HuberSVM, z: float) -> float:
-    """The derivative of the loss in its margin z = y <w, x>."""
-    if isinstance(loss, Logistic):
-        return -1.0 / (1.0 + math.exp(z)) if z < 700 else 0.0
-    if z > 1.0 + loss.width:
-        return 0.0
-    if z < 1.0 - loss.width:
-        return -1.0
-    return -(1.0 + loss.width - z) / (2.0 * loss.width)
+    return np.outer(loss.slopes(w @ x, label, positive=positive), x)
 
 
 def reference_noise(noise: Mechanism, key: bytes, update: int, *, vectors: int, dims: int) -> Doubles:

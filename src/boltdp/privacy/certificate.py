@@ -103,7 +103,7 @@ class Certificate:
             "algorithm": self.algorithm,
             "loss": {
                 "name": loss.name,
-                **dataclasses.asdict(loss),
+                **dataclasses.asdict(loss),  # type: ignore[call-overload]
                 "lipschitz": loss.lipschitz,
                 "smoothness": loss.smoothness,
             },

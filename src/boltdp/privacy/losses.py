@@ -1,35 +1,138 @@
-"""The losses and the constants of each that the privacy analysis needs.
+"""The losses: one object each, with everything that the rest of the program asks of it.
 
-`lipschitz` is L, `smoothness` is beta_phi, `at_zero` the loss of any row at zero weights, `vectors` how many weight
-vectors one model has. They hold for rows with norm at most 1, which the kernel enforces. `sensitivity.md` derives them.
+`sensitivity.md`, section 1, derives L, beta and the loss at zero; `objective.md`, sections 2 and 3, the corners and the
+curvature. All hold for rows with norm at most 1, which the kernel enforces. A number that a loss does not state cannot
+be asked for: there are no defaults. `kernel/losses.h` says the same of each loss in C.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
+import numpy as np
+
+from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError, real_number, whole_number
 
 
 @dataclass(frozen=True)
-class Logistic:
+class Curvature:
+    """What one row can add to the Hessian: in how many directions, and in their mean at most how much."""
+
+    directions: int
+    mean: float
+
+
+class Loss(ABC):
+    """phi(w; z): convex in the weights w, for every row z = (x, y) with ||x|| <= 1."""
+
+    name: ClassVar[str]
+    number: ClassVar[int]  #: in `enum loss` of kernel/losses.h
+
+    @property
+    @abstractmethod
+    def lipschitz(self) -> float:
+        """L: no gradient is longer."""
+
+    @property
+    @abstractmethod
+    def smoothness(self) -> float:
+        """beta_phi: the gradient changes by no more, for each unit that the weights move."""
+
+    @property
+    @abstractmethod
+    def at_zero(self) -> float:
+        """The loss of any row at zero weights."""
+
+    @property
+    @abstractmethod
+    def corners(self) -> tuple[tuple[float, int], ...] | None:
+        """Of the polytope that holds the difference of two rows' gradients: squared length, and how many there are.
+
+        The corner 0 is left out. None where objective perturbation is not proved: where the slope has kinks.
+        """
+
+    @property
+    @abstractmethod
+    def curvature(self) -> Curvature | None:
+        """What one row can add to the Hessian; None where there is no Hessian everywhere."""
+
+    @property
+    @abstractmethod
+    def vectors(self) -> int:
+        """Weight vectors of one model: 1, which tells one class from all others, or one for each class."""
+
+    @property
+    @abstractmethod
+    def parameter(self) -> float:
+        """The number that shapes the loss in C; 1 where nothing does."""
+
+    @abstractmethod
+    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+        """The derivative in each of the scores <w_k, x> of a row with this class index."""
+
+    @abstractmethod
+    def probabilities(self, margins: Doubles) -> Doubles | None:
+        """From margins, (rows, vectors), to the odds of each class that has a vector; None: it tells none."""
+
+    @abstractmethod
+    def joint(self, classes: int) -> Loss | None:
+        """The loss of one model for so many classes, in the place of one model a class; None: there is none."""
+
+    @property
+    def directions(self) -> int:
+        """Vectors' worth of space in which the weights can move, and noise is needed.
+
+        Several vectors sum to zero, since their gradients do, so the last follows from the others.
+        """
+        return max(1, self.vectors - 1)
+
+    @property
+    def basis(self) -> Doubles | None:
+        """An orthonormal basis of that space, one combination of the vectors a row; None: the vector itself."""
+        return None if self.vectors == 1 else contrasts(self.vectors)
+
+
+@dataclass(frozen=True)
+class Logistic(Loss):
     """Binary logistic loss ln(1 + exp(-y <w, x>)), y in {-1, +1}.
 
     >>> Logistic().lipschitz, Logistic().smoothness
     (1.0, 0.25)
     """
 
-    name: ClassVar[str] = "logistic"
-    lipschitz: ClassVar[float] = 1.0
-    smoothness: ClassVar[float] = 0.25
-    at_zero: ClassVar[float] = math.log(2.0)
-    vectors: ClassVar[int] = 1
+    name = "logistic"
+    number = 0
+    lipschitz = 1.0
+    smoothness = 0.25
+    at_zero = math.log(2.0)
+    corners = ((4.0, 1), (1.0, 2))
+    curvature = Curvature(1, 0.25)
+    vectors = 1
+    parameter = 1.0
+
+    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+        """-y / (1 + exp(y*score))."""
+        y = 1.0 if label == positive else -1.0
+        margin = y * float(scores[0])
+        return np.array([-y / (1.0 + math.exp(margin)) if margin < 700 else 0.0])
+
+    def probabilities(self, margins: Doubles) -> Doubles:
+        """1 / (1 + exp(-margin)) of the positive class."""
+        odds: Doubles = 0.5 * (1.0 + np.tanh(0.5 * margins))
+        return odds
+
+    def joint(self, classes: int) -> Multinomial:
+        """Softmax cross-entropy."""
+        return Multinomial(classes)
 
 
 @dataclass(frozen=True)
-class HuberSVM:
+class HuberSVM(Loss):
     """Hinge loss with its kink replaced by a parabola of half-width h around margin 1.
 
     >>> HuberSVM(width=0.1).smoothness
@@ -37,9 +140,13 @@ class HuberSVM:
     """
 
     width: float = 0.1
-    name: ClassVar[str] = "huber"
-    lipschitz: ClassVar[float] = 1.0
-    vectors: ClassVar[int] = 1
+
+    name = "huber"
+    number = 1
+    lipschitz = 1.0
+    corners = None
+    curvature = None
+    vectors = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "width", real_number(self.width, "width"))
@@ -56,9 +163,27 @@ class HuberSVM:
         """At margin 0 the loss is on its linear part, unless the parabola is wide enough to reach there."""
         return 1.0 if self.width <= 1 else (1.0 + self.width) ** 2 / (4.0 * self.width)
 
+    @property
+    def parameter(self) -> float:
+        """The half-width h."""
+        return self.width
+
+    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+        """-y * (1 + h - y*score) / (2h), kept between 0 and -y."""
+        y = 1.0 if label == positive else -1.0
+        return np.array([-y * min(max((1.0 + self.width - y * float(scores[0])) / (2.0 * self.width), 0.0), 1.0)])
+
+    def probabilities(self, margins: Doubles) -> None:  # noqa: ARG002
+        """It is fitted to tell which class, not how likely."""
+        return
+
+    def joint(self, classes: int) -> None:  # noqa: ARG002
+        """There is no multinomial form."""
+        return
+
 
 @dataclass(frozen=True)
-class Multinomial:
+class Multinomial(Loss):
     """Softmax cross-entropy over K classes with one weight vector a class.
 
     >>> Multinomial(classes=10).lipschitz == math.sqrt(2)
@@ -66,10 +191,13 @@ class Multinomial:
     """
 
     classes: int
-    name: ClassVar[str] = "multinomial"
+
+    name = "multinomial"
+    number = 2
     # sqrt(2) rounded up, so that the float is a bound.
-    lipschitz: ClassVar[float] = math.sqrt(2.0)
-    smoothness: ClassVar[float] = 0.5
+    lipschitz = math.sqrt(2.0)
+    smoothness = 0.5
+    parameter = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", whole_number(self.classes, "classes", least=2))
@@ -80,9 +208,50 @@ class Multinomial:
         return math.log(self.classes)
 
     @property
+    def corners(self) -> tuple[tuple[float, int], ...]:
+        """K - 1 of squared length 8, one for each pair of the others with 6, and two for each other class with 2."""
+        others = self.classes - 1
+        return (8.0, others), (6.0, others * (others - 1)), (2.0, 2 * others)
+
+    @property
+    def curvature(self) -> Curvature:
+        """Trace 1 - 1/K in K - 1 directions."""
+        return Curvature(self.classes - 1, 1.0 / self.classes)
+
+    @property
     def vectors(self) -> int:
-        """Weight vectors in one model."""
+        """One a class."""
         return self.classes
 
+    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:  # noqa: ARG002
+        """P - e_label, p the softmax of the scores."""
+        powers = np.exp(scores - scores.max())
+        slopes: Doubles = powers / powers.sum()
+        slopes[label] -= 1.0
+        return slopes
 
-Loss: TypeAlias = Logistic | HuberSVM | Multinomial
+    def probabilities(self, margins: Doubles) -> Doubles:
+        """exp(margin), up to a factor that is the same for all classes of a row."""
+        odds: Doubles = np.exp(margins - margins.max(axis=1, keepdims=True))
+        return odds
+
+    def joint(self, classes: int) -> Multinomial:
+        """The same for another number of classes."""
+        return Multinomial(classes)
+
+
+#: By name. A loss is here once, and nowhere else.
+LOSSES: Mapping[str, type[Loss]] = {loss.name: loss for loss in (Logistic, HuberSVM, Multinomial)}
+
+
+def contrasts(classes: int) -> Doubles:
+    """An orthonormal basis, one vector a row, of the vectors of length `classes` that sum to zero.
+
+    >>> np.round(contrasts(3) @ contrasts(3).T, 12)
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    rows = np.tril(np.ones((classes - 1, classes)))
+    rows[np.arange(classes - 1), np.arange(1, classes)] = -np.arange(1, classes)
+    basis: Doubles = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return basis

@@ -7,8 +7,21 @@ import numpy as np
 from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.losses import Multinomial
-from boltdp.privacy.noise import seeded_bytes, system_bytes
+from boltdp.privacy.losses import Multinomial, contrasts
+from boltdp.privacy.noise import RandomBytes, seeded_bytes, system_bytes
+
+
+class Randomness:
+    """Where random bits come from: the operating system, or a seed, for tests and research."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = seed
+
+    def stream(self, purpose: str = "") -> RandomBytes:
+        """Random bytes for one purpose; of a seed, each purpose has its own."""
+        if self.seed is None:
+            return system_bytes
+        return seeded_bytes(f"{purpose} {self.seed}" if purpose else self.seed)
 
 
 def release(weights: Doubles, certificate: Certificate, *, seed: int | None = None) -> Doubles:
@@ -96,19 +109,6 @@ def could_be_released(weights: Doubles, certificate: Certificate) -> bool:
         weights = contrasts(classes) @ weights
     steps = np.ldexp(weights, certificate.mechanism.grid)
     return bool((np.abs(steps - np.rint(steps)) <= np.ldexp(tolerance, certificate.mechanism.grid)).all())
-
-
-def contrasts(classes: int) -> Doubles:
-    """An orthonormal basis, one vector a row, of the vectors of length `classes` that sum to zero.
-
-    >>> np.round(contrasts(3) @ contrasts(3).T, 12)
-    array([[1., 0.],
-           [0., 1.]])
-    """
-    rows = np.tril(np.ones((classes - 1, classes)))
-    rows[np.arange(classes - 1), np.arange(1, classes)] = -np.arange(1, classes)
-    basis: Doubles = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    return basis
 
 
 def _check_seed(certificate: Certificate, seed: int | None) -> None:
