@@ -17,7 +17,7 @@ help:
 	@echo "make bench      measure speed, as ratios with their targets"
 	@echo "make bench-postgres  the same for PostgreSQL, on a server of its own"
 	@echo "make bench-whitebox    the white-box algorithms, in memory and in PostgreSQL"
-	@echo "make lint       ruff and mypy --strict"
+	@echo "make lint       ruff, mypy --strict and which room may import which"
 	@echo "make format     let ruff format the code"
 	@echo "make clean      remove the virtual environment and build products"
 
@@ -35,13 +35,14 @@ lint: $(VENV)/installed
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports --no-cache --no-logo
 
 format: $(VENV)/installed
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
 
 test: lint
-	$(RUN) -m pytest -m "not slow" --cov --cov-fail-under=100
+	$(RUN) -m pytest -m "not slow" -n auto --dist worksteal --cov --cov-fail-under=100
 
 test-slow: $(VENV)/installed
 	$(RUN) -m pytest -m slow

@@ -13,7 +13,10 @@ setup(
     ext_modules=[
         Extension(
             "boltdp.kernel._kernel",
-            sources=[KERNEL + name for name in ("sgd.c", "rows.c", "objective.c", "draws.c", "exact.c")],
+            sources=[
+                KERNEL + name
+                for name in ("sgd.c", "losses.c", "rows.c", "objective.c", "errors.c", "draws.c", "exact.c")
+            ],
             depends=sorted(glob(KERNEL + "*.h")),
             # ISO mode and -ffp-contract=off keep every build to the same bits; never add -ffast-math.
             extra_compile_args=["-std=c99", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"],

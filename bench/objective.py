@@ -7,10 +7,12 @@ import time
 import numpy as np
 
 from bench.ratio import Ratio
+from boltdp.context import Context
 from boltdp.data.schema import array_schema
 from boltdp.engines import ArrayEngine
+from boltdp.planning import plan
 from boltdp.settings import Settings
-from boltdp.train import train_prepared
+from boltdp.training import train_prepared
 
 DIMS = 50
 REPEATS = 5
@@ -23,13 +25,13 @@ def run(rows: int = 1_000_000) -> list[Ratio]:
     labels = (features[:, 0] + 0.1 * random.standard_normal(rows) > 0).astype(np.int64)
     schema = array_schema(dims=DIMS, classes=(0, 1))
     settings = {name: Settings(epsilon=1.0, delta=1e-8, algorithm=name) for name in ("objective", "bolton")}
-    plans = {name: one.plan(rows=rows, dims=schema.dims, classes=2) for name, one in settings.items()}
+    plans = {name: plan(one, rows=rows, dims=schema.dims, classes=2) for name, one in settings.items()}
     times: dict[str, list[float]] = {name: [] for name in plans}
-    with ArrayEngine.from_numpy(features, labels).prepare(schema, seed=1) as prepared:
+    with ArrayEngine.from_numpy(features, labels).prepare(schema, Context(seed=1)) as prepared:
         for _ in range(REPEATS):
-            for name, plan in plans.items():
+            for name, planned in plans.items():
                 start = time.process_time()
-                train_prepared(prepared, schema, plan, seed=1)
+                train_prepared(prepared, schema, planned, Context(seed=1))
                 times[name].append(time.process_time() - start)
     found, passes = (float(np.median(times[name])) for name in ("objective", "bolton"))
     print(f"  {found:.2f} s for the minimiser, {passes:.2f} s for 10 passes, medians of {REPEATS}")

@@ -12,7 +12,7 @@ from bench.ratio import Ratio
 from boltdp.data.schema import array_schema
 from boltdp.engines import ArrayEngine
 from boltdp.settings import Settings
-from boltdp.train import train
+from boltdp.training import train
 
 DIMS = 50
 REPEATS = 9

@@ -19,6 +19,7 @@ import psycopg
 
 from bench.ratio import Ratio
 from boltdp import kernel
+from boltdp.context import Context
 from boltdp.data.schema import Schema, array_schema
 from boltdp.data.synth import synthetic_blocks
 from boltdp.engines.postgres import Layout, PostgresEngine, PreparedTable
@@ -29,10 +30,11 @@ from boltdp.privacy.losses import Logistic
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
 from boltdp.settings import Settings
-from boltdp.train import train
+from boltdp.training import train
 
 DIMS = 50
 SCHEMA: Schema = array_schema(dims=DIMS, classes=(0, 1))
+CONTEXT = Context(seed=1)
 ROUNDS = 15
 #: Of the rows, those that Python sees one by one: it takes so long that it need not be all.
 FETCHED = 50_000
@@ -61,7 +63,7 @@ def run(rows: int = 1_000_000) -> list[Ratio]:
 
 
 def load(server: Server, table: str, rows: int) -> None:
-    """A row a tuple: x real[] and label."""
+    """One row per tuple: x real[] and label."""
     load_rows(server.uri, table, synthetic_blocks(rows=rows, dims=DIMS), dims=DIMS, as_array=True)
     with psycopg.connect(server.uri, autocommit=True) as connection:
         connection.execute(f"VACUUM ANALYZE {table}")
@@ -71,7 +73,7 @@ def load(server: Server, table: str, rows: int) -> None:
 def prepared(server: Server, table: str, layout: Layout = "packed") -> Iterator[PreparedTable]:
     with (
         PostgresEngine(server.uri, table=table, layout=layout, where="server") as engine,
-        engine.prepare(SCHEMA, seed=1) as made,
+        engine.prepare(SCHEMA, CONTEXT) as made,
     ):
         assert isinstance(made, PreparedTable)
         yield made
@@ -120,7 +122,7 @@ def quickest(things: dict[str, tuple[int, Callable[[], object]]]) -> dict[str, C
 
 
 def passes(server: Server, rows: int) -> list[Ratio]:
-    """The pass, packed and a row a tuple, against its yardsticks."""
+    """The pass, packed and one row per tuple, against its yardsticks."""
     packed_model, row_model, memory_model = model(rows), model(rows), model(rows)
     with (
         prepared(server, "small") as packed,
@@ -134,8 +136,8 @@ def passes(server: Server, rows: int) -> list[Ratio]:
         count, packed_pass, row_pass, memory = quickest(
             {
                 "count": (ours, lambda: connection.execute("SELECT count(*) FROM small").fetchall()),
-                "packed": (backend(packed), lambda: packed.run_pass([packed_model])),
-                "row": (backend(rowwise), lambda: rowwise.run_pass([row_model])),
+                "packed": (backend(packed), lambda: packed.run_pass([packed_model], CONTEXT)),
+                "row": (backend(rowwise), lambda: rowwise.run_pass([row_model], CONTEXT)),
                 "memory": (ours, lambda: kernel.run([memory_model], array)),
             }
         ).values()
@@ -144,7 +146,7 @@ def passes(server: Server, rows: int) -> list[Ratio]:
         python = pl_python(connection, some)
     tell("count(*)", count, rows)
     tell("a packed pass", packed_pass, rows)
-    tell("a pass, row a tuple", row_pass, rows)
+    tell("a pass, one row per tuple", row_pass, rows)
     tell("the kernel in memory", memory, rows)
     tell("a pass in a client that fetches the rows by psycopg", fetched, some)
     if python is not None:
@@ -155,7 +157,7 @@ def passes(server: Server, rows: int) -> list[Ratio]:
     return [
         over("packed pass over count(*)", packed_pass, count, at_most=1.5),
         over("packed pass over the kernel in memory", packed_pass, memory, at_most=2.0),
-        over("pass, row a tuple, over count(*)", row_pass, count, at_most=3.5),
+        over("pass, one row per tuple, over count(*)", row_pass, count, at_most=3.5),
         Ratio(
             name=f"pass in {'a client' if python is None else 'PL/Python'} over packed pass",
             value=slow.processor / some / (packed_pass.processor / rows),
@@ -249,8 +251,8 @@ def growth(server: Server, rows: int, cache: str) -> Ratio:
     with prepared(server, "small") as small, prepared(server, "large") as large:
         best = quickest(
             {
-                "small": (backend(small), lambda: small.run_pass([small_model])),
-                "large": (backend(large), lambda: large.run_pass([large_model])),
+                "small": (backend(small), lambda: small.run_pass([small_model], CONTEXT)),
+                "large": (backend(large), lambda: large.run_pass([large_model], CONTEXT)),
             }
         )
     tell(f"a packed pass of {rows:,} rows, shared_buffers {cache}", best["small"], rows)

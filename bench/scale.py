@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from bench.ratio import Ratio
+from boltdp.context import Context
 from boltdp.data.synth import synthesize, synthetic_schema
 from boltdp.engines import DuckDBEngine
 from boltdp.engines.spool import spool_directory
@@ -82,12 +83,12 @@ def train(path: str) -> Measured:
         recipe = Recipe(
             loss=Logistic(), dims=DIMS, rows=rows, batch_size=1, passes=PASSES, schedule=constant(rows**-0.5)
         )
-        state = State(recipe)
+        state, context = State(recipe), Context(seed=1)
         start = time.perf_counter()
-        with engine.prepare(synthetic_schema(dims=DIMS), seed=1) as prepared:
+        with engine.prepare(synthetic_schema(dims=DIMS), context) as prepared:
             ready = time.perf_counter()
             for _ in range(PASSES):
-                prepared.run_pass([state])
+                prepared.run_pass([state], context)
             done = time.perf_counter()
     return {"rows": rows, "prepare": ready - start, "passes": done - ready, "peak": peak()}
 

@@ -11,8 +11,8 @@ from bench.ratio import Ratio
 from boltdp.data.schema import array_schema
 from boltdp.engines import ArrayEngine
 from boltdp.settings import Settings
-from boltdp.train import train
-from boltdp.tune import candidates, tune
+from boltdp.training import train
+from boltdp.tuning import candidates, tune
 
 DIMS = 50
 REPEATS = 5

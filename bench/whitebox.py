@@ -18,14 +18,16 @@ import psycopg
 
 from bench.postgres import SCHEMA, backend, backend_seconds, load, prepared
 from bench.ratio import Ratio
+from boltdp.context import Context
 from boltdp.data.schema import Schema
 from boltdp.data.synth import synthetic_blocks
 from boltdp.engines import ArrayEngine
 from boltdp.engines.base import Prepared
 from boltdp.engines.postgres.server import private_server
+from boltdp.planning import plan
 from boltdp.privacy.certificate import Certificate
 from boltdp.settings import Settings
-from boltdp.train import train_prepared
+from boltdp.training import train_prepared
 
 BATCH_SIZES = (1, 10, 50, 500)
 PASSES = 2
@@ -44,7 +46,7 @@ WAYS: Mapping[str, Settings] = {
 
 def run(rows: int = 200_000) -> list[Ratio]:
     features, labels = map(np.concatenate, zip(*synthetic_blocks(rows=rows, dims=SCHEMA.dims), strict=True))
-    with ArrayEngine.from_numpy(features, labels).prepare(SCHEMA, seed=1) as array:
+    with ArrayEngine.from_numpy(features, labels).prepare(SCHEMA, Context(seed=1)) as array:
         ratios = measured(array, SCHEMA, "in memory", time.process_time)
     with private_server() as server:
         with psycopg.connect(server.uri, autocommit=True) as connection:
@@ -61,23 +63,23 @@ def measured(prepared: Prepared, schema: Schema, where: str, clock: Callable[[],
     ratios = []
     for batch_size in BATCH_SIZES:
         plans = {
-            name: replace(way, batch_size=batch_size).plan(rows=prepared.rows, dims=schema.dims, classes=2)
+            name: plan(replace(way, batch_size=batch_size), rows=prepared.rows, dims=schema.dims, classes=2)
             for name, way in WAYS.items()
         }
 
-        def seconds(plan: Certificate) -> float:
+        def seconds(planned: Certificate) -> float:
             start = clock()
-            train_prepared(prepared, schema, plan, seed=1)
+            train_prepared(prepared, schema, planned, Context(seed=1))
             return clock() - start
 
         noiseless = plans.pop("noiseless")
-        for name, plan in plans.items():
-            seconds(plan), seconds(noiseless)
+        for name, private in plans.items():
+            seconds(private), seconds(noiseless)
             pairs = []
             for number in range(PAIRS if name == "bolton" else SLOW_PAIRS):
-                first, second = (plan, noiseless) if number % 2 else (noiseless, plan)
+                first, second = (private, noiseless) if number % 2 else (noiseless, private)
                 times = {first: seconds(first), second: seconds(second)}
-                pairs.append(times[plan] / times[noiseless])
+                pairs.append(times[private] / times[noiseless])
             ratios.append(
                 Ratio(
                     name=f"{name} over noiseless, {where}, {prepared.rows:,} x {schema.dims}, b = {batch_size}",

@@ -26,7 +26,7 @@ from statsmodels.datasets import randhie
 from boltdp.data.schema import Schema
 from boltdp.engines import open_source
 from boltdp.settings import Settings
-from boltdp.train import train
+from boltdp.training import train
 
 HERE = Path(__file__).parent
 OUTPUT = HERE / "output"

@@ -25,16 +25,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from boltdp.algorithms.standardize import plan_moments
+from boltdp.context import Context
 from boltdp.data.benchmarks import BENCHMARKS, Benchmark
 from boltdp.data.schema import Numeric, Schema, Vector, array_schema
 from boltdp.engines import open_source
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine, Prepared, plain
-from boltdp.engines.slice import Slice
 from boltdp.files import replacing
 from boltdp.model import Model, unit_rows
+from boltdp.planning import plan
 from boltdp.settings import Settings
-from boltdp.train import train, train_prepared
+from boltdp.training import train, train_prepared
 
 Scores: TypeAlias = dict[str, float]
 #: Settings by name; the epsilon and the delta are put in.
@@ -55,9 +57,9 @@ def _regularized(times: float) -> Way:
     """`auto` with its regularization multiplied."""
 
     def way(common: Settings, rows: int, schema: Schema) -> Settings:
-        record = common.standardization(schema, rows=rows)
-        plan = common.plan(rows=rows, dims=schema.dims, classes=len(schema.classes), standardization=record)
-        return replace(common, regularization=times * plan.recipe.regularization)
+        before = plan_moments(common, schema, rows=rows)
+        planned = plan(common, rows=rows, dims=schema.dims, classes=len(schema.classes), before=before)
+        return replace(common, regularization=times * planned.problem.regularization)
 
     return way
 
@@ -109,8 +111,8 @@ def run(name: str, ways: Sequence[str], repeats: int, output: Path, *, kinds: Se
     with ExitStack() as stack:
         training, testing, schema = halves(benchmark)
         rows = training.count()
-        prepared = stack.enter_context(training.prepare(schema, seed=1))
-        tested = stack.enter_context(testing.prepare(schema, seed=1))
+        prepared = stack.enter_context(training.prepare(schema, Context(seed=1)))
+        tested = stack.enter_context(testing.prepare(schema, Context(seed=1)))
         for kind in kinds:
             delta = 0.0 if kind == "pure" else float(rows) ** -2
             for epsilon in EPSILONS[name]:
@@ -158,7 +160,7 @@ def halves(benchmark: Benchmark) -> tuple[Engine, Engine, Schema]:
             if packed is None:
                 names = [*(column.name for column in schema.columns), schema.label]
                 return ArrayEngine.from_arrow(pa.Table.from_batches(list(engine.batches(names))))
-            with engine.prepare(packed, seed=17) as prepared:
+            with engine.prepare(packed, Context(seed=17)) as prepared:
                 rows = np.concatenate(list(prepared.blocks()))
             return ArrayEngine.from_numpy(rows[:, 1:], rows[:, 0].astype(np.int64))
 
@@ -168,18 +170,18 @@ def halves(benchmark: Benchmark) -> tuple[Engine, Engine, Schema]:
     order = np.random.default_rng(17).permutation(table.count())
     shuffled = ArrayEngine({name: column.take(order) for name, column in table._columns.items()}, rows=len(order))
     cut = len(order) - round(TEST_SHARE * len(order))
-    return Slice(shuffled, 0, cut), Slice(shuffled, cut, len(order)), declared
+    return shuffled.slice(0, cut), shuffled.slice(cut, len(order)), declared
 
 
 def one(
     settings: Settings, schema: Schema, training: Engine, testing: Engine, prepared: Prepared, tested: Prepared
 ) -> Scores:
     """The scores of one model."""
-    if settings.standardization(schema, rows=prepared.rows) is None:
-        plan = settings.plan(rows=prepared.rows, dims=schema.dims, classes=len(schema.classes))
-        return scores(train_prepared(prepared, schema, plan, seed=1), tested)
+    if plan_moments(settings, schema, rows=prepared.rows) is None:
+        planned = plan(settings, rows=prepared.rows, dims=schema.dims, classes=len(schema.classes))
+        return scores(train_prepared(prepared, schema, planned, Context(seed=1)), tested)
     model = train(training, schema, settings)
-    with testing.prepare(model.schema, seed=1) as standardized:
+    with testing.prepare(model.schema, Context(seed=1)) as standardized:
         return scores(model, standardized)
 
 

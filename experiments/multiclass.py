@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from boltdp.context import Context
 from boltdp.data.benchmarks import BENCHMARKS
 from boltdp.engines import open_source
 from boltdp.engines.base import encoded
+from boltdp.planning import plan
 from boltdp.settings import Multiclass, Settings
-from boltdp.train import train_prepared
+from boltdp.training import train_prepared
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 REPEATS = 10
@@ -23,11 +25,11 @@ def main() -> None:
     """Print the table."""
     mnist = BENCHMARKS["mnist50"]
     test = np.concatenate(list(encoded(open_source(mnist.source("test")), mnist.schema)))
-    with open_source(mnist.source("train")).prepare(mnist.schema, seed=1) as prepared:
+    with open_source(mnist.source("train")).prepare(mnist.schema, Context(seed=1)) as prepared:
 
         def accuracies(settings: Settings, repeats: int) -> str:
-            certificate = settings.plan(rows=prepared.rows, dims=prepared.dims, classes=10)
-            models = [train_prepared(prepared, mnist.schema, certificate, seed=1) for _ in range(repeats)]
+            certificate = plan(settings, rows=prepared.rows, dims=prepared.dims, classes=10)
+            models = [train_prepared(prepared, mnist.schema, certificate, Context(seed=1)) for _ in range(repeats)]
             reached = [(model.choices(model.margins(test)) == test[:, 0]).mean() for model in models]
             return f"{np.mean(reached):.3f} ± {np.std(reached):.3f}"
 

@@ -22,16 +22,16 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
+import boltdp.algorithms.objective
 import boltdp.algorithms.standardize
-import boltdp.settings
+from boltdp.context import Context
 from boltdp.data.benchmarks import BENCHMARKS
 from boltdp.data.schema import Schema
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine
-from boltdp.engines.slice import Slice
 from boltdp.files import replacing
 from boltdp.settings import Settings
-from boltdp.train import train
+from boltdp.training import train
 from experiments.accuracy import Scores, halves, scores
 
 EPSILONS: Mapping[str, Sequence[float]] = {
@@ -76,11 +76,11 @@ def run(task: str, repeats: int, output: Path) -> None:
             settings = Settings(epsilon=epsilon, delta=delta)
             with (
                 mock.patch.object(boltdp.algorithms.standardize, "INTERCEPT", intercept),
-                mock.patch.object(boltdp.settings, "REGULARIZATION", regularization),
+                mock.patch.object(boltdp.algorithms.objective, "REGULARIZATION", regularization),
             ):
                 for _ in range(len(results.get(key, [])), repeats):
                     model = train(training, schema, settings)
-                    with judging.prepare(model.schema, seed=1) as standardized:
+                    with judging.prepare(model.schema, Context(seed=1)) as standardized:
                         results.setdefault(key, []).append(scores(model, standardized))
         with replacing(output) as aside:
             aside.write_text(json.dumps(results, indent=0), "utf-8")
@@ -106,7 +106,7 @@ def rows_of(task: str) -> tuple[Engine, Engine, Schema]:
     kept = kept[:MOST_ROWS]
     engine = ArrayEngine.from_arrow(table.take(kept))
     cut = len(kept) - round(JUDGING * len(kept))
-    return Slice(engine, 0, cut), Slice(engine, cut, len(kept)), schema
+    return engine.slice(0, cut), engine.slice(cut, len(kept)), schema
 
 
 def tables(results: Mapping[str, list[Scores]]) -> Iterator[str]:

@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from boltdp.algorithms.select import error_counts
+from boltdp.context import Context
 from boltdp.data.benchmarks import BENCHMARKS
 from boltdp.data.schema import Schema, array_schema
 from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.base import Engine, encoded
-from boltdp.engines.slice import Slice
 from boltdp.model import Model
 from boltdp.settings import Settings
-from boltdp.train import train
-from boltdp.tune import Method, candidates, error_counts, tune
+from boltdp.training import train
+from boltdp.tuning import Method, candidates, tune
 
 EPSILONS = (0.1, 0.5, 2.0)
 #: The paper's grid: k in {5, 10}, b = 50, and lambda, with R = 1/lambda.
@@ -53,7 +54,7 @@ def tuned(method: Method) -> Way:
         if method != "public":
             return tune(engine, schema, grid, method=method)
         cut, rows = round(PUBLIC * engine.count()), engine.count()
-        return tune(Slice(engine, cut, rows), schema, grid, method=method, public=Slice(engine, 0, cut))
+        return tune(engine.slice(cut, rows), schema, grid, method=method, public=engine.slice(0, cut))
 
     return way
 
@@ -99,12 +100,13 @@ def main() -> None:
     print("|---|---|---|" + "---|" * len(WAYS))
     for name in arguments.data:
         training, testing, schema = opened(name)
-        with testing.prepare(schema, seed=0) as rows:
+        with testing.prepare(schema, Context(seed=0)) as rows:
             for epsilon in EPSILONS:
                 cells = []
                 for way in WAYS.values():
                     models = [way(training, schema, epsilon) for _ in range(arguments.repeats)]
-                    measured = [1 - errors / rows.rows for errors in error_counts(models, rows)]
+                    counts = error_counts([model.weights for model in models], rows, classes=len(schema.classes))
+                    measured = [1 - errors / rows.rows for errors in counts]
                     cells.append(f"{statistics.mean(measured):.3f} ± {statistics.stdev(measured):.3f}")
                 print(f"| {name} | {training.count():,} | {epsilon:g} |", " | ".join(cells), "|", flush=True)
 

@@ -17,13 +17,15 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from boltdp.context import Context
 from boltdp.data.benchmarks import BENCHMARKS
 from boltdp.data.schema import Schema
 from boltdp.engines import open_source
 from boltdp.engines.base import Prepared
 from boltdp.model import Model
+from boltdp.planning import plan
 from boltdp.settings import Settings
-from boltdp.train import train_prepared
+from boltdp.training import train_prepared
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 #: Rows to train on, as many as in the paper; the others are for testing.
@@ -50,7 +52,7 @@ def main() -> None:
     chosen = parser.parse_args()
     for name in chosen.data:
         benchmark, cut = BENCHMARKS[name], TRAINING[name]
-        with open_source(benchmark.source()).prepare(benchmark.schema, seed=1) as prepared:
+        with open_source(benchmark.source()).prepare(benchmark.schema, Context(seed=1)) as prepared:
             portions = prepared.portion(0, cut), prepared.portion(cut, prepared.rows)
             print(f"\n{name}: noiseless {cell(NOISELESS, benchmark.schema, *portions, repeats=1)}")
             for delta, ways in ((0.0, PURE), (cut**-2.0, APPROXIMATE)):
@@ -72,8 +74,8 @@ def main() -> None:
 
 def cell(settings: Settings, schema: Schema, training: Prepared, testing: Prepared, *, repeats: int) -> str:
     """What so many models reach: accuracy, and in brackets balanced accuracy."""
-    certificate = settings.plan(rows=training.rows, dims=training.dims, classes=2)
-    models = [train_prepared(training, schema, certificate, seed=1) for _ in range(repeats)]
+    certificate = plan(settings, rows=training.rows, dims=training.dims, classes=2)
+    models = [train_prepared(training, schema, certificate, Context(seed=1)) for _ in range(repeats)]
     reached = accuracies(models, testing)
     (mean, balanced), (spread, balanced_spread) = reached.mean(axis=0), reached.std(axis=0)
     return f"{mean:.3f} ± {spread:.3f} ({balanced:.3f} ± {balanced_spread:.3f})"

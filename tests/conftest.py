@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from boltdp.engines.postgres.server import Server
 
 # The machine that runs the tests may be busy: how long an example takes says nothing. The examples are the same every
 # time, so that a failure is the fault of the change that is tested; `make explore` tries others.
@@ -17,3 +23,16 @@ settings.load_profile("boltdp")
 for _ignored, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_ignored) is signal.SIG_IGN:
         signal.signal(_ignored, _usual)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A real PostgreSQL server with the extension, started from a wheel when a test first asks for it."""
+    import psycopg
+
+    from boltdp.engines.postgres.server import private_server
+
+    with private_server() as running:
+        with psycopg.connect(running.uri, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION boltdp")
+        yield running

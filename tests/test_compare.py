@@ -9,10 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boltdp.compare import Comparison, ComparisonFileError, compare, draw
+from boltdp.compare import ALGORITHMS, Comparison, ComparisonFileError, compare, draw, settings_of
+from boltdp.context import Context
 from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import ArrayEngine
 from boltdp.errors import ParameterError
+from boltdp.planning import plan
+from boltdp.privacy.recipe import Recipe
 from boltdp.settings import Settings
 
 SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
@@ -27,7 +30,7 @@ def patients(rows: int = 1000, seed: int = 0) -> ArrayEngine:
 
 def compared(**changes: object) -> Comparison:
     arguments = {
-        "algorithms": ["noiseless", "bolton", "bolton-paper"],
+        "names": ["noiseless", "bolton", "bolton-paper"],
         "epsilons": [0.1, 10.0],
         "repeats": 3,
         **changes,
@@ -52,7 +55,7 @@ def test_every_algorithm_is_trained_at_every_epsilon_and_noiseless_once() -> Non
 
 def test_more_budget_gives_more_accuracy() -> None:
     seeded = replace(COMMON, seed=1, noise_seed=1)
-    made = compare(patients(), SCHEMA, seeded, algorithms=["bolton"], epsilons=[0.1, 10.0], repeats=3)
+    made = compare(patients(), SCHEMA, seeded, names=["bolton"], epsilons=[0.1, 10.0], repeats=3)
     small, large = made.summaries()
     assert large.accuracy > small.accuracy
 
@@ -66,12 +69,12 @@ def test_a_form_that_is_not_valid_is_marked() -> None:
 
 
 def test_spread_is_the_standard_deviation_between_repeats() -> None:
-    made = compared(algorithms=["bolton"], epsilons=[0.1])
+    made = compared(names=["bolton"], epsilons=[0.1])
     measured = [run.accuracy for run in made.runs]
     (summary,) = made.summaries()
     assert summary.accuracy == pytest.approx(np.mean(measured))
     assert summary.accuracy_spread == pytest.approx(np.std(measured, ddof=1))
-    assert compared(algorithms=["bolton"], epsilons=[0.1], repeats=1).summaries()[0].accuracy_spread == 0
+    assert compared(names=["bolton"], epsilons=[0.1], repeats=1).summaries()[0].accuracy_spread == 0
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
@@ -90,7 +93,7 @@ def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     before = Comparison.load(path)
     assert len(before.runs) == 4
     told: list[tuple[str, int, int]] = []
-    made = compared(before=before, progress=lambda *report: told.append(report))
+    made = compared(before=before, context=Context(progress=lambda *report: told.append(report)))
     assert made.runs[:4] == before.runs
     assert len({(run.algorithm, run.epsilon, run.repeat) for run in made.runs}) == len(made.runs) == 15
     assert [report for report in told if report[0] == "training"] == [("training", i, 11) for i in range(11)]
@@ -106,24 +109,57 @@ def test_results_of_other_data_or_settings_are_never_mixed() -> None:
     ]
     for engine, schema, settings in cases:
         with pytest.raises(ComparisonFileError, match="are of other data or settings"):
-            compare(engine, schema, settings, algorithms=["bolton"], epsilons=[1.0], repeats=1, before=made)
+            compare(engine, schema, settings, names=["bolton"], epsilons=[1.0], repeats=1, before=made)
 
 
 def test_test_rows_may_come_from_elsewhere() -> None:
     wrong = np.arange(100)
     backwards = ArrayEngine.from_arrow(pa.table({"age": wrong, "sick": (wrong < 50).astype(int)}))
-    (summary,) = compared(algorithms=["noiseless"], test=backwards).summaries()
+    (summary,) = compared(names=["noiseless"], test=backwards).summaries()
     assert summary.accuracy < 0.2
 
 
 def test_seeded_noise_repeats_and_is_marked() -> None:
     def seeded() -> Comparison:
         settings = replace(COMMON, seed=1, noise_seed=1)
-        return compare(patients(), SCHEMA, settings, algorithms=["noiseless", "bolton"], epsilons=[1.0], repeats=2)
+        return compare(patients(), SCHEMA, settings, names=["noiseless", "bolton"], epsilons=[1.0], repeats=2)
 
     first, second = seeded(), seeded()
     assert [run.accuracy for run in first.runs] == [run.accuracy for run in second.runs]
     assert not any(run.private for run in first.runs)
+
+
+def test_what_an_algorithm_does_not_take_is_left_out_for_it_alone() -> None:
+    """With passes in common, objective perturbation can still be compared; the others make them."""
+    common = replace(COMMON, delta=1e-6, permutation="fresh")
+    left_out = {name: set(common.given) - set(settings_of(name, common, 1.0).given) for name in ALGORITHMS}
+    assert left_out == {
+        "noiseless": set(),
+        "auto": set(),
+        "objective": {"passes", "batch_size", "permutation"},
+        "bolton": set(),
+        "bolton-paper": set(),
+        "scs13": set(),
+        "scs13-paper": set(),
+        "bst14": {"permutation"},
+        "bst14-paper": {"permutation"},
+        "dpsgd": {"permutation"},
+    }
+    for name in ALGORITHMS:
+        settings = settings_of(name, common, 1.0)
+        planned = plan(settings, rows=1000, dims=2, classes=2)
+        assert isinstance(planned.problem, Recipe) == (name != "objective")
+        if isinstance(planned.problem, Recipe):
+            assert (planned.problem.passes, planned.problem.batch_size) == (2, 10)
+        assert settings.analysis == ("paper" if name.endswith("-paper") else "proved")
+    made = compare(patients(), SCHEMA, common, names=ALGORITHMS, epsilons=[1.0], repeats=1)
+    assert [one.algorithm for one in made.summaries()] == list(ALGORITHMS)
+
+
+def test_auto_is_what_the_common_settings_make_of_it() -> None:
+    for passes, algorithm in ((None, "objective"), (10, "bolton")):
+        settings = settings_of("auto", Settings(epsilon=None, passes=passes), 1.0)
+        assert plan(settings, rows=1000, dims=2, classes=2).algorithm == algorithm
 
 
 def test_a_picture_is_drawn(tmp_path: Path) -> None:
@@ -143,8 +179,8 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"algorithms": ["magic"]}, "algorithms must be some of noiseless, .*, dpsgd, got 'magic'"),
-        ({"algorithms": []}, "there must be an algorithm, an epsilon and a repeat"),
+        ({"names": ["magic"]}, "algorithms must be some of noiseless, .*, dpsgd, got 'magic'"),
+        ({"names": []}, "there must be an algorithm, an epsilon and a repeat"),
         ({"repeats": 0}, "got 3, 2 and 0"),
         ({"epsilons": [1.0, -1.0]}, "epsilon must be a finite number > 0, got -1"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,21 @@ from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import ArrayEngine
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.model import Model, ModelFileError
-from boltdp.privacy.certificate import CertificateError
-from boltdp.privacy.release import release
+from boltdp.planning import plan
+from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
+from boltdp.privacy.output import OutputPerturbation
+from boltdp.privacy.release import Randomness, release_weights
 from boltdp.settings import Settings
 
 
-def model(classes: int = 2, settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
+def model_of(certificate: Certificate, classes: int = 2) -> Model:
     schema = Schema("y", tuple(range(classes)), (Numeric("a", 0, 1), Numeric("b", -1, 1)))
-    certificate = settings.plan(rows=1000, dims=schema.dims, classes=classes)
-    shape = (certificate.models, certificate.recipe.loss.vectors, schema.dims)
-    return Model(schema, release(np.zeros(shape), certificate).reshape(-1, schema.dims), certificate)
+    shape = (certificate.models, certificate.problem.loss.vectors, schema.dims)
+    return Model.of_release(schema, release_weights(np.zeros(shape), certificate, Randomness()), certificate)
+
+
+def model(classes: int = 2, settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
+    return model_of(plan(settings, rows=1000, dims=3, classes=classes), classes)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +83,8 @@ def test_probabilities_of_a_row_that_every_model_denies_are_even() -> None:
 
 
 def test_a_huber_svm_has_no_probabilities() -> None:
-    with pytest.raises(ParameterError, match="gives no probabilities"):
+    message = "^a model with the loss 'huber' gives no probabilities; use its margins$"
+    with pytest.raises(ParameterError, match=message):
         model(2, Settings(epsilon=1.0, loss="huber")).probabilities(np.zeros((1, 1)))
 
 
@@ -124,6 +131,7 @@ def tampered(path: Path, **changes: Any) -> Path:
     ("changes", "error"),
     [
         ({"format": "other"}, ModelFileError),
+        ({"format_version": 1}, ModelFileError),
         ({"format_version": 99}, ModelFileError),
         ({"weights": "none"}, ModelFileError),
         ({"weights": [[1.0]]}, ParameterError),
@@ -139,6 +147,110 @@ def test_a_file_that_does_not_add_up_is_refused(
     model().save(path)
     with pytest.raises(error):
         Model.load(tampered(path, **changes))
+
+
+BOLTON = Settings(epsilon=1.0, algorithm="bolton")
+
+
+@pytest.mark.parametrize("settings", [BOLTON, Settings(epsilon=1.0)])
+def test_what_is_written_has_the_format_of_this_version(settings: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    model(2, settings).save(path)
+    record = json.loads(path.read_text())
+    assert (record["format"], record["format_version"], record["private"]) == ("boltdp-model", 2, True)
+
+
+def forged(record: Any, place: tuple[str, ...], value: Any) -> Any:
+    """The record with another value at this place; of a number, a factor is enough."""
+    if not place:
+        return value(record) if callable(value) else value
+    return {**record, place[0]: forged(record.get(place[0]), place[1:], value)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "place", "value"),
+    [
+        (BOLTON, ("noise", "scale"), lambda scale: scale / 2),
+        (BOLTON, ("noise", "scale"), lambda scale: scale * (1 - 1e-6)),
+        (BOLTON, ("noise", "dimensions"), 2),
+        (BOLTON, ("problem", "rows"), 2000),
+        (BOLTON, ("problem", "passes"), 1),
+        (BOLTON, ("problem", "loss", "derived", "lipschitz"), 0.5),
+        (BOLTON, ("derived", "sensitivity"), lambda distance: distance / 2),
+        (BOLTON, ("derived", "noise_multiplier"), lambda factor: factor * 2),
+        (BOLTON, ("derived", "luck"), 7),
+        (BOLTON, ("problem", "luck"), 7),
+        (BOLTON, ("luck",), 7),
+        (BOLTON, ("kind",), "magic"),
+        (Settings(epsilon=1.0), ("linear", "scale"), lambda scale: scale / 2),
+        (Settings(epsilon=1.0), ("end", "scale"), lambda scale: scale / 2),
+        (Settings(epsilon=1.0), ("problem", "regularization"), 10.0),
+        (Settings(epsilon=1.0), ("derived", "volume_term"), 0.0),
+        (Settings(epsilon=1.0), ("problem", "luck"), 7),
+    ],
+)
+def test_what_was_spent_cannot_be_forged(
+    settings: Settings, place: tuple[str, ...], value: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.json"
+    model(2, settings).save(path)
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(forged(record, ("certificate", "spent", *place), value)))
+    with pytest.raises(CertificateError):
+        Model.load(path).verify()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epsilon", 0.9),
+        ("epsilon", None),
+        ("delta", 1.0),
+        ("rows", 2000),
+        ("models", 2),
+        ("luck", 7),
+        ("private", False),
+        ("reasons", ["none"]),
+        ("adjacency", "add or remove one"),
+        ("algorithm", 7),
+        ("algorithm", "magic"),
+        ("algorithm", "objective"),
+    ],
+)
+def test_a_claim_that_does_not_follow_is_refused(name: str, value: Any, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    model(2, BOLTON).save(path)
+    path.write_text(json.dumps(forged(json.loads(path.read_text()), ("certificate", name), value)))
+    with pytest.raises(BoltdpError):
+        Model.load(path).verify()
+
+
+@pytest.mark.parametrize(("name", "value"), [("epsilon", 1.5), ("delta", 1e-6)])
+def test_a_claim_of_less_than_is_true_holds(name: str, value: float) -> None:
+    record = model(2, BOLTON).to_dict()
+    Model.from_dict(forged(record, ("certificate", name), value)).verify()
+
+
+@pytest.mark.parametrize(("factor", "enough"), [(1.0, True), (3.0, True), (0.5, False)])
+def test_more_noise_than_is_needed_verifies_and_less_does_not(factor: float, enough: bool, tmp_path: Path) -> None:
+    """A certificate that is written by its own rules throughout: only the noise itself can tell."""
+    honest = plan(BOLTON, rows=1000, dims=3, classes=2)
+    event = honest.spent
+    assert isinstance(event, OutputPerturbation)
+    changed = replace(event, noise=replace(event.noise, scale=factor * event.noise.scale))
+    certificate = certify(changed, honest.budget)
+    assert certificate.private == enough
+    made = model_of(certificate)
+    made.save(tmp_path / "model.json")
+    again = Model.load(tmp_path / "model.json")
+    if enough:
+        again.verify()
+        return
+    assert certificate.reasons == (OVERSPENT,)
+    with pytest.raises(CertificateError, match="follows from its events"):
+        again.verify()
+    with pytest.raises(CertificateError, match="follows from its events"):
+        verify(certificate)
 
 
 def test_a_certificate_for_other_weights_is_refused() -> None:

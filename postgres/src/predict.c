@@ -5,23 +5,17 @@
 
 #include "arrays.h"
 #include "executor/spi.h"
+#include "losses.h"
 #include "rows.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-
-typedef enum Loss
-{
-	LOGISTIC,
-	HUBER,
-	MULTINOMIAL
-} Loss;
 
 /* A model, read once a query. */
 typedef struct Model
 {
 	MemoryContext context;
 	char	   *name;
-	Loss		loss;
+	uint64		loss;			/* enum loss */
 	int			n_classes;
 	Datum	   *classes;		/* texts */
 	int			vectors;		/* 1 for two classes, else one a class */
@@ -70,7 +64,6 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	Model	   *model = palloc0(sizeof(Model));
 	Datum		cells[9];
 	bool		nulls[9];
-	char	   *loss;
 	int			dims[2];
 
 	for (int i = 0; i < 9; i++)
@@ -79,9 +72,8 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 		CheckFits(!nulls[i] || i >= 7);
 	}
 	model->name = pstrdup(name);
-	loss = TextDatumGetCString(cells[0]);
-	CheckFits(strcmp(loss, "logistic") == 0 || strcmp(loss, "huber") == 0 || strcmp(loss, "multinomial") == 0);
-	model->loss = loss[0] == 'l' ? LOGISTIC : loss[0] == 'h' ? HUBER : MULTINOMIAL;
+	model->loss = loss_named(TextDatumGetCString(cells[0]));
+	CheckFits(model->loss < LOSS_COUNT);
 	deconstruct_array(DatumGetArrayTypePCopy(cells[1]), TEXTOID, -1, false, TYPALIGN_INT, &model->classes, NULL,
 					  &model->n_classes);
 	model->weights = CopyNumbers(cells[2], 2, dims);
@@ -229,17 +221,17 @@ PredictProba(FunctionCallInfo fcinfo, Size size)
 	float8		largest;
 	float8		sum = 0;
 
-	if (model->loss == HUBER)
+	if (loss_without_odds(model->loss) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("a Huber SVM gives no probabilities, and \"%s\" is one", model->name)));
+				 errmsg("%s gives no probabilities, and \"%s\" is one", loss_without_odds(model->loss), model->name)));
 	Score(model, PG_GETARG_DATUM(1), size);
 	largest = scores[0];
 	for (int k = 1; k < model->vectors; k++)
 		largest = Max(largest, scores[k]);
 	for (int k = 0; k < model->vectors; k++)
 	{
-		scores[k] = model->loss == MULTINOMIAL ? exp(scores[k] - largest) : 0.5 * (1 + tanh(0.5 * scores[k]));
+		scores[k] = loss_odds(model->loss, scores[k], largest);
 		sum += scores[k];
 	}
 	if (model->vectors == 1)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "BoltdpError",
     "Certificate",
@@ -14,17 +14,20 @@ __all__ = [
     "Schema",
     "Settings",
     "open_source",
+    "train",
+    "tune",
 ]
 
 if TYPE_CHECKING:
     from boltdp.data.schema import Schema
     from boltdp.engines import open_source
     from boltdp.errors import BoltdpError, PrivacyWarning
-    from boltdp.estimators import PrivateHuberSVM, PrivateLogisticRegression
-    from boltdp.estimators.search import PrivateGridSearch
+    from boltdp.estimators import PrivateGridSearch, PrivateHuberSVM, PrivateLogisticRegression
     from boltdp.model import Model
     from boltdp.privacy.certificate import Certificate
     from boltdp.settings import Settings
+    from boltdp.training import train
+    from boltdp.tuning import tune
 else:
     # Imported when asked for: scikit-learn, Arrow and DuckDB take a second, which commands that don't use them save.
     _HOMES = {
@@ -32,12 +35,14 @@ else:
         "Certificate": "boltdp.privacy.certificate",
         "Model": "boltdp.model",
         "PrivacyWarning": "boltdp.errors",
-        "PrivateGridSearch": "boltdp.estimators.search",
+        "PrivateGridSearch": "boltdp.estimators",
         "PrivateHuberSVM": "boltdp.estimators",
         "PrivateLogisticRegression": "boltdp.estimators",
         "Schema": "boltdp.data.schema",
         "Settings": "boltdp.settings",
         "open_source": "boltdp.engines",
+        "train": "boltdp.training",
+        "tune": "boltdp.tuning",
     }
 
     def __getattr__(name):

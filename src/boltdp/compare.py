@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,38 +15,50 @@ from typing import Any
 
 import numpy as np
 
-from boltdp import kernel
-from boltdp.algorithms.standardize import standardized_by
+from boltdp import algorithms, kernel
+from boltdp.algorithms.select import error_counts
+from boltdp.algorithms.standardize import plan_moments, standardized_by
 from boltdp.arraytypes import Integers
+from boltdp.context import Context
 from boltdp.data.schema import Schema
 from boltdp.engines.base import Engine, Prepared, plain
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.files import replacing
+from boltdp.planning import plan
+from boltdp.privacy.output import Analysis
+from boltdp.privacy.release import Randomness
 from boltdp.settings import Settings
-from boltdp.train import Progress, permutation_seed, told_rows, train_prepared
-from boltdp.tune import error_counts
+from boltdp.training import train_prepared
 
 FORMAT = "boltdp-comparison"
 
 #: The part of the rows that is used for testing, where no test data is given.
 TEST_SHARE = 0.2
 
-#: The settings of each algorithm at one epsilon, made of those that all have in common.
-ALGORITHMS: Mapping[str, Callable[[Settings, float], Settings]] = {
-    "noiseless": lambda common, _: replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm="bolton"),
-    "auto": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="auto"),
-    "bolton": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bolton"),
-    "objective": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="objective"),
-    # As published: valid for some settings and not for others, so never private.
-    "bolton-paper": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bolton", analysis="paper"),
-    "scs13": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="scs13"),
-    # As published: valid for epsilon/passes < 1 only, if there is a delta.
-    "scs13-paper": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="scs13", analysis="paper"),
-    "bst14": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bst14"),
-    # As published: argued for half of the sensitivity.
-    "bst14-paper": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="bst14", analysis="paper"),
-    "dpsgd": lambda common, epsilon: replace(common, epsilon=epsilon, algorithm="dpsgd"),
-}
+#: What is compared, by name: each algorithm, its published form if it has one, "auto" and training without noise.
+ALGORITHMS = (
+    "noiseless",
+    "auto",
+    *(name for one in algorithms.ALGORITHMS.values() for name in (one.name, f"{one.name}-paper")[: 1 + one.has_paper]),
+)
+
+
+def settings_of(name: str, common: Settings, epsilon: float) -> Settings:
+    """The settings of one of those compared at an epsilon, made of those that all have in common.
+
+    What an algorithm does not take is left out for it.
+
+    >>> settings_of("objective", Settings(epsilon=None, passes=5), 1.0).given
+    ()
+    """
+    if name == "noiseless":
+        return replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm=algorithms.AUTO[-1])
+    if name == "auto":
+        return replace(common, epsilon=epsilon, algorithm=name)
+    algorithm = algorithms.named_algorithm(name.removesuffix("-paper"))
+    analysis: Analysis = "paper" if name.endswith("-paper") else "proved"
+    own = replace(common, epsilon=epsilon, algorithm=algorithm.name, analysis=analysis)
+    return own.without(*(name for name in own.given if name not in algorithm.takes))
 
 
 class ComparisonFileError(BoltdpError):
@@ -146,7 +157,7 @@ def subject(engine: Engine, schema: Schema, settings: Settings, *, test: Engine 
         "rows": engine.count(),
         "test_rows": None if test is None else test.count(),
         "schema": hashlib.sha256(json.dumps(schema.to_dict(), sort_keys=True).encode()).hexdigest()[:16],
-        "settings": {name: None if value == math.inf else value for name, value in public.items()},
+        "settings": public,
     }
 
 
@@ -155,13 +166,13 @@ def compare(
     schema: Schema,
     settings: Settings,
     *,
-    algorithms: Sequence[str],
+    names: Sequence[str],
     epsilons: Sequence[float],
     repeats: int,
     test: Engine | None = None,
     before: Comparison | None = None,
     keep: Callable[[Comparison], None] | None = None,
-    progress: Progress | None = None,
+    context: Context | None = None,
 ) -> Comparison:
     """Train every algorithm at every epsilon, `repeats` times, on the same rows with the same settings.
 
@@ -173,16 +184,16 @@ def compare(
     >>> from boltdp.engines import open_source
     >>> rows = open_source(pa.table({"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60}))
     >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
-    >>> made = compare(rows, schema, Settings(epsilon=None), algorithms=["bolton"], epsilons=[0.1, 1.0], repeats=2)
+    >>> made = compare(rows, schema, Settings(epsilon=None), names=["bolton"], epsilons=[0.1, 1.0], repeats=2)
     >>> [(one.algorithm, one.epsilon, one.repeats) for one in made.summaries()]
     [('bolton', 0.1, 2), ('bolton', 1.0, 2)]
     """
-    for name in algorithms:
+    for name in names:
         if name not in ALGORITHMS:
             raise ParameterError(f"algorithms must be some of {', '.join(ALGORITHMS)}, got {name!r}")
-    if not algorithms or not epsilons or repeats < 1:
+    if not names or not epsilons or repeats < 1:
         raise ParameterError(
-            f"there must be an algorithm, an epsilon and a repeat, got {len(algorithms)}, {len(epsilons)} and {repeats}"
+            f"there must be an algorithm, an epsilon and a repeat, got {len(names)}, {len(epsilons)} and {repeats}"
         )
     rows, about = engine.count(), subject(engine, schema, settings, test=test)
     if before is not None and dict(before.about) != about:
@@ -191,16 +202,12 @@ def compare(
         )
     cut = rows if test is not None else rows - round(TEST_SHARE * rows)
     # Noiseless training has no epsilon, so that it is one cell.
-    chosen = [(name, ALGORITHMS[name](settings, epsilon)) for name in algorithms for epsilon in epsilons]
+    chosen = [(name, settings_of(name, settings, epsilon)) for name in names for epsilon in epsilons]
     cells = {(name, one.epsilon): one for name, one in chosen}
     # Planned first, so that a fault of the last cell shows before the first is trained.
+    moments = {cell: plan_moments(one, schema, rows=cut) for cell, one in cells.items()}
     plans = {
-        cell: one.plan(
-            rows=cut,
-            dims=schema.dims,
-            classes=len(schema.classes),
-            standardization=one.standardization(schema, rows=cut),
-        )
+        cell: plan(one, rows=cut, dims=schema.dims, classes=len(schema.classes), before=moments[cell])
         for cell, one in cells.items()
     }
     made = Comparison(about) if before is None else before
@@ -208,62 +215,59 @@ def compare(
     todo = [(*cell, repeat) for repeat in range(repeats) for cell in cells if (*cell, repeat) not in done]
     if not todo:
         return made
-    seed = permutation_seed(settings)
+    context = settings.context() if context is None else context
 
     def prepare(stack: ExitStack, schema: Schema) -> tuple[Prepared, Prepared]:
         """The rows for training and those for testing."""
-        prepared = stack.enter_context(
-            engine.prepare(schema, seed=seed, progress=told_rows(progress, "preparing", rows))
-        )
+        prepared = stack.enter_context(engine.prepare(schema, context.at("preparing", rows)))
         if test is None:
             return prepared.portion(0, cut), prepared.portion(cut, rows)
-        return prepared, stack.enter_context(test.prepare(schema, seed=seed))
+        return prepared, stack.enter_context(test.prepare(schema, context.silent()))
 
     with ExitStack() as stack:
         sums, shared = None, None
-        if any(plan.standardization is not None for plan in plans.values()):
+        if any(part is not None for part in moments.values()):
             with ExitStack() as briefly:
-                sums = _moments(prepare(briefly, plain(schema))[0], radius=schema.feature_radius)
-        if any(plan.standardization is None for plan in plans.values()):
+                sums = _moments(prepare(briefly, plain(schema))[0], clip_norm=schema.feature_clip_norm)
+        if any(part is None for part in moments.values()):
             shared = prepare(stack, schema)
         order = 0
         for number, (algorithm, epsilon, repeat) in enumerate(todo):
-            if progress is not None:
-                progress("training", number, len(todo))
-            plan, noise_seed = plans[algorithm, epsilon], cells[algorithm, epsilon].noise_seed
-            noise_seed = None if noise_seed is None else noise_seed + repeat
+            context.at("training", len(todo)).done(number)
+            certificate, noise_seed = plans[algorithm, epsilon], cells[algorithm, epsilon].noise_seed
+            own = replace(context.silent(), randomness=Randomness(None if noise_seed is None else noise_seed + repeat))
             if shared is not None and repeat != order:
-                shared[0].reshuffle(seed + repeat)
+                shared[0].reshuffle(context.seed + repeat)
                 order = repeat
-            with ExitStack() as own:
+            with ExitStack() as briefly:
                 used = schema
-                if plan.standardization is None:
+                if certificate.moments is None:
                     assert shared is not None
                     training, testing = shared
                 else:
                     # Each run standardizes with noise of its own, and so has rows of its own.
                     assert sums is not None
-                    used = standardized_by(sums, schema, plan.standardization, rows=cut, noise_seed=noise_seed)
-                    training, testing = prepare(own, used)
+                    used = standardized_by(sums, schema, certificate.moments, own.randomness, rows=cut)
+                    training, testing = prepare(briefly, used)
                     if repeat:
-                        training.reshuffle(seed + repeat)
+                        training.reshuffle(context.seed + repeat)
                 start = time.perf_counter()
-                model = train_prepared(training, used, plan, seed=seed, noise_seed=noise_seed)
+                model = train_prepared(training, used, certificate, own)
                 seconds = time.perf_counter() - start
-                accuracy = 1 - error_counts([model], testing)[0] / testing.rows
-            made = Comparison(
-                about, (*made.runs, Run(algorithm, epsilon, repeat, accuracy, seconds, model.certificate.private))
-            )
+                errors = error_counts([model.weights], testing, classes=len(schema.classes))
+                accuracy = 1 - errors[0] / testing.rows
+            one = Run(algorithm, epsilon, repeat, accuracy, seconds, certificate.private)
+            made = Comparison(about, (*made.runs, one))
             if keep is not None:
                 keep(made)
     return made
 
 
-def _moments(prepared: Prepared, *, radius: float) -> Integers:
+def _moments(prepared: Prepared, *, clip_norm: float) -> Integers:
     """`Engine.moments` of rows that are prepared, as `plain` declares them."""
     sums = np.zeros((2, prepared.dims), np.int64)
     for block in prepared.blocks():
-        kernel.moments(block, sums, radius=radius)
+        kernel.moments(block, sums, radius=clip_norm)
     return sums
 
 

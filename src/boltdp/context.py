@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Protocol
 
+from boltdp.data.encode import OnBadRow
 from boltdp.privacy.release import Randomness
 
-OnBadRow = Literal["neutral", "error"]
+__all__ = ["Context", "OnBadRow", "Progress"]
 
 
 class Progress(Protocol):
@@ -50,5 +51,5 @@ class Context:
 
     def named(self, prefix: str) -> Context:
         """The same run, telling which of several parts it is about."""
-        told = self.progress
-        return self if told is None else replace(self, progress=lambda stage, *rows: told(prefix + stage, *rows))
+        whole = self.progress
+        return self if whole is None else replace(self, progress=lambda stage, *rows: whole(prefix + stage, *rows))

@@ -46,7 +46,10 @@ def real_number(value: object, name: str) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ParameterError(f"{name} must be a number, got {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ParameterError(f"{name} must be a number that a double can hold, got a larger one") from None
 
 
 class PrivacyWarning(UserWarning):

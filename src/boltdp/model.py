@@ -20,11 +20,10 @@ from boltdp.export import linear
 from boltdp.files import replacing
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.losses import Multinomial
 from boltdp.privacy.release import could_be_released
 
 FORMAT = "boltdp-model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 class ModelFileError(BoltdpError):
@@ -40,28 +39,29 @@ class Model:
     certificate: Certificate
 
     def __post_init__(self) -> None:
-        loss, models, classes = self.certificate.recipe.loss, self.certificate.models, len(self.schema.classes)
-        one_release = isinstance(loss, Multinomial) or classes == 2
-        if models != (1 if one_release else classes) or (isinstance(loss, Multinomial) and loss.classes != classes):
+        certificate, classes, dims = self.certificate, len(self.schema.classes), self.schema.dims
+        loss, models = certificate.problem.loss, certificate.models
+        if models * loss.vectors != (1 if classes == 2 and loss.vectors == 1 else classes):
             raise ParameterError(f"the certificate must be for {classes} classes, got {models} models of {loss}")
-        vectors = models * loss.vectors
-        if self.weights.shape != (vectors, self.schema.dims):
-            raise ParameterError(f"weights must have shape {(vectors, self.schema.dims)}, got {self.weights.shape}")
-        if self.certificate.recipe.dims != self.schema.dims:
-            raise ParameterError(
-                f"the certificate must be for {self.schema.dims} features, got {self.certificate.recipe.dims}"
-            )
-
-        moments, found = self.certificate.standardization, self.schema.standardization
-        paid = found is not None and found.source == "private"
+        if self.weights.shape != (models * loss.vectors, dims):
+            raise ParameterError(f"weights must have shape {(models * loss.vectors, dims)}, got {self.weights.shape}")
+        if certificate.problem.dims != dims:
+            raise ParameterError(f"the certificate must be for {dims} features, got {certificate.problem.dims}")
+        moments, standardization = certificate.moments, self.schema.standardization
+        paid = standardization is not None and standardization.source == "private"
         if paid != (moments is not None):
             raise ParameterError("the certificate must be about the standardization of the schema, if it was private")
-        if moments is not None and (moments.features, moments.squared, moments.radius) != (
+        if moments is not None and (moments.features, moments.numbers, moments.clip_norm) != (
             self.schema.encoded_dims - self.schema.intercept,
             self.schema.numbers,
-            self.schema.feature_radius,
+            self.schema.feature_clip_norm,
         ):
             raise ParameterError("the standardization of the certificate must be that of the schema's features")
+
+    @classmethod
+    def of_release(cls, schema: Schema, released: Doubles, certificate: Certificate) -> Model:
+        """The model of released weights, of shape (models, vectors, dims)."""
+        return cls(schema, released.reshape(-1, released.shape[-1]), certificate)
 
     @property
     def classes(self) -> tuple[Value, ...]:
@@ -78,18 +78,15 @@ class Model:
         return chosen if len(self.weights) > 1 else (margins[:, 0] > 0).astype(np.intp)
 
     def probabilities(self, margins: Doubles) -> Doubles:
-        """The probability of each class; a Huber SVM has none."""
-        name = self.certificate.recipe.loss.name
-        if name == "huber":
-            raise ParameterError("a Huber SVM gives no probabilities; use its margins")
-        if name == "multinomial":
-            odds: Doubles = np.exp(margins - margins.max(axis=1, keepdims=True))
-        else:
-            odds = 0.5 * (1.0 + np.tanh(0.5 * margins))
-            if len(self.weights) == 1:
-                odds = np.hstack([1.0 - odds, odds])
-            # Where every one-vs-all model is sure of "no", all classes are equally likely.
-            odds[odds.sum(axis=1) == 0] = 1.0
+        """The probability of each class; some losses tell none."""
+        loss = self.certificate.problem.loss
+        odds = loss.probabilities(margins)
+        if odds is None:
+            raise ParameterError(f"a model with the loss {loss.name!r} gives no probabilities; use its margins")
+        if len(self.weights) == 1:
+            odds = np.hstack([1.0 - odds, odds])
+        # Where every one-vs-all model is sure of "no", all classes are equally likely.
+        odds[odds.sum(axis=1) == 0] = 1.0
         shares: Doubles = odds / odds.sum(axis=1, keepdims=True)
         return shares
 
@@ -108,7 +105,7 @@ class Model:
 
         It takes the columns in their own units: numbers, 0 or 1 for each category, the entries of a vector, in the
         order of the schema's feature names. It predicts what `predict` does for rows whose values are within the
-        bounds; its probabilities are more extreme for the rows that are longer than the radius.
+        bounds; its probabilities are more extreme for the rows that are longer than the clip norm.
         """
         return linear.to_sklearn(self)
 
@@ -117,8 +114,8 @@ class Model:
         certificates.verify(self.certificate)
         if not np.isfinite(self.weights).all():
             raise certificates.CertificateError("the weights must be finite numbers")
-        recipe = self.certificate.recipe
-        released = self.weights.reshape(self.certificate.models, recipe.loss.vectors, recipe.dims)
+        problem = self.certificate.problem
+        released = self.weights.reshape(self.certificate.models, problem.loss.vectors, problem.dims)
         if not could_be_released(released, self.certificate):
             raise certificates.CertificateError("the weights are not those that were released: they are off its grid")
 

@@ -16,47 +16,59 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
-from boltdp.algorithms.newton import Derivative, Shape, minimise, sample_rows
+from boltdp.algorithms import ALGORITHMS, Job, newton, objective
+from boltdp.algorithms.newton import Solver, minimise, sample_rows, solve
+from boltdp.algorithms.sgd import PASSES
 from boltdp.cli import main
+from boltdp.context import Context
 from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import open_source
-from boltdp.errors import SolverError
+from boltdp.engines.spool import PreparedRows, spool
+from boltdp.errors import ParameterError, SolverError
 from boltdp.kernel.objective import Sums
 from boltdp.model import Model
+from boltdp.planning import plan
+from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
-from boltdp.privacy.losses import Logistic, Loss, Multinomial
-from boltdp.privacy.noise import Budget, Kind, Mechanism
-from boltdp.privacy.objective import gaussian_scale, gradient_rounding, shares, tolerance
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.release import perturbation, release
-from boltdp.privacy.schedules import constant
-from boltdp.settings import PASSES, Settings
-from boltdp.train import train
-from boltdp.tune import Method, tune
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.noise import Kind, Mechanism, calibrate
+from boltdp.privacy.objective import (
+    ObjectivePerturbation,
+    gaussian_scale,
+    gradient_rounding,
+    perturbed_objective,
+    shares,
+    tolerance,
+)
+from boltdp.privacy.recipe import Problem, Recipe
+from boltdp.privacy.release import Randomness, release_weights
+from boltdp.settings import Settings
+from boltdp.training import train
+from boltdp.tuning import Method, tune
+from tests.algorithms.counted import CountedRows
 
 Matrix = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.float32]
 
 
-def plan(loss: Loss, rows: Rows, *, penalty: float) -> Recipe:
-    return Recipe(
-        loss=loss,
-        dims=rows.shape[1] - 1,
-        rows=len(rows),
-        batch_size=1,
-        passes=1,
-        schedule=constant(0.1),
-        regularization=penalty,
-    )
+def problem_of(loss: Loss, rows: Rows, *, penalty: float) -> Problem:
+    return Problem(loss=loss, dims=rows.shape[1] - 1, rows=len(rows), regularization=penalty)
 
 
-def derivative_of(loss: Loss, rows: Rows) -> Derivative:
-    def derivative(weights: Matrix, direction: Matrix | None) -> Matrix:
-        sums = Sums(loss, weights, direction=direction)
-        sums.add(rows)
-        return sums.value
+def spooled(rows: Rows) -> PreparedRows:
+    return spool([rows], rows=len(rows), width=rows.shape[1], context=Context(seed=1), in_memory=True)
 
-    return derivative
+
+def solved(rows: Rows, *solvers: Solver) -> list[Matrix]:
+    with spooled(rows) as prepared:
+        return solve(prepared, solvers)
+
+
+def slope(loss: Loss, rows: Rows, weights: Matrix) -> Matrix:
+    """The gradient of the loss, summed over the rows."""
+    sums = Sums(loss, weights)
+    sums.add(rows)
+    return sums.value
 
 
 def some_rows(classes: int, *, rows: int, dims: int, separable: bool = False) -> Rows:
@@ -72,70 +84,65 @@ def some_rows(classes: int, *, rows: int, dims: int, separable: bool = False) ->
 @pytest.mark.parametrize("separable", [False, True])
 @pytest.mark.parametrize(("noise", "sampled"), [(0.0, 0), (1.0, 1), (1.0, 20), (1000.0, 1000)])
 def test_gradient_is_within_the_tolerance_at_the_weights_found(
-    loss: Loss, penalty: float, separable: bool, noise: float, sampled: int
+    loss: Loss, penalty: float, separable: bool, noise: float, sampled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(newton, "sample_rows", lambda _: sampled)
     classes = loss.classes if isinstance(loss, Multinomial) else 2
     rows = some_rows(classes, rows=2000, dims=7, separable=separable)
-    recipe = plan(loss, rows, penalty=penalty)
+    problem = problem_of(loss, rows, penalty=penalty)
     linear = noise * np.random.default_rng(1).standard_normal((loss.vectors, 7))
     linear -= linear.mean(axis=0) if loss.vectors > 1 else 0.0
-    mechanism = Mechanism("gaussian", noise, recipe.freedom) if noise else None
-    derivative = derivative_of(loss, rows)
-    shape = shape_of(recipe, rows[:sampled]) if sampled else None
-    weights = minimise(recipe, derivative, linear, noise=mechanism, shape=shape)
-    gradient = derivative(weights, None) + len(rows) * penalty * weights + linear
-    rounding = gradient_rounding(recipe, weights=float(np.linalg.norm(weights)), noise=float(np.linalg.norm(linear)))
-    assert np.linalg.norm(gradient) + rounding <= tolerance(recipe, mechanism)
+    mechanism = Mechanism("gaussian", noise, problem.dimensions) if noise else None
+    (weights,) = solved(rows, minimise(problem, linear, noise=mechanism))
+    gradient = slope(loss, rows, weights) + len(rows) * penalty * weights + linear
+    rounding = gradient_rounding(problem, weights=float(np.linalg.norm(weights)), noise=float(np.linalg.norm(linear)))
+    assert np.linalg.norm(gradient) + rounding <= tolerance(problem, mechanism)
     assert np.abs(weights.sum(axis=0)).max() < 1e-6 * np.abs(weights).max() or loss.vectors == 1
 
 
-def shape_of(recipe: Recipe, sample: Rows) -> Shape:
-    """What a few rows tell of the Hessian."""
-
-    def shape(weights: Matrix) -> Matrix:
-        sums = Sums(recipe.loss, weights, hessian=True)
-        sums.add(sample)
-        return recipe.rows / len(sample) * sums.value
-
-    return shape
-
-
-def scans(recipe: Recipe, rows: Rows, shape: Shape | None) -> int:
-    count = 0
-    honest = derivative_of(recipe.loss, rows)
-
-    def counted(weights: Matrix, direction: Matrix | None) -> Matrix:
-        nonlocal count
-        count += 1
-        return honest(weights, direction)
-
-    minimise(recipe, counted, np.zeros((recipe.loss.vectors, recipe.dims)), noise=None, shape=shape)
+def scans(problem: Problem, rows: Rows) -> int:
+    """How often all rows are read; driven by hand."""
+    solver, count = minimise(problem, np.zeros((problem.loss.vectors, problem.dims)), noise=None), 0
+    for scan in solver:
+        scan.sums.add(rows if scan.rows is None else rows[: scan.rows])
+        count += scan.rows is None
     return count
 
 
-def test_a_few_rows_make_the_scans_fewer_and_bad_ones_do_no_harm() -> None:
+def test_a_few_rows_make_the_scans_fewer_and_bad_ones_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = some_rows(4, rows=5000, dims=20)
     rows[5, 3], rows[6, 0], rows[7, 1] = np.nan, -1, np.inf
-    recipe = plan(Multinomial(4), rows, penalty=1e-4)
-    shape = shape_of(recipe, rows[: sample_rows(recipe)])
-    assert 2 * scans(recipe, rows, shape) < scans(recipe, rows, None)
+    problem = problem_of(Multinomial(4), rows, penalty=1e-4)
+    assert sample_rows(problem) == 1800
+    preconditioned = scans(problem, rows)
+    monkeypatch.setattr(newton, "sample_rows", lambda _: 0)
+    assert 2 * preconditioned < scans(problem, rows)
 
 
-def test_a_shape_that_is_brought_up_to_date_makes_the_scans_fewer_than_that_of_the_beginning() -> None:
+def test_a_shape_that_is_brought_up_to_date_makes_the_scans_fewer_than_that_of_the_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = some_rows(2, rows=5000, dims=20)
-    recipe = plan(Logistic(), rows, penalty=1e-5)
-    shape = shape_of(recipe, rows[: sample_rows(recipe)])
-    first = shape(np.zeros((1, 20)))
-    assert scans(recipe, rows, shape) < scans(recipe, rows, lambda _: first)
+    problem = problem_of(Logistic(), rows, penalty=1e-5)
+    up_to_date = scans(problem, rows)
+    honest, first = newton._rough_inverse, list[Matrix | None]()
+
+    def stale(strength: float, hessian: Matrix | None) -> newton.Linear:
+        first.append(hessian)
+        return honest(strength, first[0])
+
+    monkeypatch.setattr(newton, "_rough_inverse", stale)
+    assert up_to_date < scans(problem, rows)
+    assert len(first) > 1
 
 
 @pytest.mark.parametrize("penalty", [1e-6, 1e-18])
 def test_directions_that_no_row_has_are_no_obstacle(penalty: float) -> None:
     rows = some_rows(2, rows=2000, dims=4)
     twice = np.hstack([rows, rows[:, 1:]])
-    recipe, derivative = plan(Logistic(), twice, penalty=penalty), derivative_of(Logistic(), twice)
-    weights = minimise(recipe, derivative, np.zeros((1, 8)), noise=None, shape=shape_of(recipe, twice))
-    assert np.linalg.norm(derivative(weights, None) + len(rows) * penalty * weights) <= tolerance(recipe, None)
+    problem = problem_of(Logistic(), twice, penalty=penalty)
+    (weights,) = solved(twice, minimise(problem, np.zeros((1, 8)), noise=None))
+    assert np.linalg.norm(slope(Logistic(), twice, weights) + len(rows) * penalty * weights) <= tolerance(problem, None)
 
 
 @pytest.mark.parametrize(
@@ -143,20 +150,133 @@ def test_directions_that_no_row_has_are_no_obstacle(penalty: float) -> None:
     [(Logistic(), 200, 9000), (Logistic(), 201, 0), (Multinomial(100), 200, 9000), (Multinomial(101), 200, 0)],
 )
 def test_a_hessian_that_is_too_large_is_not_asked_for(loss: Loss, dims: int, sampled: int) -> None:
-    recipe = Recipe(loss=loss, dims=dims, rows=50_000, batch_size=1, passes=1, schedule=constant(0.1))
-    assert sample_rows(recipe) == sampled
+    problem = Problem(loss=loss, dims=dims, rows=50_000, regularization=0.1)
+    assert sample_rows(problem) == sampled
+    solver = minimise(problem, np.zeros((loss.vectors, dims)), noise=None)
+    first = next(solver)
+    assert first.rows is None
+    first.sums.add(some_rows(loss.vectors if loss.vectors > 1 else 2, rows=100, dims=dims))
+    assert next(solver).rows == (sampled or None)
 
 
-def test_a_search_that_makes_no_progress_is_an_error_without_a_number() -> None:
+def test_a_search_that_makes_no_progress_is_an_error_without_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong(Sums):
+        """Its gradient is that of nothing."""
+
+        def __init__(self, loss: Loss, weights: Matrix, *, direction: Matrix | None = None, **more: Any) -> None:
+            super().__init__(loss, weights, direction=direction, **more)
+            plain = direction is None and not more.get("hessian")
+            self._wrong = 1.0 + np.abs(weights) if plain else 0.0
+
+        @property
+        def value(self) -> Matrix:
+            found: Matrix = super().value + self._wrong
+            return found
+
+    monkeypatch.setattr(newton, "Sums", Wrong)
     rows = some_rows(2, rows=100, dims=2)
-    honest = derivative_of(Logistic(), rows)
+    for sampled in (0, 100):
+        monkeypatch.setattr(newton, "sample_rows", lambda _, sampled=sampled: sampled)
+        with pytest.raises(SolverError) as caught:
+            solved(rows, minimise(problem_of(Logistic(), rows, penalty=0.01), np.zeros((1, 2)), noise=None))
+        assert str(caught.value) == "the minimum could not be found to the precision that the privacy proof needs"
 
-    def wrong(weights: Matrix, direction: Matrix | None) -> Matrix:
-        return honest(weights, direction) + (0.0 if direction is not None else 1.0 + np.abs(weights))
 
-    with pytest.raises(SolverError) as caught:
-        minimise(plan(Logistic(), rows, penalty=0.01), wrong, np.zeros((1, 2)), noise=None)
-    assert str(caught.value) == "the minimum could not be found to the precision that the privacy proof needs"
+def test_what_the_proof_does_not_cover_is_not_minimised() -> None:
+    recipe = plan(Settings(epsilon=1.0, passes=1, regularization=0.1), rows=100, dims=2, classes=2).problem
+    assert isinstance(recipe, Recipe)
+    smooth = Problem(loss=Logistic(), dims=2, rows=100, regularization=0.1)
+    for problem, message in [
+        (replace(smooth, loss=HuberSVM()), "loss must have a smooth slope"),
+        (replace(smooth, regularization=0.0), "regularization must be > 0"),
+        (recipe, "a problem without passes"),
+    ]:
+        with pytest.raises(ParameterError, match=message):
+            next(minimise(problem, np.zeros((1, 2)), noise=None))
+
+
+# ---- shared scans -----------------------------------------------------------------------------------------------
+
+
+def several(rows: Rows) -> list[Solver]:
+    """Solvers that need different numbers of scans: of other penalties, noises and classes."""
+    random = np.random.default_rng(5)
+    return [
+        minimise(
+            problem_of(Logistic(), rows, penalty=penalty),
+            random.standard_normal((1, rows.shape[1] - 1)) * scale,
+            noise=Mechanism("gaussian", scale, rows.shape[1] - 1),
+            positive=positive,
+            classes=4,
+        )
+        for penalty, scale, positive in [
+            (10.0, 1.0, 0),
+            (1e-1, 5.0, 1),
+            (1e-2, 1.0, 2),
+            (1e-3, 5.0, 3),
+            (1e-4, 1.0, 0),
+            (1e-5, 1.0, 1),
+        ]
+    ]
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_solvers_share_their_scans_and_find_what_each_finds_alone(
+    sampled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not sampled:
+        monkeypatch.setattr(newton, "sample_rows", lambda _: 0)
+    rows = some_rows(4, rows=3000, dims=12)
+    needed, alone = [], []
+    with spooled(rows) as prepared:
+        for number in range(6):
+            counted = CountedRows(prepared)
+            alone += solve(counted, [several(rows)[number]])
+            needed.append(counted.counts["sum"])
+        counted = CountedRows(prepared)
+        together = solve(counted, several(rows))
+    assert len(set(needed)) > 2
+    # Where none waits for a sample, all wait for the same scans, and the slowest alone tells how many there are.
+    if sampled:
+        assert max(needed) <= counted.counts["sum"] <= 1.25 * max(needed)
+    else:
+        assert counted.counts["sum"] == max(needed)
+    assert 2 * counted.counts["sum"] < sum(needed)
+    for one, other in zip(together, alone, strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert len({one.tobytes() for one in together}) == 6
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 64])
+def test_jobs_have_the_bits_of_jobs_alone_however_many_are_run_at_once(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objective, "MOST_AT_ONCE", at_once)
+    rows, context = some_rows(4, rows=3000, dims=6), Context(seed=1)
+    jobs = [
+        Job(plan(settings, rows=3000, dims=6, classes=4), Randomness(seed))
+        for settings in (
+            Settings(epsilon=1.0, multiclass="one-vs-all", noise_seed=1),
+            Settings(epsilon=1.0, multiclass="one-vs-all", noise_seed=1, regularization=0.1),
+        )
+        for seed in (1, 2)
+    ]
+    with spooled(rows) as prepared:
+        counted = CountedRows(prepared)
+        together = ALGORITHMS["objective"].run(counted, jobs, classes=4, context=context)
+        needed, alone = [], []
+        for job in jobs:
+            by_itself = CountedRows(prepared)
+            alone += ALGORITHMS["objective"].run(by_itself, [job], classes=4, context=context)
+            needed.append(by_itself.counts["sum"])
+    for one, other in zip(together, alone, strict=True):
+        assert one.shape == (4, 1, 6)
+        assert one.tobytes() == other.tobytes()
+    assert len({one.tobytes() for one in together}) == 4
+    if at_once == 1:
+        assert counted.counts["sum"] == sum(needed)
+    elif at_once == 64:
+        assert counted.counts["sum"] <= 1.25 * max(needed)
 
 
 # ---- training ---------------------------------------------------------------------------------------------------
@@ -199,9 +319,10 @@ def test_verify_shows_the_noise_inside_and_catches_a_smaller_one(tmp_path: Path)
     assert shown.exit_code == 0
     noise = Model.load(path).certificate.training_noise
     assert noise is not None
-    assert f"noise before training  spherical, scale {noise.scale:.6g}, 2 dimensions, recomputed" in shown.stdout
+    assert f"noise before training  spherical, scale {noise.scale:.6g}, 2 dimensions\n" in shown.stdout
+    assert "at epsilon = 1, delta = 0: recomputed\n" in shown.stdout
     record = json.loads(path.read_text())
-    record["certificate"]["training_noise"]["scale"] /= 2
+    record["certificate"]["spent"]["linear"]["scale"] /= 2
     path.write_text(json.dumps(record))
     assert CliRunner().invoke(main, ["verify", str(path)]).exit_code == 1
 
@@ -222,12 +343,9 @@ def test_a_noise_seed_is_reproducible_and_not_private() -> None:
 
 def test_progress_does_not_tell_how_many_scans_it_took() -> None:
     told: list[tuple[str, int, int]] = []
-    train(
-        open_source(TABLE),
-        TWO,
-        Settings(epsilon=1.0, algorithm="objective"),
-        progress=lambda *report: told.append(report),
-    )
+    settings = Settings(epsilon=1.0, algorithm="objective")
+    context = settings.context(progress=lambda *report: told.append(report))
+    train(open_source(TABLE), TWO, settings, context=context)
     assert [report for report in told if report[0] != "preparing"] == [
         ("minimising", 0, 3000),
         ("minimising", 3000, 3000),
@@ -244,9 +362,15 @@ def test_candidates_of_objective_perturbation_are_tuned(method: Method) -> None:
 
 
 def test_a_candidate_that_asks_for_passes_makes_all_of_them_passes() -> None:
-    candidates = [Settings(epsilon=1.0, passes=passes) for passes in (5, PASSES)]
-    model = tune(open_source(TABLE), TWO, candidates, method="portions")
-    assert model.certificate.algorithm == "bolton"
+    for asked in ((5, PASSES), (5, None), (None, 5)):
+        candidates = [Settings(epsilon=1.0, passes=passes) for passes in asked]
+        certificate = tune(open_source(TABLE), TWO, candidates, method="portions").certificate
+        assert certificate.algorithm == "bolton"
+        assert certificate.selection is not None
+        assert isinstance(certificate.problem, Recipe)
+        assert certificate.problem.passes == (asked[certificate.selection.chosen] or PASSES)
+    unasked = [Settings(epsilon=1.0, regularization=value) for value in (0.01, 0.1)]
+    assert tune(open_source(TABLE), TWO, unasked, method="portions").certificate.algorithm == "objective"
 
 
 # ---- attack -----------------------------------------------------------------------------------------------------
@@ -254,20 +378,21 @@ def test_a_candidate_that_asks_for_passes_makes_all_of_them_passes() -> None:
 CONFIDENCE = 0.999
 # The many rows drive the weights to where the two opposite rows are both misclassified, and pull with all force.
 NEIGHBOURS = tuple(np.array([[0, 0, 1]] * 999 + [[1, side, 0.43588]], np.float32) for side in (0.9, -0.9))
-PLAN = plan(Logistic(), NEIGHBOURS[0], penalty=0.01)
+PROBLEM = problem_of(Logistic(), NEIGHBOURS[0], penalty=0.01)
 
 
 def evidence(certificate: Certificate, rows: Rows, *, trainings: int) -> Matrix:
     """How much likelier, in logarithms, each released model is with the first neighbour than with the second."""
-    noise = certificate.training_noise
+    noise, random = certificate.training_noise, Randomness()
     assert noise is not None
-    derivative = derivative_of(Logistic(), rows)
+    with spooled(rows) as prepared:
+        jobs = [Job(certificate, random)] * trainings
+        trained = ALGORITHMS["objective"].run(prepared, jobs, classes=2, context=Context())
     found = []
-    for _ in range(trainings):
-        weights = minimise(PLAN, derivative, perturbation(certificate)[0], noise=noise)
-        seen = release(weights[np.newaxis], certificate)[0]
+    for weights in trained:
+        (seen,) = release_weights(weights, certificate, random)
         lengths = [
-            np.linalg.norm(derivative_of(Logistic(), data)(seen, None) + PLAN.rows * PLAN.regularization * seen)
+            np.linalg.norm(slope(Logistic(), data, seen) + PROBLEM.rows * PROBLEM.regularization * seen)
             for data in NEIGHBOURS
         ]
         if noise.kind == "gaussian":
@@ -292,18 +417,26 @@ def epsilon_found(certificate: Certificate, *, delta: float, trainings: int) -> 
     return bounds(best, slice(half, None))
 
 
+def with_linear(event: ObjectivePerturbation, noise: Mechanism, budget: Budget) -> Certificate:
+    """The same with another noise before training, and at the end as much as that one then needs."""
+    distance = replace(event, linear=noise).sensitivity.total
+    end = calibrate(distance, dimensions=noise.dimensions, budget=shares(budget).stopping)
+    return certify(replace(event, linear=noise, end=end), budget)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("delta", "kind"), [(0.0, "spherical"), (0.1, "spherical"), (0.1, "gaussian")])
 def test_attack_finds_no_violation_but_finds_half_the_noise(delta: float, kind: Kind) -> None:
     budget = Budget(2.0, delta)
-    certificate = certify(PLAN, budget, algorithm="objective")
-    noise = certificate.training_noise
-    assert noise is not None
+    event = perturbed_objective(PROBLEM, budget)
+    noise = event.linear
     assert noise.kind == "spherical"
     if kind == "gaussian":  # longer in two dimensions, but valid too
-        noise = Mechanism("gaussian", gaussian_scale(PLAN, shares(budget).noise), 2)
-    valid = replace(certificate, training_noise=noise)
+        noise = Mechanism("gaussian", gaussian_scale(PROBLEM, shares(budget).noise), 2)
+    valid = with_linear(event, noise, budget)
+    assert valid.private
     assert epsilon_found(valid, delta=delta, trainings=1000) <= budget.epsilon
-    less = replace(certificate, training_noise=replace(noise, scale=noise.scale / 2))
+    less = with_linear(event, replace(noise, scale=noise.scale / 2), budget)
+    assert not less.private
     # Enough of them: 3,000 were at the limit of what proves it.
     assert epsilon_found(less, delta=delta, trainings=10_000) > budget.epsilon

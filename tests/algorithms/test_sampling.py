@@ -13,7 +13,7 @@ from scipy import stats
 from boltdp.algorithms.sampling import CHUNK, fixed_size_batches, poisson_batches
 from boltdp.arraytypes import Integers
 from boltdp.errors import ParameterError
-from boltdp.privacy.noise import seeded_bytes
+from boltdp.privacy.exact import seeded_bytes
 
 
 def batches_of(rows: int, batches: int, seed: int) -> list[npt.NDArray[np.int64]]:

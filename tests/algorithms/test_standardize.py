@@ -7,7 +7,7 @@ import logging
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -15,24 +15,35 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from boltdp.algorithms.standardize import INTERCEPT, RADIUS, SMALLEST_SCALE, standardization, standardize
+from boltdp.algorithms import ALGORITHMS
+from boltdp.algorithms.standardize import (
+    CLIP_NORM,
+    INTERCEPT,
+    SMALLEST_NORM,
+    SMALLEST_SCALE,
+    plan_moments,
+    standardization,
+    standardize,
+)
 from boltdp.compare import compare
+from boltdp.context import Context
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.engines import ArrayEngine, Engine, open_source
-from boltdp.engines.base import encoded, plain
-from boltdp.engines.slice import Slice
+from boltdp.engines.base import Slice, encoded, plain
 from boltdp.errors import DataError, ParameterError
 from boltdp.export.linear import raw_weights
 from boltdp.export.sql import GRAMMARS, probability_expression, scoring_expression
 from boltdp.kernel import moments
 from boltdp.model import Model
-from boltdp.privacy.algorithms import Algorithm
-from boltdp.privacy.noise import Budget
-from boltdp.privacy.selection import Portions, PublicRows, Trials
-from boltdp.privacy.standardization import NoisyMoments
+from boltdp.planning import plan
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import Certificate, CertificateError, certify
+from boltdp.privacy.events import Composition
+from boltdp.privacy.moments import NoisyMoments, ReleasedMoments
+from boltdp.privacy.selection import PortionSelection, PublicSelection, TrialSelection
 from boltdp.settings import Settings
-from boltdp.train import BAD_ROWS_SHOWN, train
-from boltdp.tune import Method, candidates, tune
+from boltdp.training import BAD_ROWS_SHOWN, train
+from boltdp.tuning import Method, candidates, tune
 
 ROWS = 3000
 SCHEMA = Schema(
@@ -65,8 +76,15 @@ def with_standardization(schema: Schema = SCHEMA, seed: int = 0) -> Schema:
     rng = np.random.default_rng(seed)
     n = schema.encoded_dims - schema.intercept
     centers, scales = rng.uniform(-1, 1, n), rng.uniform(0.2, 2, n)
-    made = Standardization(tuple(centers.tolist()), tuple(scales.tolist()), radius=2.5, intercept=0.7)
+    made = Standardization(tuple(centers.tolist()), tuple(scales.tolist()), clip_norm=2.5, intercept=0.7)
     return replace(schema, standardization=made)
+
+
+def moments_of(settings: Settings, schema: Schema = SCHEMA) -> NoisyMoments:
+    planned = plan_moments(settings, schema, rows=1000)
+    assert planned is not None
+    assert isinstance(planned.event, NoisyMoments)
+    return planned.event
 
 
 def accuracy(model: Model, engine: Engine) -> float:
@@ -80,13 +98,13 @@ def test_encoded_rows_are_centred_scaled_and_divided() -> None:
     (packed,) = encoded(engine, schema)
     made = schema.standardization
     assert made is not None
-    expected = (x[:, 1:] - np.array(made.centers)) / np.array(made.scales) / made.radius
+    expected = (x[:, 1:] - np.array(made.centers)) / np.array(made.scales) / made.clip_norm
     given = people().to_pydict()
     expected[[age is None for age in given["age"]], 0] = 0
     expected[[scan is None for scan in given["scan"]], 4:] = 0
     np.testing.assert_allclose(packed[:, 1:-1], expected, atol=2e-7)
     assert (packed[:, -1] == np.float32(0.7 / 2.5)).all()
-    assert schema.row_radius == 2.5
+    assert schema.row_norm == 2.5
 
 
 def test_missing_numbers_are_0_after_centring_to_the_bit() -> None:
@@ -106,12 +124,12 @@ def test_missing_numbers_are_0_after_centring_to_the_bit() -> None:
         ({"centers": ("x",) * 6}, "each of the centers of the standardization must be a number, got 'x'"),
         ({"centers": 0.5}, "the centers of the standardization must be a list, got 0.5"),
         ({"scales": (0.0,) * 6}, "the scales of the standardization must be between 1e-9 and 1e9"),
-        ({"radius": 0.0}, "the radius of the standardization must be a finite number > 0, got 0"),
+        ({"clip_norm": 0.0}, "the clip_norm of the standardization must be a finite number > 0, got 0"),
         ({"intercept": math.inf}, "the intercept of the standardization must be a finite number > 0, got inf"),
     ],
 )
 def test_a_standardization_that_does_not_fit_is_refused(changed: dict[str, Any], message: str) -> None:
-    fields = {"centers": (0.0,) * 6, "scales": (1.0,) * 6, "radius": 1.0, "intercept": 1.0, **changed}
+    fields = {"centers": (0.0,) * 6, "scales": (1.0,) * 6, "clip_norm": 1.0, "intercept": 1.0, **changed}
     with pytest.raises(ParameterError, match=message):
         replace(SCHEMA, standardization=Standardization(**fields))
 
@@ -125,7 +143,7 @@ def test_a_standardized_schema_survives_toml(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("radius", "intercept", "expected"),
+    ("clip_norm", "intercept", "expected"),
     [
         (None, True, 2.0),
         (None, False, 2.0),
@@ -135,16 +153,15 @@ def test_a_standardized_schema_survives_toml(tmp_path: Path) -> None:
         (0.5, True, 0.5),
     ],
 )
-def test_rows_are_cut_to_the_radius_without_the_intercept(
-    radius: float | None, intercept: bool, expected: float
+def test_rows_are_cut_to_the_clip_norm_without_the_intercept(
+    clip_norm: float | None, intercept: bool, expected: float
 ) -> None:
-    assert replace(SCHEMA, radius=radius, intercept=intercept).feature_radius == pytest.approx(expected)
+    assert replace(SCHEMA, clip_norm=clip_norm, intercept=intercept).feature_clip_norm == pytest.approx(expected)
 
 
 def test_without_noise_the_rows_come_out_standardized() -> None:
     engine = open_source(people())
-    record = replace(PRIVATE, epsilon=None).standardization(SCHEMA, rows=1000)
-    schema = standardize(engine, SCHEMA, record)
+    schema = standardize(engine, SCHEMA, moments_of(replace(PRIVATE, epsilon=None)), Context())
     made = schema.standardization
     assert made is not None
     (x,) = encoded(engine, plain(SCHEMA))
@@ -153,23 +170,23 @@ def test_without_noise_the_rows_come_out_standardized() -> None:
     np.testing.assert_allclose(made.scales, deviations, rtol=1e-4)
     z = (x[:, 1:] - np.array(made.centers)) / np.array(made.scales)
     norm = math.sqrt((z**2).sum(axis=1).mean())
-    assert made.radius == pytest.approx(RADIUS * norm, rel=1e-4)
+    assert made.clip_norm == pytest.approx(CLIP_NORM * norm, rel=1e-4)
     assert made.intercept == pytest.approx(INTERCEPT * norm, rel=1e-4)
 
 
-def test_with_the_mean_alone_rows_are_centred_and_the_radius_fits() -> None:
+def test_with_the_mean_alone_rows_are_centred_and_the_clip_norm_fits() -> None:
     engine = open_source(people())
-    record = replace(PRIVATE, epsilon=None, standardize_moments="mean").standardization(SCHEMA, rows=1000)
-    made = standardize(engine, SCHEMA, record).standardization
+    event = moments_of(replace(PRIVATE, epsilon=None, standardize_moments="mean"))
+    made = standardize(engine, SCHEMA, event, Context()).standardization
     assert made is not None
     (x,) = encoded(engine, plain(SCHEMA))
     assert set(made.scales) == {1.0}
     norm = math.sqrt(((x[:, 1:] - x[:, 1:].mean(axis=0)) ** 2).sum(axis=1).mean())
-    assert made.radius == pytest.approx(RADIUS * norm, rel=1e-4)
+    assert made.clip_norm == pytest.approx(CLIP_NORM * norm, rel=1e-4)
 
 
 def test_centres_that_noise_alone_could_make_are_guesses_that_need_no_data() -> None:
-    noise = NoisyMoments(np.full(6, 0.3), np.full(3, 5.0), None, deviation=10.0)
+    noise = ReleasedMoments(np.full(6, 0.3), np.full(3, 5.0), None, deviation=10.0)
     made = standardization(SCHEMA, noise)
     assert made.centers == pytest.approx((0.0, 1 / 3, 1 / 3, 1 / 3, 0.0, 0.0))
     assert made.scales == pytest.approx((math.sqrt(10.0),) * 6)
@@ -178,11 +195,23 @@ def test_centres_that_noise_alone_could_make_are_guesses_that_need_no_data() -> 
 @pytest.mark.parametrize("squares", [True, False])
 @pytest.mark.parametrize("size", [0.0, 1e-9, 1.0, 1e9])
 def test_any_noise_gives_a_standardization(squares: bool, size: float) -> None:
-    rng = np.random.default_rng(1)
+    rng, rows = np.random.default_rng(1), open_source(people(100))
     for _ in range(50):
         means, others = rng.normal(0, size, 6), rng.normal(0, size, 3)
-        found = NoisyMoments(means, others if squares else None, None if squares else float(others[0]), size)
-        replace(SCHEMA, standardization=standardization(SCHEMA, found))  # refuses what is not sound
+        found = ReleasedMoments(means, others if squares else None, None if squares else float(others[0]), size)
+        made = standardization(SCHEMA, found)
+        # A schema refuses what is not sound.
+        assert replace(SCHEMA, standardization=made).standardization == made
+        assert made.source == "private"
+        numbers = [True, False, False, False, True, True]
+        for center, number in zip(made.centers, numbers, strict=True):
+            assert (-1 if number else 0) <= center <= 1
+        assert all(scale == 1.0 or (squares and SMALLEST_SCALE <= scale < math.inf) for scale in made.scales)
+        assert SMALLEST_NORM * math.sqrt(6) * CLIP_NORM <= made.clip_norm * (1 + 1e-12)
+        assert made.clip_norm <= CLIP_NORM * math.sqrt(6) * (1 + 1e-12)
+        assert made.intercept == pytest.approx(INTERCEPT / CLIP_NORM * made.clip_norm)
+        (packed,) = encoded(rows, replace(SCHEMA, standardization=made))
+        assert np.isfinite(packed[:, 1:]).all()
 
 
 def test_a_trained_model_is_private_certified_and_survives_the_disk(tmp_path: Path) -> None:
@@ -190,9 +219,9 @@ def test_a_trained_model_is_private_certified_and_survives_the_disk(tmp_path: Pa
     model = train(engine, SCHEMA, PRIVATE)
     assert model.certificate.private
     assert model.certificate.budget == Budget(1.0)
-    assert model.certificate.standardization is not None
-    assert model.certificate.standardization.budget == Budget(0.1)
-    assert model.certificate.training_budget == Budget(1.0).take(0.1)[1]
+    assert model.certificate.moments is not None
+    assert [part.budget for part in model.certificate.parts] == [*Budget(1.0).take(0.1)]
+    assert model.certificate.parts[0].event == model.certificate.moments == moments_of(PRIVATE)
     assert model.schema.standardization is not None
     model.verify()
     model.save(tmp_path / "model.json")
@@ -201,12 +230,13 @@ def test_a_trained_model_is_private_certified_and_survives_the_disk(tmp_path: Pa
     assert again.predict(engine).tolist() == model.predict(engine).tolist()
 
 
-@pytest.mark.parametrize("algorithm", get_args(Algorithm))
-def test_every_algorithm_trains_on_standardized_rows(algorithm: Algorithm) -> None:
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_trains_on_standardized_rows(algorithm: str) -> None:
     model = train(open_source(people()), SCHEMA, replace(PRIVATE, algorithm=algorithm, delta=1e-6))
     model.verify()
     assert model.certificate.private
-    assert model.certificate.training_budget == Budget(1.0, 1e-6).take(0.1)[1]
+    assert model.certificate.algorithm == algorithm
+    assert [part.budget for part in model.certificate.parts] == [*Budget(1.0, 1e-6).take(0.1)]
 
 
 def test_standardizing_helps_rows_that_are_far_from_the_middle() -> None:
@@ -245,14 +275,15 @@ def test_what_cannot_be_standardized_is_refused_before_a_row_is_read() -> None:
         with pytest.raises(ParameterError, match=message):
             train(engine, schema, settings)
     with pytest.raises(ParameterError, match="a plan must have the standardization that is asked for, got none"):
-        PRIVATE.plan(rows=100, dims=7, classes=2)
+        plan(PRIVATE, rows=100, dims=7, classes=2)
 
 
 def test_nothing_of_a_row_is_told(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
     """Neither by progress, which counts rows, nor by the error of a bad row, nor anywhere else."""
     caplog.set_level(logging.DEBUG)
     told: list[tuple[str, int, int]] = []
-    train(open_source(people()), SCHEMA, replace(PRIVATE, passes=1), progress=lambda *report: told.append(report))
+    context = Context(progress=lambda *report: told.append(report))
+    train(open_source(people()), SCHEMA, replace(PRIVATE, passes=1), context=context)
     assert [report for report in told if report[1] == ROWS] == [
         ("standardizing", ROWS, ROWS),
         ("preparing", ROWS, ROWS),
@@ -262,16 +293,14 @@ def test_nothing_of_a_row_is_told(caplog: pytest.LogCaptureFixture, capfd: pytes
     with pytest.raises(
         DataError, match=r"^column 'age' must be complete, got a missing value or one that is no number$"
     ):
-        train(open_source(people()), SCHEMA, PRIVATE, on_bad_row="error")
+        train(open_source(people()), SCHEMA, PRIVATE, context=Context(on_bad_row="error"))
     assert not caplog.records
     assert capfd.readouterr() == ("", "")
 
 
 def test_the_released_schema_is_not_that_of_the_exact_moments() -> None:
     engine = open_source(people())
-    exact = standardize(
-        engine, SCHEMA, replace(PRIVATE, epsilon=None).standardization(SCHEMA, rows=1000)
-    ).standardization
+    exact = standardize(engine, SCHEMA, moments_of(replace(PRIVATE, epsilon=None)), Context()).standardization
     model = train(engine, SCHEMA, PRIVATE)
     assert exact is not None
     assert model.schema.standardization is not None
@@ -279,30 +308,32 @@ def test_the_released_schema_is_not_that_of_the_exact_moments() -> None:
 
 
 def test_one_row_moves_the_sums_by_no_more_than_the_sensitivity() -> None:
-    record = PRIVATE.standardization(SCHEMA, rows=1000)
-    assert record is not None
+    event = moments_of(PRIVATE)
     rows = people().to_pydict()
-    first = ArrayEngine.from_arrow(people()).moments(SCHEMA, radius=record.radius)
+    first = ArrayEngine.from_arrow(people()).moments(SCHEMA, clip_norm=event.clip_norm, context=Context())
     for age, sex, scan in [(1e300, "F", [9.0, 9.0]), (-5.0, "X", None), (None, None, [-math.inf, math.nan])]:
         other = {name: list(cells) for name, cells in rows.items()}
         other["age"][7], other["sex"][7], other["scan"][7] = age, sex, scan
-        second = open_source(pa.table(other)).moments(SCHEMA, radius=record.radius)
+        second = open_source(pa.table(other)).moments(SCHEMA, clip_norm=event.clip_norm, context=Context())
         numbers = np.array([True, False, False, False, True, True])
         moved = (first - second) * 2.0**-20
-        assert math.hypot(*moved[0], *moved[1][numbers]) <= record.sensitivity
+        assert math.hypot(*moved[0], *moved[1][numbers]) <= event.sensitivity
 
 
 def test_bad_rows_may_be_shown_where_that_is_asked_for() -> None:
     table = people().filter(pa.array([i % 50 != 0 and i % 31 != 0 for i in range(ROWS)]))
     complete = table.filter(pa.array([sex in ("F", "M") for sex in table["sex"].to_pylist()]))
-    model = train(open_source(complete), SCHEMA, PRIVATE, on_bad_row="error")
+    model = train(open_source(complete), SCHEMA, PRIVATE, context=Context(on_bad_row="error"))
     assert model.certificate.reasons == (BAD_ROWS_SHOWN,)
 
 
 def test_moments_of_a_slice_are_those_of_its_rows() -> None:
     whole = ArrayEngine.from_arrow(people())
-    parts = [Slice(whole, start, stop).moments(SCHEMA, radius=1.5) for start, stop in ((0, 100), (100, ROWS))]
-    np.testing.assert_array_equal(parts[0] + parts[1], whole.moments(SCHEMA, radius=1.5))
+    first, second = (
+        Slice(whole, start, stop).moments(SCHEMA, clip_norm=1.5, context=Context())
+        for start, stop in ((0, 100), (100, ROWS))
+    )
+    np.testing.assert_array_equal(first + second, whole.moments(SCHEMA, clip_norm=1.5, context=Context()))
 
 
 def in_duckdb(table: pa.Table, expression: str) -> list[Any]:
@@ -312,8 +343,8 @@ def in_duckdb(table: pa.Table, expression: str) -> list[Any]:
 
 
 def random_model(schema: Schema, weights: npt.NDArray[np.float64] | None = None) -> Model:
-    certificate = Settings(epsilon=None).plan(rows=100, dims=schema.dims, classes=len(schema.classes))
-    vectors = certificate.recipe.loss.vectors
+    certificate = plan(Settings(epsilon=None), rows=100, dims=schema.dims, classes=len(schema.classes))
+    vectors = certificate.problem.loss.vectors
     if weights is None:
         weights = np.random.default_rng(0).standard_normal((vectors, schema.dims))
     return Model(schema=schema, weights=weights, certificate=certificate)
@@ -366,9 +397,11 @@ def test_tuning_standardizes_once_for_all_candidates(method: Method) -> None:
     model.verify()
     certificate = model.certificate
     assert certificate.private
-    assert certificate.standardization is not None
-    assert certificate.standardization.budget == Budget(0.1)
-    assert isinstance(certificate.selection, {"trials": Trials, "portions": Portions, "public": PublicRows}[method])
+    assert certificate.moments == moments_of(PRIVATE)
+    assert [part.budget for part in certificate.parts] == [*Budget(1.0).take(0.1)]
+    kinds = {"trials": TrialSelection, "portions": PortionSelection, "public": PublicSelection}
+    assert isinstance(certificate.selection, kinds[method])
+    assert certificate.parts[1].event == certificate.selection
     assert model.schema.standardization is not None
 
 
@@ -378,7 +411,7 @@ def test_comparing_standardizes_every_run_with_its_own_noise_on_training_rows_on
         engine,
         SCHEMA,
         replace(PRIVATE, epsilon=None, passes=1, seed=1, noise_seed=1),
-        algorithms=["noiseless", "bolton"],
+        names=["noiseless", "bolton"],
         epsilons=[100.0],
         repeats=2,
     )
@@ -396,11 +429,11 @@ def test_streamed_moments_are_those_of_the_encoded_rows() -> None:
     (x,) = encoded(engine, plain(SCHEMA))
     expected = np.zeros((2, 6), np.int64)
     moments(x, expected, radius=1.2)
-    np.testing.assert_array_equal(engine.moments(with_standardization(), radius=1.2), expected)
+    np.testing.assert_array_equal(engine.moments(with_standardization(), clip_norm=1.2, context=Context()), expected)
 
 
 def test_the_examples_of_the_page_run() -> None:
-    page = Path(__file__).parents[1] / "docs" / "standardization.md"
+    page = Path(__file__).parents[2] / "docs" / "standardization.md"
     failed, tried = doctest.testfile(str(page), module_relative=False)
     assert tried > 0
     assert failed == 0
@@ -417,28 +450,67 @@ def test_centres_that_are_declared_cost_nothing() -> None:
     declared = with_standardization()
     certificate = train(open_source(people()), declared, Settings(epsilon=1.0)).certificate
     assert certificate.private
-    assert certificate.standardization is None
+    assert certificate.moments is None
+    assert certificate.parts == ()
+
+
+def with_moments(certificate: Certificate, **changes: Any) -> Certificate:
+    """The same certificate, about other moments."""
+    assert isinstance(certificate.spent, Composition)
+    before, training = certificate.spent.parts
+    changed: Any = before.event
+    other = replace(before, event=replace(changed, **changes))
+    return replace(certificate, spent=Composition((other, training)))
+
+
+def test_a_certificate_that_is_not_about_the_schema_is_refused() -> None:
+    model = train(open_source(people()), SCHEMA, PRIVATE)
+    certificate = model.certificate
+    assert certificate.moments is not None
+    assert certificate.moments.noise is not None
+    fewer = replace(certificate.moments.noise, dimensions=6)
+    forgeries = [
+        certify(certificate.parts[1].event, Budget(0.9)),
+        with_moments(certificate, clip_norm=0.01),
+        with_moments(certificate, numbers=0, noise=fewer),
+        with_moments(certificate, features=4, numbers=3, noise=replace(fewer, dimensions=7)),
+    ]
+    for forged in forgeries:
+        with pytest.raises(ParameterError, match="standardization"):
+            Model(model.schema, model.weights, forged)
+
+
+def test_moments_with_too_little_noise_do_not_verify_and_with_more_do() -> None:
+    model = train(open_source(people()), SCHEMA, PRIVATE)
+    assert model.certificate.moments is not None
+    noise = model.certificate.moments.noise
+    assert noise is not None
+    more = with_moments(model.certificate, noise=replace(noise, scale=2 * noise.scale))
+    Model(model.schema, model.weights, more).verify()
+    less = with_moments(model.certificate, noise=replace(noise, scale=noise.scale / 2))
+    assert not less.private
+    with pytest.raises(CertificateError, match="follows from its events"):
+        Model(model.schema, model.weights, less).verify()
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"standardization": None, "epsilon": 0.9},
-        {"standardization": {"radius": 0.01}},
-        {"standardization": {"squared": 0}},
+        {"noise": {"kind": "spherical", "scale": 0.001, "dimensions": 9}},
+        {"noise": None},
+        {"clip_norm": 0.01},
+        {"luck": 7},
+        {"derived": {"sensitivity": 0.001}},
     ],
 )
-def test_a_record_that_is_not_about_the_schema_is_refused(change: dict[str, Any]) -> None:
-    model = train(open_source(people()), SCHEMA, PRIVATE)
-    certificate = model.certificate
-    assert certificate.standardization is not None
-    assert certificate.budget is not None
-    if change["standardization"] is None:
-        forged = replace(certificate, standardization=None, budget=Budget(0.9))
-    else:
-        forged = replace(certificate, standardization=replace(certificate.standardization, **change["standardization"]))
-    with pytest.raises(ParameterError, match="standardization"):
-        Model(model.schema, model.weights, forged)
+def test_forged_moments_are_refused(change: dict[str, Any]) -> None:
+    record = train(open_source(people()), SCHEMA, PRIVATE).to_dict()
+    moments = record["certificate"]["spent"]["parts"][0]["event"]
+    assert moments["kind"] == "noisy moments"
+    assert moments["noise"]["dimensions"] == 9
+    moments.update(change)
+    with pytest.raises(CertificateError):
+        Model.from_dict(record)
 
 
 def test_a_source_is_declared_or_private() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,16 @@ ward = ["A", "B", "C"]
 """
 
 Run = Callable[..., Result]
+
+
+def find_events(record: Any, kind: str) -> list[dict[str, Any]]:
+    """All events of a kind in the JSON of a certificate, whatever is around them."""
+    if isinstance(record, list):
+        return [event for one in record for event in find_events(one, kind)]
+    if not isinstance(record, dict):
+        return []
+    inside = [event for one in record.values() for event in find_events(one, kind)]
+    return [record, *inside] if record.get("kind") == kind else inside
 
 
 @pytest.fixture

@@ -56,6 +56,16 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "step too large": (nothing, "rows.parquet --epsilon 1 --step-size 9", "at most 2/beta = 8, got 9"),
     "batch larger than the data": (nothing, "rows.parquet --epsilon 1 --batch-size 2001", "2000, got 2001"),
     "no passes": (nothing, "rows.parquet --epsilon 1 --passes 0", "passes must be >= 1, got 0"),
+    "passes without passes": (
+        nothing,
+        "rows.parquet --epsilon 1 --algorithm objective --passes 10",
+        "passes must not be given for the algorithm objective, which has none",
+    ),
+    "loss parameter of a loss without one": (
+        nothing,
+        "rows.parquet --epsilon 1 --loss-parameter 0.1",
+        "loss_parameter must not be given for the loss 'logistic', which has none",
+    ),
     "no row": (write("d.csv", HEADER), "d.csv --epsilon 1", "at least 2 rows, got 0"),
     "one row": (write("d.csv", HEADER + ROW), "d.csv --epsilon 1", "at least 2 rows, got 1"),
     "label not that of the schema": (

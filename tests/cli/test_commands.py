@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -16,8 +17,11 @@ from boltdp.cli.reference import reference
 from boltdp.data.schema import Schema
 from boltdp.engines import open_source
 from boltdp.model import Model
+from boltdp.privacy.events import SEEDED, Event
+from boltdp.privacy.records import from_record, to_record
+from boltdp.training import BAD_ROWS_SHOWN
 
-from .conftest import SECRET, Run
+from .conftest import SECRET, Run, find_events
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,14 +35,14 @@ def test_train_prints_the_promise_its_cost_and_where_the_model_is(run: Run, rows
     assert certificate.private
     assert certificate.training_noise is not None
     assert f"{certificate.training_noise.expected_norm:.3g} long (spherical" in result.stdout
-    assert "centres and the radius of 5 features" in result.stdout
+    assert "centres and the clip norm of 5 features" in result.stdout
     assert "model.json: 6 weights for 2 classes" in result.stdout
     assert SECRET not in result.output
     assert SECRET not in Path("model.json").read_text()
 
 
 def test_train_passes_every_setting_on(run: Run, rows: Path) -> None:
-    options = """--epsilon 2 --delta 1e-5 --loss huber --huber-width 0.5 --passes 3 --batch-size 7
+    options = """--epsilon 2 --delta 1e-5 --loss huber --loss-parameter 0.5 --passes 3 --batch-size 7
         --schedule square-root --exponent 0.25
         --regularization 0.1 --radius 3 --averaging tail --permutation fresh --analysis proved --seed 5
         --noise-seed 6 --label sick --on-bad-row neutral --spool . --quiet --json"""
@@ -46,14 +50,21 @@ def test_train_passes_every_setting_on(run: Run, rows: Path) -> None:
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)
     assert record["model"] == "model.json"
-    expected = {"epsilon": 2.0, "delta": 1e-5, "passes": 3, "batch_size": 7, "regularization": 0.1, "radius": 3.0}
-    assert {key: record[key] for key in expected} == expected
-    assert (record["averaging"], record["permutation"], record["randomness"]) == ("tail", "fresh", "seeded")
-    assert record["loss"]["width"] == 0.5
-    assert record["schedule"]["growth"] == "sqrt"
-    assert record["schedule"]["offset"] == pytest.approx(2000**0.25)
+    assert (record["epsilon"], record["delta"], record["algorithm"]) == (2.0, 1e-5, "bolton")
+    assert record["reasons"] == [SEEDED]
+    (event,) = find_events(record, "output perturbation")
+    assert event["analysis"] == "proved"
+    recipe = event["problem"]
+    expected = {"passes": 3, "batch_size": 7, "regularization": 0.1, "radius": 3.0}
+    assert {key: recipe[key] for key in expected} == expected
+    assert (recipe["averaging"], recipe["permutation"]) == ("tail", "fresh")
+    assert (recipe["loss"]["name"], recipe["loss"]["width"]) == ("huber", 0.5)
+    assert recipe["schedule"]["growth"] == "sqrt"
+    assert recipe["schedule"]["offset"] == pytest.approx(2000**0.25)
     step = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "m.json", "--step-size", 0.5, "--json")
-    assert json.loads(step.stdout)["schedule"]["scale"] == 0.5
+    (event,) = find_events(json.loads(step.stdout), "output perturbation")
+    assert event["problem"]["schedule"] == {"growth": "none", "scale": 0.5, "offset": 1.0, "cap": None}
+    assert json.loads(step.stdout)["reasons"] == []
 
 
 def test_csv_parquet_and_duckdb_give_the_same_bits(run: Run, rows: Path, table: pa.Table) -> None:
@@ -92,25 +103,71 @@ def test_models_that_are_not_private_say_so_wherever_they_are_shown(
     assert json.loads(run("verify", "model.json", "--json").stdout)["private"] is False
 
 
-def test_verify_recomputes_and_catches_a_changed_number(run: Run, model: Path) -> None:
+def test_rows_that_were_shown_cost_the_promise_and_the_file_says_so(run: Run, rows: Path, table: pa.Table) -> None:
+    complete = [row for row in table.to_pylist() if not {SECRET, None} & set(row.values())]
+    pa.parquet.write_table(pa.Table.from_pylist(complete), rows)
+    arguments = ("train", rows, "--schema", "schema.toml", "--epsilon", 1, "--on-bad-row", "error", "-o", "model.json")
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    assert Model.load("model.json").certificate.reasons == (BAD_ROWS_SHOWN,)
+    for shown in (result, run("verify", "model.json")):
+        assert shown.stdout.startswith(f"NOT PRIVATE: {BAD_ROWS_SHOWN}")
+        assert shown.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "noise"),
+    [("objective perturbation", "linear"), ("objective perturbation", "end"), ("noisy moments", "noise")],
+)
+def test_verify_recomputes_and_catches_a_changed_number(run: Run, model: Path, kind: str, noise: str) -> None:
     record = json.loads(model.read_text())
     assert run("verify", model).exit_code == 0
-    record["certificate"]["mechanism"]["scale"] /= 2
+    (event,) = find_events(record["certificate"], kind)
+    event[noise]["scale"] /= 2
+    # Whoever forges a number forges what follows from it too.
+    event["derived"] = to_record(from_record(Event.KINDS[kind], event))["derived"]
     model.write_text(json.dumps(record))
     result = run("verify", model)
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert result.stderr.startswith("error: the certificate claims mechanism")
+    assert result.stderr.startswith("error: the certificate claims delta = 0 at epsilon = 1, but ")
 
 
-def test_verify_catches_a_model_that_claims_to_be_private(run: Run, model: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "number"), [("objective perturbation", "volume_term"), ("noisy moments", "sensitivity")]
+)
+def test_verify_catches_a_number_that_does_not_follow(run: Run, model: Path, kind: str, number: str) -> None:
     record = json.loads(model.read_text())
-    record["private"] = record["certificate"]["private"] = True
-    record["certificate"]["reasons"] = []
+    (event,) = find_events(record["certificate"], kind)
+    event["derived"][number] /= 2
     model.write_text(json.dumps(record))
     result = run("verify", model)
     assert result.exit_code == 1
-    assert "reasons" in result.stderr
+    assert result.stdout == ""
+    assert f"in '{number}', says" in result.stderr
+    assert "follows from the rest" in result.stderr
+
+
+def claim_privacy(certificate: dict[str, Any]) -> None:
+    certificate["private"] = True
+    certificate["reasons"] = []
+
+
+def leave_reasons_out(certificate: dict[str, Any]) -> None:
+    certificate["reasons"] = []
+
+
+@pytest.mark.parametrize(("change", "named"), [(claim_privacy, "private"), (leave_reasons_out, "reasons")])
+def test_verify_catches_a_model_that_claims_to_be_private(run: Run, model: Path, change: Any, named: str) -> None:
+    record = json.loads(model.read_text())
+    assert record["format_version"] == 2
+    change(record["certificate"])
+    record["private"] = record["certificate"]["private"]
+    model.write_text(json.dumps(record))
+    result = run("verify", model)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert f"in '{named}', says" in result.stderr
 
 
 def test_predict_keeps_the_order_of_rows_in_every_output(run: Run, model: Path, rows: Path) -> None:
@@ -225,11 +282,16 @@ def test_plan_needs_public_numbers_only(run: Run, rows: Path) -> None:
     by_schema = run("plan", "--rows", 2000, "--schema", "schema.toml", "--epsilon", 0.3, "--json")
     record = json.loads(by_schema.stdout)
     by_numbers = run("plan", "--rows", 2000, "--features", 6, "--epsilon", 0.3, "--json")
-    # Which of the features are numbers is known from the schema alone.
-    assert {**json.loads(by_numbers.stdout), "standardization": None} == {**record, "standardization": None}
+    numbered = json.loads(by_numbers.stdout)
+    assert {**numbered, "spent": None} == {**record, "spent": None}
+    # Which of the features are numbers, and so the noise of their moments, is known from the schema alone.
+    (moments, minimised), (other_moments, other_minimised) = record["spent"]["parts"], numbered["spent"]["parts"]
+    assert minimised == other_minimised
+    assert moments["budget"] == other_moments["budget"]
+    assert [each["event"]["numbers"] for each in (moments, other_moments)] == [2, 5]
     trained = run("train", rows, "--schema", "schema.toml", "--epsilon", 0.3, "-o", "model.json", "--json")
     made = json.loads(trained.stdout)
-    same = ("sensitivity", "mechanism", "training_noise", "standardization", "regularization")
+    same = ("private", "reasons", "adjacency", "epsilon", "delta", "algorithm", "rows", "models", "spent", "version")
     assert {key: made[key] for key in same} == {key: record[key] for key in same}
     noise = [row["noise_per_row"] for row in record["by_epsilon"]]
     assert noise == sorted(noise, reverse=True)
@@ -252,6 +314,31 @@ def test_plan_says_why(run: Run, options: tuple[object, ...], said: str) -> None
     result = run("plan", "--rows", 10_000, "--features", 9, *options)
     assert result.exit_code == 0, result.output
     assert said in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "algorithm"),
+    [
+        ((), "objective"),
+        (("--schedule", "auto", "--analysis", "proved"), "objective"),
+        (("--passes", 10), "bolton"),
+        (("--batch-size", 50), "bolton"),
+        (("--exponent", 0.5), "bolton"),
+        (("--averaging", "last"), "bolton"),
+        (("--permutation", "once"), "bolton"),
+    ],
+)
+def test_what_only_passes_have_is_asked_for_even_as_it_would_be_anyway(
+    run: Run, rows: Path, options: tuple[object, ...], algorithm: str
+) -> None:
+    planned = run("plan", "--rows", 1000, "--features", 5, "--epsilon", 1, *options, "--json")
+    assert planned.exit_code == 0, planned.output
+    assert json.loads(planned.stdout)["algorithm"] == algorithm
+    recipes = [event["problem"] for event in find_events(json.loads(planned.stdout), "output perturbation")]
+    assert [(recipe["passes"], recipe["batch_size"]) for recipe in recipes] == [(10, 50)] * (algorithm == "bolton")
+    trained = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, *options, "-o", "model.json", "--json")
+    assert trained.exit_code == 0, trained.output
+    assert json.loads(trained.stdout)["algorithm"] == Model.load("model.json").certificate.algorithm == algorithm
 
 
 def test_version_and_help(run: Run) -> None:

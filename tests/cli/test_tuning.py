@@ -11,9 +11,10 @@ import pyarrow.parquet
 import pytest
 
 from boltdp.model import Model
-from boltdp.privacy.selection import Portions, PublicRows, Trials
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.selection import PortionSelection, PublicSelection, Selection, TrialSelection
 
-from .conftest import SECRET, Run
+from .conftest import SECRET, Run, find_events
 from .test_bad_input import start
 
 GRID = ("--grid", "passes=2,5", "--grid", "step-size=0.1,0.5")
@@ -24,8 +25,13 @@ def test_tune_writes_a_model_that_verifies_and_says_how_it_was_chosen(run: Run, 
     result = run("tune", rows, *TUNE, "--method", "portions")
     assert result.exit_code == 0, result.output
     assert "Differentially private with epsilon = 10" in result.stdout
-    selection = Model.load("model.json").certificate.selection
-    assert selection == Portions(candidates=4, chosen=selection.chosen if selection else -1, rows=2000)
+    certificate = Model.load("model.json").certificate
+    selection = certificate.selection
+    assert isinstance(selection, PortionSelection)
+    assert (selection.candidates, selection.rows, certificate.rows) == (4, 2000, 2000)
+    assert certificate.problem.rows == 400
+    # A row is in one portion: each candidate, and the choice, has all that standardizing left.
+    assert {part.budget for part in selection.trained} == {Budget(selection.epsilon or 0.0)} == {Budget(9.5)}
     assert f"candidate {selection.chosen + 1} of 4" in result.stdout
     assert "step size" in result.stdout
     assert SECRET not in result.output
@@ -36,27 +42,36 @@ def test_tune_writes_a_model_that_verifies_and_says_how_it_was_chosen(run: Run, 
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "kind", "expected"),
     [
-        (("--trials", 20), Trials(candidates=4, chosen=0, rows=2000, mean=20.0)),
-        (("--public-rows", 500), PublicRows(candidates=4, chosen=0, rows=1500, public_rows=500)),
-        (("--public", "public.parquet"), PublicRows(candidates=4, chosen=0, rows=2000, public_rows=300)),
+        (("--trials", 20), TrialSelection, {"rows": 2000, "mean": 20.0}),
+        (("--public-rows", 500), PublicSelection, {"rows": 1500, "public_rows": 500}),
+        (("--public", "public.parquet"), PublicSelection, {"rows": 2000, "public_rows": 300}),
     ],
 )
 def test_tune_knows_other_ways(
-    run: Run, rows: Path, table: pa.Table, options: tuple[object, ...], expected: Trials | PublicRows
+    run: Run,
+    rows: Path,
+    table: pa.Table,
+    options: tuple[object, ...],
+    kind: type[Selection],
+    expected: dict[str, float],
 ) -> None:
     pa.parquet.write_table(table.slice(0, 300), "public.parquet")
     result = run("tune", rows, *TUNE, *options, "--json")
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)
     assert record["private"]
-    assert record["selection"]["chosen"] in range(4)
+    (event,) = find_events(record, kind.kind)
+    assert event["chosen"] in range(4)
+    assert {name: event[name] for name in expected} == expected
     selection = Model.load("model.json").certificate.selection
-    assert type(selection) is type(expected)
+    assert type(selection) is kind
     assert selection is not None
-    assert (selection.rows, selection.candidates) == (expected.rows, 4)
-    assert ("rows are taken for public" in result.stderr) == isinstance(expected, PublicRows)
+    assert (selection.chosen, selection.candidates) == (event["chosen"], 4)
+    assert {name: getattr(selection, name) for name in expected} == expected
+    assert record["rows"] == expected["rows"]
+    assert ("rows are taken for public" in result.stderr) == (kind is PublicSelection)
 
 
 @pytest.mark.parametrize(

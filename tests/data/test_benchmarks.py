@@ -23,7 +23,7 @@ def test_benchmark_rows_fit_their_schema(name: str) -> None:
     assert block.shape[1] == 1 + benchmark.schema.dims
     assert np.isfinite(block).all()
     assert set(block[:, 0]) <= set(range(len(benchmark.schema.classes)))
-    # Few rows are longer than the radius, or it would cut off what tells classes apart.
+    # Few rows are longer than the clip norm, or it would cut off what tells classes apart.
     assert np.quantile(np.linalg.norm(block[:, 1:], axis=1), 0.5) < 1.3
 
 

@@ -65,7 +65,7 @@ def test_label_matches_by_value_across_types(
     "kind", [pa.int8(), pa.uint8(), pa.int32(), pa.int64(), pa.float16(), pa.float32(), pa.float64()]
 )
 def test_numbers_encode_alike_whatever_type_carries_them(kind: pa.DataType) -> None:
-    schema = Schema("y", (0, 1), (Numeric("a", 10, 110),), intercept=False, radius=2.0)
+    schema = Schema("y", (0, 1), (Numeric("a", 10, 110),), intercept=False, clip_norm=2.0)
     cells = pa.array(np.array([0, 10, 60, 85, 110, 120])).cast(kind)
     encoded = encode(schema, a=cells)[:, 1]
     assert encoded.tolist() == [-0.5, -0.5, 0, 0.25, 0.5, 0.5]
@@ -78,13 +78,13 @@ def test_missing_and_infinite_numbers_are_neutral() -> None:
 
 
 def test_categories_are_one_hot_and_unknown_ones_none() -> None:
-    schema = Schema("y", (0, 1), (Categorical("c", ("x", 7, True)),), intercept=False, radius=4.0)
+    schema = Schema("y", (0, 1), (Categorical("c", ("x", 7, True)),), intercept=False, clip_norm=4.0)
     encoded = encode(schema, c=pa.array(["x", "7", "true", "z", None]))
     assert (encoded[:, 1:] * 4).tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
 
 
 def test_intercept_is_last_and_constant() -> None:
-    schema = Schema("y", (0, 1), (Numeric("a", 0, 1),), radius=4.0)
+    schema = Schema("y", (0, 1), (Numeric("a", 0, 1),), clip_norm=4.0)
     assert encode(schema, a=pa.array([0.0, None]))[:, -1].tolist() == [0.25, 0.25]
 
 
@@ -98,7 +98,7 @@ ENCODED = [[1, -1], [0, 0], [0, 0], [0, 0], [0, 0.5], [1, 0]]
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float64()), pa.large_list(pa.float32())])
 def test_list_of_another_length_is_a_missing_vector(kind: pa.DataType) -> None:
-    schema = Schema("y", (0, 1), (Vector("v", 2, -1, 1),), intercept=False, radius=1.0)
+    schema = Schema("y", (0, 1), (Vector("v", 2, -1, 1),), intercept=False, clip_norm=1.0)
     cells = pa.array([[0.25, 0.25], *LISTS], kind)
     assert encode(schema, v=cells)[1:, 1:].tolist() == ENCODED
     # A slice starts in the middle of the values.
@@ -107,7 +107,7 @@ def test_list_of_another_length_is_a_missing_vector(kind: pa.DataType) -> None:
 
 
 def test_fixed_size_list_with_missing_ones() -> None:
-    schema = Schema("y", (0, 1), (Vector("v", 2, -1, 1),), intercept=False, radius=1.0)
+    schema = Schema("y", (0, 1), (Vector("v", 2, -1, 1),), intercept=False, clip_norm=1.0)
     cells = pa.array([[0.25, 0.5], [1, -1], None, [0.5, None]], pa.list_(pa.float32(), 2))
     expected = [[0.25, 0.5], [1, -1], [0, 0], [0.5, 0]]
     assert encode(schema, v=cells)[:, 1:].tolist() == expected
@@ -117,8 +117,8 @@ def test_fixed_size_list_with_missing_ones() -> None:
 
 def test_projection_is_the_matrix_times_the_row_in_the_unit_ball() -> None:
     columns = tuple(Numeric(f"f{i}", -1, 1) for i in range(6))
-    plain = Schema("y", (0, 1), columns, radius=1.0)
-    projected = Schema("y", (0, 1), columns, radius=1.0, projection=Projection(dims=3, seed=5))
+    plain = Schema("y", (0, 1), columns, clip_norm=1.0)
+    projected = Schema("y", (0, 1), columns, clip_norm=1.0, projection=Projection(dims=3, seed=5))
     rng = np.random.default_rng(0)
     batch = {f"f{i}": rng.uniform(-1, 1, 50) for i in range(6)} | {"y": np.arange(50) % 2}
     rows = encode(plain, **batch).astype(np.float64)

@@ -19,7 +19,7 @@ EXAMPLE = """
 label = "outcome"
 classes = [0, 1]
 intercept = true
-radius = 4.0
+clip_norm = 4.0
 [numeric]
 age = [0, 100]
 "f{0..3}" = [-255, 255]
@@ -42,12 +42,12 @@ def test_toml_file_says_what_the_schema_is(tmp_path: Path) -> None:
         Categorical("sex", ("F", "M")),
         Vector("embedding", 64, -1, 1),
     )
-    expected = Schema("outcome", (0, 1), columns, radius=4.0, projection=Projection(50, 17))
+    expected = Schema("outcome", (0, 1), columns, clip_norm=4.0, projection=Projection(50, 17))
     assert Schema.load(path) == expected
     assert expected.encoded_dims == 1 + 4 + 2 + 64 + 1
     assert expected.dims == 50
     assert expected.largest_norm == math.sqrt(1 + 4 + 1 + 64 + 1)
-    assert expected.row_radius == 4.0
+    assert expected.row_norm == 4.0
 
 
 names = st.text(min_size=1, max_size=8).filter(lambda name: ".." not in name)
@@ -86,7 +86,7 @@ def schemas(draw: st.DrawFn) -> Schema:
         draw(distinct_values(at_least=2)),
         tuple(columns),
         intercept=draw(st.booleans()),
-        radius=draw(st.none() | st.floats(1e-300, 1e300)),
+        clip_norm=draw(st.none() | st.floats(1e-300, 1e300)),
         projection=draw(st.none() | st.builds(Projection, st.just(1), st.integers(0, 2**62))),
     )
 
@@ -151,8 +151,8 @@ def declared(**changes: object) -> dict[str, object]:
         ({"vector": {"v": {"length": 2}}}, r"^the vector 'v' must declare 'bounds'$"),
         ({"vector": {"v": [0, 1]}}, r"^the vector 'v' must be a table with length, bounds, got \[0, 1\]$"),
         ({"intercept": 1}, r"^intercept must be true or false, got 1$"),
-        ({"radius": 0}, r"^radius must be a finite number > 0, got 0$"),
-        ({"radius": "4"}, r"^radius must be a number, got '4'$"),
+        ({"clip_norm": 0}, r"^clip_norm must be a finite number > 0, got 0$"),
+        ({"clip_norm": "4"}, r"^clip_norm must be a number, got '4'$"),
         ({"projection": {"dims": 3, "seed": 1}}, r"dims of the projection must be at most the 2 features .* got 3$"),
         ({"projection": {"dims": 1, "seed": -1}}, r"^the seed of the projection must be a whole number >= 0, got -1$"),
         ({"projection": {"dims": 1}}, r"^the projection must declare 'seed'$"),
@@ -168,6 +168,18 @@ def test_faults_are_one_sentence_about_one_thing(changes: dict[str, object], mes
 def test_missing_key_is_named() -> None:
     with pytest.raises(ParameterError, match=r"^the schema must declare 'classes'$"):
         Schema.from_dict({"label": "y"})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"radius": 4.0}, {"standardization": {"centers": [0.0], "scales": [1.0], "radius": 1.5, "intercept": 1.0}}],
+    ids=["schema", "standardization"],
+)
+def test_the_old_name_of_the_clip_norm_is_told_with_the_new_one(changes: dict[str, object]) -> None:
+    with pytest.raises(ParameterError, match=r"^the \w+ must not declare 'radius'$") as caught:
+        Schema.from_dict(declared(**changes))
+    assert caught.value.hint is not None
+    assert "it is called clip_norm now" in caught.value.hint
 
 
 def test_brace_range_cannot_be_a_column_name() -> None:
@@ -195,15 +207,15 @@ def test_schema_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_numpy_values_become_plain_ones() -> None:
-    schema = array_schema(dims=2, classes=tuple(np.array([0, 1])), radius=float(np.float32(2.0)))
+    schema = array_schema(dims=2, classes=tuple(np.array([0, 1])), clip_norm=float(np.float32(2.0)))
     assert json.dumps(schema.to_dict())
     assert [type(value) for value in schema.classes] == [int, int]
 
 
 @pytest.mark.parametrize("intercept", [False, True])
 def test_array_schema_puts_the_longest_row_on_the_unit_sphere(intercept: bool) -> None:
-    schema = array_schema(dims=2, classes=(0, 1), radius=5.0, intercept=intercept)
-    row = np.array([3.0, 4.0, *([5.0] if intercept else [])]) / 5.0 / schema.row_radius
+    schema = array_schema(dims=2, classes=(0, 1), clip_norm=5.0, intercept=intercept)
+    row = np.array([3.0, 4.0, *([5.0] if intercept else [])]) / 5.0 / schema.row_norm
     assert np.linalg.norm(row) == pytest.approx(1.0)
 
 

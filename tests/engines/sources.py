@@ -1,24 +1,28 @@
-"""The same rows in every form an engine reads, with the packed rows they must become, computed in plain NumPy."""
+"""The same rows for every engine, the packed rows they must become, computed in plain NumPy, and who makes an engine.
+
+A file named `*_sources.py`, anywhere among the tests, registers what makes engines over these rows; the suite in
+`test_conformance.py` then runs with each of them.
+"""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pytest
 
 from boltdp.data.encode import projection_matrix
-from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector, array_schema
-from boltdp.engines import Engine, open_source
+from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector
+from boltdp.engines import Engine
 from boltdp.kernel import project, source_position
 
 ROWS = 997
@@ -38,6 +42,54 @@ class Source:
     packed: npt.NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class Maker:
+    """What makes a source, and what is asked of it."""
+
+    make: Callable[[pytest.FixtureRequest], AbstractContextManager[Source]]
+    shared: bool  #: by all tests; else each test has one of its own
+    buckets: tuple[str, ...]  #: of `BUCKETS`, the ways in which prepared rows are spooled
+    cannot: Mapping[str, str]  #: patterns of tests that must fail, each with the reason
+
+
+#: Prepared rows in memory, in a file of few buckets, and in one of many, the last of them short.
+BUCKETS = {"memory": 64 << 20, "few buckets": 4 * 4 * (ROWS - 1), "many buckets": 4 * 4 * 100}
+MAKERS: dict[str, Maker] = {}
+
+
+def register(
+    name: str,
+    *,
+    shared: bool = True,
+    buckets: tuple[str, ...] = ("memory",),
+    cannot: Mapping[str, str] | None = None,
+) -> Callable[[Callable[[pytest.FixtureRequest], Iterator[Source]]], None]:
+    """Have the suite run with what a generator function yields; it may ask for fixtures, and closes what it opens."""
+
+    def decorate(make: Callable[[pytest.FixtureRequest], Iterator[Source]]) -> None:
+        assert name not in MAKERS
+        MAKERS[name] = Maker(contextmanager(make), shared, buckets, cannot or {})
+
+    return decorate
+
+
+def written(request: pytest.FixtureRequest, name: str, write: Callable[[Path], object]) -> Path:
+    """A file of the session, written when it is first asked for."""
+    path = Path(request.getfixturevalue("source_folder")) / name
+    if not path.exists():
+        write(path)
+    return path
+
+
+def projected(engine: Engine) -> Source:
+    """The same rows with a projection."""
+    projection = Projection(dims=3, seed=17)
+    packed = np.empty((ROWS, 4), np.float32)
+    project(reference(), projection_matrix(projection, SCHEMA.dims), packed)
+    return Source(engine, replace(SCHEMA, projection=projection), packed)
+
+
+@cache
 def columns() -> dict[str, list[Any]]:
     """Rows with everything that can be wrong with a cell and is no fault of the schema."""
     rng = np.random.default_rng(11)
@@ -49,10 +101,11 @@ def columns() -> dict[str, list[Any]]:
     return {"id": list(range(ROWS)), "age": age, "visits": visits, "sex": sex, "scan": scan, "sick": sick}
 
 
+@cache
 def reference(schema: Schema = SCHEMA) -> npt.NDArray[np.float32]:
     """The packed rows, cell by cell."""
     cells = columns()
-    unit = 1.0 / schema.row_radius
+    unit = 1.0 / schema.row_norm
 
     def scaled(x: float | None, low: float, high: float) -> float:
         return 0.0 if x is None else (min(max(x, low), high) - (low + high) / 2) * (unit / ((high - low) / 2))
@@ -76,95 +129,21 @@ def table() -> pa.Table:
     return pa.table(columns())
 
 
+#: Where `table` is inside of `longer_table`.
+MIDDLE = (50, 50 + ROWS)
+
+
+def longer_table() -> pa.Table:
+    """The rows with others before and after them."""
+    rows = table()
+    return pa.concat_tables([rows.slice(200, MIDDLE[0]), rows, rows.slice(0, 30)])
+
+
 def write_csv(path: Path, rows: dict[str, list[Any]]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(rows)
         writer.writerows(zip(*rows.values(), strict=True))
-
-
-def from_numpy(folder: Path) -> Source:
-    del folder
-    rng = np.random.default_rng(5)
-    X, y = rng.normal(0, 0.5, (ROWS, 3)), rng.integers(0, 3, ROWS)
-    X[7, 1] = np.nan
-    expected = np.column_stack([np.where(y == 2, np.nan, y), np.nan_to_num(np.clip(X, -2, 2)) * 0.5])
-    schema = array_schema(dims=3, classes=(0, 1), radius=2.0)
-    return Source(open_source((X, y)), schema, expected.astype(np.float32))
-
-
-def from_pandas(folder: Path) -> Source:
-    del folder
-    return Source(open_source(pd.DataFrame(columns())), SCHEMA, reference())
-
-
-def from_arrow(folder: Path) -> Source:
-    del folder
-    # Chunks of different lengths must not show.
-    cut = table()
-    return Source(open_source(pa.concat_tables([cut.slice(0, 10), cut.slice(10)])), SCHEMA, reference())
-
-
-def from_csv(folder: Path) -> Source:
-    write_csv(folder / "rows.csv", columns())
-    return Source(open_source(folder / "rows.csv"), SCHEMA, reference())
-
-
-def from_parquet(folder: Path) -> Source:
-    pq.write_table(table(), folder / "rows.parquet", row_group_size=100)
-    return Source(open_source(folder / "rows.parquet"), SCHEMA, reference())
-
-
-def from_parquet_glob(folder: Path) -> Source:
-    for part, start in enumerate(range(0, ROWS, 400)):
-        pq.write_table(table().slice(start, 400), folder / f"part-{part}.parquet")
-    return Source(open_source(str(folder / "part-*.parquet")), SCHEMA, reference())
-
-
-def _database(folder: Path) -> Path:
-    path = folder / "rows.duckdb"
-    with duckdb.connect(str(path)) as connection:
-        connection.register("given", table())
-        connection.execute('CREATE TABLE "the rows" AS SELECT * FROM given')
-    return path
-
-
-def from_duckdb_table(folder: Path) -> Source:
-    return Source(open_source(_database(folder), table="the rows"), SCHEMA, reference())
-
-
-def from_duckdb_query(folder: Path) -> Source:
-    query = 'SELECT sick, scan, sex, visits, age FROM "the rows" ORDER BY id'
-    return Source(open_source(_database(folder), query=query, spool=folder), SCHEMA, reference())
-
-
-def from_duckdb_relation(folder: Path) -> Source:
-    del folder
-    connection = duckdb.connect()
-    connection.register("given", table())
-    return Source(open_source(connection.sql("SELECT * FROM given")), SCHEMA, reference())
-
-
-def with_projection(folder: Path) -> Source:
-    source = from_csv(folder)
-    projection = Projection(dims=3, seed=17)
-    packed = np.empty((ROWS, 4), np.float32)
-    project(source.packed, projection_matrix(projection, SCHEMA.dims), packed)
-    return Source(source.engine, replace(SCHEMA, projection=projection), packed)
-
-
-SOURCES: dict[str, Callable[[Path], Source]] = {
-    "numpy": from_numpy,
-    "pandas": from_pandas,
-    "arrow": from_arrow,
-    "csv": from_csv,
-    "parquet": from_parquet,
-    "parquet glob": from_parquet_glob,
-    "duckdb table": from_duckdb_table,
-    "duckdb query": from_duckdb_query,
-    "duckdb relation": from_duckdb_relation,
-    "csv projected": with_projection,
-}
 
 
 def in_order(packed: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.float32]:

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from boltdp.context import Context
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector, array_schema
 from boltdp.engines import ArrayEngine, ColumnType, Engine, open_source
 from boltdp.engines.base import encoded
@@ -62,7 +63,7 @@ def test_labels_must_be_as_many_as_rows() -> None:
 def test_vector_of_another_length_than_declared_is_told() -> None:
     engine = ArrayEngine.from_numpy(np.zeros((3, 2)), [0, 1, 1])
     with pytest.raises(DataError, match=r"^column 'x' must have lists of the declared length 5, its type says 2$"):
-        engine.prepare(array_schema(dims=5, classes=(0, 1)), seed=0)
+        engine.prepare(array_schema(dims=5, classes=(0, 1)), Context(seed=0))
 
 
 def test_mixed_column_of_a_frame_becomes_what_the_schema_declares() -> None:
@@ -71,7 +72,7 @@ def test_mixed_column_of_a_frame_becomes_what_the_schema_declares() -> None:
     assert engine.columns()["mixed"] == ColumnType("untyped")
     numeric = Schema("y", (0, 1), (Numeric("mixed", 0, 1),), intercept=False)
     assert packed(engine, numeric) == [[0, 1], [1, 0], [0, 0], [1, 0]]
-    categorical = Schema("y", (0, 1), (Categorical("mixed", (1, 0.5)),), intercept=False, radius=1.0)
+    categorical = Schema("y", (0, 1), (Categorical("mixed", (1, 0.5)),), intercept=False, clip_norm=1.0)
     assert packed(engine, categorical) == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [1, 0, 0]]
 
 
@@ -88,7 +89,7 @@ def test_column_of_a_type_that_arrow_does_not_have_is_refused_by_its_type() -> N
     assert engine.columns()["wave"] == ColumnType("other")
     assert len(packed(engine, Schema("y", (0, 1), (Numeric("age", 0, 1),)))) == 2
     with pytest.raises(DataError) as caught:
-        engine.prepare(Schema("y", (0, 1), (Numeric("wave", 0, 1),)), seed=0)
+        engine.prepare(Schema("y", (0, 1), (Numeric("wave", 0, 1),)), Context(seed=0))
     assert str(caught.value) == "column 'wave' must have numbers, its type is 'other'"
     assert caught.value.__context__ is None
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from boltdp.context import Context
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector
 from boltdp.engines import DuckDBEngine, open_source
 from boltdp.engines.base import encoded
@@ -50,7 +51,7 @@ def told(action: Callable[[], object]) -> str:
 def prepare(path: Path | str, schema: Schema = SCHEMA) -> None:
     with DuckDBEngine.from_csv(path) as engine:
         engine.count()
-        engine.prepare(schema, seed=0)
+        engine.prepare(schema, Context(seed=0))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_row_that_looks_like_another_dialect_does_not_change_how_the_file_is_rea
 
 def test_csv_vector_is_read_from_brackets(tmp_path: Path) -> None:
     path = csv_file(tmp_path, 'v,y\n"[0.5, 1]",1\n"[0.5]",0\nnone,1\n"[x, 1]",1\n')
-    schema = Schema("y", (0, 1), (Vector("v", 2, -1, 1),), intercept=False, radius=1.0)
+    schema = Schema("y", (0, 1), (Vector("v", 2, -1, 1),), intercept=False, clip_norm=1.0)
     with DuckDBEngine.from_csv(path) as engine:
         assert packed(engine, schema) == [[1, 0.5, 1], [0, 0, 0], [1, 0, 0], [1, 0, 1]]
 
@@ -164,7 +165,7 @@ def parquet_file(folder: Path, rows: int = 50_000) -> Path:
 def read_parquet(path: Path | str) -> None:
     schema = Schema("y", (0, 1), (Numeric("age", 0, 100), Categorical("name", ("x",))))
     with DuckDBEngine.from_parquet(path) as engine:
-        engine.prepare(schema, seed=0)
+        engine.prepare(schema, Context(seed=0))
 
 
 @pytest.mark.parametrize("damage", ["cut short", "overwritten", "empty"])
@@ -207,7 +208,7 @@ def test_error_of_a_query_that_quotes_a_value_is_not_repeated(tmp_path: Path) ->
 
     def read() -> None:
         with DuckDBEngine.from_database(path, query="SELECT y, name::INTEGER AS age FROM people") as engine:
-            engine.prepare(SCHEMA, seed=0)
+            engine.prepare(SCHEMA, Context(seed=0))
 
     assert told(read).endswith("cannot be run")
 
@@ -257,7 +258,7 @@ def test_file_of_unknown_ending_is_told(tmp_path: Path) -> None:
 def test_hostile_column_names_are_only_names(tmp_path: Path, form: str) -> None:
     columns = {name: [float(i), 100.0] for i, name in enumerate(HOSTILE)}
     table = pa.table(columns | {'y "': [0, 1]})
-    schema = Schema('y "', (0, 1), tuple(Numeric(name, 0, 100) for name in HOSTILE), intercept=False, radius=1.0)
+    schema = Schema('y "', (0, 1), tuple(Numeric(name, 0, 100) for name in HOSTILE), intercept=False, clip_norm=1.0)
     if form == "csv":
         quoted = ['"' + name.replace('"', '""') + '"' for name in table.column_names]
         rows = [",".join(str(x) for x in row.values()) for row in table.to_pylist()]

@@ -31,10 +31,12 @@ from boltdp.data.schema import Categorical, Numeric, Projection, array_schema
 from boltdp.engines import ArrayEngine
 from boltdp.errors import DataError, ParameterError
 from boltdp.estimators.classifiers import CLASSES_READ, SEARCHED
-from boltdp.privacy.certificate import SEEDED
-from boltdp.train import train
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.events import SEEDED
+from boltdp.privacy.losses import HuberSVM
+from boltdp.training import train
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 BOTH = pytest.mark.parametrize("estimator", [PrivateLogisticRegression, PrivateHuberSVM])
 Floats = npt.NDArray[np.float64]
 
@@ -55,7 +57,7 @@ def halved(X: Floats) -> Floats:
 
 
 def noiseless(**parameters: Any) -> PrivateLogisticRegression:
-    return PrivateLogisticRegression(**{"epsilon": None, "radius": 8.0, "random_state": 0, **parameters})
+    return PrivateLogisticRegression(**{"epsilon": None, "clip_norm": 8.0, "random_state": 0, **parameters})
 
 
 # The checks train on few rows, for which the noise of a strict epsilon drowns any model: a large one stands in for many
@@ -63,11 +65,11 @@ def noiseless(**parameters: Any) -> PrivateLogisticRegression:
 @pytest.mark.filterwarnings("ignore::boltdp.errors.PrivacyWarning")
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [
-        PrivateLogisticRegression(epsilon=1e5, radius=3.0),
-        PrivateLogisticRegression(epsilon=1e5, delta=1e-6, radius=3.0, multiclass="one-vs-all"),
-        PrivateHuberSVM(epsilon=1e5, radius=3.0),
-        PrivateLogisticRegression(epsilon=None, radius=3.0, passes=20),
-        PrivateHuberSVM(epsilon=None, radius=3.0),
+        PrivateLogisticRegression(epsilon=1e5, clip_norm=3.0),
+        PrivateLogisticRegression(epsilon=1e5, delta=1e-6, clip_norm=3.0, multiclass="one-vs-all"),
+        PrivateHuberSVM(epsilon=1e5, clip_norm=3.0),
+        PrivateLogisticRegression(epsilon=None, clip_norm=3.0, passes=20),
+        PrivateHuberSVM(epsilon=None, clip_norm=3.0),
     ],
 )
 def test_scikit_learn_accepts_it(estimator: Any, check: Any) -> None:
@@ -79,9 +81,28 @@ def test_private_by_default_once_classes_and_bounds_are_declared(estimator: Any)
     X, y = blobs()
     fitted = estimator(classes=[0, 1], bounds=(-5, 5)).fit(X, y)
     assert fitted.certificate_.private
-    assert fitted.certificate_.budget == boltdp.privacy.noise.Budget(1.0, 0.0)
-    assert fitted.certificate_.recipe.rows == 400
+    assert fitted.certificate_.budget == Budget(1.0, 0.0)
+    assert fitted.certificate_.problem.rows == fitted.certificate_.rows == 400
     assert not np.array_equal(fitted.coef_, clone(fitted).fit(X, y).coef_)
+
+
+@pytest.mark.parametrize(
+    ("asked", "algorithm"),
+    [
+        ({}, "objective"),
+        ({"regularization": 0.01}, "objective"),
+        ({"passes": 10}, "bolton"),
+        ({"averaging": "last"}, "bolton"),
+        ({"permutation": "once"}, "bolton"),
+        ({"exponent": 0.5}, "bolton"),
+    ],
+)
+def test_what_only_passes_have_is_asked_for_even_as_it_would_be_anyway(asked: dict[str, Any], algorithm: str) -> None:
+    X, y = blobs()
+    unset = PrivateLogisticRegression(classes=[0, 1], bounds=(-5, 5))
+    names = ("passes", "exponent", "averaging", "permutation", "regularization")
+    assert {name: unset.get_params()[name] for name in names} == dict.fromkeys(names)
+    assert unset.set_params(**asked).fit(X, y).certificate_.algorithm == algorithm
 
 
 def test_classes_read_from_the_labels_are_not_private_and_say_so() -> None:
@@ -114,7 +135,7 @@ def test_no_warning_where_no_privacy_was_asked_for() -> None:
 def test_unscaled_features_with_nothing_declared_get_a_hint_whatever_the_rows() -> None:
     X, y = blobs()
     for rows in (X, X * 1e-9):
-        with pytest.warns(UserWarning, match="neither bounds nor radius is declared"):
+        with pytest.warns(UserWarning, match="neither bounds nor clip_norm is declared"):
             PrivateLogisticRegression(classes=[0, 1]).fit(rows, y)
 
 
@@ -137,12 +158,12 @@ def test_same_bits_as_train_on_the_same_rows(estimator: Any, epsilon: float | No
         seed=seed,
         noise_seed=None if epsilon is None else seed,
     )
-    schema = array_schema(dims=4, classes=(0, 1, 2), radius=6.0, intercept=True)
+    schema = array_schema(dims=4, classes=(0, 1, 2), clip_norm=6.0, intercept=True)
     trained = train(ArrayEngine.from_numpy(X, y), schema, settings)
     fitted = estimator(
         epsilon=epsilon,
         classes=[0, 1, 2],
-        radius=6.0,
+        clip_norm=6.0,
         standardize="none",
         passes=3,
         batch_size=7,
@@ -190,8 +211,8 @@ def test_named_columns_of_many_blocks_give_the_same_bits_as_an_array() -> None:
 @pytest.mark.parametrize("bounds", [(-5, 5), ([-5] * 4, 5), (np.full(4, -5.0), np.full(4, 5.0)), np.array([-5, 5])])
 def test_bounds_are_numbers_or_arrays(bounds: Any) -> None:
     X, y = blobs()
-    expected = noiseless(radius=None, bounds=(-5.0, 5.0)).fit(X, y)
-    assert np.array_equal(expected.coef_, noiseless(radius=None, bounds=bounds).fit(X, y).coef_)
+    expected = noiseless(clip_norm=None, bounds=(-5.0, 5.0)).fit(X, y)
+    assert np.array_equal(expected.coef_, noiseless(clip_norm=None, bounds=bounds).fit(X, y).coef_)
 
 
 @pytest.mark.parametrize(
@@ -229,8 +250,10 @@ def test_wrong_bounds_of_a_frame_name_its_column() -> None:
         ({"passes": 2.5}, "passes must be a whole number, got 2.5"),
         ({"batch_size": 401}, "batch_size must be at most the number of rows, 400, got 401"),
         ({"step_size": 100.0}, "the step size must be at most 2/beta"),
-        ({"regularization": None}, "regularization must be a number, got None"),
-        ({"radius": -1}, "radius must be a finite number > 0, got -1"),
+        ({"regularization": "1"}, "regularization must be a number, got '1'"),
+        ({"passes": 10, "algorithm": "objective"}, "passes must not be given for the algorithm objective"),
+        ({"algorithm": "magic"}, "algorithm must be one of auto, .*, got 'magic'"),
+        ({"clip_norm": -1}, "clip_norm must be a finite number > 0, got -1"),
         ({"schedule": "never"}, "schedule must be one of .*, got 'never'"),
         ({"classes": [0]}, r"classes must be at least 2 values, got \[0\]"),
         ({"classes": [0, None]}, r"classes must be texts, numbers or booleans, got \[0, None\]"),
@@ -242,7 +265,7 @@ def test_wrong_bounds_of_a_frame_name_its_column() -> None:
 )
 def test_wrong_parameters_are_refused_by_fit_not_by_init(parameters: dict[str, Any], message: str) -> None:
     X, y = blobs()
-    given = {"classes": [0, 1], "radius": None if "schema" in parameters else 8.0, **parameters}
+    given = {"classes": [0, 1], "clip_norm": None if "schema" in parameters else 8.0, **parameters}
     classifier = PrivateLogisticRegression(**given)
     with pytest.raises(ParameterError, match=message):
         classifier.fit(X, y)
@@ -254,7 +277,7 @@ def test_bad_cells_and_labels_do_not_raise_and_move_the_model_within_its_sensiti
     estimator: Any, bad: float
 ) -> None:
     X, y = blobs()
-    common = {"classes": [0, 1], "radius": 8.0, "step_size": 0.1, "passes": 2, "random_state": 0}
+    common = {"classes": [0, 1], "clip_norm": 8.0, "step_size": 0.1, "passes": 2, "random_state": 0}
     with pytest.warns(PrivacyWarning):
         delta = estimator(epsilon=1.0, **common).fit(X, y).certificate_.sensitivity.total
     weights = estimator(epsilon=None, **common).fit(X, y).model_.weights
@@ -269,7 +292,7 @@ def test_bad_cells_and_labels_do_not_raise_and_move_the_model_within_its_sensiti
 @given(value=st.floats(width=64), feature=st.integers(0, 3), label=st.sampled_from([0, 1, 2, -1]))
 def test_any_replaced_row_moves_the_model_within_its_sensitivity(value: float, feature: int, label: int) -> None:
     X, y = blobs(60)
-    common: dict[str, Any] = {"classes": [0, 1], "bounds": (-5, 5), "step_size": 0.2, "batch_size": 7, "radius": 1.0}
+    common: dict[str, Any] = {"classes": [0, 1], "bounds": (-5, 5), "step_size": 0.2, "batch_size": 7, "clip_norm": 1.0}
     plan = PrivateLogisticRegression(epsilon=1.0, **common).fit(X, y).certificate_
     weights = noiseless(**common).fit(X, y).model_.weights
     X[11, feature], y[11] = value, label
@@ -321,16 +344,16 @@ def test_a_huber_svm_has_no_probabilities() -> None:
     assert not hasattr(PrivateHuberSVM(), "predict_proba")
     X, y = blobs(classes=3)
     fitted = PrivateHuberSVM(epsilon=50.0, width=0.5, classes=[0, 1, 2], bounds=(-5, 5)).fit(X, y)
-    assert fitted.certificate_.recipe.loss == boltdp.privacy.losses.HuberSVM(0.5)
+    assert fitted.certificate_.problem.loss == HuberSVM(0.5)
     assert fitted.certificate_.models == 3
 
 
 @pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("declared", [{"bounds": (-5, 7)}, {"bounds": ([-9, -5, -6, -5], 5)}, {"radius": 9.0}])
+@pytest.mark.parametrize("declared", [{"bounds": (-5, 7)}, {"bounds": ([-9, -5, -6, -5], 5)}, {"clip_norm": 9.0}])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_coefficients_are_in_the_units_of_the_data(intercept: bool, declared: Any, classes: int) -> None:
     X, y = blobs(classes=classes)
-    fitted = noiseless(radius=None, fit_intercept=intercept).set_params(**declared).fit(X, y)
+    fitted = noiseless(clip_norm=None, fit_intercept=intercept).set_params(**declared).fit(X, y)
     margins = X @ fitted.coef_.T + fitted.intercept_
     assert np.allclose(fitted.decision_function(X), margins[:, 0] if classes == 2 else margins, atol=1e-5)
     assert intercept or "bounds" in declared or not fitted.intercept_.any()
@@ -338,7 +361,7 @@ def test_coefficients_are_in_the_units_of_the_data(intercept: bool, declared: An
 
 def test_coefficients_of_shortened_rows_give_the_same_predictions() -> None:
     X, y = blobs()
-    fitted = noiseless(radius=1.0, bounds=(-5, 5)).fit(X, y)
+    fitted = noiseless(clip_norm=1.0, bounds=(-5, 5)).fit(X, y)
     assert np.array_equal((X @ fitted.coef_[0] + fitted.intercept_) > 0, fitted.predict(X) == 1)
 
 
@@ -381,7 +404,9 @@ def test_a_schema_brings_categories_and_classes(tmp_path: Path) -> None:
 
 def test_a_schema_with_a_projection_predicts_by_its_coefficients() -> None:
     X, y = blobs()
-    schema = Schema("y", (0, 1), array_schema(dims=4, classes=(0, 1), radius=5.0).columns, projection=Projection(3, 1))
+    schema = Schema(
+        "y", (0, 1), array_schema(dims=4, classes=(0, 1), clip_norm=5.0).columns, projection=Projection(3, 1)
+    )
     fitted = PrivateLogisticRegression(epsilon=None, schema=schema).fit(X, y)
     margins = X @ fitted.coef_[0] + fitted.intercept_
     clear = np.abs(margins) > 1e-5
@@ -449,7 +474,7 @@ def test_a_feature_called_label_does_no_harm() -> None:
 )
 def test_what_is_no_table_of_numbers_is_refused_without_a_value(X: Any) -> None:
     with pytest.raises((ValueError, TypeError)) as caught:
-        PrivateLogisticRegression(classes=[0, 1], radius=1.0).fit(X, [0, 1, 0, 1])
+        PrivateLogisticRegression(classes=[0, 1], clip_norm=1.0).fit(X, [0, 1, 0, 1])
     fault: BaseException | None = caught.value
     while fault is not None:
         assert not any(word in str(fault) for word in ("4711", "1947"))
@@ -468,10 +493,10 @@ def test_one_odd_cell_or_label_is_missing_and_changes_nothing_else(odd: Any, for
     rows = X.astype(object)
     rows[17, 1] = odd
     labels = [bool(label) for label in y]
-    parameters: dict[str, Any] = {"classes": [0, 1], "bounds": (-5, 5), "radius": None}
+    parameters: dict[str, Any] = {"classes": [0, 1], "bounds": (-5, 5), "clip_norm": None}
     if form == "schema":
         schema = Schema("y", (0, 1), tuple(Numeric(name, -5, 5) for name in "abcd"))
-        parameters = {"schema": schema, "radius": None}
+        parameters = {"schema": schema, "clip_norm": None}
     given: Any = {
         "list": rows.tolist(),
         "objects": rows,
@@ -481,7 +506,7 @@ def test_one_odd_cell_or_label_is_missing_and_changes_nothing_else(odd: Any, for
     neutral = X.copy()
     neutral[17, 1] = 5.0 if odd in (2**70,) else np.nan
     fitted = noiseless(**parameters).fit(given, labels)
-    expected = noiseless(classes=[0, 1], bounds=(-5, 5), radius=None).fit(neutral, y)
+    expected = noiseless(classes=[0, 1], bounds=(-5, 5), clip_norm=None).fit(neutral, y)
     assert np.array_equal(fitted.model_.weights, expected.model_.weights)
     assert np.array_equal(fitted.predict(given), expected.predict(neutral))
     odd_label: list[Any] = [*labels]
@@ -490,7 +515,7 @@ def test_one_odd_cell_or_label_is_missing_and_changes_nothing_else(odd: Any, for
     unknown[17] = np.nan
     assert np.array_equal(
         noiseless(**parameters).fit(given, odd_label).model_.weights,
-        noiseless(classes=[0, 1], bounds=(-5, 5), radius=None).fit(neutral, unknown).model_.weights,
+        noiseless(classes=[0, 1], bounds=(-5, 5), clip_norm=None).fit(neutral, unknown).model_.weights,
     )
 
 
@@ -530,13 +555,13 @@ def test_numbers_too_large_for_a_double_raise_no_warning() -> None:
 )
 def test_labels_that_cannot_be_classes_are_refused_without_a_value(y: Any) -> None:
     with pytest.raises(ValueError, match=r"y must have|label type") as caught:
-        PrivateLogisticRegression(radius=1.0).fit(np.zeros((6, 2)), y)
+        PrivateLogisticRegression(clip_norm=1.0).fit(np.zeros((6, 2)), y)
     assert "1947" not in str(caught.value)
 
 
 def test_sparse_rows_are_refused_in_clear_words() -> None:
     with pytest.raises(TypeError, match="dense data is required"):
-        PrivateLogisticRegression(radius=1.0).fit(csr_array(np.eye(4)), [0, 1, 0, 1])
+        PrivateLogisticRegression(clip_norm=1.0).fit(csr_array(np.eye(4)), [0, 1, 0, 1])
 
 
 def test_it_works_in_a_pipeline_and_survives_clone_and_pickle() -> None:
@@ -591,6 +616,17 @@ def test_the_model_can_be_saved_and_verified_whatever_number_types_were_given(tm
     assert np.array_equal(loaded.predict(ArrayEngine.from_numpy(X)), fitted.predict(X))
 
 
+def test_a_model_that_is_not_private_says_so_after_it_was_saved_too(tmp_path: Path) -> None:
+    X, y = blobs()
+    with pytest.warns(PrivacyWarning):
+        fitted = PrivateLogisticRegression(bounds=(-5, 5), random_state=3).fit(X, y)
+    fitted.model_.save(tmp_path / "model.json")
+    loaded = Model.load(tmp_path / "model.json")
+    loaded.verify()
+    assert loaded.certificate == fitted.certificate_
+    assert loaded.certificate.reasons == (CLASSES_READ, SEEDED)
+
+
 def test_accuracy_on_real_data_with_a_large_epsilon() -> None:
     X, y = load_iris(return_X_y=True)
     iris = PrivateLogisticRegression(
@@ -600,7 +636,7 @@ def test_accuracy_on_real_data_with_a_large_epsilon() -> None:
     X, y = load_breast_cancer(return_X_y=True)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     for cancer in (PrivateLogisticRegression, PrivateHuberSVM):
-        assert cancer(epsilon=1e4, classes=[0, 1], radius=3.0).fit(X, y).score(X, y) > 0.95
+        assert cancer(epsilon=1e4, classes=[0, 1], clip_norm=3.0).fit(X, y).score(X, y) > 0.95
 
 
 def test_accuracy_at_a_real_epsilon_with_enough_rows() -> None:
@@ -639,7 +675,10 @@ def test_standardized_classifiers_keep_their_coefficients_in_the_units_of_x(esti
     classifier = estimator(standardize="private", standardize_share=0.25, standardize_moments=moments, **given)
     with pytest.warns(PrivacyWarning, match="the noise came from a seed"):
         classifier.fit(X, y)
-    assert classifier.certificate_.standardization.budget.epsilon == 0.25
+    spent, left = classifier.certificate_.parts
+    assert (spent.budget, left.budget) == (Budget(0.25), Budget(0.75))
+    assert spent.event is classifier.certificate_.moments
+    assert classifier.certificate_.moments.moments == moments
     assert classifier.score(X, y) > 0.8
     margins = X @ classifier.coef_[0] + classifier.intercept_[0]
     assert np.mean((margins > 0) == (classifier.predict(X) == 1)) == 1.0

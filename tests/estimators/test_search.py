@@ -20,7 +20,7 @@ from sklearn.preprocessing import Normalizer
 from boltdp import PrivacyWarning, PrivateGridSearch, PrivateHuberSVM, PrivateLogisticRegression
 from boltdp.errors import ParameterError
 from boltdp.estimators.classifiers import CLASSES_READ
-from boltdp.tune import Method
+from boltdp.tuning import Method
 
 GRID = {"regularization": [1e-3, 1e-2], "passes": [2, 5]}
 
@@ -44,8 +44,8 @@ def test_a_search_is_private_and_predicts(method: Method) -> None:
     search.best_estimator_.model_.verify()
     assert search.score(*blobs(2)) > 0.9
     assert search.best_params_ == {
-        "regularization": search.certificate_.recipe.regularization,
-        "passes": search.certificate_.recipe.passes,
+        "regularization": search.certificate_.problem.regularization,
+        "passes": search.certificate_.problem.passes,
     }
     assert search.best_estimator_.get_params()["passes"] == search.best_params_["passes"]
     assert search.predict_proba(X).shape == (3000, 2)
@@ -62,7 +62,7 @@ def test_an_svm_can_be_searched_and_has_no_probabilities() -> None:
 
 def test_a_search_can_be_cloned_pickled_and_put_in_a_pipeline() -> None:
     X, y = blobs()
-    search = PrivateGridSearch(classifier(bounds=None, radius=1.0), GRID)
+    search = PrivateGridSearch(classifier(bounds=None, clip_norm=1.0), GRID)
     pipeline = make_pipeline(Normalizer(), clone(search)).fit(X, y)
     again = pickle.loads(pickle.dumps(pipeline))
     assert (again.predict(X) == pipeline.predict(X)).all()
@@ -104,7 +104,7 @@ def test_what_cannot_be_searched_is_refused() -> None:
 
 
 def test_the_documentation_runs() -> None:
-    page = Path(__file__).parents[1] / "docs" / "tuning.md"
+    page = Path(__file__).parents[2] / "docs" / "tuning.md"
     failed, tried = doctest.testfile(str(page), module_relative=False)
     assert tried > 0
     assert failed == 0

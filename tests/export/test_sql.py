@@ -21,7 +21,8 @@ from boltdp.errors import ParameterError
 from boltdp.export.linear import raw_weights
 from boltdp.export.sql import GRAMMARS, Dialect, probability_expression, scoring_expression
 from boltdp.model import Model
-from boltdp.settings import LossName, Multiclass, Settings
+from boltdp.planning import plan
+from boltdp.settings import Multiclass, Settings
 
 NAN, INF = math.nan, math.inf
 
@@ -33,13 +34,13 @@ def make_model(
     schema: Schema,
     *,
     seed: int = 0,
-    loss: LossName = "logistic",
+    loss: str = "logistic",
     multiclass: Multiclass = "multinomial",
     weights: npt.NDArray[np.float64] | None = None,
 ) -> Model:
     settings = Settings(epsilon=None, loss=loss, multiclass=multiclass)
-    certificate = settings.plan(rows=100, dims=schema.dims, classes=len(schema.classes))
-    vectors = max(certificate.models, certificate.recipe.loss.vectors)
+    certificate = plan(settings, rows=100, dims=schema.dims, classes=len(schema.classes))
+    vectors = max(certificate.models, certificate.problem.loss.vectors)
     if weights is None:
         weights = np.random.default_rng(seed).standard_normal((vectors, schema.dims))
     return Model(schema=schema, weights=weights, certificate=certificate)
@@ -81,9 +82,9 @@ def test_sql_predicts_what_the_model_predicts(name: str, classes: tuple[Value, .
 
 
 @pytest.mark.parametrize("loss", ["logistic", "huber"])
-def test_one_vs_all_models_agree(loss: LossName) -> None:
+def test_one_vs_all_models_agree(loss: str) -> None:
     generator = np.random.default_rng(3)
-    schema = Schema("label", ("a", "b", "c"), (Numeric("x", -20, 50), Numeric("y", 0, 9)), radius=0.5)
+    schema = Schema("label", ("a", "b", "c"), (Numeric("x", -20, 50), Numeric("y", 0, 9)), clip_norm=0.5)
     table = pa.table({"x": random_floats(generator, 300), "y": random_floats(generator, 300)})
     assert_same(make_model(schema, loss=loss, multiclass="one-vs-all"), table)
 
@@ -91,7 +92,7 @@ def test_one_vs_all_models_agree(loss: LossName) -> None:
 def test_projection_is_folded_into_the_weights() -> None:
     generator = np.random.default_rng(4)
     columns = tuple(Numeric(f"f{i}", -40, 60) for i in range(20))
-    schema = Schema("label", (0, 1, 2), columns, radius=2.0, projection=Projection(dims=7, seed=1))
+    schema = Schema("label", (0, 1, 2), columns, clip_norm=2.0, projection=Projection(dims=7, seed=1))
     table = pa.table({column.name: random_floats(generator, 1000) for column in columns})
     assert_same(make_model(schema), table)
 
@@ -129,7 +130,7 @@ CELLS: dict[str, tuple[Any, list[Any]]] = {
 def test_categories_of_all_types_match_as_in_training(kind: str, categories: tuple[Value, ...]) -> None:
     arrow, cells = CELLS[kind]
     table = pa.table({"c": pa.array(cells, arrow)})
-    schema = Schema("label", tuple(range(len(categories) + 1)), (Categorical("c", categories),), radius=1.0)
+    schema = Schema("label", tuple(range(len(categories) + 1)), (Categorical("c", categories),), clip_norm=1.0)
     # Class k + 1 wins where category k is met, and class 0 where none is.
     weights = np.vstack([np.full(schema.dims, 0.5), np.eye(schema.dims)[:-1]])
     weights[:, -1] = [0.1] + [0.0] * len(categories)
@@ -191,7 +192,7 @@ def test_encoded_numbers_have_the_bits_of_the_encoder(
 def test_many_columns_and_classes_stay_of_sane_size() -> None:
     generator = np.random.default_rng(0)
     pixels = tuple(Numeric(f"f{i}", -255, 255) for i in range(784))
-    model = make_model(Schema("label", tuple(range(10)), pixels, radius=9.0))
+    model = make_model(Schema("label", tuple(range(10)), pixels, clip_norm=9.0))
     table = pa.table({column.name: generator.integers(0, 256, 50).astype(np.float32) for column in pixels})
     for dialect in GRAMMARS:
         assert len(scoring_expression(model, dialect)) < 600_000
@@ -200,7 +201,7 @@ def test_many_columns_and_classes_stay_of_sane_size() -> None:
 
 def test_probability_is_that_of_the_model_for_long_rows_too() -> None:
     generator = np.random.default_rng(5)
-    schema = Schema("label", (0, 1), (Numeric("x", -20, 50), Numeric("y", 0, 9)), radius=0.5)
+    schema = Schema("label", (0, 1), (Numeric("x", -20, 50), Numeric("y", 0, 9)), clip_norm=0.5)
     table = pa.table({"x": random_floats(generator, 300), "y": random_floats(generator, 300)})
     model = make_model(schema)
     expected = np.concatenate(
@@ -247,7 +248,7 @@ COLUMNS: tuple[Column, ...] = (Numeric("age", 0, 100), Numeric("pay", -1e3, 1e5)
 @pytest.mark.parametrize("multiclass", ["multinomial", "one-vs-all"])
 @pytest.mark.parametrize("projection", [None, Projection(dims=3, seed=2)])
 def test_to_sklearn_predicts_what_the_model_predicts(
-    classes: tuple[Value, ...], loss: LossName, multiclass: Multiclass, projection: Projection | None
+    classes: tuple[Value, ...], loss: str, multiclass: Multiclass, projection: Projection | None
 ) -> None:
     generator = np.random.default_rng(6)
     model = make_model(Schema("y", classes, COLUMNS, projection=projection), loss=loss, multiclass=multiclass, seed=9)
@@ -272,7 +273,7 @@ def test_to_sklearn_takes_arrays_for_a_vector_column() -> None:
     assert not hasattr(estimator, "feature_names_in_")
 
 
-def test_to_sklearn_has_the_models_probabilities_for_rows_within_the_radius() -> None:
+def test_to_sklearn_has_the_models_probabilities_for_rows_within_the_clip_norm() -> None:
     model = make_model(Schema("y", (0, 1, 2), (Numeric("age", 0, 100),)))
     ages = np.linspace(0, 100, 50)
     margins = next(model.score_batches(open_source(pa.table({"age": ages}))))

@@ -1,4 +1,4 @@
-"""A real server for all tests of PostgreSQL, started from a wheel."""
+"""What tests of PostgreSQL have in common beside the server."""
 
 from __future__ import annotations
 
@@ -7,15 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from boltdp.engines.postgres.server import Server, private_server
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    with private_server() as running:
-        with psycopg.connect(running.uri, autocommit=True) as connection:
-            connection.execute("CREATE EXTENSION boltdp")
-        yield running
+from boltdp.engines.postgres.server import Server
 
 
 @pytest.fixture

@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
 
+from boltdp.context import Context
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector, array_schema
 from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.postgres import PostgresEngine
@@ -34,10 +36,10 @@ from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
 from boltdp.settings import Settings
-from boltdp.train import train
+from boltdp.training import train
 
 ROWS, DIMS = 2000, 5
-SCHEMA = array_schema(dims=DIMS, classes=(0, 1), radius=2.0)
+SCHEMA = array_schema(dims=DIMS, classes=(0, 1), clip_norm=2.0)
 SETTINGS = Settings(epsilon=1.0, algorithm="bolton", seed=7, noise_seed=1, passes=3)
 X = np.random.default_rng(0).normal(0, 0.5, (ROWS, DIMS))
 Y = (X[:, 0] > 0).astype(int)
@@ -121,7 +123,7 @@ def test_standardized_models_are_those_of_the_arrays(server: Server, table: str,
 
 def test_moments_of_no_rows_are_nothing(server: Server, table: str) -> None:
     with PostgresEngine(server.uri, query=f"SELECT * FROM {table} WHERE false") as engine:
-        assert engine.moments(SCHEMA, radius=1.0).tolist() == [[0] * DIMS] * 2
+        assert engine.moments(SCHEMA, clip_norm=1.0, context=Context()).tolist() == [[0] * DIMS] * 2
 
 
 def test_moments_that_are_ended_from_outside_leave_a_session_that_can_go_on(
@@ -131,7 +133,7 @@ def test_moments_that_are_ended_from_outside_leave_a_session_that_can_go_on(
     with PostgresEngine(server.uri, query=slow) as engine:
         engine.count = lambda: ROWS  # type: ignore[method-assign]
         with ThreadPoolExecutor(1) as pool:
-            adding = pool.submit(engine.moments, SCHEMA, radius=1.0)
+            adding = pool.submit(engine.moments, SCHEMA, clip_norm=1.0, context=Context())
             cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT boltdp.moments%'"
             wait_until(lambda: admin.execute(cancel).fetchall())
             with pytest.raises(DataError, match="the rows cannot be added up: the statement was cancelled"):
@@ -193,7 +195,7 @@ def test_fresh_permutations_are_those_of_the_arrays(server: Server, table: str, 
 def test_random_order_has_every_row_once(server: Server, table: str, layout: Any) -> None:
     with (
         PostgresEngine(server.uri, table=table, layout=layout, shuffle="random") as engine,
-        engine.prepare(SCHEMA, seed=0) as prepared,
+        engine.prepare(SCHEMA, Context(seed=0)) as prepared,
     ):
         first = np.concatenate([block.copy() for block in prepared.blocks()])
         prepared.portion(0, 1000).reshuffle(0)
@@ -291,7 +293,7 @@ def test_columns_of_every_type_are_encoded_alike_in_the_server_and_here(
         for where in ("server", "client"):
             with (
                 PostgresEngine(server.uri, query=query, where=where) as engine,
-                engine.prepare(schema, seed=1) as prepared,
+                engine.prepare(schema, Context(seed=1)) as prepared,
             ):
                 packed[where] = np.concatenate([block.copy() for block in prepared.blocks()])
         np.testing.assert_array_equal(packed["server"], packed["client"])
@@ -320,7 +322,7 @@ def test_hostile_names_are_only_names(
     with admin.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(inside)) as copy:
         for x, y in zip(X.tolist(), Y.tolist(), strict=True):
             copy.write_row((x, y))
-    schema = Schema("y" + name[1:], (0, 1), (Vector(name, DIMS, -2, 2),), intercept=False, radius=1.0)
+    schema = Schema("y" + name[1:], (0, 1), (Vector(name, DIMS, -2, 2),), intercept=False, clip_norm=1.0)
     try:
         for where in ("server", "client"):
             with PostgresEngine(server.uri, table=f"{name}.{name}", where=where) as engine:
@@ -340,7 +342,7 @@ def test_fault_of_a_query_is_told_without_quoting_a_row(server: Server) -> None:
         with PostgresEngine(server.uri, query=query, where=where) as engine:
             schema = Schema("label", (0, 1), (Categorical("x", ("a",)),))
             with pytest.raises(DataError, match="InvalidTextRepresentation") as caught:
-                engine.prepare(schema, seed=0)
+                engine.prepare(schema, Context(seed=0))
             assert "secret" not in str(caught.value)
             assert caught.value.__context__ is None
 
@@ -359,7 +361,7 @@ def test_nothing_is_left_after_success_or_error(server: Server, table: str, admi
     with PostgresEngine(server.uri, table=table) as engine:
         weights(engine)
         assert leftovers(admin) == []
-        with pytest.raises(ZeroDivisionError), engine.prepare(SCHEMA, seed=0):
+        with pytest.raises(ZeroDivisionError), engine.prepare(SCHEMA, Context(seed=0)):
             raise ZeroDivisionError
         assert leftovers(admin) == []
 
@@ -460,6 +462,33 @@ def test_database_without_the_extension_streams(server: Server, admin: psycopg.C
         admin.execute("DROP DATABASE plain")
 
 
+def test_no_index_puts_the_rows_in_the_order_of_their_values(server: Server, admin: psycopg.Connection) -> None:
+    """One that has all the columns would be read in the place of the table, and the order would tell values."""
+    ages = np.random.default_rng(4).permutation(5000).tolist()
+    admin.execute("CREATE TABLE indexed (id int, age int, sick int, notes text)")
+    with admin.cursor().copy("COPY indexed FROM STDIN") as copy:
+        for i, age in enumerate(ages):
+            copy.write_row((i, age, i % 2, "x" * 500))
+    admin.execute("CREATE INDEX ON indexed (age, sick)")
+    admin.execute("VACUUM ANALYZE indexed")
+    schema = Schema("sick", (0, 1), (Numeric("age", 0, 5000),))
+    arrays = ArrayEngine.from_arrow(pa.table({"age": ages, "sick": np.arange(5000) % 2}))
+    try:
+        plan = admin.execute("EXPLAIN SELECT age, sick FROM indexed").fetchall()
+        assert "Index Only Scan" in str(plan)
+        for where in ("server", "client"):
+            with (
+                PostgresEngine(server.uri, table="indexed", where=where) as engine,
+                engine.prepare(schema, Context(seed=1)) as prepared,
+                arrays.prepare(schema, Context(seed=1)) as expected,
+            ):
+                np.testing.assert_array_equal(np.vstack([*prepared.blocks()]), np.vstack([*expected.blocks()]))
+                (batch,) = engine.batches(["age", "sick"])
+                assert batch.column("age").to_pylist() == ages
+    finally:
+        admin.execute("DROP TABLE indexed")
+
+
 def test_disk_that_is_full_is_an_error_and_leaves_nothing(
     server: Server, table: str, admin: psycopg.Connection, expected: list[Any]
 ) -> None:
@@ -503,7 +532,7 @@ def test_table_may_change_once_it_has_been_counted(
             assert engine.count() == ROWS
             admin.execute("INSERT INTO changing SELECT * FROM changing LIMIT 100")
             assert weights(engine) == expected
-            with engine.prepare(SCHEMA, seed=7) as prepared:
+            with engine.prepare(SCHEMA, Context(seed=7)) as prepared:
                 assert prepared.rows == ROWS + 100
                 admin.execute("DELETE FROM changing")
                 assert sum(len(block) for block in prepared.blocks()) == ROWS + 100
@@ -516,26 +545,26 @@ def test_states_that_ran_elsewhere_in_between_give_the_same_bits(server: Server,
     ours, theirs = State(recipe), State(recipe)
     with (
         PostgresEngine(server.uri, table=table) as engine,
-        engine.prepare(SCHEMA, seed=7) as prepared,
-        ArrayEngine.from_numpy(X, Y).prepare(SCHEMA, seed=7) as arrays,
+        engine.prepare(SCHEMA, Context(seed=7)) as prepared,
+        ArrayEngine.from_numpy(X, Y).prepare(SCHEMA, Context(seed=7)) as arrays,
     ):
         for source in (prepared, arrays, prepared, prepared):
-            source.run_pass([ours])
+            source.run_pass([ours], Context())
         for _ in range(4):
-            arrays.run_pass([theirs])
+            arrays.run_pass([theirs], Context())
     assert ours.to_bytes() == theirs.to_bytes()
 
 
 def test_more_passes_than_planned_are_refused(server: Server, table: str) -> None:
     recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=7, passes=1, schedule=constant(0.1))
     state = State(recipe)
-    with PostgresEngine(server.uri, table=table) as engine, engine.prepare(SCHEMA, seed=7) as prepared:
-        prepared.run_pass([state])
+    with PostgresEngine(server.uri, table=table) as engine, engine.prepare(SCHEMA, Context(seed=7)) as prepared:
+        prepared.run_pass([state], Context())
         with pytest.raises(DataError, match=r"^a pass cannot be run: more rows were fed than the passes have left$"):
-            prepared.run_pass([state])
+            prepared.run_pass([state], Context())
         narrow = Recipe(loss=Logistic(), dims=3, rows=9, batch_size=1, passes=1, schedule=constant(0.1))
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 3 columns, got 6$"):
-            prepared.run_pass([State(narrow)])
+            prepared.run_pass([State(narrow)], Context())
 
 
 def test_unsound_bytes_do_not_change_a_state() -> None:
@@ -613,11 +642,11 @@ def test_drawn_rows_meet_models_that_were_trained_elsewhere(
     ours, theirs = State(recipe), State(recipe)
     with (
         PostgresEngine(server.uri, table=table, layout=layout) as engine,
-        engine.prepare(SCHEMA, seed=7) as prepared,
-        ArrayEngine.from_numpy(X, Y).prepare(SCHEMA, seed=7) as arrays,
+        engine.prepare(SCHEMA, Context(seed=7)) as prepared,
+        ArrayEngine.from_numpy(X, Y).prepare(SCHEMA, Context(seed=7)) as arrays,
     ):
-        arrays.run_pass([ours])
-        arrays.run_pass([theirs])
+        arrays.run_pass([ours], Context())
+        arrays.run_pass([theirs], Context())
         prepared.run_drawn([ours], [positions])
         arrays.run_drawn([theirs], [positions])
     assert ours.to_bytes() == theirs.to_bytes()
@@ -630,7 +659,7 @@ def test_drawn_positions_are_dropped_whatever_happens(server: Server, table: str
         yield np.arange(10)
         raise KeyboardInterrupt
 
-    with PostgresEngine(server.uri, table=table) as engine, engine.prepare(SCHEMA, seed=7) as prepared:
+    with PostgresEngine(server.uri, table=table) as engine, engine.prepare(SCHEMA, Context(seed=7)) as prepared:
         session = engine._session
         state = State(recipe)
 
@@ -665,26 +694,40 @@ def test_states_are_kept_while_they_are_needed_and_no_longer(
         session = engine._session
 
         def kept() -> bytes | None:
-            held: bytes | None = session.ask("SELECT boltdp.kept($1)", [session.handle], fault="")[0][0]
+            """What is kept under any handle."""
+            query = "SELECT string_agg(boltdp.kept(handle), '') FROM unnest($1::bigint[]) AS handle"
+            held: bytes | None = session.ask(query, [session._handles], fault="")[0][0]
             return held
 
-        with engine.prepare(SCHEMA, seed=7) as prepared, ArrayEngine.from_numpy(X, Y).prepare(SCHEMA, seed=7) as arrays:
-            prepared.run_pass([ours])
+        def sums() -> list[Sums]:
+            return [Sums(Logistic(), around), Sums(Logistic(), around, direction=around)]
+
+        with (
+            engine.prepare(SCHEMA, Context(seed=7)) as prepared,
+            ArrayEngine.from_numpy(X, Y).prepare(SCHEMA, Context(seed=7)) as arrays,
+        ):
+            prepared.run_pass([ours], Context())
             assert kept() == ours.to_bytes()
-            expected = arrays.derivative(Logistic(), around)
-            np.testing.assert_array_equal(prepared.derivative(Logistic(), around), expected)
+            expected, summed = sums(), sums()
+            arrays.sum(expected)
+            prepared.sum(summed)
+            for one, other in zip(expected, summed, strict=True):
+                np.testing.assert_array_equal(other.value, one.value)
+            assert len(session._handles) == 2
             assert kept() is None
-            prepared.run_pass([ours])
+            prepared.run_pass([ours], Context())
             assert kept() == ours.to_bytes()
             name, aside = sql.Identifier(leftovers(admin)[0][0]), sql.Identifier("aside")
             session.ask(rename.format(name, aside), fault="")
-            with pytest.raises(DataError, match=r"^a derivative cannot be summed: relation .* does not exist$"):
-                prepared.derivative(Logistic(), around)
+            before, unchanged = sums(), sums()
+            with pytest.raises(DataError, match=r"^the rows cannot be summed: relation .* does not exist$"):
+                prepared.sum(unchanged)
+            assert [each.to_bytes() for each in unchanged] == [each.to_bytes() for each in before]
             assert kept() is None
             session.ask(rename.format(aside, name), fault="")
-            prepared.run_pass([ours])
+            prepared.run_pass([ours], Context())
             for _ in range(3):
-                arrays.run_pass([theirs])
+                arrays.run_pass([theirs], Context())
         assert kept() is None
     assert ours.to_bytes() == theirs.to_bytes()
 
@@ -727,21 +770,24 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
         key = np.random.default_rng(5).bytes(32)
         noise = Mechanism("gaussian", scale=0.1, dimensions=DIMS)
         with PostgresEngine(talkative.uri, table="patients") as engine:
-            sums = engine.moments(SCHEMA, radius=1.0)
+            sums = engine.moments(SCHEMA, clip_norm=1.0, context=Context())
         with (
             PostgresEngine(talkative.uri, table="patients") as engine,
-            engine.prepare(SCHEMA, seed=7) as prepared,
+            engine.prepare(SCHEMA, Context(seed=7)) as prepared,
             psycopg.connect(talkative.uri, autocommit=True) as watcher,
         ):
             for _ in range(3):
-                prepared.run_pass(states)
+                prepared.run_pass(states, Context())
                 seen.append(states[0].to_bytes())
                 # Another model between its passes, so that it is sent each time, un-noised.
-                prepared.run_pass([State(recipe, noise=noise, key=key)])
+                prepared.run_pass([State(recipe, noise=noise, key=key)], Context())
             around = np.random.default_rng(3).standard_normal((2, 1, DIMS))
             at, tables = len(log.read_text("utf-8")), leftovers(watcher)
-            summed = prepared.derivative(Logistic(), around[0], direction=around[1])
-            bent = prepared.portion(0, ROWS // 2).derivative(Logistic(), around[0], hessian=True)
+            product = Sums(Logistic(), around[0], direction=around[1])
+            hessian = Sums(Logistic(), around[0], hessian=True)
+            prepared.sum([product])
+            prepared.portion(0, ROWS // 2).sum([hessian, Sums(Logistic(), around[1])])
+            summed, bent = product.value, hessian.value
             summing = statements(log.read_text("utf-8")[at:])
             assert leftovers(watcher) == tables
             said = []

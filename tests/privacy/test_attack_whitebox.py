@@ -15,16 +15,20 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import beta
 
+from boltdp.context import Context
 from boltdp.data.schema import Schema, Vector
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Prepared
-from boltdp.privacy.algorithms import Algorithm
+from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
+from boltdp.privacy.events import Training
 from boltdp.privacy.losses import HuberSVM
-from boltdp.privacy.noise import Budget, Mechanism
+from boltdp.privacy.output import OutputPerturbation, perturbed_output
 from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.release import Randomness
 from boltdp.privacy.schedules import constant
-from boltdp.train import train_prepared
+from boltdp.privacy.whitebox import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
+from boltdp.training import train_prepared
 
 Sample = npt.NDArray[np.float64]
 
@@ -36,14 +40,15 @@ def prepared_rows(rows: int, label: int) -> Prepared:
     """All rows zero but the first."""
     features = np.zeros((rows, 1))
     features[0] = 1.0
-    return ArrayEngine.from_numpy(features, np.full(rows, label)).prepare(SCHEMA, seed=1)
+    return ArrayEngine.from_numpy(features, np.full(rows, label)).prepare(SCHEMA, Context(seed=1))
 
 
 def trained(certificate: Certificate, label: int, count: int) -> Sample:
     """The one weight of so many independent trainings; seeded, so that no luck is in the test."""
-    rows = prepared_rows(certificate.recipe.rows, label)
+    rows = prepared_rows(certificate.problem.rows, label)
     seeds = range(label * count, (label + 1) * count)
-    models = (train_prepared(rows, SCHEMA, certificate, seed=1, noise_seed=seed) for seed in seeds)
+    contexts = (Context(randomness=Randomness(seed), seed=1) for seed in seeds)
+    models = (train_prepared(rows, SCHEMA, certificate, context) for context in contexts)
     return np.array([model.weights[0, 0] for model in models])
 
 
@@ -67,14 +72,13 @@ def caught(ours: Sample, theirs: Sample, budget: Budget) -> bool:
 
 def weakened(certificate: Certificate) -> Certificate:
     """The same with half of the noise."""
+    event = certificate.training
+    assert isinstance(event, (OutputPerturbation, NoisyUpdates))
+    less: Training = replace(event, noise=replace(event.noise, scale=event.noise.scale / 2))
+    return certify(less, certificate.budget, seeded=True)
 
-    def half(noise: Mechanism | None) -> Mechanism | None:
-        return None if noise is None else replace(noise, scale=noise.scale / 2)
 
-    return replace(certificate, mechanism=half(certificate.mechanism), training_noise=half(certificate.training_noise))
-
-
-def case(algorithm: Algorithm, budget: Budget, *, rows: int, batch_size: int, passes: int) -> Certificate:
+def case(algorithm: str, budget: Budget, *, rows: int, batch_size: int, passes: int) -> Certificate:
     recipe = Recipe(
         loss=HuberSVM(0.1),
         dims=1,
@@ -83,7 +87,16 @@ def case(algorithm: Algorithm, budget: Budget, *, rows: int, batch_size: int, pa
         passes=passes,
         schedule=constant(0.01),
     )
-    return certify(recipe, budget, algorithm=algorithm, randomness="seeded")
+    event: Training
+    if algorithm == "bolton":
+        event = perturbed_output(recipe, budget)
+    elif algorithm == "scs13":
+        event = NoisyUpdates(recipe, scs13_noise(recipe, budget), "permutation")
+    elif algorithm == "bst14":
+        event = NoisyUpdates(recipe, bst14_noise(recipe, budget), "fixed size")
+    else:
+        event = NoisyUpdates(recipe, dpsgd_noise(recipe, budget), "poisson")
+    return certify(event, budget, seeded=True)
 
 
 CASES = {
@@ -100,7 +113,8 @@ CASES = {
 def test_an_attack_finds_no_violation_and_finds_half_of_the_noise(certificate: Certificate) -> None:
     assert certificate.budget is not None
     # Where the row is not in every batch, half of the noise shows less.
-    count = 1200 if certificate.recipe.batches == 1 else 3000
+    assert isinstance(certificate.problem, Recipe)
+    count = 1200 if certificate.problem.batches == 1 else 3000
     ours, theirs = (trained(certificate, label, count) for label in (1, 0))
     assert not caught(ours, theirs, certificate.budget)
     assert not caught(theirs, ours, certificate.budget)

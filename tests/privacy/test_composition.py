@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltdp.errors import ParameterError
+from boltdp.privacy.budget import Budget
 from boltdp.privacy.composition import (
     RUNGS_PER_DOUBLING,
     SMALLEST_DEVIATION,
@@ -23,7 +24,7 @@ from boltdp.privacy.composition import (
     poisson_profile,
     smallest_deviation,
 )
-from boltdp.privacy.noise import Budget, gaussian_sigma
+from boltdp.privacy.noise import gaussian_sigma
 
 CASES = [(1.0, 1e-6, 0.01, 1000), (4.0, 1e-5, 0.01, 10_000), (0.05, 1e-9, 1e-3, 1000), (2.0, 1e-6, 0.5, 10)]
 
@@ -149,3 +150,9 @@ def test_profiles_are_what_a_pair_of_distributions_can_have(deviation: float, ra
         slopes = np.diff(deltas)
         assert (slopes <= 1e-14).all()
         assert (np.diff(slopes) >= -1e-13).all()
+
+
+def test_next_to_no_noise_promises_nothing_and_is_told_at_once() -> None:
+    profile = poisson_profile(1e-3, rate=0.01)
+    assert profile(np.array([0.0, 1.0])).tolist() == [1.0, 1.0]
+    assert composed_delta(profile, updates=100, budget=Budget(4.0, 1e-5)) == 1.0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import get_args
 
 import dp_accounting
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_mechanism
 from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,20 +17,26 @@ from scipy import stats
 
 from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError
-from boltdp.privacy.noise import (
-    GRID_BITS,
-    Budget,
-    Kind,
-    Mechanism,
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.exact import (
     Uniforms,
     _gaussian,
     _grid_points,
+    _quick,
     _spherical,
+    add_noise,
+    seeded_bytes,
+    system_bytes,
+)
+from boltdp.privacy.noise import (
+    GRID_BITS,
+    Kind,
+    Mechanism,
     calibrate,
     gaussian_sigma,
     precision,
-    seeded_bytes,
-    system_bytes,
+    spherical_scale,
+    upper,
 )
 
 DRAWS = 3000
@@ -36,7 +44,7 @@ DRAWS = 3000
 
 def draws(kind: Kind, dimensions: int, *, scale: float = 1.0, seed: int = 11) -> Doubles:
     mechanism, source = Mechanism(kind, scale, dimensions), seeded_bytes(seed)
-    return np.array([mechanism.add(np.zeros(dimensions), source) for _ in range(DRAWS)])
+    return np.array([add_noise(mechanism, np.zeros(dimensions), source) for _ in range(DRAWS)])
 
 
 def fits(sample: Doubles, distribution: object) -> bool:
@@ -74,7 +82,7 @@ def test_a_wrong_distribution_would_be_noticed() -> None:
 
 def test_noise_of_the_operating_system_never_repeats() -> None:
     mechanism = Mechanism("spherical", 1.0, 4)
-    assert len({mechanism.add(np.zeros(4), system_bytes).tobytes() for _ in range(50)}) == 50
+    assert len({add_noise(mechanism, np.zeros(4), system_bytes).tobytes() for _ in range(50)}) == 50
 
 
 @pytest.mark.parametrize("kind", ["spherical", "gaussian"])
@@ -86,7 +94,7 @@ def test_expected_norm_is_the_mean_length(kind: Kind) -> None:
 
 @given(st.floats(-1e3, 1e3), st.floats(1e-6, 1e3))
 def test_result_is_on_the_public_grid(weight: float, scale: float) -> None:
-    noisy = Mechanism("gaussian", scale, 1).add(np.array([weight]), seeded_bytes(5))[0]
+    noisy = add_noise(Mechanism("gaussian", scale, 1), np.array([weight]), seeded_bytes(5))[0]
     steps = noisy * 2.0 ** (GRID_BITS - math.frexp(scale)[1])
     assert steps == round(steps)
 
@@ -94,7 +102,7 @@ def test_result_is_on_the_public_grid(weight: float, scale: float) -> None:
 def test_neighbouring_weights_share_the_output_grid() -> None:
     """Low bits of the weights do not survive: outputs of w and of w + tiny come from one set of points."""
     mechanism = Mechanism("gaussian", 1.0, 1)
-    plain, shifted = (mechanism.add(np.array([w]), seeded_bytes(9))[0] for w in (0.0, 2.0**-60))
+    plain, shifted = (add_noise(mechanism, np.array([w]), seeded_bytes(9))[0] for w in (0.0, 2.0**-60))
     assert plain == shifted
 
 
@@ -107,7 +115,7 @@ def test_more_bits_are_read_until_the_rounding_is_certain() -> None:
         requests.append(count)
         return bytes(count) if len(requests) == 1 else good(count)
 
-    noisy = Mechanism("spherical", 1.0, 2).add(np.zeros(2), source)
+    noisy = add_noise(Mechanism("spherical", 1.0, 2), np.zeros(2), source)
     assert len(requests) > 1
     assert np.isfinite(noisy).all()
 
@@ -197,7 +205,7 @@ def test_budgets_beyond_all_use_are_refused(epsilon: float, delta: float, messag
 @pytest.mark.parametrize("sensitivity", [1e-120, 1e120])
 def test_the_furthest_budgets_still_give_noise(epsilon: float, delta: float, sensitivity: float) -> None:
     mechanism = calibrate(sensitivity, dimensions=40, budget=Budget(epsilon, delta))
-    assert np.isfinite(mechanism.add(np.full(40, 1e100), system_bytes)).all()
+    assert np.isfinite(add_noise(mechanism, np.full(40, 1e100), system_bytes)).all()
 
 
 def test_numpy_numbers_do_not_lower_the_precision() -> None:
@@ -231,19 +239,19 @@ def test_a_budget_is_split_into_whole_parts() -> None:
 
 def test_wrong_shape_is_refused() -> None:
     with pytest.raises(ParameterError, match="weights must be a vector of 3"):
-        Mechanism("gaussian", 1.0, 3).add(np.zeros(2), system_bytes)
+        add_noise(Mechanism("gaussian", 1.0, 3), np.zeros(2), system_bytes)
 
 
 @pytest.mark.parametrize("weight", [1e300, -1e308])
 def test_weights_with_more_steps_of_the_grid_than_there_are_floats_are_drawn(weight: float) -> None:
-    assert Mechanism("gaussian", 1.0, 1).add(np.array([weight]), system_bytes).tolist() == [weight]
+    assert add_noise(Mechanism("gaussian", 1.0, 1), np.array([weight]), system_bytes).tolist() == [weight]
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize("weight", [math.nan, math.inf, -math.inf])
 def test_weights_that_are_not_finite_are_refused_and_not_told(kind: Kind, weight: float) -> None:
     with pytest.raises(ParameterError) as refusal:
-        Mechanism(kind, 1.0, 3).add(np.array([0.125, weight, 0.375]), system_bytes)
+        add_noise(Mechanism(kind, 1.0, 3), np.array([0.125, weight, 0.375]), system_bytes)
     assert str(refusal.value) == "weights must be finite, and one is not"
 
 
@@ -280,7 +288,7 @@ def test_the_quick_way_gives_the_exact(
     uniforms = Uniforms(len(stream), lambda _: stream.astype(">u8").tobytes())
     mechanism = Mechanism(kind, scale, dimensions)
     weights = random.standard_normal(dimensions) * scale * size
-    quick = mechanism._quick(uniforms, weights)
+    quick = _quick(mechanism, uniforms, weights)
     # A large quotient of length and norm, as with all of these extremes at once, puts more into doubt.
     assert quick is not None or (kind == "spherical" and leading > 1)
     if quick is None:
@@ -299,8 +307,8 @@ def test_what_the_quick_way_refuses_is_drawn_all_the_same(kind: Kind, first: int
     chunk = first.to_bytes(8, "big") + bytes(range(16 * count - 8))
     mechanism, weights = Mechanism(kind, 1.0, 1), np.array([weight])
     source, good = iter([chunk]), seeded_bytes(4)
-    assert mechanism._quick(Uniforms(count, lambda _: chunk), weights) is None
-    noisy = mechanism.add(weights, lambda count: next(source, b"") or good(count))
+    assert _quick(mechanism, Uniforms(count, lambda _: chunk), weights) is None
+    noisy = add_noise(mechanism, weights, lambda count: next(source, b"") or good(count))
     expected = exact(mechanism, weights, Uniforms(count, lambda _: chunk))
     assert np.isfinite(noisy[0])
     assert expected is None or noisy.tolist() == expected
@@ -317,21 +325,68 @@ def test_a_sum_beside_a_boundary_is_refused() -> None:
     # The nearest double puts the sum within 2^-93 of the boundary; the steps of the grid are 2^-39.
     for offset, answers in ((0.0, False), (2.0**-90, False), (2.0**-60, True), (-(2.0**-60), True)):
         weights = np.array([float(gap) + offset])
-        quick = mechanism._quick(uniforms, weights)
+        quick = _quick(mechanism, uniforms, weights)
         assert (quick is not None) is answers
         expected = exact(mechanism, weights, uniforms)
         assert expected is not None
         assert quick is None or quick.tolist() == expected
-        assert mechanism.add(weights, seeded_bytes(6)).tolist() == expected
+        assert add_noise(mechanism, weights, seeded_bytes(6)).tolist() == expected
 
 
 def test_more_dimensions_than_the_quick_way_has_room_for_are_drawn_all_the_same() -> None:
     mechanism, weights = Mechanism("spherical", 1.0, 1 << 14), np.zeros(1 << 14)
-    assert mechanism._quick(Uniforms(2 << 14, seeded_bytes(2)), weights) is None
-    length = np.linalg.norm(mechanism.add(weights, seeded_bytes(2)))
+    assert _quick(mechanism, Uniforms(2 << 14, seeded_bytes(2)), weights) is None
+    length = np.linalg.norm(add_noise(mechanism, weights, seeded_bytes(2)))
     assert abs(length / mechanism.expected_norm - 1) < 0.05
 
 
 def test_a_source_that_gives_too_few_bytes_is_refused() -> None:
     with pytest.raises(ParameterError, match="random_bytes must give 32 bytes when asked for, got 31"):
-        Mechanism("gaussian", 1.0, 2).add(np.zeros(2), lambda count: bytes(count - 1))
+        add_noise(Mechanism("gaussian", 1.0, 2), np.zeros(2), lambda count: bytes(count - 1))
+
+
+@given(
+    kind=st.sampled_from(get_args(Kind)),
+    dimensions=st.sampled_from([1, 2, 7, 60]),
+    budget=st.builds(Budget, st.floats(0.02, 12.0), st.just(0.0) | st.floats(1e-12, 0.1)),
+    sensitivity=st.floats(1e-9, 1e9),
+)
+def test_what_noise_spends_is_what_it_was_made_for(
+    kind: Kind, dimensions: int, budget: Budget, sensitivity: float
+) -> None:
+    if kind == "gaussian" and budget.delta == 0:
+        return
+    scale = gaussian_sigma(budget) if kind == "gaussian" else spherical_scale_or_pure(budget, dimensions)
+    noise = Mechanism(kind, math.nextafter(scale * sensitivity, math.inf), dimensions)
+    spent = noise.delta(budget.epsilon, sensitivity=sensitivity)
+    assert spent <= budget.delta * (1 + 1e-9)
+    assert replace(noise, scale=0.9 * noise.scale).delta(budget.epsilon, sensitivity=sensitivity) > budget.delta
+    curve = [noise.delta(factor * budget.epsilon, sensitivity=sensitivity) for factor in (0.1, 0.5, 0.9, 1.0, 1.1, 2.0)]
+    assert curve == sorted(curve, reverse=True)
+    assert all(0 <= one <= 1 for one in curve)
+
+
+def spherical_scale_or_pure(budget: Budget, dimensions: int) -> float:
+    return spherical_scale(budget, dimensions=dimensions) if budget.delta else 1.0 / budget.epsilon
+
+
+@given(st.floats(0.05, 8.0), st.floats(0.2, 20.0))
+def test_what_gaussian_noise_spends_agrees_with_dp_accounting(epsilon: float, sigma: float) -> None:
+    loss = privacy_loss_mechanism.GaussianPrivacyLoss(sigma)
+    ours = Mechanism("gaussian", 3.0 * sigma, 5).delta(epsilon, sensitivity=3.0)
+    assert ours == pytest.approx(loss.get_delta_for_epsilon(epsilon), rel=1e-6, abs=1e-12)
+
+
+def test_where_nothing_is_known_nothing_is_promised() -> None:
+    assert Mechanism("spherical", 1.0, 5000).delta(1.0, sensitivity=2.0) == 1.0
+    assert Mechanism("spherical", 1.0, 5).delta(1.0, sensitivity=1e6) == 1.0
+    assert upper(arb.nan()) == upper(arb.pos_inf()) == 1.0
+
+
+def test_what_is_spent_is_never_rounded_down() -> None:
+    with precision(200):
+        third = arb(1) / 3
+        assert arb(upper(third)) >= third
+        assert upper(third) == pytest.approx(1 / 3, rel=1e-15)
+    assert upper(arb(-0.5)) == 0.0
+    assert upper(arb(7)) == 1.0

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from boltdp.errors import ParameterError
-from boltdp.privacy.certificate import Certificate, CertificateError, certify, verify
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
+from boltdp.privacy.events import NOISELESS, Noiseless, Part, SelfComposition
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial, contrasts
-from boltdp.privacy.noise import Budget, Kind, Mechanism, gaussian_sigma
+from boltdp.privacy.noise import Kind, Mechanism, gaussian_sigma
 from boltdp.privacy.noise import spherical_scale as noise_scale
 from boltdp.privacy.objective import (
-    corners,
+    ObjectivePerturbation,
+    check_objective,
+    drawing_error,
     gaussian_scale,
+    least_regularization,
+    minimiser_delta,
     objective_noise,
+    perturbed_objective,
     shares,
     spherical_scale,
     tolerance,
     volume_bound,
 )
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.release import perturbation
+from boltdp.privacy.recipe import Problem, Recipe
+from boltdp.privacy.release import Randomness, linear_terms
 from boltdp.privacy.schedules import constant
 
 Array = npt.NDArray[np.float64]
@@ -37,19 +47,16 @@ Array = npt.NDArray[np.float64]
 LOGISTIC = Logistic()
 
 
-def recipe(
-    loss: Loss = LOGISTIC, *, rows: int = 1000, dims: int = 6, penalty: float = 0.01, radius: float = math.inf
-) -> Recipe:
-    return Recipe(
-        loss=loss,
-        dims=dims,
-        rows=rows,
-        batch_size=1,
-        passes=1,
-        schedule=constant(0.1),
-        regularization=penalty,
-        radius=radius,
-    )
+def problem(loss: Loss = LOGISTIC, *, rows: int = 1000, dims: int = 6, penalty: float = 0.01) -> Problem:
+    return Problem(loss=loss, dims=dims, rows=rows, regularization=penalty)
+
+
+def certified(plan: Problem, budget: Budget | None, *, models: int | None = None, seeded: bool = False) -> Certificate:
+    """Of one model, or of several alike."""
+    share = None if budget is None else budget.split(models or 1)
+    event = Noiseless(plan) if share is None else perturbed_objective(plan, share)
+    whole = event if models is None else SelfComposition(Part(share, event), models)
+    return certify(whole, budget, seeded=seeded)
 
 
 # ---- against the true distribution of the minimiser -------------------------------------------------------------
@@ -67,24 +74,24 @@ ONE_DIMENSION: tuple[Data, Data, Data] = ([(0, (0.0,), 9)], [(1, (1.0,), 1)], [(
 THREE_CLASSES: tuple[Data, Data, Data] = ([(0, (0.5,), 20), (1, (0.5,), 19)], [(2, (1.0,), 1)], [(2, (-1.0,), 1)])
 
 
-def noise_and_volume(recipe: Recipe, data: Data, weights: Array, basis: Array) -> tuple[Array, Array]:
+def noise_and_volume(plan: Problem, data: Data, weights: Array, basis: Array) -> tuple[Array, Array]:
     """The q whose minimiser is each of `weights`, and the determinant of the Hessian there, in coordinates of `basis`.
 
     Rows of `basis` are orthonormal directions in the space of all weights.
     """
-    strength = recipe.rows * recipe.regularization
+    strength = plan.rows * plan.regularization
     free = basis.shape[0]
     slope = strength * weights
     bend = np.broadcast_to(strength * np.eye(free), (len(weights), free, free)).copy()
-    full = (weights @ basis).reshape(len(weights), recipe.loss.vectors, recipe.dims)
+    full = (weights @ basis).reshape(len(weights), plan.loss.vectors, plan.dims)
     for label, features, count in data:
         x = np.array(features)
         scores = full @ x
-        if isinstance(recipe.loss, Multinomial):
+        if isinstance(plan.loss, Multinomial):
             p = np.exp(scores - scores.max(axis=1, keepdims=True))
             p /= p.sum(axis=1, keepdims=True)
-            first = p - np.eye(recipe.loss.classes)[label]
-            second = p[:, :, None] * np.eye(recipe.loss.classes) - p[:, :, None] * p[:, None, :]
+            first = p - np.eye(plan.loss.classes)[label]
+            second = p[:, :, None] * np.eye(plan.loss.classes) - p[:, :, None] * p[:, None, :]
         else:
             y = 2 * label - 1
             s = 1 / (1 + np.exp(y * scores))
@@ -109,18 +116,18 @@ def log_density(noise: Mechanism, q: Array) -> Array:
     return np.asarray(logs)
 
 
-def losses_and_masses(recipe: Recipe, case: tuple[Data, Data, Data], noise: Mechanism) -> tuple[Array, Array]:
+def losses_and_masses(plan: Problem, case: tuple[Data, Data, Data], noise: Mechanism) -> tuple[Array, Array]:
     """The privacy loss in each cell of a grid over all weights, and how likely the minimiser is to fall there."""
     shared, one, other = case
-    basis = contrasts(recipe.loss.classes) if isinstance(recipe.loss, Multinomial) else np.eye(recipe.dims)
+    basis = contrasts(plan.loss.classes) if isinstance(plan.loss, Multinomial) else np.eye(plan.dims)
     free = len(basis)
-    reach = (recipe.rows * 0.02 + 12 * noise.scale + 4) / (recipe.rows * recipe.regularization)
+    reach = (plan.rows * 0.02 + 12 * noise.scale + 4) / (plan.rows * plan.regularization)
     # Spherical noise has a peak that a coarse grid would miss.
     axis = np.linspace(-reach, reach, 20_001 if free == 1 else 421 if noise.kind == "spherical" else 181)
     weights = np.stack(np.meshgrid(*[axis] * free, indexing="ij"), axis=-1).reshape(-1, free)
     logs = []
     for row in (one, other):
-        q, volume = noise_and_volume(recipe, shared + row, weights, basis)
+        q, volume = noise_and_volume(plan, shared + row, weights, basis)
         logs.append(log_density(noise, q) + np.log(volume))
     masses = np.exp(logs[0]) * (axis[1] - axis[0]) ** free
     assert masses.sum() == pytest.approx(1.0, abs=1.5e-2), "the grid must hold the whole distribution"
@@ -128,21 +135,21 @@ def losses_and_masses(recipe: Recipe, case: tuple[Data, Data, Data], noise: Mech
 
 
 CASES = [
-    pytest.param(recipe(rows=10, dims=1, penalty=0.5), ONE_DIMENSION, id="one dimension"),
-    pytest.param(recipe(rows=2000, dims=2, penalty=0.005), TWO_DIMENSIONS, id="two dimensions"),
-    pytest.param(recipe(Multinomial(3), rows=40, dims=1, penalty=0.2), THREE_CLASSES, id="three classes"),
+    pytest.param(problem(rows=10, dims=1, penalty=0.5), ONE_DIMENSION, id="one dimension"),
+    pytest.param(problem(rows=2000, dims=2, penalty=0.005), TWO_DIMENSIONS, id="two dimensions"),
+    pytest.param(problem(Multinomial(3), rows=40, dims=1, penalty=0.2), THREE_CLASSES, id="three classes"),
 ]
 
 
-SCALES: dict[Kind, Callable[[Recipe, Budget], float]] = {"gaussian": gaussian_scale, "spherical": spherical_scale}
+SCALES: dict[Kind, Callable[[Problem, Budget], float]] = {"gaussian": gaussian_scale, "spherical": spherical_scale}
 
 
 @pytest.mark.parametrize(("plan", "case"), CASES)
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_the_true_loss_of_spherical_noise_never_exceeds_epsilon(
-    plan: Recipe, case: tuple[Data, Data, Data], epsilon: float
+    plan: Problem, case: tuple[Data, Data, Data], epsilon: float
 ) -> None:
-    noise = Mechanism("spherical", spherical_scale(plan, Budget(epsilon)), plan.freedom)
+    noise = Mechanism("spherical", spherical_scale(plan, Budget(epsilon)), plan.dimensions)
     losses, masses = losses_and_masses(plan, case, noise)
     assert np.abs(losses[masses > 0]).max() <= epsilon
 
@@ -151,15 +158,15 @@ def test_the_true_loss_of_spherical_noise_never_exceeds_epsilon(
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 @pytest.mark.parametrize(("kind", "delta"), [("gaussian", 1e-2), ("gaussian", 1e-5), ("spherical", 1e-2)])
 def test_the_true_delta_never_exceeds_delta(
-    plan: Recipe, case: tuple[Data, Data, Data], epsilon: float, delta: float, kind: Kind
+    plan: Problem, case: tuple[Data, Data, Data], epsilon: float, delta: float, kind: Kind
 ) -> None:
-    noise = Mechanism(kind, SCALES[kind](plan, Budget(epsilon, delta)), plan.freedom)
+    noise = Mechanism(kind, SCALES[kind](plan, Budget(epsilon, delta)), plan.dimensions)
     losses, masses = losses_and_masses(plan, case, noise)
     assert (masses * -np.expm1(np.minimum(epsilon - losses, 0))).sum() <= delta
 
 
 def test_much_less_noise_would_break_the_budget() -> None:
-    plan = recipe(rows=2000, dims=2, penalty=0.005)
+    plan = problem(rows=2000, dims=2, penalty=0.005)
     spherical = Mechanism("spherical", 0.7 * spherical_scale(plan, Budget(1.0)), 2)
     losses, masses = losses_and_masses(plan, TWO_DIMENSIONS, spherical)
     assert np.abs(losses[masses > 1e-9]).max() > 1.0
@@ -175,7 +182,7 @@ def test_much_less_noise_would_break_the_budget() -> None:
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-12])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_spherical_noise_is_hardly_more_than_for_a_fixed_vector(epsilon: float, delta: float) -> None:
-    plan, budget = recipe(rows=10**9, dims=30), Budget(epsilon, delta)
+    plan, budget = problem(rows=10**9, dims=30), Budget(epsilon, delta)
     plain = 2 * noise_scale(budget, dimensions=30)
     assert plain * (1 - 1e-9) <= spherical_scale(plan, budget) <= 1.05 * plain
     assert spherical_scale(plan, budget) < spherical_scale(plan, Budget(epsilon))
@@ -185,14 +192,14 @@ def test_spherical_noise_is_hardly_more_than_for_a_fixed_vector(epsilon: float, 
 def test_gaussian_noise_is_hardly_more_than_for_a_fixed_vector(epsilon: float, delta: float) -> None:
     """A linear objective would need the plain calibration for distance 2: that much is a lower bound."""
     plain = 2 * gaussian_sigma(Budget(epsilon, delta))
-    assert plain <= gaussian_scale(recipe(rows=10**9), Budget(epsilon, delta)) <= 1.15 * plain
+    assert plain <= gaussian_scale(problem(rows=10**9), Budget(epsilon, delta)) <= 1.15 * plain
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4, 10])
 def test_no_pair_of_rows_has_more_or_longer_corners(classes: int) -> None:
     """Sorted by length, the corners counted are at least as long as those of any two rows with any two labels."""
     units = np.eye(classes)
-    counted = sorted(square for square, count in corners(recipe(Multinomial(classes))) for _ in range(count))
+    counted = sorted(square for square, count in Multinomial(classes).corners for _ in range(count))
     for same in (True, False):
         y, other = 0, 0 if same else 1
         for cosine in (-1.0, 0.0, 1.0):
@@ -205,7 +212,7 @@ def test_no_pair_of_rows_has_more_or_longer_corners(classes: int) -> None:
 
 @pytest.mark.parametrize("loss", [Logistic(), Multinomial(5)])
 def test_volume_bound_holds_for_random_rows(loss: Loss) -> None:
-    plan = recipe(loss, rows=30, dims=3, penalty=0.02)
+    plan = problem(loss, rows=30, dims=3, penalty=0.02)
     random = np.random.default_rng(3)
     basis = contrasts(5) if isinstance(loss, Multinomial) else np.eye(1)
     basis = np.kron(basis, np.eye(3)).astype(np.float64)
@@ -223,28 +230,115 @@ def test_volume_bound_holds_for_random_rows(loss: Loss) -> None:
 
 def test_a_penalty_too_weak_for_epsilon_is_refused_with_the_one_that_would_do() -> None:
     with pytest.raises(ParameterError, match=r"regularization must be above 0\.00238 for epsilon = 0\.1 and 1000 rows"):
-        objective_noise(recipe(penalty=0.002), Budget(0.1))
-    assert objective_noise(recipe(penalty=0.0024), Budget(0.1)).scale > 0
-    assert objective_noise(recipe(penalty=1e-9), Budget(800.0)).scale > 0
+        objective_noise(problem(penalty=0.002), Budget(0.1))
+    assert objective_noise(problem(penalty=0.0024), Budget(0.1)).scale > 0
+    assert objective_noise(problem(penalty=1e-9), Budget(800.0)).scale > 0
 
 
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (recipe(HuberSVM(0.1)), "loss must be logistic or multinomial for objective perturbation, got 'huber'"),
-        (recipe(penalty=0.0), "regularization must be > 0 for objective perturbation, got 0.0"),
-        (recipe(radius=3.0), "radius must be infinite for objective perturbation, got 3.0"),
+        (problem(HuberSVM(0.1)), "loss must have a smooth slope for objective perturbation, got 'huber'"),
+        (problem(penalty=0.0), "regularization must be > 0 for objective perturbation, got 0.0"),
+        (
+            Recipe(
+                loss=LOGISTIC,
+                dims=6,
+                rows=1000,
+                batch_size=1,
+                passes=1,
+                schedule=constant(0.1),
+                regularization=0.01,
+                radius=3.0,
+            ),
+            "objective perturbation must be of a problem without passes, got a recipe of SGD",
+        ),
     ],
 )
-def test_what_is_not_proved_is_refused(plan: Recipe, message: str) -> None:
-    with pytest.raises(ParameterError) as caught:
-        certify(plan, Budget(1.0), algorithm="objective")
-    assert str(caught.value) == message
+def test_what_is_not_proved_is_refused(plan: Problem, message: str) -> None:
+    noise = Mechanism("spherical", 100.0, 6)
+    for make in (
+        lambda: check_objective(plan),
+        lambda: objective_noise(plan, Budget(1.0)),
+        lambda: perturbed_objective(plan, Budget(1.0)),
+        lambda: ObjectivePerturbation(plan, noise, noise),
+    ):
+        with pytest.raises(ParameterError) as caught:
+            make()
+        assert str(caught.value) == message
 
 
-def test_there_is_no_published_analysis() -> None:
-    with pytest.raises(ParameterError, match="analysis must be 'proved' for objective perturbation, got 'paper'"):
-        certify(recipe(), Budget(1.0), algorithm="objective", analysis="paper")
+def test_there_is_no_ball_no_pass_and_no_published_analysis() -> None:
+    """What the proof does not speak of has no place in the event."""
+    fields = {field.name for kind in (Problem, ObjectivePerturbation) for field in dataclasses.fields(kind)}
+    assert fields == {"loss", "dims", "rows", "regularization", "problem", "linear", "end"}
+
+
+def test_noise_of_another_space_or_of_another_kind_is_refused() -> None:
+    good = perturbed_objective(problem(), Budget(1.0))
+    for name in ("linear", "end"):
+        wrong: dict[str, Any] = {name: Mechanism("spherical", 1.0, 7)}
+        with pytest.raises(ParameterError, match="the noise must have 6 dimensions, got 7"):
+            replace(good, **wrong)
+    with pytest.raises(ParameterError, match="the noise at the end must be spherical, got 'gaussian'"):
+        replace(good, end=Mechanism("gaussian", 1.0, 6))
+
+
+@dataclass(frozen=True)
+class Steep(Logistic):
+    """A loss 40 times as steep as the logistic one, that states the corners of the latter."""
+
+    name = "steep"
+    lipschitz = 40.0
+
+
+@dataclass(frozen=True)
+class Honest(Steep):
+    """The same with its own corners."""
+
+    corners = ((6400.0, 1), (1600.0, 2))
+
+
+def test_corners_that_do_not_reach_the_gradients_are_refused() -> None:
+    for make in (check_objective, lambda plan: perturbed_objective(plan, Budget(1.0))):
+        with pytest.raises(ParameterError, match="the corners of the loss 'steep' must reach 2L"):
+            make(problem(Steep()))
+    check_objective(problem(Honest()))
+
+
+@pytest.mark.parametrize("budget", [Budget(1.0), Budget(1.0, 1e-6)])
+@pytest.mark.parametrize("dims", [6, 2000])
+def test_a_steeper_loss_gets_longer_noise_by_as_much(budget: Budget, dims: int) -> None:
+    """At a penalty so large that the volume term is nothing, only the corners and L are left."""
+    plain, steep = (objective_noise(problem(loss, dims=dims, penalty=1e12), budget) for loss in (LOGISTIC, Honest()))
+    assert steep.kind == plain.kind
+    assert steep.scale == pytest.approx(40 * plain.scale, rel=1e-9)
+    planned = perturbed_objective(problem(Honest(), dims=dims, penalty=1e12), budget)
+    assert certify(planned, budget).private
+    short = replace(planned, linear=plain)
+    assert certify(short, budget).reasons == (OVERSPENT,)
+
+
+@dataclass(frozen=True)
+class Flat(Logistic):
+    """A loss that states no curvature."""
+
+    name = "flat"
+    curvature = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Kinked(Logistic):
+    """A loss that states no corners."""
+
+    name = "kinked"
+    corners = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("loss", [Flat(), Kinked()])
+def test_a_loss_without_corners_or_without_a_curvature_is_refused(loss: Loss) -> None:
+    with pytest.raises(ParameterError, match="loss must have a smooth slope"):
+        check_objective(problem(loss))
 
 
 @given(st.floats(1e-9, 1e5), st.sampled_from([0.0, 1e-8]))
@@ -258,13 +352,48 @@ def test_shares_never_exceed_the_budget(epsilon: float, delta: float) -> None:
 @pytest.mark.parametrize("loss", [Logistic(), Multinomial(10)])
 @pytest.mark.parametrize("budget", [Budget(1.0), Budget(0.1, 1e-8)])
 def test_the_noise_of_stopping_is_negligible(rows: int, loss: Loss, budget: Budget) -> None:
-    plan = recipe(loss, rows=rows, dims=50, penalty=max(1e-4, 100 / rows))
-    certificate = certify(plan, budget, algorithm="objective")
-    assert certificate.mechanism is not None
-    assert certificate.training_noise is not None
-    moved = certificate.training_noise.expected_norm / (rows * plan.regularization)
-    assert certificate.mechanism.expected_norm < 0.04 * moved
-    assert tolerance(plan, certificate.training_noise) < 1e-2
+    plan = problem(loss, rows=rows, dims=50, penalty=max(1e-4, 100 / rows))
+    event = perturbed_objective(plan, budget)
+    assert (event.training_noise, event.release_noise) == (event.linear, event.end)
+    moved = event.linear.expected_norm / (rows * plan.regularization)
+    assert event.end.expected_norm < 0.04 * moved
+    assert tolerance(plan, event.linear) < 1e-2
+
+
+@given(st.floats(0.05, 20.0), st.sampled_from([0.0, 1e-3, 1e-9]), st.sampled_from([Logistic(), Multinomial(4)]))
+def test_what_the_minimiser_spends_is_what_its_noise_was_made_for(epsilon: float, delta: float, loss: Loss) -> None:
+    plan, budget = problem(loss, penalty=0.5), Budget(epsilon, delta)
+    noise = objective_noise(plan, budget)
+    spent = minimiser_delta(plan, noise, epsilon)
+    assert spent <= delta * (1 + 1e-9)
+    if noise.kind == "gaussian" or noise.scale < 0.999 * spherical_scale(plan, Budget(epsilon)):
+        assert spent >= 0.999 * delta
+    assert minimiser_delta(plan, replace(noise, scale=0.9 * noise.scale), epsilon) > delta
+    assert minimiser_delta(plan, noise, volume_bound(plan)) == 1.0
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(5)])
+def test_the_least_regularization_has_the_volume_asked_for(loss: Loss) -> None:
+    least = least_regularization(problem(loss), 0.3)
+    assert volume_bound(problem(loss, penalty=least)) == pytest.approx(0.3)
+    assert least_regularization(problem(loss), 1e4) == 0.0
+
+
+def test_without_noise_nothing_is_drawn() -> None:
+    assert drawing_error(None) == 0.0
+    assert tolerance(problem(), None) < tolerance(problem(), Mechanism("spherical", 1.0, 6))
+
+
+def test_what_the_end_spends_is_taken_from_the_noise_of_the_linear_term() -> None:
+    """Noise at the end that is too short leaves nothing of epsilon, whatever the linear term has."""
+    plan, budget = problem(), Budget(1.0, 1e-6)
+    event = perturbed_objective(plan, budget)
+    assert event.delta(1.0) == pytest.approx(1e-6, rel=1e-3)
+    hundredth = event.sensitivity.total / event.end.scale
+    assert hundredth == pytest.approx(0.01)
+    assert event.delta(hundredth) == 1.0
+    short = replace(event, linear=replace(event.linear, scale=1e6), end=replace(event.end, scale=event.end.scale / 100))
+    assert short.delta(0.999) == 1.0
 
 
 # ---- the certificate and the draw -------------------------------------------------------------------------------
@@ -273,37 +402,58 @@ def test_the_noise_of_stopping_is_negligible(rows: int, loss: Loss, budget: Budg
 @pytest.mark.parametrize("loss", [Logistic(), Multinomial(4)])
 @pytest.mark.parametrize("budget", [Budget(0.7), Budget(0.7, 1e-6), None])
 def test_certificate_survives_the_round_trip_and_tampering_is_caught(loss: Loss, budget: Budget | None) -> None:
-    certificate = certify(recipe(loss), budget, algorithm="objective", models=1)
+    certificate = certified(problem(loss), budget)
     record = json.loads(json.dumps(certificate.to_dict(), allow_nan=False))
-    verify(Certificate.from_dict(record))
+    again = Certificate.from_dict(record)
+    assert again == certificate
+    verify(again)
     if budget is None:
+        assert certificate.reasons == (NOISELESS,)
         return
-    for field in ("training_noise", "mechanism"):
-        stated = getattr(certificate, field)
-        with pytest.raises(CertificateError, match=field):
-            verify(replace(certificate, **{field: replace(stated, scale=stated.scale / 2)}))
+    assert certificate.private
+    event = certificate.training
+    assert isinstance(event, ObjectivePerturbation)
+    for field in ("linear", "end"):
+        stated = getattr(event, field)
+        shorter = {field: replace(stated, scale=stated.scale / 2)}
+        with pytest.raises(CertificateError, match=f"claims delta = {budget.delta:g} at epsilon = 0.7, but"):
+            verify(replace(certificate, spent=replace(event, **shorter)))
+        longer = {field: replace(stated, scale=stated.scale * 2)}
+        verify(replace(certificate, spent=replace(event, **longer)))
     with pytest.raises(CertificateError):
-        verify(replace(certificate, algorithm="bolton"))
+        verify(replace(certificate, spent=replace(event, problem=replace(event.problem, regularization=0.001))))
     with pytest.raises(CertificateError):
-        verify(replace(certificate, recipe=replace(certificate.recipe, regularization=0.02)))
+        Certificate.from_dict({**record, "spent": {**record["spent"], "kind": "output perturbation"}})
 
 
 def test_terms_of_a_multinomial_model_sum_to_zero_over_the_classes() -> None:
-    certificate = certify(recipe(Multinomial(4)), Budget(1.0), algorithm="objective", models=1)
-    terms = perturbation(certificate)
+    terms = linear_terms(certified(problem(Multinomial(4)), Budget(1.0)), Randomness())
     assert terms.shape == (1, 4, 6)
     assert np.abs(terms.sum(axis=1)).max() < 1e-12 * np.abs(terms).max()
 
 
 def test_each_model_has_a_term_of_its_own_and_none_without_a_budget() -> None:
-    terms = perturbation(certify(recipe(), Budget(1.0), algorithm="objective", models=3))
+    terms = linear_terms(certified(problem(), Budget(1.0), models=3), Randomness())
     assert len(np.unique(terms)) == terms.size == 18
-    assert not perturbation(certify(recipe(), None, algorithm="objective")).any()
+    none = linear_terms(certified(problem(), None), Randomness())
+    assert none.shape == (1, 1, 6)
+    assert not none.any()
 
 
 def test_a_seed_is_accepted_only_where_the_certificate_says_so() -> None:
-    seeded = certify(recipe(), Budget(1.0), algorithm="objective", randomness="seeded")
-    assert (perturbation(seeded, seed=3) == perturbation(seeded, seed=3)).all()
-    assert (perturbation(seeded, seed=3) != perturbation(seeded, seed=4)).all()
-    with pytest.raises(ParameterError, match="randomness"):
-        perturbation(seeded)
+    seeded = certified(problem(), Budget(1.0), seeded=True)
+    assert (linear_terms(seeded, Randomness(3)) == linear_terms(seeded, Randomness(3))).all()
+    assert (linear_terms(seeded, Randomness(3)) != linear_terms(seeded, Randomness(4))).all()
+    with pytest.raises(ParameterError, match="says the noise is seeded must match the use of a seed"):
+        linear_terms(seeded, Randomness())
+    with pytest.raises(ParameterError, match="says the noise is not seeded must match the use of a seed"):
+        linear_terms(certified(problem(), Budget(1.0)), Randomness(3))
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(4)])
+def test_terms_have_the_stated_noise(loss: Loss) -> None:
+    certificate = certified(problem(loss), Budget(1.0), seeded=True)
+    assert certificate.training_noise is not None
+    lengths = [np.linalg.norm(linear_terms(certificate, Randomness(seed))) for seed in range(300)]
+    expected = stats.gamma(certificate.training_noise.dimensions, scale=certificate.training_noise.scale)
+    assert stats.kstest(lengths, expected.cdf).pvalue > 1e-3

@@ -84,7 +84,7 @@ def test_steps_never_increase() -> None:
         (lambda: recipe(regularization=None), "regularization must be a number, got None"),
         (lambda: Multinomial(3.5), "classes must be a whole number, got 3.5"),  # type: ignore[arg-type]
         (lambda: recipe(schedule=constant(1e-100)), "step of one row must be at least 1e-100, got 1e-101"),
-        (lambda: recipe(passes=2**64 + 1), "must fit in 63 bits"),
+        (lambda: recipe(passes=2**64 + 1), "passes must be at most 10,000,000"),
         (lambda: recipe(dims=2**63), "must fit in 63 bits"),
         (lambda: recipe(passes=0), "passes must be >= 1, got 0"),
         (lambda: recipe(batch_size=101), "batch_size must be at most the number of rows, 100, got 101"),

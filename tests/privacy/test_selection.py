@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,20 +16,23 @@ from hypothesis import strategies as st
 from scipy.stats import beta, chisquare
 
 from boltdp.errors import ParameterError
-from boltdp.privacy.certificate import Certificate, CertificateError, certify, verify
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
+from boltdp.privacy.events import Event, Noiseless, Part, Training
+from boltdp.privacy.exact import seeded_bytes
 from boltdp.privacy.losses import Logistic
-from boltdp.privacy.noise import Budget, seeded_bytes
+from boltdp.privacy.output import perturbed_output
 from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.release import choose, draw_trials, noisy_count
 from boltdp.privacy.schedules import constant
 from boltdp.privacy.selection import (
-    Portions,
-    PublicRows,
+    PortionSelection,
+    PublicSelection,
     Selection,
-    Trials,
-    choose,
-    noisy_count,
-    read_selection,
-    selection_record,
+    TrialSelection,
+    check_trials,
+    portion_bounds,
+    trial_budgets,
 )
 
 
@@ -83,8 +87,8 @@ def test_the_exponential_mechanism_withstands_an_attack_and_a_doubled_one_does_n
 
 
 def test_the_number_of_trials_is_geometric() -> None:
-    trials, draws, bits = Trials(candidates=3, chosen=0, rows=100, mean=8.0), 4000, seeded_bytes(3)
-    seen = Counter(min(trials.draw_count(bits), 20) for _ in range(draws))
+    draws, bits = 4000, seeded_bytes(3)
+    seen = Counter(min(draw_trials(8.0, bits), 20) for _ in range(draws))
     probabilities = (1 / 8) * (7 / 8) ** np.arange(19)
     expected = draws * np.append(probabilities, 1 - probabilities.sum())
     assert chisquare([seen[i] for i in range(1, 21)], expected).pvalue > 1e-3
@@ -93,16 +97,15 @@ def test_the_number_of_trials_is_geometric() -> None:
 def test_a_number_of_trials_reads_more_bits_until_it_is_certain() -> None:
     """With U near 1/2 the first bits leave it open whether there is a second trial."""
     half, below = (1 << 127).to_bytes(16, "big"), ((1 << 127) - 1).to_bytes(16, "big")
-    trials = Trials(candidates=2, chosen=0, rows=10, mean=2.0)
     stream = iter([half, b"\xff" * 8, below, bytes(8)])
-    assert [trials.draw_count(lambda _: next(stream)) for _ in range(2)] == [1, 2]
+    assert [draw_trials(2.0, lambda _: next(stream)) for _ in range(2)] == [1, 2]
     assert next(stream, None) is None
 
 
 def test_the_best_of_random_trials_withstands_an_attack_and_one_of_doubled_trials_does_not() -> None:
     """Near the worst case of section 2.1: a middling outcome becomes likelier, a better one less likely."""
-    trials, claimed, bits, runs = Trials(candidates=2, chosen=0, rows=100, mean=20), 2.0, seeded_bytes(4), 20_000
-    counts = np.array([trials.draw_count(bits) for _ in range(runs)])
+    claimed, bits, runs = 2.0, seeded_bytes(4), 20_000
+    counts = np.array([draw_trials(20.0, bits) for _ in range(runs)])
     draw = np.random.default_rng(4)
 
     def middling(share: float, better: float) -> int:
@@ -140,87 +143,223 @@ def test_scores_have_laplace_noise() -> None:
 
 @given(st.floats(1e-3, 50), st.just(0.0) | st.floats(1e-30, 1e-3), st.floats(1.1, 1e4))
 def test_trials_never_spend_more_than_the_whole(epsilon: float, delta: float, mean: float) -> None:
-    whole, trials = Budget(epsilon, delta), Trials(candidates=3, chosen=0, rows=100, mean=mean)
-    model, score = trials.model_budget(whole), trials.score_budget(whole)
+    model, score = trial_budgets(Budget(epsilon, delta), mean=mean)
     assert 3 * (model.epsilon + score.epsilon) <= epsilon
     assert 3 * (model.epsilon + score.epsilon) == pytest.approx(epsilon)
-    assert model.delta * trials.mean <= delta
-    assert model.delta * trials.mean == pytest.approx(delta)
+    assert model.delta * mean <= delta
+    assert model.delta * mean == pytest.approx(delta)
     assert score.delta == 0
 
 
 @given(st.integers(1, 20), st.integers(0, 500))
 def test_portions_are_disjoint_and_cover_all_rows(candidates: int, extra: int) -> None:
-    portions = Portions(candidates=candidates, chosen=0, rows=2 * (candidates + 1) + extra)
-    bounds = [portions.bounds(i) for i in range(candidates + 1)]
+    rows = 2 * (candidates + 1) + extra
+    bounds = [portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates + 1)]
     assert bounds[0][0] == 0
-    assert bounds[-1][1] == portions.rows
+    assert bounds[-1][1] == rows
     assert all(one[1] == next_one[0] for one, next_one in pairwise(bounds))
     sizes = [stop - start for start, stop in bounds]
     assert max(sizes) - min(sizes) <= 1
     assert min(sizes) >= 2
 
 
-def kinds() -> Iterator[Selection]:
-    yield Portions(candidates=3, chosen=1, rows=4000)
-    yield Trials(candidates=3, chosen=1, rows=1000, mean=100)
-    yield PublicRows(candidates=3, chosen=1, rows=1000, public_rows=50)
+def recipe(rows: int = 1000, *, step: float = 0.1) -> Recipe:
+    return Recipe(loss=Logistic(), dims=60, rows=rows, batch_size=10, passes=2, schedule=constant(step))
 
 
-def certified(selection: Selection, budget: Budget | None = None) -> Certificate:
-    recipe = Recipe(loss=Logistic(), dims=60, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    return certify(recipe, budget or Budget(1.0, 1e-6), selection=selection)
+#: What the candidates differ in.
+STEPS = (0.05, 0.1, 0.2)
+APPROXIMATE = Budget(1.0, 1e-6)
 
 
-@pytest.mark.parametrize("selection", list(kinds()), ids=lambda kind: kind.method)
-def test_a_tuned_certificate_survives_its_round_trip_and_verifies(selection: Selection) -> None:
-    certificate = certified(selection)
-    again = Certificate.from_dict(certificate.to_dict())
+def trained(budget: Budget | None) -> tuple[Part, ...]:
+    events: list[Training] = [
+        Noiseless(recipe(step=step)) if budget is None else perturbed_output(recipe(step=step), budget)
+        for step in STEPS
+    ]
+    return tuple(Part(budget, event) for event in events)
+
+
+def portions(budget: Budget | None = APPROXIMATE) -> PortionSelection:
+    """Four portions of a thousand rows each."""
+    epsilon = None if budget is None else budget.epsilon
+    return PortionSelection(trained=trained(budget), chosen=1, rows=4000, epsilon=epsilon)
+
+
+def trials(budget: Budget = APPROXIMATE, *, mean: float = 100.0) -> TrialSelection:
+    model, score = trial_budgets(budget, mean=mean)
+    return TrialSelection(trained=trained(model), chosen=1, rows=1000, mean=mean, score_epsilon=score.epsilon)
+
+
+def public(budget: Budget | None = APPROXIMATE) -> PublicSelection:
+    return PublicSelection(trained=trained(budget)[1], compared=3, chosen=1, rows=1000, public_rows=50)
+
+
+KINDS: tuple[Callable[[Budget], Selection], ...] = (portions, trials, public)
+
+
+@pytest.mark.parametrize("make", KINDS)
+@pytest.mark.parametrize("budget", [Budget(1.0), APPROXIMATE])
+def test_a_tuned_certificate_survives_its_round_trip_and_verifies(
+    make: Callable[[Budget], Selection], budget: Budget
+) -> None:
+    selection = make(budget)
+    certificate = certify(selection, budget)
+    again = Certificate.from_dict(json.loads(json.dumps(certificate.to_dict(), allow_nan=False)))
     assert again == certificate
+    assert json.dumps(again.to_dict()) == json.dumps(certificate.to_dict())
     assert again.selection == selection
-    assert read_selection(selection_record(selection)) == selection
+    assert again.private
+    assert again.problem == recipe(step=STEPS[1])
     assert "candidate 2 of 3" in selection.describe()
     assert f"any one of the {selection.rows:,} rows" in certificate.promise()
+    assert (selection.candidates, certificate.rows) == (3, selection.rows)
     verify(again)
 
 
+def test_each_way_says_how() -> None:
+    assert [kind.method for kind in (PortionSelection, TrialSelection, PublicSelection)] == [
+        "portions",
+        "trials",
+        "public",
+    ]
+    assert "(1,000 of 4,000)" in portions().describe()
+    assert "on all 1,000 rows" in trials().describe()
+    assert "chosen on 50 rows that were declared public, then trained on 1,000 others" in public().describe()
+
+
 def test_trials_need_more_noise_and_the_others_no_more() -> None:
-    plain = certify(certified(next(kinds())).recipe, Budget(1.0)).mechanism
-    assert plain is not None
+    plain = perturbed_output(recipe(step=STEPS[1]), Budget(1.0)).noise
     scales = []
-    for selection in kinds():
-        mechanism = certified(selection, Budget(1.0)).mechanism
-        assert mechanism is not None
-        scales.append(mechanism.scale / plain.scale)
+    for make in KINDS:
+        noise = certify(make(Budget(1.0)), Budget(1.0)).release_noise
+        assert noise is not None
+        scales.append(noise.scale / plain.scale)
     assert scales == pytest.approx([1, 24 / 7, 1])
 
 
 def test_a_certificate_that_hides_its_trials_is_caught() -> None:
-    honest = certified(Trials(candidates=3, chosen=0, rows=1000, mean=100))
-    with pytest.raises(CertificateError, match="mechanism"):
-        verify(replace(honest, selection=None))
-    shown_less = replace(honest, selection=Trials(candidates=3, chosen=0, rows=1000, mean=2))
-    with pytest.raises(CertificateError, match="mechanism"):
-        verify(shown_less)
+    """A training that was enough for the whole is not for one of many trials, however many are told of."""
+    whole = trained(APPROXIMATE)
+    alone = certify(whole[1].event, APPROXIMATE)
+    verify(alone)
+    honest = trials()
+    for trained_so, mean in ((whole, 100.0), (whole, 2.0), (honest.trained, 1000.0)):
+        more = certify(replace(honest, trained=trained_so, mean=mean), APPROXIMATE)
+        assert more.reasons == (OVERSPENT,)
+        with pytest.raises(CertificateError):
+            verify(more)
+    verify(certify(replace(honest, mean=2.0), APPROXIMATE))
 
 
-def test_a_portion_of_another_size_is_refused() -> None:
-    record = certified(Portions(candidates=3, chosen=1, rows=4000)).to_dict()
-    record["selection"]["rows"] = 8000
-    with pytest.raises(CertificateError, match="must be trained on 2000 rows, got 1000"):
+def test_one_candidate_with_too_little_noise_spoils_the_choice_whichever_was_chosen() -> None:
+    less = perturbed_output(recipe(step=STEPS[2]), Budget(2.0, 1e-6))
+    for selection in (portions(), trials()):
+        changed = replace(selection, trained=(*selection.trained[:2], Part(Budget(1.0, 1e-6), less)))
+        assert certify(changed, APPROXIMATE).reasons == (OVERSPENT,)
+
+
+@pytest.mark.parametrize("epsilon", [1.0 + 1e-6, 2.0, 100.0])
+def test_a_choice_that_spends_more_than_is_claimed_is_caught(epsilon: float) -> None:
+    budget = Budget(1.0)
+    for selection in (
+        replace(portions(budget), epsilon=epsilon),
+        replace(trials(budget), score_epsilon=trials(budget).score_epsilon * epsilon),
+    ):
+        certificate = certify(selection, budget)
+        assert certificate.reasons == (OVERSPENT,)
+        with pytest.raises(CertificateError):
+            verify(certificate)
+
+
+def test_a_choice_without_noise_promises_nothing() -> None:
+    quiet = replace(portions(), epsilon=None)
+    assert quiet.delta(1.0) == quiet.delta(1e6) == 1.0
+    assert not certify(quiet, APPROXIMATE).private
+    assert not certify(portions(None), None).private
+    assert not certify(public(None), None).private
+
+
+def test_a_score_that_takes_all_leaves_no_promise() -> None:
+    assert trials(Budget(1.0)).delta(0.1) == 1.0
+
+
+def test_what_the_choice_spends_below_its_epsilon() -> None:
+    """Pure epsilon is (e, 1 - exp(e - epsilon)) for each smaller e; nothing larger is spent."""
+    plenty = tuple(Part(Budget(1e-3), perturbed_output(recipe(), Budget(1e-3))) for _ in STEPS)
+    selection = PortionSelection(trained=plenty, chosen=0, rows=4000, epsilon=1.0)
+    assert selection.delta(1.0) == 0.0
+    assert selection.delta(0.5) == pytest.approx(1 - math.exp(-0.5))
+    assert selection.delta(0.5) >= 1 - math.exp(-0.5)
+
+
+@pytest.mark.parametrize(("make", "rows"), [(portions, 8000), (trials, 2000), (public, 2000)])
+def test_rows_that_are_not_those_of_the_training_are_refused(make: Callable[[Budget], Selection], rows: int) -> None:
+    """Each candidate of four portions of 8000 rows would have had 2000; trials and the last training have them all."""
+    record = certify(make(APPROXIMATE), APPROXIMATE).to_dict()
+    record["rows"] = record["spent"]["rows"] = rows
+    with pytest.raises(CertificateError, match="2000"):
         Certificate.from_dict(record)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("kind",), "luck"),
+        (("chosen",), 3),
+        (("chosen",), -1),
+        (("chosen",), True),
+        (("rows",), 7),
+        (("rows",), 4001.5),
+        (("epsilon",), 0.0),
+        (("epsilon",), 2.0),
+        (("epsilon",), None),
+        (("trained",), []),
+        (("trained",), None),
+        (("candidates",), 3),
+    ],
+)
+def test_a_tampered_choice_is_caught(path: tuple[str, ...], value: object) -> None:
+    record = certify(portions(), APPROXIMATE).to_dict()
+    (key,) = path
+    record["spent"][key] = value
+    with pytest.raises(CertificateError):
+        verify(Certificate.from_dict(record))
+
+
+class Untold(Selection):
+    """A choice that does not say how it was made."""
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+        return 1.0
+
+
+def test_a_choice_must_say_how_it_was_made() -> None:
+    with pytest.raises(NotImplementedError):
+        _ = Untold().candidates
+    with pytest.raises(NotImplementedError):
+        Untold().describe()
+    assert Untold not in Event.KINDS.values()
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Portions(candidates=0, chosen=0, rows=10), "candidates must be >= 1, got 0"),
-        (lambda: Portions(candidates=2, chosen=2, rows=10), "chosen must be from 0 to 1, got 2"),
-        (lambda: Portions(candidates=4, chosen=0, rows=9), "at least 2 rows for each of 4 candidates"),
-        (lambda: Portions(candidates=True, chosen=0, rows=9), "candidates must be a whole number, got True"),
-        (lambda: Trials(candidates=2, chosen=0, rows=10, mean=1.0), "must be above 1 and at most 1000000, got 1.0"),
-        (lambda: PublicRows(candidates=2, chosen=0, rows=10, public_rows=0), "public_rows must be >= 1, got 0"),
-        (lambda: read_selection({"method": "luck"}), "must be one of portions, trials, public, got 'luck'"),
+        (lambda: replace(portions(), trained=()), "candidates must be >= 1, got 0"),
+        (lambda: replace(portions(), chosen=3), "chosen must be from 0 to 2, got 3"),
+        (lambda: replace(portions(), rows=7), "at least 2 rows for each of 3 candidates"),
+        (lambda: replace(portions(), chosen=True), "chosen must be a whole number, got True"),
+        (lambda: replace(portions(), epsilon=-1.0), "epsilon must be a finite number > 0"),
+        (lambda: portion_bounds(0, rows=9, candidates=4), "at least 2 rows for each of 4 candidates"),
+        (lambda: replace(trials(), mean=1.0), r"must be above 1 and at most 1000000, got 1\.0"),
+        (lambda: replace(trials(), mean=math.nan), "must be above 1 and at most 1000000, got nan"),
+        (lambda: replace(trials(), score_epsilon=0.0), "epsilon must be a finite number > 0"),
+        (lambda: trial_budgets(Budget(1.0), mean=1e7), "must be above 1 and at most 1000000"),
+        (lambda: check_trials(True), "mean must be a number, got True"),
+        (lambda: replace(public(), public_rows=0), "public_rows must be >= 1, got 0"),
+        (lambda: replace(public(), compared=0), "compared must be >= 1, got 0"),
+        (lambda: replace(public(), compared=True), "compared must be a whole number, got True"),
+        (lambda: replace(public(), compared=1), "chosen must be from 0 to 0, got 1"),
         (lambda: choose([], epsilon=1.0, random_bytes=seeded_bytes(0)), "at least one count"),
         (lambda: choose([1], epsilon=0.0, random_bytes=seeded_bytes(0)), "epsilon must be a finite number > 0"),
     ],

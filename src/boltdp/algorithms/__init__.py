@@ -1,1 +1,72 @@
-"""One file an algorithm."""
+"""The algorithms, one file each; what they share is in `base.py`, `sgd.py` and `whitebox.py`.
+
+`standardize.py` comes before any of them, and `select.py` chooses among several trainings of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from boltdp.algorithms.base import Algorithm, Job
+from boltdp.algorithms.bolton import BoltOn
+from boltdp.algorithms.bst14 import BST14
+from boltdp.algorithms.dpsgd import DPSGD
+from boltdp.algorithms.objective import Objective
+from boltdp.algorithms.scs13 import SCS13
+from boltdp.errors import ParameterError
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.losses import Loss
+from boltdp.settings import Settings
+
+__all__ = ["ALGORITHMS", "AUTO", "Algorithm", "Job", "algorithm_of", "chosen_algorithm", "named_algorithm"]
+
+#: By name. An algorithm is registered here, and nowhere else.
+ALGORITHMS: Mapping[str, Algorithm] = {one.name: one for one in (Objective(), BoltOn(), SCS13(), BST14(), DPSGD())}
+#: What "auto" tries, in this order: the first that can do what is asked for.
+AUTO = ("objective", "bolton")
+
+
+def named_algorithm(name: str) -> Algorithm:
+    """The algorithm of a name.
+
+    >>> named_algorithm("bolton").noise_place
+    'noise'
+    """
+    if name not in ALGORITHMS:
+        raise ParameterError(f"algorithm must be one of auto, {', '.join(ALGORITHMS)}, got {name!r}")
+    return ALGORITHMS[name]
+
+
+def algorithm_of(certificate: Certificate) -> Algorithm:
+    """The algorithm that trained what a certificate is about.
+
+    >>> from boltdp.privacy.certificate import certify
+    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.recipe import Problem
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> algorithm_of(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))).name
+    'objective'
+    """
+    return ALGORITHMS[certificate.algorithm]
+
+
+def chosen_algorithm(settings: Sequence[Settings], loss: Loss, budget: Budget | None) -> Algorithm:
+    """The algorithm that several settings ask for, or that "auto" is: the first that can do what all of them ask for.
+
+    Objective perturbation needs the least noise for the same promise wherever its proof holds. It has no passes, and
+    some losses are not smooth enough for it. Without noise there is nothing to gain by it.
+
+    >>> from boltdp.privacy.losses import HuberSVM, Logistic
+    >>> settings, budget = [Settings(epsilon=1.0)], Budget(1.0)
+    >>> chosen_algorithm(settings, Logistic(), budget).name, chosen_algorithm(settings, HuberSVM(), budget).name
+    ('objective', 'bolton')
+    """
+    asked = settings[0].algorithm
+    names = (asked,) if asked != "auto" else AUTO if budget is not None else AUTO[-1:]
+    tried = [named_algorithm(name) for name in names]
+    fitting = next((one for one in tried if all(one.suits(each, loss, budget) for each in settings)), tried[-1])
+    for each in settings:
+        fitting.refuse(each, loss, budget)
+    return fitting

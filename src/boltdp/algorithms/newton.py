@@ -1,34 +1,50 @@
-"""Objective perturbation: find the minimiser of the loss plus a random linear term, precisely enough to be released.
+"""Newton's method for objective perturbation: the minimiser of the loss plus a random linear term, precisely enough.
 
-Newton's method, whose linear systems are solved by conjugate gradients, so that everything is scans of the rows that
-sum a derivative; the Hessian of a few rows, summed where they are, makes the scans fewer. A step is taken if it
-shortens the gradient: that needs no value of the objective, which would lose half of its digits near the minimum, and
-it makes the method end for every data set (`privacy/objective.md`, section 6).
+Its linear systems are solved by conjugate gradients, so that everything is scans of the rows that sum a derivative; the
+Hessian of a sample of rows, summed where they are, makes the scans fewer. A step is taken if it shortens the gradient:
+that needs no value of the objective, which would lose half of its digits near the minimum, and it makes the method end
+for every data set.
+
+A solver does not read rows: it asks for sums and waits for them, so that one scan can serve several solvers.
 
 How many scans are made depends on the rows, as the run time does, which is outside the guarantee: nothing is told of
 them but that they are being made.
+
+Proof: objective.md 6
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from threadpoolctl import threadpool_limits
 
 from boltdp.arraytypes import Doubles
+from boltdp.engines.base import Prepared
 from boltdp.errors import SolverError
+from boltdp.kernel.objective import Sums
 from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.objective import check_objective, drawing_error, gradient_rounding, tolerance
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.recipe import Problem
 
-#: From weights and a direction to the sum over all rows: the gradient (no direction), or the Hessian times it.
-Derivative: TypeAlias = Callable[[Doubles, Doubles | None], Doubles]
+
+@dataclass(frozen=True)
+class Scan:
+    """What a solver waits for: a derivative, summed over all rows or over the first of them."""
+
+    sums: Sums
+    rows: int | None = None  #: the first so many; None: all
+
+
 Linear: TypeAlias = Callable[[Doubles], Doubles]
-#: From weights to about the Hessian of the losses with respect to each class's weights: a matrix for each.
-Shape: TypeAlias = Callable[[Doubles], Doubles]
+#: Asks for scans, goes on when they are done, and returns weights that are as private as the rows.
+Solver: TypeAlias = Generator[Scan, None, Doubles]
 
 #: How much of the gradient a Newton step may leave.
 COARSEST_SOLUTION = 0.1
@@ -42,57 +58,88 @@ WIDEST_FACTORS = 200
 MOST_NUMBERS = 4_000_000
 
 
+def solve(prepared: Prepared, solvers: Sequence[Solver]) -> list[Doubles]:
+    """What each solver finds; all that wait for the same rows are served by one scan."""
+    found: dict[int, Doubles] = {}
+    waiting: dict[int, Scan] = {}
+
+    def resume(number: int) -> None:
+        waiting.pop(number, None)
+        try:
+            waiting[number] = next(solvers[number])
+        except StopIteration as end:
+            found[number] = end.value
+
+    # Matrices this small are factored sooner than several threads have found a processor each.
+    with threadpool_limits(1, user_api="blas"):
+        for number in range(len(solvers)):
+            resume(number)
+        while waiting:
+            rows = next(iter(waiting.values())).rows
+            served = [number for number, scan in waiting.items() if scan.rows == rows]
+            scanned = prepared if rows is None else prepared.portion(0, rows)
+            scanned.sum([waiting[number].sums for number in served])
+            for number in served:
+                resume(number)
+    return [found[number] for number in range(len(solvers))]
+
+
 def minimise(
-    recipe: Recipe,
-    derivative: Derivative,
-    linear: Doubles,
-    *,
-    noise: Mechanism | None,
-    shape: Shape | None = None,
-) -> Doubles:
-    """The weights, as private as the rows, at which the gradient is certainly within the tolerance.
+    problem: Problem, linear: Doubles, *, noise: Mechanism | None, positive: int = 1, classes: int = 2
+) -> Solver:
+    """A solver of the weights at which the gradient is certainly within the tolerance.
 
     `linear` is q, of shape (vectors, dims), and `noise` what it was drawn from. The objective is the sum of the losses
-    plus (m*Lambda/2)*||w||^2 + <q, w>. `shape` makes the scans fewer, and changes nothing in what is found.
+    plus (m*Lambda/2)*||w||^2 + <q, w>.
 
-    >>> from boltdp.kernel.objective import Sums
+    >>> from boltdp.context import Context
+    >>> from boltdp.engines.spool import spool
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
-    >>> def derivative(weights, direction):
-    ...     sums = Sums(Logistic(), weights, direction=direction)
-    ...     sums.add(np.array([[1, 0.5], [0, -0.5]], dtype=np.float32))
-    ...     return sums.value
-    >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=1, passes=1, schedule=constant(1.0),
-    ...                 regularization=0.1)
-    >>> minimise(recipe, derivative, np.zeros((1, 1)), noise=None).round(4)
+    >>> rows = np.array([[1, 0.5], [0, -0.5]], dtype=np.float32)
+    >>> problem = Problem(loss=Logistic(), dims=1, rows=2, regularization=0.1)
+    >>> with spool([rows], rows=2, width=2, context=Context(seed=1)) as prepared:
+    ...     solve(prepared, [minimise(problem, np.zeros((1, 1)), noise=None)])[0].round(4)
     array([[1.5675]])
     """
-    check_objective(recipe)
-    strength = recipe.rows * recipe.regularization
-    within, drawn = tolerance(recipe, noise), drawing_error(noise)
+    check_objective(problem)
+    strength = problem.rows * problem.regularization
+    within, drawn = tolerance(problem, noise), drawing_error(noise)
     length = float(np.linalg.norm(linear))
+    sample = sample_rows(problem)
 
-    def gradient(weights: Doubles) -> Doubles:
-        return derivative(weights, None) + strength * weights + linear
+    def summed(weights: Doubles, *, direction: Doubles | None = None) -> Generator[Scan, None, Doubles]:
+        sums = Sums(problem.loss, weights, direction=direction, positive=positive, classes=classes)
+        yield Scan(sums)
+        return sums.value
 
-    def bent(weights: Doubles) -> Linear:
-        return lambda along: derivative(weights, along) + strength * along
+    def gradient(weights: Doubles) -> Generator[Scan, None, Doubles]:
+        return (yield from summed(weights)) + strength * weights + linear
+
+    def curvature(weights: Doubles, along: Doubles) -> Generator[Scan, None, Doubles]:
+        return (yield from summed(weights, direction=along)) + strength * along
+
+    def sampled_hessian(weights: Doubles) -> Generator[Scan, None, Doubles | None]:
+        if not sample:
+            return None
+        sums = Sums(problem.loss, weights, hessian=True, positive=positive, classes=classes)
+        yield Scan(sums, sample)
+        return problem.rows / sample * sums.value
 
     weights = np.zeros_like(linear)
-    slope = gradient(weights)
+    slope = yield from gradient(weights)
     first = left = float(np.linalg.norm(slope))
     while True:
-        unsure = gradient_rounding(recipe, weights=float(np.linalg.norm(weights)), noise=length) + drawn
+        unsure = gradient_rounding(problem, weights=float(np.linalg.norm(weights)), noise=length) + drawn
         if 1.01 * left + unsure <= within:
             return weights
         # Coarse far from the minimum, precise near it, and never more than is needed to end.
         share = max(min(COARSEST_SOLUTION, math.sqrt(left / first)), 0.25 * within / left)
-        roughly = _rough_inverse(strength, None if shape is None else shape(weights))
-        step = _newton_step(bent(weights), roughly, slope, precision=share * left)
+        roughly = _rough_inverse(strength, (yield from sampled_hessian(weights)))
+        step = yield from _newton_step(partial(curvature, weights), roughly, slope, precision=share * left)
         size = 1.0
         while True:
             ahead = weights + size * step
-            slope_ahead = gradient(ahead)
+            slope_ahead = yield from gradient(ahead)
             left_ahead = float(np.linalg.norm(slope_ahead))
             if left_ahead <= (1.0 - size / 4.0) * left:
                 break
@@ -102,21 +149,25 @@ def minimise(
         weights, slope, left = ahead, slope_ahead, left_ahead
 
 
-def sample_rows(recipe: Recipe) -> int:
+def sample_rows(problem: Problem) -> int:
     """How many rows tell the shape of the Hessian well enough; 0 where factoring it would take longer than scans.
 
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=1, passes=1, schedule=constant(1.0))
-    >>> sample_rows(recipe)
+    >>> sample_rows(Problem(loss=Logistic(), dims=50, rows=10**6))
     41666
     """
-    if recipe.dims > WIDEST_FACTORS or recipe.loss.vectors * recipe.dims**2 > MOST_NUMBERS:
+    if problem.dims > WIDEST_FACTORS or problem.loss.vectors * problem.dims**2 > MOST_NUMBERS:
         return 0
-    return min(recipe.rows, max(1000 + 40 * recipe.dims, min(recipe.rows // 24, MOST_SAMPLED)))
+    return min(problem.rows, max(1000 + 40 * problem.dims, min(problem.rows // 24, MOST_SAMPLED)))
 
 
-def _newton_step(curvature: Linear, roughly: Linear, slope: Doubles, *, precision: float) -> Doubles:
+def _newton_step(
+    curvature: Callable[[Doubles], Generator[Scan, None, Doubles]],
+    roughly: Linear,
+    slope: Doubles,
+    *,
+    precision: float,
+) -> Solver:
     """The step p with ||H p + slope|| <= precision, by conjugate gradients.
 
     `curvature` multiplies by H, `roughly` by about its inverse.
@@ -126,10 +177,10 @@ def _newton_step(curvature: Linear, roughly: Linear, slope: Doubles, *, precisio
     square = float(np.vdot(residual, better))
     # In real arithmetic as many rounds as dimensions are enough; a step that is not precise is a step all the same.
     for _ in range(2 * slope.size + 10):
-        bent = curvature(along)
-        rate = square / float(np.vdot(along, bent))
+        product = yield from curvature(along)
+        rate = square / float(np.vdot(along, product))
         step = step + rate * along
-        residual = residual - rate * bent
+        residual = residual - rate * product
         if float(np.linalg.norm(residual)) <= precision:
             break
         better = roughly(residual)

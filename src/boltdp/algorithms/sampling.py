@@ -13,8 +13,8 @@ import numpy as np
 
 from boltdp.arraytypes import Integers
 from boltdp.errors import ParameterError
-from boltdp.kernel import KEY_BYTES, _library
-from boltdp.privacy.noise import RandomBytes
+from boltdp.kernel import _library
+from boltdp.privacy.release import RandomBytes, sample_key
 
 #: Positions made at a time, about.
 CHUNK = 1 << 14
@@ -23,12 +23,12 @@ CHUNK = 1 << 14
 def fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> Iterator[Integers]:
     """One pass of BST14: batch j has as many rows as in a permutation, uniform among all sets of this size.
 
-    >>> from boltdp.privacy.noise import seeded_bytes
+    >>> from boltdp.privacy.exact import seeded_bytes
     >>> [len(chunk) for chunk in fixed_size_batches(rows=10, batches=3, random_bytes=seeded_bytes(1))]
     [10]
     """
     _check(rows, batches)
-    key = random_bytes(KEY_BYTES)
+    key = sample_key(random_bytes)
     largest = -(-rows // batches)
     at_once = max(1, CHUNK // largest)
     seen = np.empty(2 << largest.bit_length(), np.int64)
@@ -44,13 +44,13 @@ def fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomBytes) ->
 def poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> Iterator[Integers]:
     """One pass of DP-SGD: every row is in every batch with probability 1/batches; -1 ends a batch.
 
-    >>> from boltdp.privacy.noise import seeded_bytes
+    >>> from boltdp.privacy.exact import seeded_bytes
     >>> chunks = list(poisson_batches(rows=1000, batches=10, random_bytes=seeded_bytes(1)))
     >>> int(sum((chunk == -1).sum() for chunk in chunks))
     10
     """
     _check(rows, batches)
-    key, number = random_bytes(KEY_BYTES), 0
+    key, number = sample_key(random_bytes), 0
     gap = -1.0 / math.log1p(-1.0 / batches) if batches > 1 else 0.0
     progress = np.zeros(2, np.uint64)
     while progress[0] < batches:

@@ -1,4 +1,4 @@
-"""Standardizing privately: one scan, noisy moments, and the centres, scales and radius that follow from them.
+"""Standardizing privately: one scan, noisy moments, and the centres, scales and clip norm that follow from them.
 
 What is computed from released moments and public numbers alone costs no privacy: the rule below may be changed freely.
 """
@@ -10,13 +10,23 @@ from dataclasses import replace
 import numpy as np
 
 from boltdp.arraytypes import Booleans, Doubles, Integers
-from boltdp.data.encode import OnBadRow
+from boltdp.context import Context
 from boltdp.data.schema import Categorical, Schema, Standardization
-from boltdp.engines.base import Engine, Progress
-from boltdp.privacy.standardization import NoisyMoments, Standardized, check_rows, release_moments
+from boltdp.engines.base import Engine
+from boltdp.errors import ParameterError
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events import Part
+from boltdp.privacy.moments import NoisyMoments, ReleasedMoments, check_rows, noisy_moments
+from boltdp.privacy.noise import calibrate
+from boltdp.privacy.release import Randomness, release_moments
+from boltdp.settings import Settings
 
-#: The radius, in root mean square norms of standardized rows: longer rows are shortened.
-RADIUS = 1.0
+#: Of the budget, at least and at most, for centring; and its noise, wanted and tolerated, in lengths of a row.
+SHARES = (0.05, 0.25)
+CENTRE_NOISE, LARGEST_CENTRE_NOISE = 0.35, 0.7
+#: The clip norm, in root mean square norms of standardized rows: longer rows are shortened.
+CLIP_NORM = 1.0
 #: The intercept's feature, in the same unit.
 INTERCEPT = 0.3
 #: No feature is taken to vary less than this: what hardly varies is mostly noise once it is scaled up.
@@ -25,73 +35,133 @@ SMALLEST_SCALE = 0.1
 SMALLEST_NORM = 0.1
 
 
-def standardize(
-    engine: Engine,
-    schema: Schema,
-    record: Standardized | None,
-    *,
-    on_bad_row: OnBadRow = "neutral",
-    noise_seed: int | None = None,
-    progress: Progress | None = None,
-) -> Schema:
-    """The schema with a standardization found from noisy moments of the rows; without a record, the schema as it is.
+def plan_moments(settings: Settings, schema: Schema, *, rows: int) -> Part | None:
+    """What standardizing the features of `schema` takes of the budget, or None if it is not done.
+
+    "auto" does it for algorithm "auto" where it pays: where the noise of the means is small beside a row.
+
+    >>> from boltdp.data.schema import Numeric
+    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> plan_moments(Settings(epsilon=1.0), schema, rows=10_000).budget
+    Budget(epsilon=0.05, delta=0.0)
+    >>> plan_moments(Settings(epsilon=1.0), schema, rows=10) is None
+    True
+    """
+    if schema.standardization is not None and schema.standardization.source == "private":
+        raise ParameterError(
+            "the schema must not have a standardization that was found privately: it was paid for by another model",
+            hint='remove it, or write source = "declared" if the rows of this training had no part in it',
+        )
+    settings.check()
+    if settings.standardize == "none":
+        return None
+    budget, features = settings.budget, schema.encoded_dims - schema.intercept
+    rows = max(rows, 1)  # none at all are refused by the plan
+    share = SHARES[0] if budget is None else standardization_share(budget, features=features, rows=rows)
+    if settings.standardize == "auto":
+        if settings.algorithm != "auto" or budget is None or share is None or schema.standardization is not None:
+            return None
+    elif schema.standardization is not None:
+        raise ParameterError("standardize must be 'none' for a schema that has a standardization already")
+    if settings.standardize_share is not None:
+        share = settings.standardize_share
+        if not 0 < share < 1:
+            raise ParameterError(f"the share of standardization must be above 0 and below 1, got {share}")
+    taken = None if budget is None else budget.take(SHARES[1] if share is None else share)[0]
+    event = noisy_moments(
+        moments=settings.standardize_moments,
+        features=features,
+        numbers=schema.numbers,
+        clip_norm=schema.feature_clip_norm,
+        budget=taken,
+    )
+    return Part(taken, event)
+
+
+def describe_moments(certificate: Certificate) -> list[str]:
+    """What was released before training, and for how much of the budget; nothing if nothing was."""
+    return [
+        part.event.describe() + ("" if part.budget is None else f", for {part.budget.describe()}")
+        for part in certificate.parts
+        if isinstance(part.event, NoisyMoments)
+    ]
+
+
+def standardization_share(budget: Budget, *, features: int, rows: int) -> float | None:
+    """The part of a budget that buys centring: as much as leaves the noise of the means a third of a row's length.
+
+    None where even a quarter of the budget would leave too much.
+
+    >>> standardization_share(Budget(1.0), features=50, rows=60_000)
+    0.05
+    >>> standardization_share(Budget(0.01), features=784, rows=10_000) is None
+    True
+    """
+    noise = calibrate(2.0 / rows, dimensions=features + 1, budget=budget).expected_norm
+    least, most = SHARES
+    if noise / most > LARGEST_CENTRE_NOISE:
+        return None
+    return min(max(noise / CENTRE_NOISE, least), most)
+
+
+def standardize(engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context) -> Schema:
+    """The schema with a standardization from noisy moments of the rows; without an event, the schema as it is.
 
     >>> import pyarrow as pa
     >>> from boltdp.data.schema import Numeric
     >>> from boltdp.engines import open_source
-    >>> from boltdp.settings import Settings
-    >>> rows = open_source(pa.table({"age": [30, 40] * 50_000}))
+    >>> rows = open_source(pa.table({"age": [30, 40] * 50_000, "sick": [0, 1] * 50_000}))
     >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
-    >>> record = Settings(epsilon=1.0, standardize="private").standardization(schema, rows=100_000)
-    >>> round(standardize(rows, schema, record).standardization.centers[0], 1)
+    >>> planned = plan_moments(Settings(epsilon=1.0, standardize="private"), schema, rows=100_000)
+    >>> round(standardize(rows, schema, planned.event, Context()).standardization.centers[0], 1)
     -0.3
     """
-    if record is None:
+    if event is None:
         return schema
     rows = engine.count()
-    check_rows(rows, radius=record.radius)
-    sums = engine.moments(schema, radius=record.radius, on_bad_row=on_bad_row, progress=progress)
-    return standardized_by(sums, schema, record, rows=rows, noise_seed=noise_seed)
+    check_rows(rows, clip_norm=event.clip_norm)
+    sums = engine.moments(schema, clip_norm=event.clip_norm, context=context.at("standardizing", rows))
+    return standardized_by(sums, schema, event, context.randomness, rows=rows)
 
 
 def standardized_by(
-    sums: Integers, schema: Schema, record: Standardized, *, rows: int, noise_seed: int | None = None
+    sums: Integers, schema: Schema, event: NoisyMoments, randomness: Randomness, *, rows: int
 ) -> Schema:
     """The schema with the standardization that follows from the sums of `Engine.moments`, noise added."""
-    found = release_moments(sums, record, rows=rows, numbers=_numbers(schema), seed=noise_seed)
-    return replace(schema, standardization=standardization(schema, found))
+    released = release_moments(sums, event, randomness, rows=rows, numbers=_numbers(schema))
+    return replace(schema, standardization=standardization(schema, released))
 
 
-def standardization(schema: Schema, found: NoisyMoments) -> Standardization:
-    """Centres, scales and the radius by released moments.
+def standardization(schema: Schema, released: ReleasedMoments) -> Standardization:
+    """Centres, scales and the clip norm by released moments.
 
     Where the noise is larger than a moment, centres are shrunk towards what would be guessed without looking: the
     middle of a number's bounds, equally many of each category.
 
     >>> from boltdp.data.schema import Numeric
     >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
-    >>> standardization(schema, NoisyMoments(np.array([0.5]), np.array([0.26]), None, 0.0)).centers
+    >>> standardization(schema, ReleasedMoments(np.array([0.5]), np.array([0.26]), None, 0.0)).centers
     (0.5,)
     """
     numbers, prior = _numbers(schema), _prior(schema)
-    means = np.clip(found.means, np.where(numbers, -1.0, 0.0), 1.0)
-    centers = prior + _shrunk(means - prior, found.deviation)
-    if found.squares is not None:
+    means = np.clip(released.means, np.where(numbers, -1.0, 0.0), 1.0)
+    centers = prior + _shrunk(means - prior, released.deviation)
+    if released.squares is not None:
         squares = means.copy()  # of a category x = x^2
-        squares[numbers] = np.clip(found.squares, 0.0, 1.0)
+        squares[numbers] = np.clip(released.squares, 0.0, 1.0)
         variances = np.maximum(squares - centers * (2.0 * means - centers), 0.0)
-        scales = np.sqrt(np.maximum(variances, max(found.deviation, SMALLEST_SCALE**2)))
+        scales = np.sqrt(np.maximum(variances, max(released.deviation, SMALLEST_SCALE**2)))
         squared_norm = float(np.sum(variances / scales**2))
     else:
-        assert found.squared_norm is not None
+        assert released.squared_norm is not None
         scales = np.ones(len(centers))
-        squared_norm = found.squared_norm - float(np.sum(centers * (2.0 * means - centers)))
+        squared_norm = released.squared_norm - float(np.sum(centers * (2.0 * means - centers)))
     least = SMALLEST_NORM**2 * len(centers)
     norm = float(np.sqrt(np.clip(squared_norm, least, len(centers))))
     return Standardization(
         centers=tuple(np.clip(centers, -1.0, 1.0).tolist()),
         scales=tuple(scales.tolist()),
-        radius=RADIUS * norm,
+        clip_norm=CLIP_NORM * norm,
         intercept=INTERCEPT * norm,
         source="private",
     )

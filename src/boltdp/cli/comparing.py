@@ -105,18 +105,19 @@ def compare(
         if testing is not None:
             stack.callback(testing.close)
         bar = stack.enter_context(RowsBar(quiet=quiet, unit="done"))
+        settings = Settings(epsilon=None, **chosen)
         try:
             made = compare_algorithms(
                 engine,
                 schema,
-                Settings(epsilon=None, **chosen),
-                algorithms=names,
+                settings,
+                names=names,
                 epsilons=budgets,
                 repeats=repeats,
                 test=testing,
                 before=before,
                 keep=keep,
-                progress=bar,
+                context=settings.context(progress=bar),
             )
         except KeyboardInterrupt:
             note(f"interrupted; {kept} trainings are kept in {output}: the same command goes on from there")

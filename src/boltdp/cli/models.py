@@ -6,11 +6,12 @@ from typing import get_args
 
 import click
 
+from boltdp.algorithms import algorithm_of
+from boltdp.algorithms.standardize import describe_moments
 from boltdp.cli.options import as_json
 from boltdp.cli.terminal import emit, emit_json, emit_promise, emit_table, examples
 from boltdp.export.sql import Dialect, probability_expression, scoring_expression
 from boltdp.model import Model
-from boltdp.privacy.algorithms import RIVALS
 
 
 @click.command(
@@ -20,7 +21,7 @@ from boltdp.privacy.algorithms import RIVALS
 @click.argument("model_path", metavar="MODEL")
 @as_json
 def verify(model_path: str, *, as_json: bool) -> None:
-    """Recompute the sensitivity and the noise that MODEL claims; fail if they do not follow from its numbers.
+    """Recompute what was spent on MODEL from its certificate; fail if that is more than it claims.
 
     It checks the arithmetic of the claim, which needs no data. That the training was run as stated it cannot know.
     """
@@ -34,19 +35,20 @@ def verify(model_path: str, *, as_json: bool) -> None:
     checked = [("weights", f"{model.weights.size:,} finite numbers, as many as the schema asks for")]
     if certificate.sensitivity is not None:
         sensitivity = certificate.sensitivity
-        checked.append(("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.method}"))
-    inside = "noise in every update" if certificate.algorithm in RIVALS else "noise before training"
-    noises = {inside: certificate.training_noise, "noise": certificate.mechanism}
+        checked.append(("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.derivation}"))
+    place = algorithm_of(certificate).noise_place
+    noises = {place: certificate.training_noise, "noise": certificate.release_noise}
     for name, noise in noises.items():
         if noise is not None:
-            what = f"{noise.kind}, scale {noise.scale:.6g}, {noise.dimensions:,} dimensions, recomputed"
-            checked.append((name, what))
-    if certificate.randomness != "none":
-        checked.append(("randomness", certificate.randomness))
-    if certificate.standardization is not None:
-        checked.append(("standardizing", f"{certificate.standardization.describe()}, recomputed"))
+            checked.append((name, f"{noise.kind}, scale {noise.scale:.6g}, {noise.dimensions:,} dimensions"))
+    if any(noise is not None for noise in noises.values()):
+        checked.append(("randomness", "seeded" if certificate.seeded else "operating system"))
+    checked += [("standardizing", text) for text in describe_moments(certificate)]
     if certificate.selection is not None:
         checked.append(("chosen", certificate.selection.describe()))
+    if certificate.private and certificate.budget is not None:
+        epsilon = certificate.budget.epsilon
+        checked.append(("spent", f"at epsilon = {epsilon:g}, delta = {certificate.delta(epsilon):.3g}: recomputed"))
     emit_table(checked)
     emit("The certificate adds up." if certificate.private else "The certificate adds up, and says: NOT PRIVATE.")
 

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar, get_args
 
 import click
 
+from boltdp.algorithms import ALGORITHMS, AUTO
+from boltdp.algorithms.sgd import BATCH_SIZE, EXPONENT, PASSES
 from boltdp.cli.terminal import note
 from boltdp.data.draft import declared_schema
 from boltdp.data.schema import Schema
 from boltdp.engines import POSTGRES, open_source
 from boltdp.errors import ParameterError
-from boltdp.privacy.algorithms import Algorithm, Analysis
+from boltdp.privacy.moments import Moments
+from boltdp.privacy.output import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
-from boltdp.privacy.standardization import Moments
-from boltdp.settings import (
-    BATCH_SIZE,
-    PASSES,
-    LossName,
-    Multiclass,
-    ScheduleName,
-    Settings,
-    Standardize,
-)
+from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize, loss_names
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-algorithm = click.option(
+_ABOUT = "; ".join(f"{one.name}: {one.about}" for one in ALGORITHMS.values())
+algorithm_option = click.option(
     "--algorithm",
-    type=click.Choice(["auto", "noiseless", *get_args(Algorithm)]),
+    type=click.Choice(["auto", "noiseless", *ALGORITHMS]),
     default="auto",
     show_default=True,
-    help="objective adds noise once, before training; bolton once, to the result; scs13, bst14 and dpsgd to every "
-    "update. auto: objective, unless an option asks for what only passes have.",
+    help=f"Where noise is added. {_ABOUT}. auto: {' or '.join(AUTO)}, the first that can do what is asked for.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
@@ -65,18 +58,16 @@ _TRAINING = (
 # One option for each field of Settings but the algorithm, which `compare` has several of, and epsilon.
 _SETTINGS = (
     click.option("--delta", type=float, default=0.0, show_default=True, help="0 is pure differential privacy."),
-    click.option("--loss", type=click.Choice(get_args(LossName)), default="logistic", show_default=True),
+    click.option("--loss", type=click.Choice(loss_names()), default="logistic", show_default=True),
     click.option(
         "--multiclass",
         type=click.Choice(get_args(Multiclass)),
         default="multinomial",
         show_default=True,
-        help="One model of all classes, or one a class, which share the budget. Huber is always one-vs-all.",
+        help="One model of all classes, or one for each, which share the budget. Huber is always one-vs-all.",
     ),
-    click.option(
-        "--huber-width", type=float, default=0.1, show_default=True, help="Half the width of the Huber loss's parabola."
-    ),
-    click.option("--passes", type=int, default=PASSES, show_default=True, help="Passes over the rows."),
+    click.option("--loss-parameter", type=float, help="Of huber, half the width of its parabola.  [default: 0.1]"),
+    click.option("--passes", type=int, help=f"Passes over the rows.  [default: {PASSES}]"),
     click.option("--batch-size", type=int, help=f"Rows of an update.  [default: {BATCH_SIZE}]"),
     click.option(
         "--schedule",
@@ -88,24 +79,18 @@ _SETTINGS = (
     click.option(
         "--step-size", type=float, help="Step of the constant schedules.  [default: from rows, features and budget]"
     ),
-    click.option(
-        "--exponent", type=float, default=0.5, show_default=True, help="c of decreasing and square-root steps."
-    ),
-    click.option("--regularization", type=float, default=0.0, show_default=True, help="Weight of ||w||^2 / 2."),
-    click.option("--radius", type=float, default=math.inf, show_default=True, help="Longest that weights may be."),
+    click.option("--exponent", type=float, help=f"c of decreasing and square-root steps.  [default: {EXPONENT}]"),
+    click.option("--regularization", type=float, help="Weight of ||w||^2 / 2.  [default: the algorithm's]"),
+    click.option("--radius", type=float, help="Longest that weights may be.  [default: any]"),
     click.option(
         "--averaging",
         type=click.Choice(get_args(Averaging)),
-        default="last",
-        show_default=True,
-        help="Release the last weights, the average of all, or of the last few.",
+        help="Release the last weights, the average of all, or of the last few.  [default: last]",
     ),
     click.option(
         "--permutation",
         type=click.Choice(get_args(Permutation)),
-        default="once",
-        show_default=True,
-        help="Shuffle the rows once, or afresh for each pass.",
+        help="Shuffle the rows once, or afresh for each pass.  [default: once]",
     ),
     click.option(
         "--analysis",

@@ -110,7 +110,7 @@ def demo(*, rows: int, epsilon: float) -> None:
     from boltdp.engines.postgres.server import private_server
     from boltdp.export.postgres import store_model
     from boltdp.settings import Settings
-    from boltdp.train import train
+    from boltdp.training import train
 
     emit("Building the extension and starting a server of our own ...")
     with private_server() as server, psycopg.connect(server.uri, autocommit=True) as connection:
@@ -122,7 +122,8 @@ def demo(*, rows: int, epsilon: float) -> None:
         connection.execute("CREATE TABLE visitors AS SELECT * FROM everyone OFFSET %s", [rows])
         emit(f"The table patients has {rows:,} rows of {dims} features. Training inside the server ...")
         with PostgresEngine(server.uri, table="patients", where="server") as engine, RowsBar(quiet=False) as bar:
-            model = train(engine, schema, Settings(epsilon=epsilon), progress=bar)
+            settings = Settings(epsilon=epsilon)
+            model = train(engine, schema, settings, context=settings.context(progress=bar))
         emit(model.certificate.promise())
         store_model(server.uri, "demo", model)
         features = "ARRAY[" + ", ".join(f"f{i}" for i in range(dims)) + "]"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any, Literal
 
 import click
 
+from boltdp.algorithms import algorithm_of
+from boltdp.algorithms.base import main_noise, noise_per_weight
+from boltdp.algorithms.standardize import describe_moments, plan_moments
 from boltdp.cli.options import (
-    algorithm,
+    algorithm_option,
     as_json,
     load_schema,
     make_settings,
@@ -19,17 +21,15 @@ from boltdp.cli.options import (
     training_options,
 )
 from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
-from boltdp.data.encode import OnBadRow
+from boltdp.context import OnBadRow
 from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.files import check_writable
 from boltdp.model import Model
-from boltdp.privacy.algorithms import RIVALS
+from boltdp.planning import plan as plan_training
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.noise import Mechanism
-from boltdp.settings import TYPICAL_NORM, Settings, accuracy_lost
-from boltdp.train import train as train_model
+from boltdp.training import train as train_model
 
 #: The budgets that `plan` shows beside the one asked for.
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -57,7 +57,7 @@ QUERY_PROMISE = (
 @click.option("--epsilon", type=float, help="The privacy budget: smaller is more private.")
 @click.option("--noiseless", is_flag=True, help="Train without noise, and so without privacy, instead of --epsilon.")
 @click.option("--in-server", is_flag=True, help="PostgreSQL: fail rather than let the rows leave the server.")
-@algorithm
+@algorithm_option
 @settings_options
 @click.option(
     "--on-bad-row",
@@ -101,7 +101,8 @@ def train(
         raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
     where: Literal["auto", "server"] = "server" if in_server else "auto"
     with open_source(source, table=table, query=query, spool=spool, where=where) as engine, RowsBar(quiet=quiet) as bar:
-        model = train_model(engine, schema, settings, on_bad_row=on_bad_row, progress=bar)
+        context = settings.context(on_bad_row=on_bad_row, progress=bar)
+        model = train_model(engine, schema, settings, context=context)
     model.save(output)
     report(model, output, as_json=as_json)
 
@@ -110,17 +111,17 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
     """Print what a new model promises, what that costs, and where it is."""
     certificate = model.certificate
     if as_json:
-        cost = {"noise_per_weight": _noise_per_weight(certificate)}
+        cost = {"noise_per_weight": noise_per_weight(certificate)}
         emit_json({"model": output, "promise": certificate.promise(), **cost, **certificate.to_dict()})
         return
     emit_promise(certificate.promise(), private=certificate.private)
-    selection = certificate.selection
+    selection, algorithm = certificate.selection, algorithm_of(certificate)
     emit_table(
         [
-            *_cost(certificate),
+            *algorithm.cost(certificate),
             *_standardizing(certificate),
             *([] if selection is None else [("chosen", selection.describe())]),
-            ("training", _training(certificate)),
+            ("training", algorithm.trained(certificate)),
             ("model", f"{output}: {model.weights.size:,} weights for {len(model.classes)} classes"),
         ]
     )
@@ -138,7 +139,7 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
 @click.option("--classes", type=int, default=2, show_default=True)
 @click.option("--schema", "schema_path", metavar="TOML", help="A schema, instead of --features and --classes.")
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
-@algorithm
+@algorithm_option
 @settings_options
 @as_json
 def plan(
@@ -167,153 +168,34 @@ def plan(
     plans = {}
     for budget in (epsilon, *EPSILONS):
         one = replace(settings, epsilon=budget)
-        record = one.standardization(schema, rows=rows)
-        plans[budget] = one.plan(rows=rows, dims=features, classes=classes, standardization=record)
+        before = plan_moments(one, schema, rows=rows)
+        plans[budget] = plan_training(one, rows=rows, dims=features, classes=classes, before=before)
     certificate = plans[epsilon]
-    by_epsilon = [_noise(plans[budget]) for budget in sorted(plans)]
+    by_epsilon = [_forecast(plans[budget]) for budget in sorted(plans)]
     if as_json:
-        emit_json({**certificate.to_dict(), **_noise(certificate), "by_epsilon": by_epsilon})
+        emit_json({**certificate.to_dict(), **_forecast(certificate), "by_epsilon": by_epsilon})
         return
     emit_promise(certificate.promise(planned=True), private=certificate.private)
-    emit_table([*_cost(certificate), *_standardizing(certificate), *_choices(certificate, settings)])
+    algorithm = algorithm_of(certificate)
+    emit_table(
+        [
+            *algorithm.cost(certificate),
+            *_standardizing(certificate),
+            *algorithm.choices(certificate, settings),
+        ]
+    )
     emit("")
-    if certificate.algorithm == "objective":
-        header: tuple[str, ...] = ("epsilon", "noise", "noise a row", "regularization", "accuracy lost")
-        lines: list[tuple[str, ...]] = [
-            (
-                f"{noise['epsilon']:g}",
-                noise["noise"],
-                f"{noise['noise_per_row']:.2g}",
-                f"{noise['regularization']:.2g}",
-                "{:.3f} to {:.3f}".format(*noise["accuracy_lost"]),
-            )
-            for noise in by_epsilon
-        ]
-    else:
-        header = ("epsilon", "noise", "noise a weight", "noise / weights")
-        lines = [
-            (
-                f"{noise['epsilon']:g}",
-                noise["noise"],
-                f"{noise['noise_per_weight']:.3g}",
-                f"{noise['noise_to_weights']:.2g}",
-            )
-            for noise in by_epsilon
-        ]
-    emit_table(lines, header=header, numbers=True)
-    emit(_EXPLAINED["updates" if certificate.algorithm in RIVALS else certificate.algorithm])
+    lines = [(f"{one['epsilon']:g}", one["noise"], *algorithm.forecast_line(one)) for one in by_epsilon]
+    emit_table(lines, header=algorithm.headings, numbers=True)
+    emit(f"\n{algorithm.explanation}")
 
 
-_EXPLAINED = {
-    "objective": "\nThe noise is added to the sum of all rows' losses; a row's own gradient is about 1 long."
-    "\nAccuracy lost is what nine of ten measurements on public data sets lay between (docs/accuracy.md)."
-    "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller.",
-    "updates": "\nThe noise is that of the averaged gradient of each update; the last column compares it with 1.",
-    "bolton": "\nThe noise of a weight is also that of the margin <w, x> of a row of length 1, where 1 is a confident "
-    f"margin.\nThe last column compares the noise with weights of length {TYPICAL_NORM:g}, which are typical."
-    "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller.",
-}
-
-
-def _noise_per_weight(certificate: Certificate) -> float | None:
-    """The noise of a weight, or of its gradient in an update: the expected length of all, divided evenly."""
-    mechanism = _mechanism(certificate)
-    return None if mechanism is None else mechanism.expected_norm / math.sqrt(certificate.recipe.weights)
-
-
-def _mechanism(certificate: Certificate) -> Mechanism | None:
-    """The noise, wherever it is added; that of the release is next to nothing if there is any inside training."""
-    return certificate.training_noise or certificate.mechanism
-
-
-def _noise(certificate: Certificate) -> dict[str, Any]:
+def _forecast(certificate: Certificate) -> dict[str, Any]:
     assert certificate.budget is not None
-    mechanism = _mechanism(certificate)
-    assert mechanism is not None
-    noise = {"epsilon": certificate.budget.epsilon, "noise": mechanism.kind}
-    if certificate.algorithm == "objective":
-        return {
-            **noise,
-            "noise_per_row": mechanism.expected_norm / certificate.recipe.rows,
-            "regularization": certificate.recipe.regularization,
-            "accuracy_lost": list(accuracy_lost(certificate)),
-        }
-    compared = 1.0 if certificate.algorithm in RIVALS else TYPICAL_NORM
-    return {
-        **noise,
-        "noise_per_weight": _noise_per_weight(certificate),
-        "noise_to_weights": mechanism.expected_norm / compared,
-    }
-
-
-def _cost(certificate: Certificate) -> list[tuple[str, str]]:
-    """What the promise costs."""
-    sensitivity, mechanism = certificate.sensitivity, _mechanism(certificate)
-    if mechanism is None:
-        return []
-    each = f" in each of {certificate.models} models" if certificate.models > 1 else ""
-    kind = f"({mechanism.kind}, scale {mechanism.scale:.3g})"
-    if certificate.algorithm in RIVALS:
-        noise = (
-            f"{_noise_per_weight(certificate):.3g} a weight {kind} in each of {certificate.recipe.updates:,} updates"
-        )
-        return [("algorithm", certificate.algorithm), ("noise", noise)]
-    if certificate.algorithm == "objective":
-        noise = f"{mechanism.expected_norm:.3g} long {kind}, once, before training{each}"
-        low, high = accuracy_lost(certificate)
-        lost = f"{low:.3f} to {high:.3f} is to be expected, from measurements on public data sets"
-        return [("algorithm", certificate.algorithm), ("noise", noise), ("accuracy lost", lost)]
-    assert sensitivity is not None
-    return [
-        ("algorithm", certificate.algorithm),
-        ("sensitivity", f"{sensitivity.total:.6g}: as far as one row can move the weights{each}"),
-        ("noise", f"{_noise_per_weight(certificate):.3g} a weight {kind}"),
-    ]
-
-
-def _training(certificate: Certificate) -> str:
-    recipe = certificate.recipe
-    if certificate.algorithm == "objective":
-        return f"{recipe.rows:,} rows, until the gradient of the noisy objective was zero"
-    return f"{recipe.passes} passes over {recipe.rows:,} rows, {recipe.updates:,} updates"
+    noise = {"epsilon": certificate.budget.epsilon, "noise": main_noise(certificate).kind}
+    return {**noise, **algorithm_of(certificate).forecast(certificate)}
 
 
 def _standardizing(certificate: Certificate) -> list[tuple[str, str]]:
     """What was spent before training, if anything was."""
-    record = certificate.standardization
-    return [] if record is None else [("standardizing", record.describe())]
-
-
-def _choices(certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
-    """The settings, and why each is what it is."""
-    recipe, mechanism = certificate.recipe, _mechanism(certificate)
-    assert mechanism is not None
-    if settings.algorithm in ("bst14", "dpsgd"):
-        kind = "the analysis of random samples is for no other"
-    elif settings.delta:
-        kind = f"the shorter of the two valid ones in {mechanism.dimensions:,} dimensions"
-    else:
-        kind = "delta = 0 allows no other"
-    chosen = [
-        ("mechanism", f"{mechanism.kind}: {kind}"),
-        ("loss", recipe.loss.name + (f", {certificate.models} models" if certificate.models > 1 else "")),
-    ]
-    if certificate.algorithm == "objective":
-        asked = settings.regularization > 0
-        why = "as asked for" if asked else "as fitted on public data sets to the noise a row (docs/accuracy.md)"
-        return [*chosen, ("regularization", f"{recipe.regularization:.3g}: {why}")]
-    first, last = recipe.schedule.at([1, recipe.updates])
-    steps = f"{first:.4g}" if first == last else f"from {first:.4g} down to {last:.4g}"
-    if settings.step_size is not None or settings.schedule not in ("auto", "constant", "strongly-convex-constant"):
-        why = "as asked for"
-    elif settings.algorithm in RIVALS:
-        why = f"those of {settings.algorithm}"
-    elif settings.schedule == "auto" and recipe.regularization > 0:
-        why = "the steps that fit the regularization"
-    else:
-        why = "where going further would add more noise than it would gain"
-    return [
-        *chosen,
-        ("passes", f"{recipe.passes} over {recipe.batches:,} batches of about {recipe.batch_size} rows"),
-        ("steps", f"{steps}: {why}"),
-    ]
+    return [("standardizing", text) for text in describe_moments(certificate)]

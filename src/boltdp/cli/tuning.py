@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 
 from boltdp.cli.options import (
-    algorithm,
+    algorithm_option,
     as_json,
     load_schema,
     make_settings,
@@ -21,13 +21,12 @@ from boltdp.cli.terminal import RowsBar, emit_table, examples, note
 from boltdp.cli.training import report
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine
-from boltdp.engines.slice import Slice
 from boltdp.errors import ParameterError
 from boltdp.files import check_writable
 from boltdp.privacy.recipe import Averaging
 from boltdp.settings import ScheduleName
-from boltdp.tune import TRIALS, TUNABLE, Method, candidates
-from boltdp.tune import tune as tune_model
+from boltdp.tuning import TRIALS, TUNABLE, Method, candidates
+from boltdp.tuning import tune as tune_model
 
 #: How the values of a grid are written, where they are not numbers with a point.
 _WORDS = {"schedule": get_args(ScheduleName), "averaging": get_args(Averaging)}
@@ -69,7 +68,7 @@ _WHOLE = ("passes", "batch_size")
 @click.option(
     "--public-rows", type=int, metavar="N", help="The same with the first N rows of SOURCE, which are no secret."
 )
-@algorithm
+@algorithm_option
 @settings_options
 @as_json
 @quiet
@@ -115,12 +114,13 @@ def tune(
             shown = open_source(public, spool=spool)
             stack.callback(shown.close)
         elif public_rows is not None:
-            engine, shown = Slice(engine, public_rows, engine.count()), Slice(engine, 0, public_rows)
+            engine, shown = engine.slice(public_rows, engine.count()), engine.slice(0, public_rows)
         if shown is not None:
             method = "public"
             note(f"{shown.count():,} rows are taken for public: nothing protects them")
         bar = stack.enter_context(RowsBar(quiet=quiet))
-        model = tune_model(engine, schema, tried, method=method, public=shown, trials=trials, progress=bar)
+        context = settings.context(progress=bar)
+        model = tune_model(engine, schema, tried, method=method, public=shown, trials=trials, context=context)
     model.save(output)
     report(model, output, as_json=as_json)
     if not as_json:

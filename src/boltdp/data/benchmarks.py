@@ -62,11 +62,11 @@ def data_directory() -> Path:
     return Path(os.environ.get("BOLTDP_DATA") or "../shared/data").resolve()
 
 
-def _images(*, radius: float) -> Schema:
-    # Bounds symmetric about 0 make an encoded pixel its grey level over 255; the radius is then the usual norm of an
-    # image, by the published mean and deviation of the pixels.
+def _images(*, clip_norm: float) -> Schema:
+    # Bounds symmetric about 0 make an encoded pixel its grey level over 255; the clip norm is then the usual norm of
+    # an image, by the published mean and deviation of the pixels.
     pixels = tuple(Numeric(f"f{i}", -255, 255) for i in range(784))
-    return Schema("label", tuple(range(10)), pixels, radius=radius)
+    return Schema("label", tuple(range(10)), pixels, clip_norm=clip_norm)
 
 
 def _covertype(classes: tuple[int, ...]) -> Schema:
@@ -86,7 +86,7 @@ def _covertype(classes: tuple[int, ...]) -> Schema:
     indicators = [f"Wilderness_Area{i}" for i in range(1, 5)] + [f"Soil_Type{i}" for i in range(1, 41)]
     # Symmetric, so that the indicators that are not set add nothing to the norm.
     bounds.update(dict.fromkeys(indicators, (-1, 1)))
-    return Schema("label", classes, tuple(Numeric(name, *ends) for name, ends in bounds.items()), radius=3.0)
+    return Schema("label", classes, tuple(Numeric(name, *ends) for name, ends in bounds.items()), clip_norm=3.0)
 
 
 def _adult() -> Schema:
@@ -125,7 +125,7 @@ def _protein() -> Schema:
         "50 500 5000 5 10 20 100 1000 5 20 50 200 10000 10 20 50 200 5000 20 5 200 500 10000 5 10 100 200 1000 5 10 "
         "100 200 10000 5 10 50 200 2000 5 1 2"
     )
-    return _binary({f"f{i}": (-float(size), float(size)) for i, size in enumerate(sizes.split())}, {}, radius=4.0)
+    return _binary({f"f{i}": (-float(size), float(size)) for i, size in enumerate(sizes.split())}, {}, clip_norm=4.0)
 
 
 def _connections() -> Schema:
@@ -159,7 +159,7 @@ def _collisions() -> Schema:
     bounds: dict[str, tuple[float, float]] = dict.fromkeys([*angles, "missing_energy_phi"], (-3, 3))
     bounds |= dict.fromkeys((f"{jet}_b_tag" for jet in jets), (0, 3))
     bounds |= dict.fromkeys(sizes, (0, 4))
-    return _binary(bounds, {}, radius=3.0)
+    return _binary(bounds, {}, clip_norm=3.0)
 
 
 def _bank() -> Schema:
@@ -222,19 +222,19 @@ def _hospitals() -> Schema:
 
 
 def _binary(
-    bounds: Mapping[str, tuple[float, float]], categories: Mapping[str, str], *, radius: float | None = None
+    bounds: Mapping[str, tuple[float, float]], categories: Mapping[str, str], *, clip_norm: float | None = None
 ) -> Schema:
     numeric = [Numeric(name, *ends) for name, ends in bounds.items()]
     categorical = [Categorical(name, tuple(listed.split())) for name, listed in categories.items()]
-    return Schema("label", (0, 1), (*numeric, *categorical), radius=radius)
+    return Schema("label", (0, 1), (*numeric, *categorical), clip_norm=clip_norm)
 
 
 def _benchmarks() -> Mapping[str, Benchmark]:
-    digits, projection = _images(radius=9.0), Projection(dims=50, seed=17)
+    digits, projection = _images(clip_norm=9.0), Projection(dims=50, seed=17)
     listed = (
         Benchmark("mnist", digits, "mnist_train.parquet", "mnist_test.parquet"),
         Benchmark("mnist50", replace(digits, projection=projection), "mnist_train.parquet", "mnist_test.parquet"),
-        Benchmark("fashion", _images(radius=13.0), "fashion_mnist_train.parquet", "fashion_mnist_test.parquet"),
+        Benchmark("fashion", _images(clip_norm=13.0), "fashion_mnist_train.parquet", "fashion_mnist_test.parquet"),
         Benchmark("covtype", _covertype((0, 1)), "covtype.parquet", label="(label = 2)::INTEGER"),
         Benchmark("covtype7", _covertype(tuple(range(1, 8))), "covtype.parquet"),
         Benchmark("adult", _adult(), "adult_train.parquet", "adult_test.parquet"),

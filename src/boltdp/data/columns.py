@@ -111,16 +111,16 @@ def spell_out(pattern: str) -> Iterator[str]:
     >>> list(spell_out("f{08..10}"))
     ['f08', 'f09', 'f10']
     """
-    found = _RANGE.search(pattern)
-    if found is None:
+    braces = _RANGE.search(pattern)
+    if braces is None:
         yield pattern
         return
-    first, last = found.groups()
+    first, last = braces.groups()
     if int(first) > int(last):
         raise ParameterError(f"a brace range must go upwards, got {pattern!r}")
     for number in range(int(first), int(last) + 1):
         digits = str(number).zfill(len(first))
-        yield from spell_out(pattern[: found.start()] + digits + pattern[found.end() :])
+        yield from spell_out(pattern[: braces.start()] + digits + pattern[braces.end() :])
 
 
 def check_name(name: Any, *, what: str = "the name of a column") -> None:

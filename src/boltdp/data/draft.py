@@ -34,7 +34,7 @@ def draft_schema(source: Source, label: str, *, public: bool = False) -> str:
     label = "sick"
     classes = [false, true]
     intercept = true
-    # radius = 1.0  # rows longer than this are shortened to it; without it none is
+    # clip_norm = 1.0  # rows longer than this are shortened to it; without it none is
     <BLANKLINE>
     [numeric]
     age = []  # [low, high]
@@ -58,7 +58,7 @@ def draft_schema(source: Source, label: str, *, public: bool = False) -> str:
         f"label = {toml_value(label)}",
         f"classes = {_draft_classes(columns[label], seen.get(label))}",
         "intercept = true",
-        "# radius = 1.0  # rows longer than this are shortened to it; without it none is",
+        "# clip_norm = 1.0  # rows longer than this are shortened to it; without it none is",
     ]
     for kind, entries in tables.items():
         if entries:

@@ -1,10 +1,10 @@
 """From columns to packed rows: the class index, then the features, as float32.
 
 Numeric columns are clipped to their bounds and scaled to [-1, 1], categories are one-hot, the intercept is a 1; all
-of it is standardized if the schema has public numbers for that, divided by the row radius, and then projected if the
-schema says so. Nothing is learned from the values. What is missing or undeclared is neutral: a number becomes 0, the
-middle of its bounds or its centre, a category none of them, a label NaN, which the kernel counts as a row without a
-gradient.
+of it is standardized if the schema has public numbers for that, divided by the schema's `row_norm`, and then projected
+if the schema says so. Nothing is learned from the values. What is missing or undeclared is neutral: a number becomes
+0, the middle of its bounds or its centre, a category none of them, a label NaN, which the kernel counts as a row
+without a gradient.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from boltdp.data.schema import Categorical, Projection, Schema, Vector
 from boltdp.data.values import Matcher
 from boltdp.errors import DataError, ParameterError
 
+#: What becomes of a missing or undeclared value: "error" is for data that is not private.
 OnBadRow = Literal["neutral", "error"]
 
 
@@ -151,8 +152,8 @@ def _codes(cells: pa.Array, matcher: Matcher) -> npt.NDArray[np.int32]:
         cells = cells.dictionary_decode()
     kind = cells.type
     if pa.types.is_boolean(kind):
-        found = pc.fill_null(cells.cast(pa.int8()), 2)
-        return _code_at([matcher.truth(False), matcher.truth(True), -1], found)
+        truths = pc.fill_null(cells.cast(pa.int8()), 2)
+        return _code_at([matcher.truth(False), matcher.truth(True), -1], truths)
     if pa.types.is_integer(kind):
         limits = np.iinfo(kind.to_pandas_dtype())
         exact = {n: code for n, code in matcher.numbers.items() if n == int(n) and limits.min <= n <= limits.max}
@@ -163,16 +164,16 @@ def _codes(cells: pa.Array, matcher: Matcher) -> npt.NDArray[np.int32]:
     elif pa.types.is_null(kind):
         return np.full(len(cells), -1, np.int32)
     else:
-        found = pc.index_in(cells.cast(pa.string()), value_set=pa.array(list(matcher.texts), pa.string()))
-        return _code_at([*matcher.texts.values(), -1], pc.fill_null(found, len(matcher.texts)))
+        places = pc.index_in(cells.cast(pa.string()), value_set=pa.array(list(matcher.texts), pa.string()))
+        return _code_at([*matcher.texts.values(), -1], pc.fill_null(places, len(matcher.texts)))
     if cells.null_count:
         codes[cells.is_null().to_numpy(zero_copy_only=False)] = -1
     return codes
 
 
 def _code_at(codes: Sequence[int], places: pa.Array) -> npt.NDArray[np.int32]:
-    found: npt.NDArray[np.int32] = np.array(codes, np.int32)[places.to_numpy()]
-    return found
+    coded: npt.NDArray[np.int32] = np.array(codes, np.int32)[places.to_numpy()]
+    return coded
 
 
 def _search(cells: npt.NDArray[Any], numbers: Sequence[int | float], codes: Sequence[int]) -> npt.NDArray[np.int32]:

@@ -5,7 +5,7 @@ On disk it is TOML:
     label = "outcome"
     classes = [0, 1]               # the first is the negative one
     intercept = true
-    radius = 4.0                   # encoded rows longer than this are shortened to it
+    clip_norm = 4.0                # encoded rows longer than this are shortened to it
 
     [numeric]
     age = [0, 100]                 # values outside are moved to the nearest bound
@@ -24,8 +24,8 @@ On disk it is TOML:
     [standardization]              # found privately by `boltdp train --standardize private`, or known from elsewhere
     centers = [0.1, ...]           # of each feature, numbers counted from -1 to 1 between their bounds
     scales = [0.3, ...]
-    radius = 1.5                   # of the standardized row, instead of the one above
-    intercept = 0.5                # the constant feature, before it is divided by the radius
+    clip_norm = 1.5                # of the standardized row, instead of the one above
+    intercept = 0.5                # the constant feature, before it is divided by the clip norm
     source = "declared"            # "private" in a model's schema: paid for by its budget, and for no other model
 
 The features of an encoded row are the numeric columns, the categories, the vectors, each in the order of
@@ -92,19 +92,19 @@ class Projection:
 
 @dataclass(frozen=True)
 class Standardization:
-    """Public numbers that centre and scale the features: ((x - center) / scale) / radius of each, the intercept apart.
+    """Public numbers that centre and scale each feature but the intercept: ((x - center) / scale) / clip_norm.
 
     x is what the columns are encoded to: from -1 to 1 for numbers, 0 or 1 for categories. A missing number becomes 0
     after centring.
 
-    >>> Standardization(centers=(0.5,), scales=(0.1,), radius=2.0).intercept
+    >>> Standardization(centers=(0.5,), scales=(0.1,), clip_norm=2.0).intercept
     1.0
     """
 
     centers: tuple[float, ...]
     scales: tuple[float, ...]
-    radius: float
-    intercept: float = 1.0  #: the constant feature before it is divided by the radius
+    clip_norm: float
+    intercept: float = 1.0  #: the constant feature before it is divided by the clip norm
     source: Source = "declared"  #: "private": found from rows within the budget of one model
 
     def __post_init__(self) -> None:
@@ -116,7 +116,7 @@ class Standardization:
             what = f"the {name} of the standardization"
             numbers = tuple(checked_number(value, f"each of {what}") for value in _list(getattr(self, name), what))
             object.__setattr__(self, name, numbers)
-        for name in ("radius", "intercept"):
+        for name in ("clip_norm", "intercept"):
             value = checked_number(getattr(self, name), f"the {name} of the standardization")
             object.__setattr__(self, name, value)
             if not 0 < value < math.inf:
@@ -138,7 +138,7 @@ class Schema:
     >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))))
     >>> schema.feature_names, schema.dims
     (('age', 'sex=F', 'sex=M', 'intercept'), 4)
-    >>> round(schema.row_radius, 3)
+    >>> round(schema.row_norm, 3)
     1.732
     """
 
@@ -146,7 +146,7 @@ class Schema:
     classes: tuple[Value, ...]
     columns: tuple[Column, ...]
     intercept: bool = True
-    radius: float | None = None
+    clip_norm: float | None = None
     projection: Projection | None = None
     standardization: Standardization | None = None
     #: Features of an encoded row before projection, the intercept included.
@@ -170,10 +170,10 @@ class Schema:
             raise ParameterError(f"each column must be declared once, got {twice[0]!r} more than once")
         if not isinstance(self.intercept, bool):
             raise ParameterError(f"intercept must be true or false, got {self.intercept!r}")
-        if self.radius is not None:
-            object.__setattr__(self, "radius", checked_number(self.radius, "radius"))
-            if not 0 < self.radius < math.inf:
-                raise ParameterError(f"radius must be a finite number > 0, got {self.radius:g}")
+        if self.clip_norm is not None:
+            object.__setattr__(self, "clip_norm", checked_number(self.clip_norm, "clip_norm"))
+            if not 0 < self.clip_norm < math.inf:
+                raise ParameterError(f"clip_norm must be a finite number > 0, got {self.clip_norm:g}")
         encoded_dims = sum(len(column.names) for column in columns) + self.intercept
         object.__setattr__(self, "encoded_dims", encoded_dims)
         if self.standardization is not None and len(self.standardization.centers) != encoded_dims - self.intercept:
@@ -202,28 +202,28 @@ class Schema:
 
     @property
     def largest_norm(self) -> float:
-        """The largest norm that an encoded row can have before it is divided by the radius."""
+        """The largest norm that an encoded row can have before it is divided by `row_norm`."""
         return math.sqrt(sum(column.squared_norm for column in self.columns) + self.intercept)
 
     @property
-    def row_radius(self) -> float:
+    def row_norm(self) -> float:
         """Encoded rows are divided by this; those longer than 1 after it are shortened to 1."""
         if self.standardization is not None:
-            return self.standardization.radius
-        return self.largest_norm if self.radius is None else self.radius
+            return self.standardization.clip_norm
+        return self.largest_norm if self.clip_norm is None else self.clip_norm
 
     @property
-    def feature_radius(self) -> float:
+    def feature_clip_norm(self) -> float:
         """The longest that encoded features can be without the intercept, before any division: rows are cut to it.
 
-        >>> Schema("y", (0, 1), (Numeric("a", 0, 1), Numeric("b", 0, 1)), radius=1.25).feature_radius
+        >>> Schema("y", (0, 1), (Numeric("a", 0, 1), Numeric("b", 0, 1)), clip_norm=1.25).feature_clip_norm
         0.75
         """
-        longest = math.sqrt(sum(column.squared_norm for column in self.columns))
-        if self.radius is None:
+        longest, declared = math.sqrt(sum(column.squared_norm for column in self.columns)), self.clip_norm
+        if declared is None:
             return longest
-        # A 1 beside the features is inside the declared radius, unless there is no room for it.
-        return min(longest, math.sqrt(self.radius**2 - 1) if self.intercept and self.radius > 1 else self.radius)
+        # A 1 beside the features is inside the declared norm, unless there is no room for it.
+        return min(longest, math.sqrt(declared**2 - 1) if self.intercept and declared > 1 else declared)
 
     @property
     def numbers(self) -> int:
@@ -233,7 +233,7 @@ class Schema:
     @property
     def constant(self) -> float:
         """What the intercept's feature is in an encoded row."""
-        return (1.0 if self.standardization is None else self.standardization.intercept) / self.row_radius
+        return (1.0 if self.standardization is None else self.standardization.intercept) / self.row_norm
 
     def transforms(self) -> Iterator[Transform]:
         """Each column with the middles and factors of its features, which are (value - middle) * factor.
@@ -244,7 +244,7 @@ class Schema:
         >>> list(schema.transforms())
         [(Numeric(name='age', low=0.0, high=100.0), array([50.]), array([0.02]))]
         """
-        unit, at = 1.0 / self.row_radius, 0
+        unit, at = 1.0 / self.row_norm, 0
         for column in self.columns:
             width = len(column.names)
             if self.standardization is None:
@@ -280,19 +280,19 @@ class Schema:
             "classes": list(self.classes),
             "intercept": self.intercept,
         }
-        if self.radius is not None:
-            declared["radius"] = self.radius
+        if self.clip_norm is not None:
+            declared["clip_norm"] = self.clip_norm
         declared.update({name: table for name, table in tables.items() if table})
         if self.projection is not None:
             declared["projection"] = {"dims": self.projection.dims, "seed": self.projection.seed}
         if self.standardization is not None:
-            found = self.standardization
+            standardized = self.standardization
             declared["standardization"] = {
-                "centers": list(found.centers),
-                "scales": list(found.scales),
-                "radius": found.radius,
-                "intercept": found.intercept,
-                "source": found.source,
+                "centers": list(standardized.centers),
+                "scales": list(standardized.scales),
+                "clip_norm": standardized.clip_norm,
+                "intercept": standardized.intercept,
+                "source": standardized.source,
             }
         return declared
 
@@ -318,7 +318,7 @@ class Schema:
             projection = Projection(projection["dims"], projection["seed"])
         standardization = declared.get("standardization")
         if standardization is not None:
-            fields = ("centers", "scales", "radius", "intercept")
+            fields = ("centers", "scales", "clip_norm", "intercept")
             _check_keys(standardization, required=fields, optional=("source",), what="the standardization")
             standardization = Standardization(**standardization)
         return cls(
@@ -326,7 +326,7 @@ class Schema:
             _list(declared["classes"], "classes"),
             tuple(columns),
             intercept=declared.get("intercept", True),
-            radius=declared.get("radius"),
+            clip_norm=declared.get("clip_norm"),
             projection=projection,
             standardization=standardization,
         )
@@ -380,26 +380,26 @@ class Schema:
 
 
 _KINDS: tuple[type[Column], ...] = (Numeric, Categorical, Vector)
-_OPTIONAL = ("intercept", "radius", "numeric", "categorical", "vector", "projection", "standardization")
+_OPTIONAL = ("intercept", "clip_norm", "numeric", "categorical", "vector", "projection", "standardization")
 
 
 def array_schema(
-    *, dims: int, classes: Sequence[Value], radius: float = 1.0, intercept: bool = False, name: str = "x"
+    *, dims: int, classes: Sequence[Value], clip_norm: float = 1.0, intercept: bool = False, name: str = "x"
 ) -> Schema:
-    """The schema of a plain array of features whose rows have a norm of at most `radius`.
+    """The schema of a plain array of features whose rows have a norm of at most `clip_norm`.
 
-    The array is one vector column; its rows are divided by the radius, and those that are longer are shortened
+    The array is one vector column; its rows are divided by that norm, and those that are longer are shortened
     to it. With an intercept the constant 1 joins the divided row.
 
-    >>> array_schema(dims=3, classes=(0, 1), radius=2.0).columns
+    >>> array_schema(dims=3, classes=(0, 1), clip_norm=2.0).columns
     (Vector(name='x', length=3, low=-2.0, high=2.0),)
     """
     return Schema(
         "label",
         tuple(classes),
-        (Vector(name, dims, -radius, radius),),
+        (Vector(name, dims, -clip_norm, clip_norm),),
         intercept=intercept,
-        radius=math.sqrt(2.0) if intercept else 1.0,
+        clip_norm=math.sqrt(2.0) if intercept else 1.0,
     )
 
 
@@ -425,6 +425,10 @@ def _check_keys(table: Any, *, required: Sequence[str], optional: Sequence[str] 
         raise ParameterError(
             "the columns listed under [undecided] must each be declared numeric, categorical or vector, or be dropped",
             hint="move the ones to use to [numeric], [categorical] or [vector] and delete the [undecided] table",
+        )
+    if "radius" in table and "clip_norm" in (*required, *optional):
+        raise ParameterError(
+            f"{what} must not declare 'radius'", hint="it is called clip_norm now: what longer rows are shortened to"
         )
     for key in required:
         if key not in table:

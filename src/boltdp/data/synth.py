@@ -34,7 +34,7 @@ def synthetic_schema(*, dims: int, classes: int = 2) -> Schema:
     ('f0', 'f1')
     """
     columns = tuple(Numeric(f"f{i}", -1.0, 1.0) for i in range(dims))
-    return Schema("label", tuple(range(classes)), columns, intercept=False, radius=1.0)
+    return Schema("label", tuple(range(classes)), columns, intercept=False, clip_norm=1.0)
 
 
 def synthetic_blocks(

@@ -1,4 +1,4 @@
-"""Where the rows are: one file an engine, behind one protocol."""
+"""Where the rows are: one file per engine, behind one base class."""
 
 from __future__ import annotations
 
@@ -9,14 +9,23 @@ from duckdb import DuckDBPyRelation
 
 from boltdp.data.source import ColumnType
 from boltdp.engines.arrays import ArrayEngine
-from boltdp.engines.base import Engine, Prepared
+from boltdp.engines.base import Engine, Prepared, Slice, Summation
 from boltdp.engines.files import DuckDBEngine
 from boltdp.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from boltdp.engines.postgres import PostgresEngine
 
-__all__ = ["ArrayEngine", "ColumnType", "DuckDBEngine", "Engine", "Prepared", "open_source"]
+__all__ = [
+    "ArrayEngine",
+    "ColumnType",
+    "DuckDBEngine",
+    "Engine",
+    "Prepared",
+    "Slice",
+    "Summation",
+    "open_source",
+]
 
 
 #: How the URI of a PostgreSQL database starts.
@@ -33,7 +42,7 @@ def open_source(
 ) -> ArrayEngine | DuckDBEngine | PostgresEngine:
     """The engine for a file name, a pair of arrays (X, y), a data frame, an Arrow table or a DuckDB relation.
 
-    Files are told by their endings: .csv, .tsv (and .gz), .parquet, .pq; .duckdb, .ddb, .db with a table or a query.
+    Files are known by their endings: .csv, .tsv (and .gz), .parquet, .pq; .duckdb, .ddb, .db with a table or a query.
     postgresql://... is a PostgreSQL database, with a table or a query.
     `spool` is the directory for prepared rows that do not fit in memory. `where` is for PostgreSQL: "server" refuses to
     stream the rows to this process.

@@ -1,4 +1,7 @@
-"""Rows that are in memory already: NumPy arrays, pandas and other data frames, Arrow tables."""
+"""Rows that are in memory already: NumPy arrays, pandas and other data frames, Arrow tables.
+
+They are cut without a copy, encoded a batch at a time, and prepared in memory, however many they are.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp.arraytypes import Integers
+from boltdp.context import Context
 from boltdp.data import cells
-from boltdp.data.encode import OnBadRow
 from boltdp.data.schema import Schema
 from boltdp.data.source import BATCH_ROWS, ColumnType, Kind
-from boltdp.engines.base import Progress, encoded, streamed_moments
+from boltdp.engines.base import Engine, encoded
 from boltdp.engines.spool import PreparedRows, spool
 from boltdp.errors import DataError
 
-#: An Arrow column, an array of objects, or None for a type that Arrow does not have.
-Column: TypeAlias = Any
+#: The cells of a column: Arrow's, an array of objects, or None for a type that Arrow does not have.
+Cells: TypeAlias = Any
 
 
-class ArrayEngine:
+class ArrayEngine(Engine):
     """Columns in memory.
 
     Lists, arrays of objects, and a data frame's columns of objects or texts are untyped, as a CSV file's columns
@@ -33,7 +35,7 @@ class ArrayEngine:
     (3, 2)
     """
 
-    def __init__(self, columns: Mapping[str, Column], *, rows: int) -> None:
+    def __init__(self, columns: Mapping[str, Cells], *, rows: int) -> None:
         """Use `from_numpy`, `from_arrow` or `from_pandas`; None is a column that Arrow has no type for."""
         self._columns = columns
         self._rows = rows
@@ -52,7 +54,7 @@ class ArrayEngine:
         if features.dtype not in (np.float32, np.float64):
             features = features.astype(np.float64)
         flat = pa.array(np.ascontiguousarray(features).reshape(-1))
-        columns: dict[str, Column] = {name: pa.FixedSizeListArray.from_arrays(flat, features.shape[1])}
+        columns: dict[str, Cells] = {name: pa.FixedSizeListArray.from_arrays(flat, features.shape[1])}
         if y is not None:
             labels = _array(y)
             if labels.shape != features.shape[:1]:
@@ -110,52 +112,30 @@ class ArrayEngine:
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in order; cells of untyped columns that are not what `parse` declares are missing."""
-        found = [self._columns[name] for name in columns]
+        chosen = [self._columns[name] for name in columns]
         # Columns of nothing hold the places of the untyped ones while Arrow cuts the rows.
-        typed = [column if _is_typed(column) else pa.nulls(self._rows) for column in found]
+        typed = [column if _is_typed(column) else pa.nulls(self._rows) for column in chosen]
         start = 0
         for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=BATCH_ROWS):
             stop = start + batch.num_rows
             parts = [
                 part if _is_typed(column) else cells.column(column[start:stop], (parse or {}).get(name))
-                for name, column, part in zip(columns, found, batch.columns, strict=True)
+                for name, column, part in zip(columns, chosen, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(parts, list(columns))
             start = stop
 
-    def moments(
-        self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
-    ) -> Integers:
-        """Exact sums of the encoded features and of their squares."""
-        return streamed_moments(self, schema, radius=radius, on_bad_row=on_bad_row, progress=progress)
-
-    def prepare(
-        self,
-        schema: Schema,
-        *,
-        seed: int,
-        on_bad_row: OnBadRow = "neutral",
-        progress: Progress | None = None,
-    ) -> PreparedRows:
+    def prepare(self, schema: Schema, context: Context) -> PreparedRows:
         """Encode, project and permute the rows into an array."""
-        blocks = encoded(self, schema, on_bad_row=on_bad_row)
-        return spool(blocks, rows=self._rows, width=1 + schema.dims, seed=seed, in_memory=True, progress=progress)
-
-    def close(self) -> None:
-        """Nothing is held open."""
-
-    def __enter__(self) -> ArrayEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        blocks = encoded(self, schema, on_bad_row=context.on_bad_row)
+        return spool(blocks, rows=self._rows, width=1 + schema.dims, context=context, in_memory=True)
 
 
 def _array(values: Any) -> npt.NDArray[Any]:
     return cells.objects(values) if isinstance(values, (list, tuple)) else np.asarray(values)
 
 
-def _column(values: Any) -> Column:
+def _column(values: Any) -> Cells:
     """An array or a pandas column: objects untouched, others by their type."""
     if values.dtype.kind == "O":
         # pandas' own array, since its index has nothing to do with the positions of rows.
@@ -166,13 +146,13 @@ def _column(values: Any) -> Column:
         return None
 
 
-def _type(column: Column) -> ColumnType:
+def _type(column: Cells) -> ColumnType:
     if column is None:
         return ColumnType("other")
     return ColumnType.of(column.type) if _is_typed(column) else ColumnType("untyped")
 
 
-def _is_typed(column: Column) -> bool:
+def _is_typed(column: Cells) -> bool:
     return isinstance(column, (pa.Array, pa.ChunkedArray))
 
 

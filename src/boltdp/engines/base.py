@@ -1,171 +1,137 @@
-"""The protocol of an engine, and what every engine has in common.
+"""What every engine is, and what all of them have in common.
 
 An engine never logs a value, never decides a sensitivity and never draws noise. The order of its rows depends on
 their positions and a seed, never on their values:
 
     the prepared row at position p is the original row  source_position(p; rows=m, seed)
+
+A new engine needs three methods; everything else is made of them, and overridden where the rows can be worked on
+where they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from boltdp import kernel
-from boltdp.arraytypes import Doubles, Integers, PackedRows
+from boltdp.arraytypes import Integers, PackedRows
+from boltdp.context import Context
 from boltdp.data.encode import Encoder, OnBadRow
 from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.data.source import ColumnType, Kind
-from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import State
-from boltdp.kernel.objective import Sums
-from boltdp.privacy.losses import Loss
+from boltdp.engines.prepared import Prepared, Summation, check_part
+from boltdp.engines.spool import BUCKET_BYTES, spool
+from boltdp.errors import DataError
 
-#: Called with the number of rows done so far.
-Progress: TypeAlias = Callable[[int], None]
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-
-class Prepared(Protocol):
-    """Encoded rows in permuted order, ready for sequential passes. Closing it removes them."""
-
-    rows: int
-    dims: int
-
-    def run_pass(self, states: Sequence[State], *, progress: Progress | None = None) -> None:
-        """Feed every row once, in order, to every state."""
-        ...
-
-    def run_drawn(
-        self,
-        states: Sequence[State],
-        positions: Iterable[Integers],
-        *,
-        progress: Progress | None = None,
-    ) -> None:
-        """Feed the rows at these positions, in this order, to every state: for batches that are drawn at random.
-
-        The position -1 stands for a marker: a row of features 0 with the label -1. Progress counts markers too. How the
-        positions are cut into arrays changes nothing. They are as secret as the rows, since the guarantee of
-        a sampled algorithm rests on them: no message, statement or file that stays has any.
-        """
-        ...
-
-    def derivative(
-        self,
-        loss: Loss,
-        weights: Doubles,
-        *,
-        direction: Doubles | None = None,
-        hessian: bool = False,
-        positive: int = 1,
-        classes: int = 2,
-        progress: Progress | None = None,
-    ) -> Doubles:
-        """Sum the loss's gradient at `weights` over all rows, its Hessian times `direction`, or the Hessian itself.
-
-        `objective.Sums` says what these are.
-        """
-        ...
-
-    def reshuffle(self, seed: int) -> None:
-        """Permute the current order again: position p takes the row now at source_position(p; seed)."""
-        ...
-
-    def portion(self, start: int, stop: int) -> Prepared:
-        """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
-        ...
-
-    def blocks(self) -> Iterator[PackedRows]:
-        """The packed rows in order, a block at a time."""
-        ...
-
-    def close(self) -> None:
-        """Remove the rows."""
-        ...
-
-    def __enter__(self) -> Prepared: ...
-
-    def __exit__(self, *_: object) -> None: ...
+__all__ = ["Engine", "Prepared", "Slice", "Summation", "check_columns", "encoded", "plain"]
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Where the rows are."""
 
+    spool: str | Path | None = None  #: directory for prepared rows that do not stay where they are or in memory
+    bucket_bytes: int = BUCKET_BYTES  #: prepared rows above this go to a file, see `boltdp.engines.spool`
+
+    @abstractmethod
     def count(self) -> int:
         """Number of rows, m."""
-        ...
 
+    @abstractmethod
     def columns(self) -> dict[str, ColumnType]:
         """Names and types of the columns; nothing about their values."""
-        ...
 
+    @abstractmethod
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in a stable order, at most BATCH_ROWS at a time.
 
         Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
         cell that does not parse as missing.
         """
-        ...
 
-    def moments(
-        self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
-    ) -> Integers:
-        """Exact sums of the encoded features, rows shortened to `radius`, and of their squares: `kernel.moments`.
+    def slice(self, start: int, stop: int) -> Engine:
+        """The rows at positions start to stop - 1. It needs no closing, and ends with this engine."""
+        return Slice(self, start, stop)
+
+    def moments(self, schema: Schema, *, clip_norm: float, context: Context) -> Integers:
+        """Exact sums of the encoded features, rows shortened to `clip_norm`, and of their squares: `kernel.moments`.
 
         Before any division, standardization or projection, and without the intercept. They are as private as the rows.
         """
-        ...
+        declared = plain(schema)
+        sums = np.zeros((2, declared.encoded_dims), np.int64)
+        done = 0
+        for block in encoded(self, declared, label=False, on_bad_row=context.on_bad_row):
+            kernel.moments(block, sums, radius=clip_norm)
+            done += len(block)
+            context.done(done)
+        return sums
 
-    def prepare(
-        self,
-        schema: Schema,
-        *,
-        seed: int,
-        on_bad_row: OnBadRow = "neutral",
-        progress: Progress | None = None,
-    ) -> Prepared:
-        """Encode, project and permute the rows, once, for any number of passes."""
-        ...
+    def prepare(self, schema: Schema, context: Context) -> Prepared:
+        """Encode, project and permute the rows, once: in memory if they fit in one bucket, else in a file."""
+        return spool(
+            encoded(self, schema, on_bad_row=context.on_bad_row),
+            rows=self.count(),
+            width=1 + schema.dims,
+            context=context,
+            directory=self.spool,
+            bucket_bytes=self.bucket_bytes,
+        )
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most engines hold nothing open
         """Let go of what the engine holds open."""
-        ...
 
-    def __enter__(self) -> Engine: ...
+    def __enter__(self) -> Self:
+        return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-def joined_positions(positions: Iterable[Integers], *, start: int, stop: int, size: int) -> Iterator[Integers]:
-    """Positions drawn of the rows start to stop - 1 and counted from there, made positions of the whole; -1 stays.
+class Slice(Engine):
+    """Some rows of another engine, by their positions: a part of the data that is declared public, for example.
 
-    They are checked, and come `size` at a time, in a buffer that is used again, however they were cut.
+    They are streamed through this process, from the first row of the engine to the last of the slice.
 
-    >>> drawn = [np.array([2, -1]), np.array([0, 0, -1])]
-    >>> [part.tolist() for part in joined_positions(drawn, start=10, stop=13, size=4)]
-    [[12, -1, 10, 10], [-1]]
+    >>> from boltdp.engines.arrays import ArrayEngine
+    >>> ages = ArrayEngine.from_arrow(pa.table({"age": [30, 40, 50]})).slice(1, 3)
+    >>> ages.count(), [batch.to_pydict() for batch in ages.batches(["age"])]
+    (2, [{'age': [40, 50]}])
     """
-    buffer = np.empty(size, np.int64)
-    used = 0
-    for given in positions:
-        if given.dtype != np.int64 or given.ndim != 1:
-            raise ParameterError(f"positions must be 1-D arrays of int64, got {given.ndim}-D {given.dtype}")
-        if len(given) and not (given.min() >= -1 and given.max() < stop - start):
-            raise ParameterError(f"positions must be from -1 to {stop - start - 1}, got one outside")
-        while len(given):
-            taken = min(len(given), size - used)
-            part = given[:taken]
-            buffer[used : used + taken] = part if start == 0 else np.where(part < 0, -1, part + start)
-            used, given = used + taken, given[taken:]
-            if used == size:
-                yield buffer
-                used = 0
-    if used:
-        yield buffer[:used]
+
+    def __init__(self, engine: Engine, start: int, stop: int) -> None:
+        """Use `Engine.slice`."""
+        check_part(start, stop, rows=engine.count(), what="a slice")
+        self._engine, self._start, self._stop = engine, start, stop
+        self.spool, self.bucket_bytes = engine.spool, engine.bucket_bytes
+
+    def count(self) -> int:
+        """Number of rows."""
+        return self._stop - self._start
+
+    def columns(self) -> dict[str, ColumnType]:
+        """Names and types of the columns."""
+        return self._engine.columns()
+
+    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows in order."""
+        at = 0
+        for batch in self._engine.batches(columns, parse=parse):
+            first, last = max(self._start - at, 0), min(self._stop - at, len(batch))
+            if first < last:
+                yield batch.slice(first, last - first)
+            at += len(batch)
+            if at >= self._stop:
+                break
 
 
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:
@@ -221,30 +187,4 @@ def plain(schema: Schema) -> Schema:
     >>> plain(Schema("y", (0, 1), (Numeric("age", 0, 1),))).feature_names
     ('age',)
     """
-    return replace(schema, radius=1.0, intercept=False, projection=None, standardization=None)
-
-
-def streamed_moments(
-    engine: Engine, schema: Schema, *, radius: float, on_bad_row: OnBadRow, progress: Progress | None
-) -> Integers:
-    """`Engine.moments` over encoded blocks of rows."""
-    declared = plain(schema)
-    sums = np.zeros((2, declared.encoded_dims), np.int64)
-    done = 0
-    for block in encoded(engine, declared, label=False, on_bad_row=on_bad_row):
-        kernel.moments(block, sums, radius=radius)
-        done += len(block)
-        if progress is not None:
-            progress(done)
-    return sums
-
-
-def sum_blocks(sums: Sums, blocks: Iterator[PackedRows], *, progress: Progress | None = None) -> Doubles:
-    """The value of `sums` after all blocks."""
-    done = 0
-    for block in blocks:
-        sums.add(block)
-        done += len(block)
-        if progress is not None:
-            progress(done)
-    return sums.value
+    return replace(schema, clip_norm=1.0, intercept=False, projection=None, standardization=None)

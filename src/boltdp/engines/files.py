@@ -1,5 +1,7 @@
 """Rows in files and databases, read by DuckDB inside this process: CSV, Parquet, a DuckDB table or query.
 
+DuckDB counts the rows, chooses the columns and parses cells; the rest is done here, as they are streamed.
+
 DuckDB's own error messages quote rows, so none of them leaves this file: a fault is told in our words, and
 DuckDB's exception is not chained to it.
 """
@@ -22,12 +24,9 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
-from boltdp.arraytypes import Integers
-from boltdp.data.encode import OnBadRow
-from boltdp.data.schema import Schema
 from boltdp.data.source import BATCH_ROWS, ColumnType, Kind
-from boltdp.engines.base import Progress, encoded, streamed_moments
-from boltdp.engines.spool import BUCKET_BYTES, PreparedRows, spool, spool_directory
+from boltdp.engines.base import Engine
+from boltdp.engines.spool import spool_directory
 from boltdp.errors import DataError, ParameterError
 
 T = TypeVar("T")
@@ -38,7 +37,7 @@ MEMORY_LIMIT = "1GB"
 SPILL_PREFIX = "boltdp-spill-"
 
 
-class DuckDBEngine:
+class DuckDBEngine(Engine):
     """Rows that a DuckDB relation gives, in the order in which they were inserted.
 
     >>> import duckdb
@@ -67,8 +66,6 @@ class DuckDBEngine:
         self._worker = ThreadPoolExecutor(1)  # its thread begins with the first task
         self._close = close
         self._count: int | None = None
-        self.spool: str | Path | None = None  #: directory for the prepared rows, see `boltdp.engines.spool`
-        self.bucket_bytes = BUCKET_BYTES  #: prepared rows above this are spooled to a file
 
     @classmethod
     def from_csv(cls, path: str | Path, *, delimiter: str | None = None) -> DuckDBEngine:
@@ -176,43 +173,11 @@ class DuckDBEngine:
             # An open reader would keep the connection busy.
             reader.close()
 
-    def moments(
-        self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
-    ) -> Integers:
-        """Exact sums of the encoded features and of their squares."""
-        return streamed_moments(self, schema, radius=radius, on_bad_row=on_bad_row, progress=progress)
-
-    def prepare(
-        self,
-        schema: Schema,
-        *,
-        seed: int,
-        on_bad_row: OnBadRow = "neutral",
-        progress: Progress | None = None,
-    ) -> PreparedRows:
-        """Encode, project and permute the rows: in memory if they are few, else in a spool file."""
-        blocks = encoded(self, schema, on_bad_row=on_bad_row)
-        return spool(
-            blocks,
-            rows=self.count(),
-            width=1 + schema.dims,
-            seed=seed,
-            directory=self.spool,
-            bucket_bytes=self.bucket_bytes,
-            progress=progress,
-        )
-
     def close(self) -> None:
         """Close the connection, if the engine opened it."""
         self._worker.shutdown()
         if self._close is not None:
             self._close()
-
-    def __enter__(self) -> DuckDBEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _await(self, action: Callable[[], T]) -> T:
         """Do something that may take long, where a signal can end it."""

@@ -23,11 +23,10 @@ from typing import IO, Protocol, TypeAlias
 import numpy as np
 
 from boltdp import kernel
-from boltdp.arraytypes import Doubles, Integers, PackedRows
-from boltdp.engines.base import Progress, joined_positions, sum_blocks
-from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.objective import Sums
-from boltdp.privacy.losses import Loss
+from boltdp.arraytypes import Integers, PackedRows
+from boltdp.context import Context
+from boltdp.engines.prepared import Prepared, check_part, joined_positions
+from boltdp.errors import DataError
 
 #: The part of a permutation, or of its inverse, that starts at a position and has so many.
 Order: TypeAlias = Callable[[int, int], Integers]
@@ -51,7 +50,7 @@ def spool_directory(directory: str | Path | None = None) -> Path:
     return Path(directory or os.environ.get("BOLTDP_SPOOL") or tempfile.gettempdir())
 
 
-class PreparedRows:
+class PreparedRows(Prepared):
     """The rows of a store from one position to another: the `Prepared` of engines that bring rows to the kernel."""
 
     def __init__(self, store: Store, start: int, stop: int) -> None:
@@ -60,69 +59,29 @@ class PreparedRows:
         self.rows = stop - start
         self.dims = store.width - 1
 
-    def run_pass(self, states: Sequence[kernel.State], *, progress: Progress | None = None) -> None:
-        """Feed every row once, in order, to every state."""
-        done = 0
-        for block in self.blocks():
-            kernel.run(states, block)
-            done += len(block)
-            if progress is not None:
-                progress(done)
+    def blocks(self) -> Iterator[PackedRows]:
+        """The packed rows in order, a block at a time."""
+        return self._store.blocks(self._start, self._start + self.rows)
 
-    def run_drawn(
-        self, states: Sequence[kernel.State], positions: Iterable[Integers], *, progress: Progress | None = None
-    ) -> None:
-        """Feed the rows at these positions, in this order, to every state; -1 stands for a marker."""
-        done = 0
-        parts = joined_positions(
-            positions, start=self._start, stop=self._start + self.rows, size=self._store.drawn_at_once
-        )
-        for block, drawn in self._store.drawn(parts):
-            kernel.run(states, block, positions=drawn)
-            done += len(block) if drawn is None else len(drawn)
-            if progress is not None:
-                progress(done)
-
-    def derivative(
-        self,
-        loss: Loss,
-        weights: Doubles,
-        *,
-        direction: Doubles | None = None,
-        hessian: bool = False,
-        positive: int = 1,
-        classes: int = 2,
-        progress: Progress | None = None,
-    ) -> Doubles:
-        """Sum a derivative of the loss over all rows."""
-        sums = Sums(loss, weights, direction=direction, hessian=hessian, positive=positive, classes=classes)
-        return sum_blocks(sums, self.blocks(), progress=progress)
+    def portion(self, start: int, stop: int) -> PreparedRows:
+        """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
+        check_part(start, stop, rows=self.rows, what="a portion")
+        return PreparedRows(self._store, self._start + start, self._start + stop)
 
     def reshuffle(self, seed: int) -> None:
         """Permute the current order again: position p takes the row now at source_position(p; seed)."""
         self._store.shuffle(self._start, self._start + self.rows, seed)
 
-    def portion(self, start: int, stop: int) -> PreparedRows:
-        """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
-        if not 0 <= start < stop <= self.rows:
-            raise ParameterError(
-                f"a portion must have 0 <= start < stop <= {self.rows}, got start={start} and stop={stop}"
-            )
-        return PreparedRows(self._store, self._start + start, self._start + stop)
-
-    def blocks(self) -> Iterator[PackedRows]:
-        """The packed rows in order, a block at a time."""
-        return self._store.blocks(self._start, self._start + self.rows)
+    def run_drawn(self, states: Sequence[kernel.State], positions: Iterable[Integers]) -> None:
+        """Feed the rows at these positions, in this order, to every state; -1 stands for a marker."""
+        stop = self._start + self.rows
+        parts = joined_positions(positions, start=self._start, stop=stop, size=self._store.drawn_at_once)
+        for block, drawn in self._store.drawn(parts):
+            kernel.run(states, block, positions=drawn)
 
     def close(self) -> None:
         """Remove the rows."""
         self._store.close()
-
-    def __enter__(self) -> PreparedRows:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Store(Protocol):
@@ -193,10 +152,10 @@ class FileStore:
         self.drawn_at_once = max(1, bucket_bytes // 16)
         self._file = self._create(rows)
 
-    def fill(self, blocks: Iterable[PackedRows], *, rows: int, seed: int, progress: Progress | None = None) -> None:
+    def fill(self, blocks: Iterable[PackedRows], *, rows: int, context: Context) -> None:
         """Write rows that come in original order to where the permutation puts them."""
-        permuted, source = _permutation(rows, seed)
-        self._scatter(blocks, self._file, rows=rows, permuted=permuted, progress=progress)
+        permuted, source = _permutation(rows, context.seed)
+        self._scatter(blocks, self._file, rows=rows, permuted=permuted, context=context)
         self._replace(0, self._settled(self._file, rows=rows, source=source))
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
@@ -266,7 +225,7 @@ class FileStore:
         *,
         rows: int,
         permuted: Order,
-        progress: Progress | None = None,
+        context: Context | None = None,
     ) -> None:
         """Append each row to the region of the file that its bucket of output positions will fill."""
         ends = np.arange(0, rows, self._bucket_rows, dtype=np.int64)  # where each bucket's next row goes
@@ -284,8 +243,8 @@ class FileStore:
                 self._write(file, ordered[stop - length : stop], int(ends[bucket]))
             ends += lengths
             done += len(gathered)
-            if progress is not None:
-                progress(done)
+            if context is not None:
+                context.done(done)
 
     def _settled(self, file: IO[bytes], *, rows: int, source: Order) -> Iterator[PackedRows]:
         """Each bucket, whose rows stand in the order of arrival, put in the order of output."""
@@ -339,16 +298,15 @@ def spool(
     *,
     rows: int,
     width: int,
-    seed: int,
+    context: Context,
     directory: str | Path | None = None,
     bucket_bytes: int = BUCKET_BYTES,
     in_memory: bool = False,
-    progress: Progress | None = None,
 ) -> PreparedRows:
     """Permute packed rows that come in original order; in memory if asked to, or if they fit in one bucket.
 
     >>> block = np.array([[0, 0.5], [1, 0.25], [1, 0.75]], np.float32)
-    >>> with spool([block], rows=3, width=2, seed=7) as prepared:
+    >>> with spool([block], rows=3, width=2, context=Context(seed=7)) as prepared:
     ...     sorted(float(row[1]) for part in prepared.blocks() for row in part)
     [0.25, 0.5, 0.75]
     """
@@ -356,14 +314,13 @@ def spool(
         array = np.empty((rows, width), np.float32)
         done = 0
         for block in _exactly(blocks, rows):
-            _put(array, kernel.permuted_position(done, len(block), rows=rows, seed=seed), block)
+            _put(array, kernel.permuted_position(done, len(block), rows=rows, seed=context.seed), block)
             done += len(block)
-            if progress is not None:
-                progress(done)
+            context.done(done)
         return PreparedRows(MemoryStore(array), 0, rows)
     store = FileStore(rows=rows, width=width, directory=spool_directory(directory), bucket_bytes=bucket_bytes)
     try:
-        store.fill(_exactly(blocks, rows), rows=rows, seed=seed, progress=progress)
+        store.fill(_exactly(blocks, rows), rows=rows, context=context)
     except BaseException:
         store.close()
         raise

@@ -34,11 +34,11 @@ from boltdp.engines.arrays import ArrayEngine
 from boltdp.errors import DataError, ParameterError, PrivacyWarning
 from boltdp.export.linear import raw_weights
 from boltdp.model import Model
-from boltdp.privacy.algorithms import Analysis
+from boltdp.privacy.moments import Moments
+from boltdp.privacy.output import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
-from boltdp.privacy.standardization import Moments
-from boltdp.settings import PASSES, AlgorithmName, Multiclass, ScheduleName, Settings, Standardize
-from boltdp.train import train
+from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize
+from boltdp.training import train
 
 #: Why a model whose classes were not declared has no guarantee.
 CLASSES_READ = "the classes were read from the labels, which tells something about single rows; declare classes"
@@ -51,8 +51,8 @@ SEARCHED = (
 
 #: Said on every fit, whatever the rows are: whether it matters cannot be told without looking at them.
 NOTHING_DECLARED = (
-    "neither bounds nor radius is declared: features are clipped to [-1, 1] and rows shortened to length 1; "
-    "declare what is publicly known of them, or radius=1 if this is what you want"
+    "neither bounds nor clip_norm is declared: features are clipped to [-1, 1] and rows shortened to length 1; "
+    "declare what is publicly known of them, or clip_norm=1 if this is what you want"
 )
 
 Bound: TypeAlias = float | Sequence[float] | npt.NDArray[Any]
@@ -67,19 +67,19 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     delta: float = 0.0
     classes: Sequence[Any] | npt.NDArray[Any] | None = None
     bounds: tuple[Bound, Bound] | npt.NDArray[Any] | None = None
-    radius: float | None = None
+    clip_norm: float | None = None
     schema: Schema | str | Path | None = None
     fit_intercept: bool = True
-    regularization: float = 0.0
-    passes: int = PASSES
+    regularization: float | None = None
+    passes: int | None = None
     batch_size: int | None = None
     schedule: ScheduleName = "auto"
     step_size: float | None = None
-    exponent: float = 0.5
+    exponent: float | None = None
     max_norm: float | None = None
-    averaging: Averaging = "last"
-    permutation: Permutation = "once"
-    algorithm: AlgorithmName = "auto"
+    averaging: Averaging | None = None
+    permutation: Permutation | None = None
+    algorithm: str = "auto"
     analysis: Analysis = "proved"
     standardize: Standardize = "auto"
     standardize_share: float | None = None
@@ -164,13 +164,13 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Settings(
             epsilon=self._number("epsilon", optional=True),
             delta=self._number("delta"),
-            passes=self._number("passes", whole=True),
+            passes=self._number("passes", whole=True, optional=True),
             batch_size=self._number("batch_size", whole=True, optional=True),
             schedule=self.schedule,
             step_size=self._number("step_size", optional=True),
-            exponent=self._number("exponent"),
-            regularization=self._number("regularization"),
-            radius=math.inf if self.max_norm is None else self._number("max_norm"),
+            exponent=self._number("exponent", optional=True),
+            regularization=self._number("regularization", optional=True),
+            radius=self._number("max_norm", optional=True),
             averaging=self.averaging,
             permutation=self.permutation,
             algorithm=self.algorithm,
@@ -197,7 +197,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The schema that was given, if any."""
         if self.schema is None:
             return None
-        for name in ("classes", "bounds", "radius"):
+        for name in ("classes", "bounds", "clip_norm"):
             if getattr(self, name) is not None:
                 raise ParameterError(f"{name} must not be given beside a schema, which declares it")
         if not self.fit_intercept:
@@ -205,16 +205,16 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.schema if isinstance(self.schema, Schema) else Schema.load(self.schema)
 
     def _array_schema(self, classes: npt.NDArray[Any], label: Any) -> Schema:
-        """The schema of X by its bounds or radius: columns by name, or one vector where nothing tells them apart."""
-        dims, radius = self.n_features_in_, self._number("radius", optional=True)
-        if radius is not None and not 0 < radius < math.inf:
-            raise ParameterError(f"radius must be a finite number > 0, got {radius:g}")
+        """The schema of X by its bounds or clip_norm: columns by name, or one vector where nothing tells them apart."""
+        dims, clip_norm = self.n_features_in_, self._number("clip_norm", optional=True)
+        if clip_norm is not None and not 0 < clip_norm < math.inf:
+            raise ParameterError(f"clip_norm must be a finite number > 0, got {clip_norm:g}")
         if self.bounds is not None:
-            (low, high), norm = _pair(self.bounds), radius
+            (low, high), norm = _pair(self.bounds), clip_norm
         else:
-            if radius is None:
+            if clip_norm is None:
                 warnings.warn(NOTHING_DECLARED, UserWarning, stacklevel=4)
-            high = 1.0 if radius is None else radius
+            high = 1.0 if clip_norm is None else clip_norm
             low, norm = -high, 1.0
         names = getattr(self, "feature_names_in_", None)
         columns: tuple[Numeric | Vector, ...]
@@ -232,8 +232,8 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             tuple(classes),
             columns,
             intercept=intercept,
-            # The intercept is a 1 beside the scaled features, whose norm the radius is about.
-            radius=None if norm is None else math.hypot(norm, intercept),
+            # The intercept is a 1 beside the scaled features, which the clip norm is about.
+            clip_norm=None if norm is None else math.hypot(norm, intercept),
         )
 
 
@@ -242,7 +242,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
     """Logistic regression with differential privacy; multinomial for more than two classes.
 
     What depends on the data must be declared, from public knowledge: the classes, and the bounds of the features or a
-    radius. The promise is for any one row, among a public number of rows; `certificate_` states it.
+    clip norm. The promise is for any one row, among a public number of rows; `certificate_` states it.
     Missing and infinite values, and labels outside the declared classes, are neutral and never an error.
 
     Parameters
@@ -255,30 +255,30 @@ class PrivateLogisticRegression(_PrivateClassifier):
         All labels there can be. If they are not declared, they are read from y, and the model is not private.
     bounds : (low, high), optional
         Numbers, or one for each feature. Features are clipped to them and scaled to [-1, 1].
-    radius : float, optional
+    clip_norm : float, optional
         Rows are shortened to this length: of X, or, where bounds are declared, of the features scaled by them.
-        Without bounds each feature is clipped to [-radius, radius] first. With neither, it is 1, with a warning.
+        Without bounds each feature is clipped to [-clip_norm, clip_norm] first. With neither, it is 1, with a warning.
     schema : Schema or path of a TOML file, optional
         Declares classes, columns and their bounds or categories, instead of the parameters above and
         `fit_intercept`; X is then a data frame. A label column in X is not used.
     fit_intercept : bool, default=True
         Whether to add a constant feature. Its weight gets noise like every other.
-    regularization : float, default=0.0
-        lambda of the term (lambda/2)||w||^2, in the units of the scaled rows.
-    passes, batch_size : int
-        How often each row is used, and rows in an update; None is 50 of them, or all if there are fewer.
+    regularization : float or None, default=None
+        lambda of the term (lambda/2)||w||^2, in the units of the scaled rows; None leaves it to the algorithm.
+    passes, batch_size : int or None, default=None
+        How often each row is used, and rows in an update; None is 10, and 50 rows, or all if there are fewer.
     schedule : {"auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"}
         The step sizes; "auto" is "strongly-convex" with regularization, else "constant".
     step_size : float, optional
         Of the constant schedules; None chooses one by public numbers.
-    exponent : float, default=0.5
-        c of the decreasing and square-root schedules.
+    exponent : float or None, default=None
+        c of the decreasing and square-root schedules; None is 0.5.
     max_norm : float, optional
         Weights are kept in the ball of this radius during training.
-    averaging : {"last", "all", "tail"}, default="last"
-        The last iterate, the average of all, or of the last ceil(ln T) of T.
-    permutation : {"once", "fresh"}, default="once"
-        One random order of the rows for all passes, or one for each.
+    averaging : {"last", "all", "tail"} or None, default=None
+        The last iterate, the average of all, or of the last ceil(ln T) of T; None is the last.
+    permutation : {"once", "fresh"} or None, default=None
+        One random order of the rows for all passes, or one for each; None is one for all.
     algorithm : {"auto", "bolton", "objective", "scs13", "bst14", "dpsgd"}, default="auto"
         "bolton" adds noise once, to the trained weights; "objective" once, to the objective before training. The
         others add noise to every update; "bst14" and "dpsgd" need a delta. "auto" is "objective", unless the loss is
@@ -304,7 +304,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
         The classes, sorted.
     coef_, intercept_ : ndarrays
         The model in the units of X, with 0 or 1 for each category. `X @ coef_.T + intercept_` are the margins of rows
-        inside the bounds and the radius; margins of longer rows, which are shortened, are smaller but of the same sign.
+        inside the bounds and the clip norm; margins of longer rows, which are shortened, have the same sign.
     certificate_ : Certificate
         What is promised, and all that is needed to check it. Where epsilon asks for privacy and there is none, a
         PrivacyWarning says so too.
@@ -356,7 +356,7 @@ class PrivateHuberSVM(_PrivateClassifier):
     >>> from sklearn.datasets import make_classification
     >>> X, y = make_classification(20_000, n_features=5, random_state=0)
     >>> classifier = PrivateHuberSVM(epsilon=1.0, regularization=1e-3, classes=[0, 1], bounds=(-5, 5)).fit(X, y)
-    >>> classifier.certificate_.recipe.loss
+    >>> classifier.certificate_.problem.loss
     HuberSVM(width=0.1)
 
     """
@@ -364,7 +364,7 @@ class PrivateHuberSVM(_PrivateClassifier):
     width: float = 0.1
 
     def _settings(self) -> Settings:
-        return replace(super()._settings(), loss="huber", huber_width=self._number("width"))
+        return replace(super()._settings(), loss="huber", loss_parameter=self._number("width"))
 
 
 def _inside_search() -> bool:

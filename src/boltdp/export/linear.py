@@ -36,7 +36,7 @@ def raw_weights(schema: Schema, weights: Doubles) -> tuple[Doubles, Doubles]:
     and 0 or 1 for each category.
 
     >>> from boltdp.data.schema import Numeric
-    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False, radius=1.0)
+    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False, clip_norm=1.0)
     >>> raw_weights(schema, np.array([[5.0]]))
     (array([[0.1]]), array([-5.]))
     """
@@ -58,7 +58,7 @@ def to_sklearn(model: Model) -> Any:
 
     schema, classes = model.schema, np.array(model.classes)
     coefficients, constants = raw_weights(schema, model.weights)
-    loss = model.certificate.recipe.loss.name
+    loss = model.certificate.problem.loss
 
     def fitted(estimator: Any, rows: slice, classes: npt.NDArray[Any]) -> Any:
         estimator.coef_, estimator.intercept_, estimator.classes_ = coefficients[rows], constants[rows], classes
@@ -73,9 +73,9 @@ def to_sklearn(model: Model) -> Any:
         return estimator
 
     every = slice(None)
-    if loss == "huber":
+    if not loss.probabilistic:
         return fitted(LinearSVC(), every, classes)
-    if loss == "multinomial" or len(classes) == 2:
+    if loss.vectors > 1 or len(classes) == 2:
         return fitted(LogisticRegression(), every, classes)
     # Fitted on anything for what the ensemble keeps about its classes, which it sorts; then given the real estimators.
     ensemble = OneVsRestClassifier(LogisticRegression()).fit(np.zeros((len(classes), coefficients.shape[1])), classes)

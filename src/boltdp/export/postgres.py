@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
 import psycopg
 
 from boltdp.data.encode import projection_matrix
 from boltdp.data.schema import Categorical, Schema
 from boltdp.data.values import spellings
 from boltdp.errors import BoltdpError
-from boltdp.model import FORMAT, FORMAT_VERSION, Model
+
+if TYPE_CHECKING:
+    from boltdp.model import Model
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
     row = {
         "name": name,
         "private": model.certificate.private,
-        "loss": model.certificate.recipe.loss.name,
+        "loss": model.certificate.problem.loss.name,
         "classes": [spellings(value)[0] for value in model.classes],
         "weights": model.weights.tolist(),
         **input_scaling(schema),
@@ -75,30 +76,6 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
 
     if not _attempt(run, f"the model {name!r} cannot be stored"):
         raise ModelStoreError(f"boltdp.models has a model {name!r} already", hint="--replace takes its place")
-
-
-def load_model(uri: str, name: str) -> Model:
-    """Read a model back from `boltdp.models`."""
-
-    def run() -> tuple[bool, list[list[float]], object, object] | None:
-        with psycopg.connect(uri) as connection:
-            query = "SELECT private, weights, schema, certificate FROM boltdp.models WHERE name = %s"
-            return connection.execute(query, [name]).fetchone()
-
-    found = _attempt(run, f"the model {name!r} cannot be read")
-    if found is None:
-        raise ModelStoreError(f"boltdp.models must have a model named {name!r}")
-    private, weights, schema, certificate = found
-    return Model.from_dict(
-        {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "private": private,
-            "schema": schema,
-            "weights": np.array(weights).tolist(),
-            "certificate": certificate,
-        }
-    )
 
 
 def _attempt(action: Callable[[], T], fault: str) -> T:

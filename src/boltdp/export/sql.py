@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from boltdp.data.schema import Categorical, Column, Numeric, Schema, Transform, 
 from boltdp.data.values import Matcher, Value
 from boltdp.errors import ParameterError
 from boltdp.export.linear import encoded_weights
-from boltdp.model import Model
+
+if TYPE_CHECKING:
+    from boltdp.model import Model
 
 Dialect = Literal["duckdb", "postgres", "spark"]
 
@@ -173,7 +175,7 @@ def scoring_expression(model: Model, dialect: Dialect) -> str:
 
     >>> from boltdp.engines import open_source
     >>> from boltdp.settings import Settings
-    >>> from boltdp.train import train
+    >>> from boltdp.training import train
     >>> import pyarrow as pa
     >>> rows = pa.table({"age": range(100), "sick": [age > 60 for age in range(100)]})
     >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
@@ -201,7 +203,7 @@ def probability_expression(model: Model, dialect: Dialect) -> str:
 
     >>> from boltdp.engines import open_source
     >>> from boltdp.settings import Settings
-    >>> from boltdp.train import train
+    >>> from boltdp.training import train
     >>> import duckdb
     >>> rows = duckdb.sql("SELECT age, age > 60 AS sick FROM range(100) AS r(age)")
     >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
@@ -210,16 +212,14 @@ def probability_expression(model: Model, dialect: Dialect) -> str:
     True
     """
     grammar = _grammar(dialect)
-    if model.certificate.recipe.loss.name != "logistic" or len(model.classes) != 2 or model.schema.projection:
-        raise ParameterError(
-            "a probability in SQL must be that of a logistic model of two classes without a projection"
-        )
     # Here the length of the row matters: one longer than 1 is shortened.
     length = f"greatest({grammar.constant(1)}, sqrt({grammar.dot.format('x', 'x')}))"
     margin = f"{grammar.dot.format('x', grammar.constants(model.weights[0]))} / {length}"
-    half = grammar.constant(0.5)
-    # Unlike exp, tanh cannot overflow, which is an error in PostgreSQL.
-    body = f"{half} + {half} * tanh({half} * ({margin}))"
+    body = model.certificate.problem.loss.link(margin, grammar.constant)
+    if body is None or len(model.classes) != 2 or model.schema.projection:
+        raise ParameterError(
+            "a probability in SQL must be that of a logistic model of two classes without a projection"
+        )
     return grammar.let.format(name="x", value=_row(model.schema, grammar), body=body)
 
 

@@ -10,7 +10,6 @@ White-box algorithms have noise in every update (`noise.md`); the product's own 
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64, c_void_p
 from typing import Any
@@ -21,7 +20,6 @@ import numpy.typing as npt
 from boltdp.arraytypes import Doubles, Floats, Integers, PackedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.library import load
-from boltdp.privacy.losses import HuberSVM, Multinomial
 from boltdp.privacy.noise import Kind, Mechanism
 from boltdp.privacy.recipe import Recipe
 
@@ -41,7 +39,6 @@ __all__ = [
 
 
 # The enumerations of sgd.h.
-_LOSSES = {"logistic": 0, "huber": 1, "multinomial": 2}
 _GROWTHS = {"none": 0, "linear": 1, "sqrt": 2}
 _NOISES = {"gaussian": 1, "spherical": 2}
 _NOISELESS = 0
@@ -72,7 +69,7 @@ class _Recipe(ctypes.Structure):
         ("scale", c_double),
         ("offset", c_double),
         ("cap", c_double),
-        ("width", c_double),
+        ("parameter", c_double),
         ("regularization", c_double),
         ("radius", c_double),
         ("marked", c_uint64),
@@ -115,12 +112,23 @@ _library = load(
         "sgd_log": (c_double, [c_double]),
         "sgd_exp2_256ths": (c_double, [c_double]),
         "sgd_row_scale": (c_double, [c_double, c_uint64]),
+        "losses_count": (c_uint64, []),
+        "losses_name": (c_char_p, [c_uint64]),
+        "losses_is_joint": (c_int, [c_uint64]),
+        "losses_has_hessian": (c_int, [c_uint64]),
+        "losses_has_odds": (c_int, [c_uint64]),
+        "losses_vectors": (c_uint64, [c_uint64, c_uint64]),
+        "losses_slope": (c_double, [c_uint64, c_double, c_double]),
+        "losses_curvature": (c_double, [c_uint64, c_double, c_double]),
         "objective_bytes": (c_uint64, [c_uint64] * 5),
-        "objective_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 5, c_void_p, c_void_p]),
+        "objective_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 5, c_double, c_void_p, c_void_p]),
         "objective_check": (c_int, [c_void_p, c_size_t]),
         "objective_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
-        "objective_combine": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t]),
         "objective_sum": (c_int, [c_void_p, c_size_t, c_void_p]),
+        "errors_bytes": (c_uint64, [c_uint64] * 4),
+        "errors_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 4, c_void_p]),
+        "errors_check": (c_int, [c_void_p, c_size_t]),
+        "errors_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
         "rows_pack_float32": (
             None,
             [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_double, c_double, c_void_p, c_void_p],
@@ -149,12 +157,13 @@ def _error_text(code: int) -> str:
 class State:
     """One model on its way: its recipe, where it is in the rows, its weights. One flat block of bytes.
 
-    `positive` is, for the binary losses, the class index that is y = +1; every other declared class is y = -1, which
-    is how one-vs-all works. `classes` is how many labels are declared (a multinomial loss says so itself).
+    `positive` is, for a loss with one weight vector, the class index that is y = +1; every other declared class is
+    y = -1, which is how one-vs-all works. `classes` is how many labels are declared (a loss with one vector a
+    class says so itself).
 
     With `noise`, every update adds a fresh draw of it to the averaged gradient of the batch. Its randomness is all in
     `key`, 32 bytes that no other state may have: two states with one key have the same noise, and the difference of
-    their weights has none. Multinomial noise has (classes - 1) * dims dimensions, as the gradients have.
+    their weights has none. It has `loss.directions` * dims dimensions, as the gradients have.
 
     With `marked`, a row with the label -1 is no row but the end of a batch, which may have any number of rows, or none.
     A pass is over after `recipe.batches` markers, and each sum of gradients is divided by rows / batches, the size
@@ -180,15 +189,15 @@ class State:
         marked: bool = False,
     ) -> None:
         loss, schedule = recipe.loss, recipe.schedule
-        if isinstance(loss, Multinomial):
-            classes = loss.classes
+        if loss.vectors > 1:
+            classes = loss.vectors
         if classes < 2:
             raise ParameterError(f"classes must be >= 2, got {classes}")
         if not 0 <= positive < classes:
             raise ParameterError(f"positive must be a class index from 0 to {classes - 1}, got {positive}")
         _check_noise(recipe, noise, key)
         c_recipe = _Recipe(
-            loss=_LOSSES[loss.name],
+            loss=loss.number,
             dims=recipe.dims,
             classes=classes,
             positive=positive,
@@ -200,7 +209,7 @@ class State:
             scale=schedule.scale,
             offset=schedule.offset,
             cap=schedule.cap,
-            width=loss.width if isinstance(loss, HuberSVM) else 1.0,
+            parameter=loss.parameter,
             regularization=recipe.regularization,
             radius=recipe.radius,
             marked=marked,
@@ -238,14 +247,18 @@ class State:
         return _Header.from_buffer(self._block.data)
 
     @property
+    def _vectors(self) -> int:
+        recipe = self._header.recipe
+        return int(_library.losses_vectors(recipe.loss, recipe.classes))
+
+    @property
     def weights(self) -> Doubles:
         """What the recipe's averaging asks for, of shape (vectors, dims); meaningful when finished.
 
         They have the noise of the updates, if the state was made with one, and no other.
         """
         recipe = self._header.recipe
-        vectors = recipe.classes if recipe.loss == _LOSSES["multinomial"] else 1
-        out = np.empty((vectors, recipe.dims))
+        out = np.empty((self._vectors, recipe.dims))
         code = _library.sgd_weights(self._block.ctypes.data, self._block.size, out.ctypes.data)
         if code:
             raise DataError(_error_text(code))
@@ -258,8 +271,7 @@ class State:
         if recipe.noise == _NOISELESS:
             return None
         kind: Kind = "gaussian" if recipe.noise == _NOISES["gaussian"] else "spherical"
-        vectors = recipe.classes - 1 if recipe.loss == _LOSSES["multinomial"] else 1
-        return Mechanism(kind, recipe.deviation, vectors * recipe.dims)
+        return Mechanism(kind, recipe.deviation, max(1, self._vectors - 1) * recipe.dims)
 
     @property
     def updates(self) -> int:
@@ -499,11 +511,8 @@ def _check_noise(recipe: Recipe, noise: Mechanism | None, key: bytes | None) -> 
         return
     if key is None or len(key) != KEY_BYTES:
         raise ParameterError(f"key must have {KEY_BYTES} bytes, got {'none' if key is None else len(key)}")
-    vectors = recipe.loss.classes - 1 if isinstance(recipe.loss, Multinomial) else 1
-    if noise.dimensions != vectors * recipe.dims:
-        raise ParameterError(f"noise must have {vectors * recipe.dims} dimensions, got {noise.dimensions}")
-    if not 0 < noise.scale < math.inf:
-        raise ParameterError(f"the scale of the noise must be a finite number > 0, got {noise.scale}")
+    if noise.dimensions != recipe.dimensions:
+        raise ParameterError(f"noise must have {recipe.dimensions} dimensions, got {noise.dimensions}")
 
 
 def _aligned_block(size: int) -> npt.NDArray[np.uint8]:

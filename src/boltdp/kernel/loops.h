@@ -246,7 +246,7 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
     }
     for (size_t i = 0; i < n; i++) {
         const double eta = step_size(&r, update + 1 + i);
-        gain[i] = scale[i] * MARGIN_UNIT(loss);
+        gain[i] = scale[i] * loss_unit(loss);
         rate[i] = scale[i] * eta;
         keep[i] = decay_of(&r, eta);
     }
@@ -258,11 +258,11 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
             NAME(pair_dots)(&dots, w, x, x + stride, stride);
         for (; i < end; i += 2, x += 2 * stride) {
             const double *x1 = x + stride, kept = keep[i] * keep[i + 1];
-            const double f0 = binary_factor(loss, r.width, dots[0] * gain[i], rate[i]);
+            const double f0 = margin_factor(loss, dots[0] * gain[i], r.parameter, rate[i]);
             READ_AHEAD(i - waited); /* the next factor has to wait for this one: time to read */
             READ_AHEAD(i + 1 - waited);
             const double margin = keep[i] * (dots[1] * gain[i + 1]) + f0 * (dots[2] * gain[i + 1]);
-            const double f1 = binary_factor(loss, r.width, margin, rate[i + 1]);
+            const double f1 = margin_factor(loss, margin, r.parameter, rate[i + 1]);
             update += 2;
             if (update > unaveraged) {
                 const double first = update - 1 > unaveraged;
@@ -280,7 +280,7 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
             update++;
             if (row == r.rows) {
                 NAME(pair_dots)(&dots, w, x, x, stride);
-                const double f = binary_factor(loss, r.width, dots[0] * gain[i], rate[i]);
+                const double f = margin_factor(loss, dots[0] * gain[i], r.parameter, rate[i]);
                 NAME(move)(w, keep[i], f, x, stride);
                 if (update > unaveraged)
                     NAME(move)(total, 1.0, 1.0, w, stride);
@@ -301,38 +301,25 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
 INLINE void NAME(multinomial_factors)(double *factors, const double *w, const double *x, size_t classes, size_t stride,
                                       size_t label, double scale, double rate)
 {
-    const double units = scale * UNITS_PER_NAT;
-    double largest = -HUGE_VAL, sum = 0.0;
     for (size_t k = 0; k < classes; k += 4) {
         const double *y[4];
         for (size_t j = 0; j < 4; j++)
             y[j] = w + (k + j < classes ? k + j : k) * stride;
         NAME(four_dots)(factors + k, x, y, stride);
     }
-    for (size_t k = 0; k < classes; k++) {
-        factors[k] *= units;
-        largest = factors[k] > largest ? factors[k] : largest;
-    }
-    for (size_t k = 0; k < classes; k++) {
-        double rest, whole = exp2_256ths(factors[k] - largest, &rest);
-        factors[k] = whole + rest;
-    }
+    const double sum = multinomial_powers(factors, 1, classes, scale * loss_unit(LOSS_MULTINOMIAL));
     for (size_t k = 0; k < classes; k++)
-        sum += factors[k];
-    for (size_t k = 0; k < classes; k++) {
-        double p = factors[k] / sum; /* at most 1: the sum only grew from this term */
-        factors[k] = rate * scale * ((double) (k == label) - p);
-    }
+        factors[k] = rate * scale * ((double) (k == label) - factors[k] / sum);
 }
 
 /* Add what `n` rows (1 to 4) of a batch contribute to `step`; x has four, of which only the first n count. */
-INLINE void NAME(add_binary)(const struct sgd_recipe *r, const double *w, double *step, const double *const x[4],
-                             const double *scale, double rate, size_t n, size_t stride)
+INLINE void NAME(add_margins)(const struct sgd_recipe *r, const double *w, double *step, const double *const x[4],
+                              const double *scale, double rate, size_t n, size_t stride)
 {
     double f[4];
     NAME(four_dots)(f, w, x, stride);
     for (size_t j = 0; j < n; j++)
-        f[j] = binary_factor(r->loss, r->width, f[j] * (scale[j] * MARGIN_UNIT(r->loss)), rate * scale[j]);
+        f[j] = margin_factor(r->loss, f[j] * (scale[j] * loss_unit(r->loss)), r->parameter, rate * scale[j]);
     NAME(move_by_up_to_four)(step, f, x, n, stride);
 }
 
@@ -406,12 +393,12 @@ TARGET static __attribute__((noinline)) void NAME(draw_noise)(struct sgd_state *
         for (size_t k = 0; k < n; k++)
             for (size_t i = r->dims; i < stride; i++)
                 step[k * stride + i] = 0.0;
-        if (r->loss == SGD_MULTINOMIAL)
+        if (loss_is_joint(r->loss))
             NAME(subtract_mean)(step, n, stride);
         if (r->noise == SGD_SPHERICAL)
             length = sqrt(NAME(sum_of_squares)(step, count));
     } while (length == 0.0); /* no direction */
-    const double dimensions = (double) ((r->loss == SGD_MULTINOMIAL ? n - 1 : 1) * r->dims);
+    const double dimensions = (double) ((loss_is_joint(r->loss) ? n - 1 : 1) * r->dims);
     const double wanted = r->noise == SGD_SPHERICAL ? next_gamma(&stream, dimensions) : 1.0;
     NAME(move)(step, -eta * (r->deviation * (wanted / length)), 0.0, step, count);
     s->drawn = 1;
@@ -455,10 +442,10 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
                 x[j] = b->rows + (j < n ? i + j : i) * stride;
             for (size_t j = 0; j < n; j++)
                 READ_AHEAD(i + j);
-            if (r.loss == SGD_MULTINOMIAL)
+            if (loss_is_joint(r.loss))
                 NAME(add_multinomial)(&r, w, step, aside, x, b->label + i, scale + i, rate, n, stride);
             else
-                NAME(add_binary)(&r, w, step, x, scale + i, rate, n, stride);
+                NAME(add_margins)(&r, w, step, x, scale + i, rate, n, stride);
             i += n;
         }
         s->row += take;
@@ -507,19 +494,25 @@ TARGET static __attribute__((noinline)) void NAME(feed_noisy_or_marked)(struct s
 /* Feed the block's rows to one model, and meanwhile read the rows ahead, if any. */
 INLINE void NAME(feed)(struct sgd_state *s, const struct block *b, struct block *ahead, int element)
 {
-    /* The guard's, times y for a binary loss, and 0 where this model knows no such label; room for one in front. */
+    /* The guard's, times y for a margin loss, and 0 where this model knows no such label; room for one in front. */
     double room[4 + MAX_BLOCK], *scale = room + 4;
     const double classes = (double) s->recipe.classes, positive = (double) s->recipe.positive;
     const vec4 none = {0};
     for (size_t i = 0; i < b->n; i += 4) {
         const vec4 known = CHOOSE(AT(b->label, i) < classes, AT(b->scale, i), none);
-        AT(scale, i) = s->recipe.loss == SGD_MULTINOMIAL ? known : CHOOSE(AT(b->label, i) == positive, known, -known);
+        AT(scale, i) = loss_is_joint(s->recipe.loss) ? known : CHOOSE(AT(b->label, i) == positive, known, -known);
     }
-    if (has_single_rows(&s->recipe) && s->recipe.loss == SGD_LOGISTIC)
-        NAME(feed_single_rows)(s, b, scale, ahead, SGD_LOGISTIC, element);
-    else if (has_single_rows(&s->recipe))
-        NAME(feed_single_rows)(s, b, scale, ahead, SGD_HUBER, element);
-    else if (s->recipe.noise || s->recipe.marked)
+    if (has_single_rows(&s->recipe)) {
+        /* Once for each loss, whose slope the next row waits for. */
+#define CASE(number, name, unit)                                     \
+    case number:                                                     \
+        NAME(feed_single_rows)(s, b, scale, ahead, number, element); \
+        break;
+        switch (s->recipe.loss) {
+            MARGIN_LOSSES(CASE)
+        }
+#undef CASE
+    } else if (s->recipe.noise || s->recipe.marked)
         NAME(feed_noisy_or_marked)(s, b, scale, ahead, element);
     else
         NAME(feed_batches)(s, b, scale, ahead, element, 1);

@@ -1,8 +1,10 @@
 /* objective.c: derivatives of the loss summed over rows. objective.h says what for. */
 #include "objective.h"
 
+#include <float.h>
 #include <string.h>
 
+#include "losses.h"
 #include "sgd.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
@@ -10,11 +12,10 @@ typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 #define INLINE static inline __attribute__((always_inline))
 #define AT(p, i) (*(vec4 *) ((p) + (i)))
 #define LANES(v) (((v)[0] + (v)[1]) + ((v)[2] + (v)[3]))
-#define UNITS_PER_NAT 0x1.71547652b82fep+8 /* 256 / ln 2: sgd_exp2_256ths counts in 256ths of a power of two */
 
 static uint64_t vectors(const struct objective_state *s)
 {
-    return s->loss == SGD_MULTINOMIAL ? s->classes : 1;
+    return loss_vectors(s->loss, s->classes);
 }
 
 static uint64_t stride_of(const struct objective_state *s)
@@ -49,11 +50,16 @@ static double *array_of(struct objective_state *s, uint64_t array)
 uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive, uint64_t kind)
 {
     struct objective_state s = {.loss = loss, .dims = dims, .classes = classes, .kind = kind};
-    if ((loss != SGD_LOGISTIC && loss != SGD_MULTINOMIAL) || dims < 1 || dims > SGD_MAX_DIMS || classes < 2 ||
-        classes > SGD_MAX_CLASSES || positive >= classes || kind > OBJECTIVE_HESSIAN ||
+    if (!loss_has_hessian(loss) || dims < 1 || dims > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES ||
+        positive >= classes || kind > OBJECTIVE_HESSIAN ||
         (kind == OBJECTIVE_HESSIAN && dims > OBJECTIVE_MAX_HESSIAN_DIMS))
         return 0;
     return sizeof s + sizeof(double) * (place_of(&s, ARRAYS) + stride_of(&s) + 2 * vectors(&s));
+}
+
+static int parameter_is_sound(double parameter)
+{
+    return parameter > 0.0 && parameter <= DBL_MAX;
 }
 
 int objective_check(const void *state, size_t bytes)
@@ -62,17 +68,20 @@ int objective_check(const void *state, size_t bytes)
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
     if (bytes < sizeof *s || s->magic != OBJECTIVE_MAGIC || s->bytes != bytes ||
-        s->waiting >= OBJECTIVE_SUMMED_ROWS ||
+        s->waiting >= OBJECTIVE_SUMMED_ROWS || !parameter_is_sound(s->parameter) ||
         objective_bytes(s->loss, s->dims, s->classes, s->positive, s->kind) != bytes)
         return SGD_CORRUPT;
+    for (size_t i = 0; i < sizeof s->unused / sizeof *s->unused; i++)
+        if (s->unused[i] != 0)
+            return SGD_CORRUPT;
     return SGD_OK;
 }
 
 int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive,
-                   uint64_t kind, const double *weights, const double *direction)
+                   uint64_t kind, double parameter, const double *weights, const double *direction)
 {
     struct objective_state *s = state;
-    if (objective_bytes(loss, dims, classes, positive, kind) != bytes ||
+    if (!parameter_is_sound(parameter) || objective_bytes(loss, dims, classes, positive, kind) != bytes ||
         (kind == OBJECTIVE_PRODUCT) != (direction != NULL))
         return SGD_BAD_RECIPE;
     if ((uintptr_t) state % sizeof(double) != 0)
@@ -85,6 +94,7 @@ int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint
     s->classes = classes;
     s->positive = positive;
     s->kind = kind;
+    s->parameter = parameter;
     for (uint64_t k = 0; k < vectors(s); k++) {
         memcpy(array_of(s, WEIGHTS) + k * stride_of(s), weights + k * dims, dims * sizeof *weights);
         if (direction != NULL)
@@ -194,8 +204,8 @@ INLINE void add_factors(struct objective_state *s, size_t k, const double *facto
         add_multiples(array_of(s, PARTIAL) + k * stride, factors, x, 0, stride, n);
 }
 
-/* With s the guard's factor the row stands for s*x. slope = 1/(1 + exp(margin)), margin = y*s*<w, x>. */
-INLINE void add_logistic(struct objective_state *s, const struct tile *t, int first, int n)
+/* With s the guard's factor the row stands for s*x, and its margin is y*s*<w, x>. */
+INLINE void add_margins(struct objective_state *s, const struct tile *t, int first, int n)
 {
     const size_t stride = stride_of(s);
     const double *x = t->x + first * stride, *labels = t->labels + first, *scales = t->scales + first;
@@ -205,9 +215,11 @@ INLINE void add_logistic(struct objective_state *s, const struct tile *t, int fi
         dots(along, array_of(s, DIRECTION), x, stride, n);
     for (int r = 0; r < n; r++) {
         const double scale = scales[r], signed_scale = labels[r] == (double) s->positive ? scale : -scale;
-        const double slope = 1.0 / (1.0 + sgd_exp2_256ths(factors[r] * (signed_scale * UNITS_PER_NAT)));
+        const double margin = factors[r] * (signed_scale * loss_unit(s->loss));
         const double bend = s->kind == OBJECTIVE_PRODUCT ? along[r] * scale : scale;
-        factors[r] = s->kind == OBJECTIVE_GRADIENT ? -slope * signed_scale : slope * (1.0 - slope) * bend * scale;
+        double slope;
+        const double curvature = margin_curvature(s->loss, margin, s->parameter, &slope);
+        factors[r] = s->kind == OBJECTIVE_GRADIENT ? -slope * signed_scale : curvature * bend * scale;
     }
     add_factors(s, 0, factors, x, n);
 }
@@ -226,13 +238,8 @@ INLINE void add_multinomial(struct objective_state *s, const struct tile *t, int
     for (size_t k = 0; s->kind == OBJECTIVE_PRODUCT && k < classes; k++)
         dots(a + k * n, array_of(s, DIRECTION) + k * stride, x, stride, n);
     for (int r = 0; r < n; r++) {
-        double largest = 0.0, sum = 0.0, mean = 0.0;
-        for (size_t k = 0; k < classes; k++) {
-            p[k * n + r] *= scales[r] * UNITS_PER_NAT;
-            largest = k == 0 || p[k * n + r] > largest ? p[k * n + r] : largest;
-        }
-        for (size_t k = 0; k < classes; k++)
-            sum += p[k * n + r] = sgd_exp2_256ths(p[k * n + r] - largest);
+        const double sum = multinomial_powers(p + r, n, classes, scales[r] * loss_unit(LOSS_MULTINOMIAL));
+        double mean = 0.0;
         for (size_t k = 0; k < classes; k++)
             p[k * n + r] /= sum;
         for (size_t k = 0; s->kind == OBJECTIVE_PRODUCT && k < classes; k++)
@@ -251,10 +258,10 @@ INLINE void add_multinomial(struct objective_state *s, const struct tile *t, int
 
 INLINE void add_rows(struct objective_state *s, const struct tile *t, int first, int n)
 {
-    if (s->loss == SGD_MULTINOMIAL)
+    if (loss_is_joint(s->loss))
         add_multinomial(s, t, first, n);
     else
-        add_logistic(s, t, first, n);
+        add_margins(s, t, first, n);
 }
 
 /* Add n rows, but those that are neutral. */
@@ -327,30 +334,6 @@ int objective_add(void *state, size_t bytes, const float *rows, size_t n_rows, i
     }
 #endif
     scan_portable(state, rows, n_rows);
-    return SGD_OK;
-}
-
-int objective_combine(void *state, size_t bytes, const void *other, size_t other_bytes)
-{
-    struct objective_state *s = state;
-    int code = objective_check(state, bytes);
-    if (code == SGD_OK)
-        code = objective_check(other, other_bytes);
-    if (code != SGD_OK)
-        return code;
-    const struct objective_state *o = other;
-    const size_t same = place_of(s, PARTIAL) * sizeof(double); /* weights and direction */
-    if (bytes != other_bytes || s->loss != o->loss || s->dims != o->dims || s->classes != o->classes ||
-        s->positive != o->positive || s->kind != o->kind || memcmp(s->data, o->data, same) != 0)
-        return SGD_CORRUPT;
-    const double *from = o->data;
-    double *total = array_of(s, TOTAL), *lost = array_of(s, LOST);
-    fold(s);
-    for (uint64_t i = 0; i < numbers(s); i++) {
-        add_exactly(total + i, lost + i, from[place_of(s, PARTIAL) + i]);
-        add_exactly(total + i, lost + i, from[place_of(s, TOTAL) + i]);
-        lost[i] += from[place_of(s, LOST) + i];
-    }
     return SGD_OK;
 }
 

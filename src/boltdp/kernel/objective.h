@@ -5,8 +5,7 @@
  * What a solver needs that looks for the exact minimiser. Rows are packed float32 as in sgd.h, with the same guard:
  * scaled into the unit ball, and without a derivative where a number is not finite or the label not declared. The
  * state is one flat block, so that any engine can carry it. Feeding the rows in blocks of any length gives the same
- * bits, from every build; combining the states of several workers gives other last bits, within the same bound
- * (privacy/objective.md, section 5).
+ * bits, from every build, within a bound (privacy/objective.md, section 5).
  */
 #ifndef BOLTDP_OBJECTIVE_H
 #define BOLTDP_OBJECTIVE_H
@@ -14,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OBJECTIVE_MAGIC UINT64_C(0x316a626f746c6f62) /* "boltobj1" in memory on a little-endian machine */
+#define OBJECTIVE_MAGIC UINT64_C(0x326a626f746c6f62) /* "boltobj2" in memory on a little-endian machine */
 #define OBJECTIVE_SUMMED_ROWS 256                    /* rows added up before they join the compensated total */
 
 /* What is summed. Of the Hessian only what stands from the diagonal to the right, for each weight vector. */
@@ -28,12 +27,14 @@ enum { OBJECTIVE_GRADIENT, OBJECTIVE_PRODUCT, OBJECTIVE_HESSIAN };
 struct objective_state {
     uint64_t magic;    /* OBJECTIVE_MAGIC */
     uint64_t bytes;    /* length of the whole block */
-    uint64_t loss;     /* SGD_LOGISTIC or SGD_MULTINOMIAL of sgd.h */
+    uint64_t loss;     /* enum loss of losses.h: one that has a Hessian */
     uint64_t dims;     /* features of a row */
     uint64_t classes;  /* declared labels */
-    uint64_t positive; /* logistic: the class that is y = +1 */
+    uint64_t positive; /* margin losses: the class that is y = +1 */
     uint64_t kind;     /* OBJECTIVE_GRADIENT, OBJECTIVE_PRODUCT (of the Hessian and `direction`) or OBJECTIVE_HESSIAN */
+    double parameter;  /* the number that shapes the loss, or 1: > 0, finite */
     uint64_t waiting;  /* rows in `partial`: 0 .. OBJECTIVE_SUMMED_ROWS - 1 */
+    uint64_t unused[7]; /* zeros: the arrays start a cache line */
     double data[];     /* weights, direction, partial, total, lost; then one row of `stride`, and 2*V scores */
 };
 
@@ -42,16 +43,13 @@ uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_
 
 /* The state before the first row. weights have V*dims numbers, and for a product direction too; else it is NULL. */
 int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive,
-                   uint64_t kind, const double *weights, const double *direction);
+                   uint64_t kind, double parameter, const double *weights, const double *direction);
 
 /* Everything that can be wrong with a block that claims to be a state. */
 int objective_check(const void *state, size_t bytes);
 
 /* Add packed float32 rows. */
 int objective_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build);
-
-/* Add what another state, of the same derivative, has summed. */
-int objective_combine(void *state, size_t bytes, const void *other, size_t other_bytes);
 
 /* The sum, into out[V*dims]; the Hessian, both of its triangles, into out[V*dims*dims]. */
 int objective_sum(const void *state, size_t bytes, double *out);

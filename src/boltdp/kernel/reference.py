@@ -37,7 +37,8 @@ def reference_sgd(
     >>> reference_sgd(recipe, np.array([[1, 0.5], [0, -0.5]])).round(4)
     array([[0.4844]])
     """
-    classes = max(classes, recipe.loss.vectors)
+    if recipe.loss.vectors > 1:
+        classes = recipe.loss.vectors
     m, n = recipe.rows, recipe.batches
     if marked:
         markers = np.flatnonzero(rows[:, 0] == -1)

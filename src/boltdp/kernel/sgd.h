@@ -1,7 +1,7 @@
 /*
  * sgd.h: permutation-based SGD over packed rows, as one flat state that any engine can carry.
  *
- * What it does: minimises logistic, Huber-SVM or multinomial loss with the update
+ * What it does: minimises a loss of losses.h with the update
  *
  *     w_t = Project( (1 - eta_t*lambda) * w_{t-1} - (eta_t/|B_t|) * sum over B_t of grad phi(w_{t-1}; z_i) ),   w_0 = 0
  *
@@ -28,7 +28,6 @@
 #define SGD_MAGIC UINT64_C(0x31646773746c6f62) /* "boltsgd1" in memory on a little-endian machine */
 #define SGD_VERSION 2
 
-enum sgd_loss { SGD_LOGISTIC = 0, SGD_HUBER = 1, SGD_MULTINOMIAL = 2 };
 enum sgd_growth { SGD_NONE = 0, SGD_LINEAR = 1, SGD_SQRT = 2 };
 enum sgd_noise { SGD_NOISELESS = 0, SGD_GAUSSIAN = 1, SGD_SPHERICAL = 2 };
 enum sgd_element { SGD_FLOAT32 = 0, SGD_FLOAT64 = 1 };
@@ -49,10 +48,10 @@ enum sgd_error {
 
 /* What is run: public numbers only. */
 struct sgd_recipe {
-    uint64_t loss;     /* enum sgd_loss */
+    uint64_t loss;     /* enum loss of losses.h */
     uint64_t dims;     /* features of a row: 1 .. SGD_MAX_DIMS */
     uint64_t classes;  /* declared labels, 0 .. classes-1; a row with another is neutral: 2 .. SGD_MAX_CLASSES */
-    uint64_t positive; /* binary losses: the class that is y = +1; every other declared class is y = -1 */
+    uint64_t positive; /* margin losses: the class that is y = +1; every other declared class is y = -1 */
     uint64_t rows;     /* m: 1 .. 2^48 */
     uint64_t batches;  /* n, updates of a pass: 1 .. m. Batch j is rows floor(j*m/n) .. floor((j+1)*m/n)-1 */
     uint64_t passes;   /* k: 1 .. , n*k at most 2^53 and m*k at most 2^62 */
@@ -61,11 +60,11 @@ struct sgd_recipe {
     double scale;      /* > 0, finite; eta_1 * n * k at most 1e100, so that no weight can overflow */
     double offset;     /* >= 0, finite; 1 for a constant step */
     double cap;        /* > 0, may be infinite */
-    double width;      /* h of the Huber loss: > 0, finite; unused by the others, but still checked */
+    double parameter;  /* the number that shapes the loss, or 1: > 0, finite */
     double lambda;     /* >= 0, finite; eta_1 * lambda at most 2 */
     double radius;     /* R > 0; infinite: no projection */
     uint64_t marked;   /* 1: batches end at markers, n of them in a pass, and their sums are divided by m/n, else 0 */
-    uint64_t noise;    /* enum sgd_noise. Multinomial: in the subspace where the vectors sum to zero, of (V-1)*dims */
+    uint64_t noise;    /* enum sgd_noise. Joint losses: in the subspace where the vectors sum to zero, of (V-1)*dims */
     double deviation;  /* the scale of the noise: 1e-100 or more, eta_1 * n * k times it times the number of weights at
                           most 1e100; 0 without noise */
 };
@@ -75,14 +74,14 @@ struct sgd_recipe {
 
 /*
  * The state: this header, then four arrays. Vectors have a stride of dims rounded up to a multiple of 4, and zeros
- * at the end; V is the number of weight vectors: 1 for the binary losses, classes for multinomial, class after class.
+ * at the end; V is the number of weight vectors: 1 for margin losses, for joint ones one a class, class after class.
  *
  *     double weights[V*stride];  the last iterate, without a row that waits
  *     double total[V*stride];    the sum of the iterates to be averaged so far; zeros while averaged = 1
- *     double step[V*stride];     what the rows of the batch in progress, and its noise, will add to the weights. Binary
+ *     double step[V*stride];     what the rows of the batch in progress, and its noise, will add to the weights. Margin
  *                                losses with one-row batches, no radius, noise or markers: the row that waits for a
  *                                second if `row` is odd
- *     double aside[];            4 numbers, the first the waiting row's scale times y; for multinomial,
+ *     double aside[];            4 numbers, the first the waiting row's scale times y; for joint losses
  *                                4 * (classes rounded up to a multiple of 4), scratch that is zero between calls
  */
 struct sgd_state {

@@ -1,28 +1,40 @@
-"""What was promised and how it was computed: public numbers only, enough to recompute the sensitivity and the noise."""
+"""What was promised: the tree of what was spent and a few public facts, from which everything else is derived."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any
 
 from boltdp import __version__
-from boltdp.errors import BoltdpError, ParameterError, whole_number
-from boltdp.privacy.algorithms import ACCOUNTANTS, FAULTS, RIVALS, Account, Algorithm, Analysis
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
-from boltdp.privacy.noise import Budget, Mechanism
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import Schedule
-from boltdp.privacy.selection import Selection, read_selection, selection_record
-from boltdp.privacy.sensitivity import Sensitivity, check_steps
-from boltdp.privacy.standardization import Standardized, read_standardized, standardized
+from boltdp.errors import BoltdpError, ParameterError
+from boltdp.privacy.adjacency import Adjacency
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.events import (
+    SEEDED,
+    Composition,
+    Event,
+    Part,
+    SelfComposition,
+    Spoiled,
+    Training,
+    composed,
+    spoiled,
+)
+from boltdp.privacy.moments import NoisyMoments
+from boltdp.privacy.noise import Mechanism
+from boltdp.privacy.recipe import Problem
+from boltdp.privacy.records import from_record, to_record
+from boltdp.privacy.selection import Selection
+from boltdp.privacy.sensitivity import Sensitivity
+from boltdp.privacy.whitebox import NoisyUpdates
 
-Randomness = Literal["operating system", "seeded", "none"]
-
-#: Why a model made in a certain way has no privacy guarantee.
-SEEDED = "the noise came from a seed, so that whoever knows it can take the noise away"
-NOISELESS = "no noise was added"
+#: Why a certificate that claims less than its events spend is worth nothing.
+OVERSPENT = "what was done spends more than the epsilon and delta that are claimed"
+UNCLAIMED = "no epsilon is claimed"
+#: Mathematical libraries differ between machines in the last digits: by no more than this part.
+TOLERANCE = 1e-9
 
 
 class CertificateError(BoltdpError):
@@ -31,48 +43,117 @@ class CertificateError(BoltdpError):
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """The record of one release of `models` models that were trained on the same rows with the same recipe."""
+    """The record of one release; `certify` makes it.
 
-    recipe: Recipe
-    budget: Budget | None  #: of all models together; None: noiseless
-    models: int
-    analysis: Analysis
-    sensitivity: Sensitivity | None
-    mechanism: Mechanism | None  #: of each model, added to its weights at the end
-    randomness: Randomness
-    reasons: tuple[str, ...]  #: why the result is not private; empty for a private one
-    algorithm: Algorithm = "bolton"
-    training_noise: Mechanism | None = None  #: of each model, inside its training
-    standardization: Standardized | None = None  #: what was released before training to centre the rows, if it was
-    selection: Selection | None = None  #: how it was chosen among candidates, if it was
-    neighbours: str = "replace one row at its position; the number of rows is public, and no position depends on values"
+    >>> from boltdp.privacy.events import Noiseless
+    >>> from boltdp.privacy.losses import Logistic
+    >>> event = Noiseless(Problem(loss=Logistic(), dims=9, rows=1000))
+    >>> Certificate(budget=None, spent=event).private
+    False
+    """
+
+    budget: Budget | None  #: what is claimed to be spent at most; None: nothing is claimed
+    spent: Event
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
     version: str = __version__
 
     def __post_init__(self) -> None:
-        whole_number(self.models, "models", least=1)
-        if self.algorithm not in ACCOUNTANTS:
-            raise ParameterError(f"algorithm must be one of {', '.join(ACCOUNTANTS)}, got {self.algorithm!r}")
-        if self.selection is not None and self.selection.training_rows != self.recipe.rows:
-            raise ParameterError(
-                f"a model chosen so must be trained on {self.selection.training_rows} rows, got {self.recipe.rows}"
-            )
+        if not isinstance(self.spent.released, Training):
+            raise ParameterError("a certificate must be about the training of a model")
 
     @property
-    def training_budget(self) -> Budget | None:
-        """What is left of the budget for training and for choosing; None: noiseless."""
-        return _left(self.budget, self.standardization)
+    def training(self) -> Training:
+        """How the released model, or each of several alike, was trained."""
+        assert isinstance(self.spent.released, Training)
+        return self.spent.released
+
+    @property
+    def algorithm(self) -> str:
+        """The name of the algorithm that trained it."""
+        return self.training.algorithm
+
+    @property
+    def problem(self) -> Problem:
+        """What it minimised."""
+        return self.training.problem
+
+    @property
+    def models(self) -> int:
+        """How many models were trained and released together."""
+        return next((event.count for event in self.spent.walk() if isinstance(event, SelfComposition)), 1)
+
+    @property
+    def selection(self) -> Selection | None:
+        """How it was chosen among candidates, if it was."""
+        return next((event for event in self.spent.walk() if isinstance(event, Selection)), None)
+
+    @property
+    def moments(self) -> NoisyMoments | None:
+        """What was released before training to centre the rows, if it was."""
+        return next((event for event in self.spent.walk() if isinstance(event, NoisyMoments)), None)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What the budget was divided into: first what came before training, if anything did."""
+        return next((event.parts for event in self.spent.walk() if isinstance(event, Composition)), ())
+
+    @property
+    def training_noise(self) -> Mechanism | None:
+        """Noise before or inside the training of each model."""
+        return self.training.training_noise
+
+    @property
+    def release_noise(self) -> Mechanism | None:
+        """Noise added to the weights of each model at the end."""
+        return self.training.release_noise
+
+    @property
+    def sensitivity(self) -> Sensitivity | None:
+        """Of the weights that the release noise was added to."""
+        return self.training.sensitivity
+
+    @property
+    def rows(self) -> int:
+        """How many private rows had a part in it."""
+        return self.problem.rows if self.selection is None else self.selection.rows
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the noise came from a seed."""
+        return SEEDED in self.spent.faults
+
+    @cached_property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is not private; empty if it is."""
+        if self.spent.faults:
+            return self.spent.faults
+        if self.budget is None:
+            return (UNCLAIMED,)
+        return () if keeps(self.spent, self.budget) else (OVERSPENT,)
 
     @property
     def private(self) -> bool:
         """Whether the privacy claim holds."""
         return not self.reasons
 
+    def delta(self, epsilon: float) -> float:
+        """The curve: no more of delta was spent at any other epsilon; 1 where nothing is promised.
+
+        >>> from boltdp.privacy.losses import Logistic
+        >>> from boltdp.privacy.objective import perturbed_objective
+        >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+        >>> certificate = certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))
+        >>> certificate.delta(1.0), certificate.delta(0.5) > 0
+        (0.0, True)
+        """
+        target = 1e-9 if self.budget is None or not self.budget.delta else self.budget.delta
+        return self.spent.delta(Budget(epsilon).epsilon, target=target)
+
     def promise(self, *, planned: bool = False) -> str:
         """The claim in plain words, or what it will be of a model that is only planned."""
         if not self.private or self.budget is None:
             return f"NOT PRIVATE: {'; '.join(self.reasons)}."
-        epsilon, delta = self.budget.epsilon, self.budget.delta
-        rows = self.recipe.rows if self.selection is None else self.selection.rows
+        epsilon, delta, rows = self.budget.epsilon, self.budget.delta, self.rows
         kind = f"(epsilon = {epsilon:g}, delta = {delta:g})" if delta else f"epsilon = {epsilon:g}"
         likelier = math.exp(epsilon) if epsilon < 700 else math.inf
         seen = "would be seen of the model is" if planned else "is seen of this model was"
@@ -80,7 +161,7 @@ class Certificate:
             f"Differentially private with {kind}: whatever {seen} at most {likelier:.3g} times as likely"
             f"{f', plus {delta:g},' if delta else ''} as if any one of the {rows:,} rows were another."
         )
-        if self.algorithm in RIVALS:
+        if isinstance(self.training, NoisyUpdates):
             claim += " It holds for real-valued noise in the updates, which is drawn in floating point."
         if epsilon > 10:
             claim += " Caution: an epsilon above 10 promises little."
@@ -92,38 +173,16 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values; floats keep every bit."""
-        loss, recipe = self.recipe.loss, self.recipe
         return {
             "private": self.private,
             "reasons": list(self.reasons),
-            "neighbours": self.neighbours,
+            "adjacency": self.adjacency.value,
             "epsilon": self.budget.epsilon if self.budget else None,
             "delta": self.budget.delta if self.budget else None,
-            "models": self.models,
             "algorithm": self.algorithm,
-            "loss": {
-                "name": loss.name,
-                **dataclasses.asdict(loss),  # type: ignore[call-overload]
-                "lipschitz": loss.lipschitz,
-                "smoothness": loss.smoothness,
-            },
-            "rows": recipe.rows,
-            "dims": recipe.dims,
-            "batch_size": recipe.batch_size,
-            "batches": recipe.batches,
-            "passes": recipe.passes,
-            "schedule": {**dataclasses.asdict(recipe.schedule), "cap": _finite(recipe.schedule.cap)},
-            "regularization": recipe.regularization,
-            "radius": _finite(recipe.radius),
-            "averaging": recipe.averaging,
-            "permutation": recipe.permutation,
-            "analysis": self.analysis,
-            "sensitivity": dataclasses.asdict(self.sensitivity) if self.sensitivity else None,
-            "mechanism": dataclasses.asdict(self.mechanism) if self.mechanism else None,
-            "training_noise": dataclasses.asdict(self.training_noise) if self.training_noise else None,
-            "randomness": self.randomness,
-            "standardization": dataclasses.asdict(self.standardization) if self.standardization else None,
-            "selection": selection_record(self.selection) if self.selection else None,
+            "rows": self.rows,
+            "models": self.models,
+            "spent": to_record(self.spent),
             "version": self.version,
         }
 
@@ -131,194 +190,116 @@ class Certificate:
     def from_dict(cls, record: dict[str, Any]) -> Certificate:
         """Read what `to_dict` wrote; derived numbers that don't follow from the rest are refused."""
         try:
-            certificate = cls._read(record)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CertificateError(f"the certificate cannot be read: {_describe(error)}") from error
-        expected = certificate.to_dict()
-        unknown = [key for key in record if key not in expected]
-        if unknown:
-            raise CertificateError(f"the certificate has an entry {unknown[0]!r} that this boltdp does not know")
-        for key, value in expected.items():
-            if key not in record:
-                raise CertificateError(f"the certificate cannot be read: {key!r} is missing")
-            if record[key] != value:
-                raise CertificateError(f"the certificate says {key} = {record[key]!r}, where {value!r} follows from it")
+            certificate = cls(
+                budget=None if record["epsilon"] is None else Budget(record["epsilon"], record["delta"]),
+                spent=from_record(Event, record["spent"]),  # type: ignore[type-abstract]
+                adjacency=Adjacency(record["adjacency"]),
+                version=from_record(str, record["version"]),
+            )
+        except KeyError as error:
+            raise CertificateError(f"the certificate cannot be read: {error} is missing") from error
+        except RecursionError:
+            raise CertificateError("the certificate cannot be read: it is nested too deeply") from None
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise CertificateError(f"the certificate cannot be read: {error}") from error
+        _compare(record, certificate.to_dict(), "the certificate")
         return certificate
-
-    @classmethod
-    def _read(cls, record: dict[str, Any]) -> Certificate:
-        recipe = Recipe(
-            loss=_read_loss(record["loss"]),
-            dims=record["dims"],
-            rows=record["rows"],
-            batch_size=record["batch_size"],
-            passes=record["passes"],
-            schedule=Schedule(**{**record["schedule"], "cap": _infinite(record["schedule"]["cap"])}),
-            regularization=record["regularization"],
-            radius=_infinite(record["radius"]),
-            averaging=record["averaging"],
-            permutation=record["permutation"],
-        )
-        noise, inside, distance = record["mechanism"], record["training_noise"], record["sensitivity"]
-        return cls(
-            recipe=recipe,
-            budget=None if record["epsilon"] is None else Budget(record["epsilon"], record["delta"]),
-            models=record["models"],
-            analysis=record["analysis"],
-            sensitivity=Sensitivity(**distance) if distance else None,
-            mechanism=Mechanism(**noise) if noise else None,
-            algorithm=record["algorithm"],
-            training_noise=Mechanism(**inside) if inside else None,
-            randomness=record["randomness"],
-            reasons=tuple(record["reasons"]),
-            standardization=read_standardized(record["standardization"]) if record["standardization"] else None,
-            selection=read_selection(record["selection"]) if record["selection"] else None,
-            neighbours=record["neighbours"],
-            version=record["version"],
-        )
 
 
 def certify(
-    recipe: Recipe,
+    training: Event,
     budget: Budget | None,
     *,
-    algorithm: Algorithm = "bolton",
-    models: int = 1,
-    analysis: Analysis = "proved",
-    randomness: Randomness = "operating system",
+    before: Part | None = None,
+    seeded: bool = False,
     reasons: tuple[str, ...] = (),
-    standardization: Standardized | None = None,
-    selection: Selection | None = None,
-    stated: Mechanism | None = None,
 ) -> Certificate:
-    """Compute the noise of a release from public numbers.
+    """The certificate of a training that was planned for a budget, or for what `before`, a part of it, has left.
 
-    `reasons` are faults of the claim that lie outside the privacy core, such as classes read from the data. `stated`
-    is the noise of an existing certificate: it stays if it is one of those that are enough.
+    `reasons` are faults of the claim that lie outside the privacy core, such as classes read from the data.
 
-    >>> from boltdp.privacy.schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> certify(recipe, Budget(1.0)).mechanism.kind
-    'spherical'
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)).private
+    True
     """
-    if budget is None:
-        check_steps(recipe)
-        account, randomness = Account(reasons=(NOISELESS,)), "none"
-    else:
-        account = ACCOUNTANTS[algorithm](
-            recipe, model_budget(budget, standardization, selection).split(models), analysis, stated
-        )
-    seeded = () if budget is None or randomness == "operating system" else (SEEDED,)
-    return Certificate(
-        recipe=recipe,
-        budget=budget,
-        models=models,
-        analysis=analysis,
-        sensitivity=account.sensitivity,
-        mechanism=account.mechanism,
-        randomness=randomness,
-        reasons=(*reasons, *seeded, *account.reasons),
-        algorithm=algorithm,
-        training_noise=account.training_noise,
-        standardization=standardization,
-        selection=selection,
-    )
+    spent = training
+    if before is not None:
+        left = None if budget is None else remaining(budget, before)
+        spent = composed(before, Part(left, training))
+    faults = (*reasons, SEEDED) if seeded else reasons
+    return Certificate(budget=budget, spent=spoiled(spent, faults))
 
 
-def model_budget(whole: Budget, standardization: Standardized | None, selection: Selection | None) -> Budget:
-    """What all models may spend together: standardization takes its share first, then comes what choosing costs.
+def remaining(whole: Budget, before: Part | None) -> Budget:
+    """What is left of a budget after a part of it was spent, by basic composition.
 
-    >>> model_budget(Budget(1.0), None, None)
+    Proof: moments.md 3
+
+    >>> remaining(Budget(1.0), None)
     Budget(epsilon=1.0, delta=0.0)
     """
-    left = _left(whole, standardization)
-    assert left is not None
-    return left if selection is None else selection.model_budget(left)
+    return whole if before is None or before.budget is None else whole.less(before.budget)
+
+
+def keeps(event: Event, budget: Budget) -> bool:
+    """Whether an event spends no more than a budget, but for the last digits.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> keeps(perturbed_objective(problem, Budget(1.0)), Budget(0.9))
+    False
+    """
+    target = budget.delta or 1e-9
+    if event.delta(budget.epsilon, target=target) <= budget.delta:
+        return True
+    return event.delta(budget.epsilon * (1 + TOLERANCE), target=target) <= budget.delta * (1 + TOLERANCE)
 
 
 def verify(certificate: Certificate) -> None:
-    """Recompute everything the certificate claims from its public numbers; raise CertificateError on a mismatch.
+    """Recompute what the certificate claims from its public numbers; raise CertificateError if it does not follow.
 
-    Noise that is enough, but longer than what would be chosen today, is none.
+    Of a model that is not private for a reason that it states, the noise is checked all the same; but not of one whose
+    noise is as published, which is claimed by nobody here to be enough.
 
-    >>> from boltdp.privacy.schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> verify(certify(recipe, Budget(1.0)))
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> verify(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)))
     """
-    known = {SEEDED, NOISELESS, *FAULTS}
-    moments = certificate.standardization
-    if moments is not None:
-        moments = standardized(
-            share=moments.share,
-            moments=moments.moments,
-            features=moments.features,
-            squared=moments.squared,
-            radius=moments.radius,
-            whole=certificate.budget,
-            stated=moments.mechanism,
+    event = certificate.spent
+    while isinstance(event, Spoiled):
+        event = event.spent
+    if event.faults or event.published or certificate.budget is None:
+        return
+    if not keeps(event, certificate.budget):
+        epsilon, delta = certificate.budget.epsilon, certificate.budget.delta
+        spent = event.delta(epsilon, target=delta or 1e-9)
+        raise CertificateError(
+            f"the certificate claims delta = {delta:g} at epsilon = {epsilon:g}, "
+            f"but {spent:.6g} follows from its events"
         )
-    expected = certify(
-        certificate.recipe,
-        certificate.budget,
-        algorithm=certificate.algorithm,
-        models=certificate.models,
-        analysis=certificate.analysis,
-        randomness=certificate.randomness,
-        reasons=tuple(reason for reason in certificate.reasons if reason not in known),
-        standardization=moments,
-        selection=certificate.selection,
-        stated=certificate.training_noise or certificate.mechanism,
-    )
-    for field in (
-        "standardization",
-        "sensitivity",
-        "mechanism",
-        "training_noise",
-        "reasons",
-        "randomness",
-        "neighbours",
-    ):
-        claimed, recomputed = getattr(certificate, field), getattr(expected, field)
-        if not _agree(claimed, recomputed):
-            raise CertificateError(
-                f"the certificate claims {field} {claimed}, but {recomputed} follows from its numbers"
-            )
 
 
-def _left(whole: Budget | None, standardization: Standardized | None) -> Budget | None:
-    return whole if whole is None or standardization is None else standardization.left(whole)
-
-
-def _agree(claimed: object, recomputed: object) -> bool:
-    """Equal, floats up to the last digits, in which mathematical libraries differ between machines."""
-    if dataclasses.is_dataclass(claimed) and type(claimed) is type(recomputed):
-        names = [field.name for field in dataclasses.fields(claimed)]
-        return all(_agree(getattr(claimed, name), getattr(recomputed, name)) for name in names)
-    if isinstance(claimed, float) and isinstance(recomputed, float):
-        return math.isclose(claimed, recomputed, rel_tol=1e-9)
-    return claimed == recomputed
-
-
-def _read_loss(record: dict[str, Any]) -> Loss:
-    match record["name"]:
-        case "logistic":
-            return Logistic()
-        case "huber":
-            return HuberSVM(width=record["width"])
-        case "multinomial":
-            return Multinomial(classes=record["classes"])
-        case name:
-            raise ValueError(f"unknown loss {name!r}")
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no infinity: it is written as null."""
-    return None if value == math.inf else value
-
-
-def _infinite(value: float | None) -> float:
-    return math.inf if value is None else value
-
-
-def _describe(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+def _compare(record: Any, expected: Any, where: str) -> None:
+    """Refuse what does not follow; floats may differ in the last digits, as mathematical libraries do."""
+    if isinstance(expected, dict) and isinstance(record, dict):
+        for key in record:
+            if key not in expected:
+                raise CertificateError(f"{where} has an entry {key!r} that this boltdp does not know")
+        for key, value in expected.items():
+            if key not in record:
+                raise CertificateError(f"{where} cannot be read: {key!r} is missing")
+            _compare(record[key], value, f"{where.removesuffix(',')}, in {key!r},")
+        return
+    if isinstance(expected, list) and isinstance(record, list) and len(expected) == len(record):
+        for one, other in zip(record, expected, strict=True):
+            _compare(one, other, where)
+        return
+    same = record == expected and isinstance(record, bool) == isinstance(expected, bool)
+    if isinstance(expected, float) and isinstance(record, (int, float)) and not isinstance(record, bool):
+        same = math.isclose(record, expected, rel_tol=TOLERANCE)
+    if not same:
+        raise CertificateError(f"{where} says {record!r}, where {expected!r} follows from the rest")

@@ -18,7 +18,8 @@ from scipy.special import ndtr
 
 from boltdp.arraytypes import Doubles, Integers
 from boltdp.errors import ParameterError
-from boltdp.privacy.noise import Budget, gaussian_sigma
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.noise import gaussian_sigma
 
 #: delta at each epsilon >= 0 of one update; at negative ones it follows by symmetry.
 Profile: TypeAlias = Callable[[Doubles], Doubles]
@@ -45,11 +46,15 @@ def poisson_profile(deviation: float, *, rate: float) -> Profile:
 
     Section 3: (1 - q)*N(0, s^2) + q*N(1, s^2) against (1 - q)*N(0, s^2) + q*N(-1, s^2) is the worst pair.
 
+    Proof: whitebox.md 3
+
     >>> poisson_profile(2.0, rate=1.0)(np.zeros(1)).round(4)
     array([0.3829])
     """
     shift = 1.0 / deviation
     c = rate * math.exp(-0.5 * shift**2)
+    if c == 0.0:  # so little noise that nothing is hidden
+        return np.ones_like
 
     def profile(epsilon: Doubles) -> Doubles:
         # Where the likelihood ratio is a = e^epsilon, y = e^(x/s^2) solves c*y^2 - (1 - q)*(a - 1)*y - c*a = 0.
@@ -65,6 +70,8 @@ def fixed_size_profile(deviation: float, *, rate: float) -> Profile:
     """A function of sensitivity 1 of a uniform sample of fixed size, `rate` of the rows, with Gaussian noise.
 
     Section 4: q times the profile of the Gaussian noise alone, at ln(1 + (e^epsilon - 1)/q).
+
+    Proof: whitebox.md 4
 
     >>> fixed_size_profile(1.0, rate=0.5)(np.zeros(1)).round(4)
     array([0.1915])
@@ -112,13 +119,15 @@ def composed_delta(profile: Profile, *, updates: int, budget: Budget) -> float:
 
     It is close where it is near `budget.delta`; far above it may be 1.
 
+    Proof: whitebox.md 5
+
     >>> gaussian = poisson_profile(2 * 4.224679 * 10, rate=1.0)
     >>> 1e-6 < composed_delta(gaussian, updates=100, budget=Budget(1.0, 1e-6)) < 1.05e-6
     True
     """
     epsilon, allowed = budget.epsilon, CUT_OFF * budget.delta
     losses = _discretise(profile, updates=updates, epsilon=epsilon, allowed=allowed)
-    if losses is None or updates * losses.mean(0.0) >= epsilon:
+    if losses is None or not updates * losses.mean(0.0) < epsilon:
         return 1.0
     infinite = updates * losses.infinite
     # Under the measure tilted so that the sum of all losses has the mean epsilon, nothing of interest is a far tail.
@@ -156,6 +165,8 @@ def composed_delta(profile: Profile, *, updates: int, budget: Budget) -> float:
 def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, budget: Budget) -> float:
     """The smallest standard deviation, on a fixed ladder, at which so many updates keep the budget.
 
+    Proof: whitebox.md 5
+
     >>> budget = Budget(1.0, 1e-6)
     >>> once, often = (
     ...     smallest_deviation(lambda one: poisson_profile(one, rate=0.01), updates=updates, budget=budget)
@@ -188,6 +199,8 @@ def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: floa
     """Losses of a pair whose profile is nowhere below the given one; None where the loss is beyond all use.
 
     As a function of e^epsilon the profile is convex; the pair's is its interpolation at the multiples of the width.
+
+    Proof: whitebox.md 5
     """
     longest = epsilon / math.sqrt(updates)
     while updates * float(profile(np.array([longest]))[0]) > allowed:

@@ -1,15 +1,18 @@
 """The losses: one object each, with everything that the rest of the program asks of it.
 
-`sensitivity.md`, section 1, derives L, beta and the loss at zero; `objective.md`, sections 2 and 3, the corners and the
-curvature. All hold for rows with norm at most 1, which the kernel enforces. A number that a loss does not state cannot
-be asked for: there are no defaults. `kernel/losses.h` says the same of each loss in C.
+L, beta and the loss at zero are derived for sensitivities, the corners and the curvature for objective perturbation.
+All hold for rows with norm at most 1, which the kernel enforces. A number that a loss does not state cannot be asked
+for: there are no defaults. `kernel/losses.h` says the same of each loss in C.
+
+Proof: sensitivity.md 1, 4
+Proof: objective.md 2, 3
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -80,8 +83,20 @@ class Loss(ABC):
         """From margins, (rows, vectors), to the odds of each class that has a vector; None: it tells none."""
 
     @abstractmethod
+    def link(self, margin: str, number: Callable[[float], str]) -> str | None:
+        """The probability of the second of two classes as an expression of SQL, from that of the margin.
+
+        `number` writes a constant; None: there is no such expression.
+        """
+
+    @abstractmethod
     def joint(self, classes: int) -> Loss | None:
         """The loss of one model for so many classes, in the place of one model a class; None: there is none."""
+
+    @property
+    def probabilistic(self) -> bool:
+        """Whether it tells probabilities."""
+        return self.probabilities(np.zeros((1, self.vectors))) is not None
 
     @property
     def directions(self) -> int:
@@ -125,6 +140,11 @@ class Logistic(Loss):
         """1 / (1 + exp(-margin)) of the positive class."""
         odds: Doubles = 0.5 * (1.0 + np.tanh(0.5 * margins))
         return odds
+
+    def link(self, margin: str, number: Callable[[float], str]) -> str:
+        """By tanh, which cannot overflow, unlike exp: that is an error in PostgreSQL."""
+        half = number(0.5)
+        return f"{half} + {half} * tanh({half} * ({margin}))"
 
     def joint(self, classes: int) -> Multinomial:
         """Softmax cross-entropy."""
@@ -175,6 +195,10 @@ class HuberSVM(Loss):
 
     def probabilities(self, margins: Doubles) -> None:  # noqa: ARG002
         """It is fitted to tell which class, not how likely."""
+        return
+
+    def link(self, margin: str, number: Callable[[float], str]) -> None:  # noqa: ARG002
+        """It tells no probabilities."""
         return
 
     def joint(self, classes: int) -> None:  # noqa: ARG002
@@ -234,6 +258,10 @@ class Multinomial(Loss):
         """exp(margin), up to a factor that is the same for all classes of a row."""
         odds: Doubles = np.exp(margins - margins.max(axis=1, keepdims=True))
         return odds
+
+    def link(self, margin: str, number: Callable[[float], str]) -> None:  # noqa: ARG002
+        """A model of two classes has one margin, and this loss two."""
+        return
 
     def joint(self, classes: int) -> Multinomial:
         """The same for another number of classes."""

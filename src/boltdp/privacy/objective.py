@@ -11,13 +11,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from flint import arb
 
 from boltdp.errors import ParameterError
-from boltdp.privacy.losses import HuberSVM, Multinomial
-from boltdp.privacy.noise import Budget, Mechanism, gaussian_delta, precision, shortest, smallest_scale
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.events import Training
+from boltdp.privacy.noise import Mechanism, calibrate, gaussian_delta, precision, shortest, smallest_scale
+from boltdp.privacy.output import check_dimensions
+from boltdp.privacy.recipe import Problem, Recipe
 from boltdp.privacy.sensitivity import UNIT, Sensitivity
 from boltdp.privacy.spherical import shortest_scale, spherical_bits, spherical_delta
 
@@ -39,8 +42,79 @@ class Shares:
     stopping: Budget  #: for the distance between the weights found and the exact minimiser
 
 
+@dataclass(frozen=True)
+class ObjectivePerturbation(Training):
+    """The minimiser of an objective with a random linear term, hidden by a little noise as it is not exact.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> event = perturbed_objective(problem, Budget(1.0))
+    >>> event.linear.kind, event.delta(1.0), event.delta(0.5) > 0
+    ('spherical', 0.0, True)
+    """
+
+    kind = "objective perturbation"
+    algorithm = "objective"
+    problem: Problem
+    linear: Mechanism  #: the noise q of the linear term
+    end: Mechanism  #: the noise added to the weights where the solver stopped
+
+    def __post_init__(self) -> None:
+        check_objective(self.problem)
+        for noise in (self.linear, self.end):
+            check_dimensions(noise, self.problem.dimensions)
+        if self.end.kind != "spherical":
+            raise ParameterError(f"the noise at the end must be spherical, got {self.end.kind!r}")
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+        """What q spends of what the end leaves, which is pure.
+
+        Proof: objective.md 4
+        """
+        spent = math.nextafter(self.sensitivity.total / self.end.scale, math.inf)
+        left = math.nextafter(epsilon - spent, 0.0)
+        return minimiser_delta(self.problem, self.linear, left) if left > 0 else 1.0
+
+    @property
+    def training_noise(self) -> Mechanism:
+        """That of the linear term."""
+        return self.linear
+
+    @property
+    def release_noise(self) -> Mechanism:
+        """That of the end."""
+        return self.end
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """Of the weights where the solver stopped, given the exact minimiser."""
+        return stopping_sensitivity(self.problem, self.linear)
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        """How far from exact the solver may stop, and the part of the proof's volume term."""
+        return {"sensitivity_at_the_end": self.sensitivity.total, "volume_term": volume_bound(self.problem)}
+
+
+def perturbed_objective(problem: Problem, budget: Budget) -> ObjectivePerturbation:
+    """The event of a training whose noise keeps a budget.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> perturbed_objective(Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01), Budget(1.0)).end.kind
+    'spherical'
+    """
+    check_objective(problem)
+    parts = shares(budget)
+    noise = objective_noise(problem, parts.noise)
+    distance = stopping_sensitivity(problem, noise)
+    end = calibrate(distance.total, dimensions=problem.dimensions, budget=parts.stopping)
+    return ObjectivePerturbation(problem, noise, end)
+
+
 def shares(budget: Budget) -> Shares:
     """Divide a budget; the parts together never exceed it.
+
+    Proof: objective.md 4
 
     >>> shares(Budget(1.0, 1e-6)).stopping
     Budget(epsilon=0.01, delta=0.0)
@@ -49,147 +123,159 @@ def shares(budget: Budget) -> Shares:
     return Shares(Budget(math.nextafter(budget.epsilon - stopping, 0.0), budget.delta), Budget(stopping))
 
 
-def check_objective(recipe: Recipe) -> None:
+def check_objective(problem: Problem) -> None:
     """Refuse what the proof does not cover.
 
+    Proof: objective.md 1
+
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
-    >>> check_objective(Recipe(loss=Logistic(), dims=9, rows=9, batch_size=1, passes=1, schedule=constant(1.0)))
+    >>> check_objective(Problem(loss=Logistic(), dims=9, rows=9))
     Traceback (most recent call last):
     boltdp.errors.ParameterError: regularization must be > 0 for objective perturbation, got 0.0
     """
-    if isinstance(recipe.loss, HuberSVM):
+    loss = problem.loss
+    if loss.corners is None or loss.curvature is None:
         raise ParameterError(
-            "loss must be logistic or multinomial for objective perturbation, got 'huber'",
-            hint="the Huber loss has kinks in its slope, where the proof does not hold",
+            f"loss must have a smooth slope for objective perturbation, got {loss.name!r}",
+            hint="where the slope has kinks the proof does not hold; logistic and multinomial have none",
         )
-    if not recipe.regularization > 0:
-        raise ParameterError(f"regularization must be > 0 for objective perturbation, got {recipe.regularization}")
-    if recipe.radius != math.inf:
-        raise ParameterError(f"radius must be infinite for objective perturbation, got {recipe.radius}")
+    if max(square for square, _ in loss.corners) < (2.0 * loss.lipschitz) ** 2 * (1.0 - 8 * UNIT):
+        raise ParameterError(f"the corners of the loss {loss.name!r} must reach 2L, as two rows' gradients can")
+    if not problem.regularization > 0:
+        raise ParameterError(f"regularization must be > 0 for objective perturbation, got {problem.regularization}")
+    if isinstance(problem, Recipe):
+        raise ParameterError("objective perturbation must be of a problem without passes, got a recipe of SGD")
 
 
-def objective_noise(recipe: Recipe, budget: Budget, stated: Mechanism | None = None) -> Mechanism:
-    """The noise q of smallest expected length that makes the exact minimiser private; `stated` is as for `shortest`.
+def objective_noise(problem: Problem, budget: Budget) -> Mechanism:
+    """The noise q of smallest expected length that makes the exact minimiser private.
+
+    Proof: objective.md 2, 3
 
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=1, passes=1, schedule=constant(1.0),
-    ...                 regularization=1e-4)
-    >>> noise = objective_noise(recipe, Budget(1.0, 1e-6))
+    >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6, regularization=1e-4)
+    >>> noise = objective_noise(problem, Budget(1.0, 1e-6))
     >>> noise.kind, round(noise.scale, 3)
     ('spherical', 1.102)
     """
-    check_objective(recipe)
-    spherical = Mechanism("spherical", spherical_scale(recipe, budget), recipe.freedom)
+    check_objective(problem)
+    spherical = Mechanism("spherical", spherical_scale(problem, budget), problem.dimensions)
     if budget.delta == 0:
         return spherical
-    gaussian = Mechanism("gaussian", gaussian_scale(recipe, budget), recipe.freedom)
-    pure = Mechanism("spherical", spherical_scale(recipe, Budget(budget.epsilon)), recipe.freedom)
-    return shortest(gaussian, spherical, pure, stated=stated)
+    gaussian = Mechanism("gaussian", gaussian_scale(problem, budget), problem.dimensions)
+    pure = Mechanism("spherical", spherical_scale(problem, Budget(budget.epsilon)), problem.dimensions)
+    return shortest(gaussian, spherical, pure)
 
 
-def spherical_scale(recipe: Recipe, budget: Budget) -> float:
+def minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float) -> float:
+    """What the exact minimiser spends of delta at an epsilon, if q has this noise; rounded up.
+
+    Proof: objective.md 2, 3
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> minimiser_delta(problem, objective_noise(problem, Budget(1.0)), 1.0)
+    0.0
+    """
+    corners = problem.loss.corners
+    assert corners is not None
+    left = math.nextafter(epsilon - volume_bound(problem), 0.0)
+    if left <= 0:
+        return 1.0
+    if noise.kind == "spherical" and 2.0 * problem.loss.lipschitz <= noise.scale * left:
+        return 0.0
+    distances = [(math.sqrt(square) * (1.0 + 4 * UNIT), count) for square, count in corners]
+    return min(1.0, math.fsum(count * noise.delta(left, sensitivity=distance) for distance, count in distances))
+
+
+def spherical_scale(problem: Problem, budget: Budget) -> float:
     """Of spherical q: 2*L / (epsilon - a) for pure privacy, and the smallest that can be certified if delta > 0.
 
+    Proof: objective.md 3
+
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=1, passes=1, schedule=constant(1.0),
-    ...                 regularization=0.01)
-    >>> round(spherical_scale(recipe, Budget(1.0)), 4)
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> round(spherical_scale(problem, Budget(1.0)), 4)
     2.0506
-    >>> round(spherical_scale(recipe, Budget(1.0, 1e-6)), 4)
+    >>> round(spherical_scale(problem, Budget(1.0, 1e-6)), 4)
     1.911
     """
-    epsilon = _left_by_volume(recipe, budget)
-    pure = math.nextafter(2.0 * recipe.loss.lipschitz / epsilon, math.inf)
+    epsilon = epsilon_after_volume(problem, budget)
+    pure = math.nextafter(2.0 * problem.loss.lipschitz / epsilon, math.inf)
     if budget.delta == 0:
         return pure
-    return _shortest_spherical(corners(recipe), epsilon, budget.delta, recipe.freedom, pure)
+    return _shortest_spherical(problem.loss.corners, epsilon, budget.delta, problem.dimensions, pure)
 
 
-def gaussian_scale(recipe: Recipe, budget: Budget) -> float:
+def gaussian_scale(problem: Problem, budget: Budget) -> float:
     """The smallest standard deviation of Gaussian q, to 12 digits, certified by interval arithmetic.
 
+    Proof: objective.md 3
+
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=10**6, batch_size=1, passes=1, schedule=constant(1.0),
-    ...                 regularization=1.0)
-    >>> round(gaussian_scale(recipe, Budget(1.0, 1e-6)), 3)
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=10**6, regularization=1.0)
+    >>> round(gaussian_scale(problem, Budget(1.0, 1e-6)), 3)
     8.449
     """
-    epsilon = _left_by_volume(recipe, budget)
-    return smallest_scale(lambda sigma: _is_private(recipe, sigma, epsilon=epsilon, delta=budget.delta))
+    epsilon = epsilon_after_volume(problem, budget)
+    return smallest_scale(lambda sigma: _is_private(problem, sigma, epsilon=epsilon, delta=budget.delta))
 
 
-def volume_bound(recipe: Recipe) -> float:
+def volume_bound(problem: Problem) -> float:
     """a, the logarithm of how much one row can stretch the map from minimisers to noise: section 2.
 
+    Proof: objective.md 2
+
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=1, passes=1, schedule=constant(1.0),
-    ...                 regularization=0.01)
-    >>> round(volume_bound(recipe), 6)
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> round(volume_bound(problem), 6)
     0.024693
     """
-    directions, curvature = _curvature(recipe)
-    bound = directions * math.log1p(curvature / (recipe.rows * recipe.regularization))
+    directions, curvature = _curvature(problem)
+    bound = directions * math.log1p(curvature / (problem.rows * problem.regularization))
     return bound * (1.0 + 16.0 * UNIT)
 
 
-def least_regularization(recipe: Recipe, volume: float) -> float:
+def least_regularization(problem: Problem, volume: float) -> float:
     """The Lambda at which `volume_bound` is `volume`.
 
+    Proof: objective.md 2
+
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=1, passes=1, schedule=constant(1.0))
-    >>> round(least_regularization(recipe, 0.024693), 6)
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000)
+    >>> round(least_regularization(problem, 0.024693), 6)
     0.01
     """
-    directions, curvature = _curvature(recipe)
+    directions, curvature = _curvature(problem)
     share = volume / directions
-    return curvature / (recipe.rows * math.expm1(share)) if share < 700 else 0.0
+    return curvature / (problem.rows * math.expm1(share)) if share < 700 else 0.0
 
 
-def corners(recipe: Recipe) -> tuple[tuple[float, int], ...]:
-    """Of the polytope that holds the difference of two rows' gradients: squared length, and how many there are.
-
-    The corner 0 needs no noise and is left out. Section 3.
-
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
-    >>> corners(Recipe(loss=Logistic(), dims=9, rows=9, batch_size=1, passes=1, schedule=constant(1.0)))
-    ((4.0, 1), (1.0, 2))
-    """
-    if not isinstance(recipe.loss, Multinomial):
-        return (4.0, 1), (1.0, 2)
-    others = recipe.loss.classes - 1
-    return (8.0, others), (6.0, others * (others - 1)), (2.0, 2 * others)
-
-
-def gradient_rounding(recipe: Recipe, *, weights: float, noise: float) -> float:
+def gradient_rounding(problem: Problem, *, weights: float, noise: float) -> float:
     """A bound on the error of the computed gradient of F at weights of this norm, with q of this norm: section 5.
 
+    Proof: objective.md 5
+
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=1, passes=1, schedule=constant(1.0),
-    ...                 regularization=1e-4)
-    >>> gradient_rounding(recipe, weights=10.0, noise=100.0) < 1e-7
+    >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6, regularization=1e-4)
+    >>> gradient_rounding(problem, weights=10.0, noise=100.0) < 1e-7
     True
     """
-    loss, root = recipe.loss, math.sqrt(recipe.loss.vectors)
-    scores = (recipe.dims + 4.0 + 6.0 * root) * weights + 3.0 * root
+    loss, root = problem.loss, math.sqrt(problem.loss.vectors)
+    scores = (problem.dims + 4.0 + 6.0 * root) * weights + 3.0 * root
     # The totals' compensations are themselves added up: a hair, until there are 2^34 rows.
-    added = SUMMED_ROWS + 8.0 + UNIT * (recipe.rows / SUMMED_ROWS) ** 2
+    added = SUMMED_ROWS + 8.0 + UNIT * (problem.rows / SUMMED_ROWS) ** 2
     row = loss.smoothness * scores + loss.vectors + 6.0 + loss.lipschitz * added
     # The release turns the weights into the directions they can move in, which rounds too.
     turned = 8.0 * loss.vectors**2
-    whole = (4.0 + turned) * recipe.rows * recipe.regularization * weights + turned * noise
-    return 1.01 * UNIT * (recipe.rows * row + whole)
+    whole = (4.0 + turned) * problem.rows * problem.regularization * weights + turned * noise
+    return 1.01 * UNIT * (problem.rows * row + whole)
 
 
 def drawing_error(noise: Mechanism | None) -> float:
     """How far the drawn q, which lies on a grid, can be from the real-valued one.
+
+    Proof: objective.md 4
 
     >>> round(math.log2(drawing_error(Mechanism("gaussian", scale=1.0, dimensions=4))), 9)
     -39.0
@@ -197,64 +283,66 @@ def drawing_error(noise: Mechanism | None) -> float:
     return 0.0 if noise is None else math.sqrt(noise.dimensions) * math.ldexp(1.0, -noise.grid - 1) * (1.0 + 8 * UNIT)
 
 
-def tolerance(recipe: Recipe, noise: Mechanism | None) -> float:
+def tolerance(problem: Problem, noise: Mechanism | None) -> float:
     """tau: training ends when the gradient of F is certainly no longer than this.
 
     It is far above what rounding can do to the gradient at any weights that can be the minimiser, so that it is
     always reached.
 
+    Proof: objective.md 4, 5
+
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=1, passes=1, schedule=constant(1.0),
-    ...                 regularization=1e-4)
-    >>> tolerance(recipe, None) < 3e-6
+    >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6, regularization=1e-4)
+    >>> tolerance(problem, None) < 3e-6
     True
     """
     longest = 0.0 if noise is None else LONGEST_NOISE * noise.expected_norm
-    strength = recipe.rows * recipe.regularization
-    weights = math.sqrt(2.0 * recipe.loss.at_zero / recipe.regularization) + 2.0 * longest / strength
-    unsure = gradient_rounding(recipe, weights=weights, noise=longest) + drawing_error(noise)
-    return STOPPING_GRADIENT * recipe.loss.lipschitz + 4.0 * unsure
+    strength = problem.rows * problem.regularization
+    weights = math.sqrt(2.0 * problem.loss.at_zero / problem.regularization) + 2.0 * longest / strength
+    unsure = gradient_rounding(problem, weights=weights, noise=longest) + drawing_error(noise)
+    return STOPPING_GRADIENT * problem.loss.lipschitz + 4.0 * unsure
 
 
-def stopping_sensitivity(recipe: Recipe, noise: Mechanism) -> Sensitivity:
+def stopping_sensitivity(problem: Problem, noise: Mechanism) -> Sensitivity:
     """How far apart neighbours' weights can be found when their exact minimisers agree: section 4.
 
+    Proof: objective.md 4
+
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=1, passes=1, schedule=constant(1.0),
-    ...                 regularization=1e-4)
-    >>> stopping_sensitivity(recipe, Mechanism("gaussian", 8.0, 50)).total < 1e-7
+    >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6, regularization=1e-4)
+    >>> stopping_sensitivity(problem, Mechanism("gaussian", 8.0, 50)).total < 1e-7
     True
     """
-    bound = 2.0 * tolerance(recipe, noise) / (recipe.rows * recipe.regularization)
+    bound = 2.0 * tolerance(problem, noise) / (problem.rows * problem.regularization)
     return Sensitivity(bound, 8.0 * UNIT * bound, "gradient at the end")
 
 
-def _left_by_volume(recipe: Recipe, budget: Budget) -> float:
-    """What is left of epsilon: epsilon - a, rounded down."""
-    left = math.nextafter(budget.epsilon - volume_bound(recipe), 0.0)
+def epsilon_after_volume(problem: Problem, budget: Budget) -> float:
+    """What is left of epsilon: epsilon - a, rounded down.
+
+    Proof: objective.md 2, 3
+    """
+    left = math.nextafter(budget.epsilon - volume_bound(problem), 0.0)
     # A difference that has lost its leading digits is of no use.
     if not left > 1e-6 * budget.epsilon:
         raise ParameterError(
-            f"regularization must be above {least_regularization(recipe, budget.epsilon):.3g} for epsilon ="
-            f" {budget.epsilon:g} and {recipe.rows} rows, got {recipe.regularization:g}"
+            f"regularization must be above {least_regularization(problem, budget.epsilon):.3g} for epsilon ="
+            f" {budget.epsilon:g} and {problem.rows} rows, got {problem.regularization:g}"
         )
     return left
 
 
-def _curvature(recipe: Recipe) -> tuple[int, float]:
-    """In how many directions one row bends the objective, and by how much in their mean at most."""
-    if isinstance(recipe.loss, Multinomial):
-        return recipe.loss.classes - 1, 1.0 / recipe.loss.classes
-    return 1, recipe.loss.smoothness
+def _curvature(problem: Problem) -> tuple[int, float]:
+    assert problem.loss.curvature is not None
+    return problem.loss.curvature.directions, problem.loss.curvature.mean
 
 
 @lru_cache(maxsize=1024)
 def _shortest_spherical(
-    corners: tuple[tuple[float, int], ...], epsilon: float, delta: float, dimensions: int, pure: float
+    corners: tuple[tuple[float, int], ...] | None, epsilon: float, delta: float, dimensions: int, pure: float
 ) -> float:
     """Of spherical q, such that the deltas of all corners together stay within `delta`, for certain."""
+    assert corners is not None
     longest = math.sqrt(max(square for square, _ in corners))
 
     def spent(scale: float) -> arb:
@@ -267,10 +355,10 @@ def _shortest_spherical(
     return shortest_scale(spent, delta=delta, pure=pure)
 
 
-def _is_private(recipe: Recipe, sigma: float, *, epsilon: float, delta: float) -> bool:
+def _is_private(problem: Problem, sigma: float, *, epsilon: float, delta: float) -> bool:
     """Whether the deltas of all corners together stay within `delta`, for certain."""
     with precision(256):
         total = arb(0)
-        for square, count in corners(recipe):
+        for square, count in problem.loss.corners or ():
             total += count * gaussian_delta(arb(square).sqrt() / arb(sigma), arb(epsilon))
         return bool(total <= arb(delta))

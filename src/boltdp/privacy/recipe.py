@@ -1,4 +1,4 @@
-"""What is run, in public numbers only: the kernel's state and the sensitivity are both derived from it."""
+"""What is trained, in public numbers only: the kernel's state and every sensitivity are derived from it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from boltdp.errors import ParameterError, real_number, whole_number
-from boltdp.privacy.losses import Loss, Multinomial
+from boltdp.privacy.losses import Loss
 from boltdp.privacy.schedules import Schedule
 
+#: Far above any use, and few enough for a list of them.
+MOST_PASSES = 10_000_000
 #: Far below any use, and far above the numbers that double precision cannot hold to full accuracy.
 SMALLEST_STEP = 1e-100
 
@@ -18,50 +20,32 @@ Permutation = Literal["once", "fresh"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """One model's run of permutation-based SGD.
+class Problem:
+    """What one model minimises: the mean loss of the rows, plus (lambda/2)||w||^2.
 
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
-    >>> r = Recipe(loss=Logistic(), dims=50, rows=10_001, batch_size=50, passes=2, schedule=constant(0.1))
-    >>> r.batches, r.updates, r.smallest_batch
-    (200, 400, 50)
+    >>> from boltdp.privacy.losses import Multinomial
+    >>> problem = Problem(loss=Multinomial(3), dims=50, rows=10_000)
+    >>> problem.weights, problem.dimensions
+    (150, 100)
     """
 
     loss: Loss
     dims: int  #: features of a row, the constant one included
     rows: int  #: m
-    batch_size: int  #: b, as asked for; the batches' real sizes differ by at most one
-    passes: int  #: k
-    schedule: Schedule
     regularization: float = 0.0  #: lambda
-    radius: float = math.inf  #: R: weights are projected on the ball of this radius after each update
-    averaging: Averaging = "last"  #: the last iterate, the average of all, or of the last ceil(ln T)
-    permutation: Permutation = "once"  #: one permutation for all passes, or a fresh one each pass
 
     def __post_init__(self) -> None:
-        for name, least in (("rows", 0), ("dims", 1), ("batch_size", 1), ("passes", 1)):
+        if not isinstance(self.loss, Loss):
+            raise ParameterError(f"loss must be a Loss that states its constants, got {type(self.loss).__name__!r}")
+        for name, least in (("rows", 0), ("dims", 1)):
             object.__setattr__(self, name, whole_number(getattr(self, name), name, least=least))
-        for name in ("regularization", "radius"):
-            object.__setattr__(self, name, real_number(getattr(self, name), name))
-        if max(self.dims, self.rows, self.passes) >= 2**63:
-            raise ParameterError(
-                f"dims, rows and passes must fit in 63 bits, got {self.dims}, {self.rows}, {self.passes}"
-            )
+        object.__setattr__(self, "regularization", real_number(self.regularization, "regularization"))
+        if max(self.dims, self.rows) >= 2**63:
+            raise ParameterError(f"dims and rows must fit in 63 bits, got {self.dims} and {self.rows}")
         if self.rows < 2:
             raise ParameterError(f"the data must have at least 2 rows, got {self.rows}")
-        if self.batch_size > self.rows:
-            raise ParameterError(f"batch_size must be at most the number of rows, {self.rows}, got {self.batch_size}")
         if not 0 <= self.regularization < math.inf:
             raise ParameterError(f"regularization must be a finite number >= 0, got {self.regularization}")
-        if not self.radius > 0:
-            raise ParameterError(f"radius must be > 0, got {self.radius}")
-        for name, allowed in (("averaging", get_args(Averaging)), ("permutation", get_args(Permutation))):
-            if getattr(self, name) not in allowed:
-                raise ParameterError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        smallest = float(self.schedule.at(self.updates)[0]) / self.largest_batch
-        if smallest < SMALLEST_STEP:
-            raise ParameterError(f"the step of one row must be at least {SMALLEST_STEP:g}, got {smallest:g}")
 
     @property
     def beta(self) -> float:
@@ -72,6 +56,53 @@ class Recipe:
     def gamma(self) -> float:
         """Strong convexity of the whole objective."""
         return self.regularization
+
+    @property
+    def weights(self) -> int:
+        """D, the numbers in one model."""
+        return self.loss.vectors * self.dims
+
+    @property
+    def dimensions(self) -> int:
+        """Of the space in which the weights can move, and noise is needed."""
+        return self.loss.directions * self.dims
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Problem):
+    """How SGD goes about it: the batches, passes and steps of one model's run.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> r = Recipe(loss=Logistic(), dims=50, rows=10_001, batch_size=50, passes=2, schedule=constant(0.1))
+    >>> r.batches, r.updates, r.smallest_batch
+    (200, 400, 50)
+    """
+
+    batch_size: int  #: b, as asked for; the batches' real sizes differ by at most one
+    passes: int  #: k
+    schedule: Schedule
+    radius: float = math.inf  #: R: weights are projected on the ball of this radius after each update
+    averaging: Averaging = "last"  #: the last iterate, the average of all, or of the last ceil(ln T)
+    permutation: Permutation = "once"  #: one permutation for all passes, or a fresh one each pass
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("batch_size", "passes"):
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, least=1))
+        object.__setattr__(self, "radius", real_number(self.radius, "radius"))
+        if self.passes > MOST_PASSES:
+            raise ParameterError(f"passes must be at most {MOST_PASSES:,}, got {self.passes}")
+        if self.batch_size > self.rows:
+            raise ParameterError(f"batch_size must be at most the number of rows, {self.rows}, got {self.batch_size}")
+        if not self.radius > 0:
+            raise ParameterError(f"radius must be > 0, got {self.radius}")
+        for name, allowed in (("averaging", get_args(Averaging)), ("permutation", get_args(Permutation))):
+            if getattr(self, name) not in allowed:
+                raise ParameterError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        smallest = float(self.schedule.at(self.updates)[0]) / self.largest_batch
+        if smallest < SMALLEST_STEP:
+            raise ParameterError(f"the step of one row must be at least {SMALLEST_STEP:g}, got {smallest:g}")
 
     @property
     def batches(self) -> int:
@@ -92,20 +123,6 @@ class Recipe:
     def updates(self) -> int:
         """T, the updates of the whole run."""
         return self.batches * self.passes
-
-    @property
-    def weights(self) -> int:
-        """D, the numbers in one model."""
-        return self.loss.vectors * self.dims
-
-    @property
-    def freedom(self) -> int:
-        """Dimensions of the space in which the weights can move, and noise is needed.
-
-        The gradient of the multinomial loss sums to zero over the classes, so its K vectors have K - 1 degrees of
-        freedom.
-        """
-        return (self.loss.classes - 1) * self.dims if isinstance(self.loss, Multinomial) else self.weights
 
     @property
     def averaged(self) -> int:

@@ -1,86 +1,236 @@
-"""The release: the only place where noise meets weights, and the only way for weights to leave."""
+"""The one module where randomness meets private numbers, and the only way for what was computed from rows to leave.
+
+    `release_moments`   noisy sums, which centre the rows
+    `linear_terms`      noise before training
+    `update_keys`       keys of the noise inside training, and `sample_key` of its samples
+    `release_weights`   noise after training
+    `choose`, `noisy_count`, `draw_trials`, `pick`     the choice among candidates
+
+What is drawn, and how much of it, was decided from public numbers before a row was read: it stands in the events of a
+certificate. A seed is accepted only where the certificate says so, which makes the result not private.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Iterator, Sequence
 
-from boltdp.arraytypes import Doubles
+import numpy as np
+from flint import arb
+
+from boltdp.arraytypes import Booleans, Doubles, Integers
 from boltdp.errors import ParameterError
+from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.losses import Multinomial, contrasts
-from boltdp.privacy.noise import RandomBytes, seeded_bytes, system_bytes
+from boltdp.privacy.exact import RandomBytes as RandomBytes
+from boltdp.privacy.exact import Uniforms, add_noise, seeded_bytes, system_bytes
+from boltdp.privacy.moments import UNIT, NoisyMoments, ReleasedMoments, check_rows
+from boltdp.privacy.noise import calibrate, precision
+
+#: Length of a key: of the noise inside training, and of a pass's samples.
+KEY_BYTES = 32
 
 
 class Randomness:
-    """Where random bits come from: the operating system, or a seed, for tests and research."""
+    """Where random bits come from: the operating system, or a seed, for tests and research.
+
+    >>> Randomness(7).stream()(4) == Randomness(7).stream()(4)
+    True
+    """
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = seed
 
     def stream(self, purpose: str = "") -> RandomBytes:
-        """Random bytes for one purpose; of a seed, each purpose has its own."""
+        """Random bytes for one purpose; of a seed, each purpose has its own, which begins anew each time."""
         if self.seed is None:
             return system_bytes
         return seeded_bytes(f"{purpose} {self.seed}" if purpose else self.seed)
 
+    def forks(self) -> Iterator[Randomness]:
+        """As many as are wanted, each independent of the others; of a seed, those of the seeds that follow it."""
+        number = 0
+        while True:
+            yield self if self.seed is None else Randomness(self.seed + number)
+            number += 1
 
-def release(weights: Doubles, certificate: Certificate, *, seed: int | None = None) -> Doubles:
+
+def release_weights(weights: Doubles, certificate: Certificate, randomness: Randomness) -> Doubles:
     """Add to `weights`, of shape (models, vectors, dims), the noise that `certificate` states.
 
-    The certificate was made by `certify` before any row was read. A seed is accepted only where the certificate
-    says so, which makes the result not private.
+    Proof: noise.md 3, 5
 
     >>> from boltdp.privacy.certificate import certify
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.noise import Budget
+    >>> from boltdp.privacy.output import perturbed_output
     >>> from boltdp.privacy.recipe import Recipe
     >>> from boltdp.privacy.schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> release(np.zeros((1, 1, 9)), certify(recipe, Budget(1.0))).shape
+    >>> certificate = certify(perturbed_output(recipe, Budget(1.0)), Budget(1.0))
+    >>> release_weights(np.zeros((1, 1, 9)), certificate, Randomness()).shape
     (1, 1, 9)
     """
-    recipe, mechanism = certificate.recipe, certificate.mechanism
-    shape = (certificate.models, recipe.loss.vectors, recipe.dims)
+    problem, noise = certificate.problem, certificate.release_noise
+    shape = (certificate.models, problem.loss.vectors, problem.dims)
     if weights.shape != shape:
         raise ParameterError(f"weights must have shape {shape}, got {weights.shape}")
-    _check_seed(certificate, seed)
-    if mechanism is None:
+    check_seed(certificate, randomness)
+    if noise is None:
         return weights.copy()
-    random_bytes = system_bytes if seed is None else seeded_bytes(seed)
-    if not isinstance(recipe.loss, Multinomial):
-        return np.stack([mechanism.add(model.ravel(), random_bytes).reshape(model.shape) for model in weights])
-    # The K vectors of a multinomial model sum to zero: noise goes into the K - 1 directions they can move in.
-    basis = contrasts(recipe.loss.classes)
-    return np.stack(
-        [basis.T @ mechanism.add((basis @ model).ravel(), random_bytes).reshape(-1, recipe.dims) for model in weights]
-    )
+    random_bytes, basis = randomness.stream(), problem.loss.basis
+    if basis is None:
+        return np.stack([add_noise(noise, model.ravel(), random_bytes).reshape(model.shape) for model in weights])
+    # Vectors that sum to zero: noise goes into the directions they can move in.
+    turned = [add_noise(noise, (basis @ model).ravel(), random_bytes) for model in weights]
+    return np.stack([basis.T @ model.reshape(-1, problem.dims) for model in turned])
 
 
-def perturbation(certificate: Certificate, *, seed: int | None = None) -> Doubles:
+def linear_terms(certificate: Certificate, randomness: Randomness) -> Doubles:
     """The linear terms q of objective perturbation, of shape (models, vectors, dims), drawn as `certificate` states.
 
-    A seed is accepted as in `release`, whose noise is another stream of it.
+    Proof: objective.md 1, 4
 
     >>> from boltdp.privacy.certificate import certify
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.noise import Budget
-    >>> from boltdp.privacy.recipe import Recipe
-    >>> from boltdp.privacy.schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1),
-    ...                 regularization=0.01)
-    >>> perturbation(certify(recipe, Budget(1.0), algorithm="objective")).shape
+    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> from boltdp.privacy.recipe import Problem
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> certificate = certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))
+    >>> linear_terms(certificate, Randomness()).shape
     (1, 1, 9)
     """
-    recipe, noise = certificate.recipe, certificate.training_noise
-    _check_seed(certificate, seed)
+    problem, noise = certificate.problem, certificate.training_noise
+    check_seed(certificate, randomness)
     if noise is None:
-        return np.zeros((certificate.models, recipe.loss.vectors, recipe.dims))
-    random_bytes = system_bytes if seed is None else seeded_bytes(f"perturbation {seed}")
-    drawn = [noise.add(np.zeros(noise.dimensions), random_bytes) for _ in range(certificate.models)]
-    if isinstance(recipe.loss, Multinomial):
-        basis = contrasts(recipe.loss.classes)
-        return np.stack([basis.T @ vector.reshape(-1, recipe.dims) for vector in drawn])
-    return np.stack(drawn)[:, np.newaxis, :]
+        return np.zeros((certificate.models, problem.loss.vectors, problem.dims))
+    random_bytes, basis = randomness.stream("perturbation"), problem.loss.basis
+    drawn = [add_noise(noise, np.zeros(noise.dimensions), random_bytes) for _ in range(certificate.models)]
+    if basis is None:
+        return np.stack(drawn)[:, np.newaxis, :]
+    return np.stack([basis.T @ vector.reshape(-1, problem.dims) for vector in drawn])
+
+
+def update_keys(certificate: Certificate, random_bytes: RandomBytes) -> list[bytes | None]:
+    """A key for the noise inside the training of each model, all different; None where there is no such noise.
+
+    >>> from boltdp.privacy.certificate import certify
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.recipe import Recipe
+    >>> from boltdp.privacy.schedules import constant
+    >>> from boltdp.privacy.whitebox import NoisyUpdates, scs13_noise
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> event = NoisyUpdates(recipe, scs13_noise(recipe, Budget(1.0)), "permutation")
+    >>> [len(key) for key in update_keys(certify(event, Budget(1.0)), Randomness().stream())]
+    [32]
+    """
+    return [None if certificate.training_noise is None else random_bytes(KEY_BYTES) for _ in range(certificate.models)]
+
+
+def sample_key(random_bytes: RandomBytes) -> bytes:
+    """The key of one pass's samples: as secret as the rows.
+
+    >>> len(sample_key(Randomness().stream()))
+    32
+    """
+    return random_bytes(KEY_BYTES)
+
+
+def release_moments(
+    sums: Integers, event: NoisyMoments, randomness: Randomness, *, rows: int, numbers: Booleans
+) -> ReleasedMoments:
+    """Add to `sums`, the two lines of `boltdp.kernel.moments`, the noise that `event` states.
+
+    `numbers` says which features are numbers.
+
+    >>> event = NoisyMoments(moments="mean", features=2, numbers=2, clip_norm=1.0, noise=None)
+    >>> sums = np.array([[2**20, 0], [2**20, 0]])
+    >>> release_moments(sums, event, Randomness(), rows=2, numbers=np.array([True, True])).means
+    array([0.5, 0. ])
+    """
+    if sums.shape != (2, event.features) or numbers.shape != (event.features,) or numbers.sum() != event.numbers:
+        raise ParameterError(f"sums must be of {event.features} features, {event.numbers} of them numbers")
+    check_rows(rows, clip_norm=event.clip_norm)
+    if event.moments == "squares":
+        vector = np.concatenate([sums[0], sums[1][numbers]]) * UNIT
+    else:
+        vector = np.append(sums[0] * UNIT, float(sums[1].sum()) * UNIT * event.norm_weight)
+    deviation = 0.0
+    if event.noise is not None:
+        vector = add_noise(event.noise, vector, randomness.stream("moments"))
+        deviation = event.noise.deviation / rows
+    means, rest = vector[: event.features] / rows, vector[event.features :] / rows
+    if event.moments == "squares":
+        return ReleasedMoments(means, rest, None, deviation)
+    return ReleasedMoments(means, None, float(rest[0]) / event.norm_weight, deviation)
+
+
+def choose(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) -> int:
+    """The exponential mechanism: position i with probability ~ exp(-epsilon * errors[i] / 2).
+
+    Exact: the smallest of ln(-ln U_i) + epsilon*errors[i]/2 has this distribution, and more bits of the uniforms are
+    read until one of them is the smallest for certain.
+
+    Proof: selection.md 1.1, 1.2
+
+    >>> choose([900, 10, 800], epsilon=1.0, random_bytes=Randomness(1).stream())
+    1
+    """
+    Budget(epsilon)  # refuses what is no epsilon
+    if not errors:
+        raise ParameterError("errors must have at least one count, got none")
+    uniforms = Uniforms(len(errors), random_bytes)
+    while True:
+        with precision(uniforms.bits + 64):
+            penalties = [arb(epsilon) * int(count) / 2 for count in errors]
+            keys = [(-u.log()).log() + penalty for u, penalty in zip(uniforms.intervals(), penalties, strict=True)]
+            for i, key in enumerate(keys):
+                if all(bool(key < other) for j, other in enumerate(keys) if j != i):
+                    return i
+        uniforms.refine()
+
+
+def noisy_count(count: int, *, epsilon: float, random_bytes: RandomBytes) -> float:
+    """A count that one row can change by 1, with Laplace noise of scale 1/epsilon.
+
+    Proof: noise.md 1
+
+    >>> abs(noisy_count(1000, epsilon=1.0, random_bytes=Randomness(1).stream()) - 1000) < 30
+    True
+    """
+    # In one dimension the spherical mechanism is Laplace's.
+    mechanism = calibrate(1.0, dimensions=1, budget=Budget(epsilon))
+    return float(add_noise(mechanism, np.array([float(count)]), random_bytes)[0])
+
+
+def draw_trials(mean: float, random_bytes: RandomBytes) -> int:
+    """How many trials to make: geometric with this mean. It must stay secret.
+
+    Proof: selection.md 2.3, 2.4
+
+    >>> draw_trials(100.0, Randomness(1).stream()) >= 1
+    True
+    """
+    uniforms = Uniforms(1, random_bytes)
+    while True:
+        with precision(uniforms.bits + 64):
+            (u,) = uniforms.intervals()
+            more = (u.log() / (1 - 1 / arb(mean)).log()).floor().unique_fmpz()
+        if more is not None:
+            return 1 + int(more)
+        uniforms.refine()
+
+
+def pick(count: int, random_bytes: RandomBytes) -> int:
+    """A number from 0 to count - 1, each equally likely.
+
+    >>> pick(3, Randomness(1).stream()) in (0, 1, 2)
+    True
+    """
+    bits = (count - 1).bit_length()
+    while True:
+        drawn = int.from_bytes(random_bytes(8), "big") >> (64 - bits)
+        if drawn < count:
+            return drawn
 
 
 def could_be_released(weights: Doubles, certificate: Certificate) -> bool:
@@ -90,27 +240,38 @@ def could_be_released(weights: Doubles, certificate: Certificate) -> bool:
 
     >>> from boltdp.privacy.certificate import certify
     >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.noise import Budget
+    >>> from boltdp.privacy.output import perturbed_output
     >>> from boltdp.privacy.recipe import Recipe
     >>> from boltdp.privacy.schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> could_be_released(np.full((1, 1, 9), 0.1), certify(recipe, Budget(1.0)))
+    >>> certificate = certify(perturbed_output(recipe, Budget(1.0)), Budget(1.0))
+    >>> could_be_released(np.full((1, 1, 9), 0.1), certificate)
     False
     """
-    if certificate.mechanism is None:
+    noise, basis = certificate.release_noise, certificate.problem.loss.basis
+    if noise is None:
         return True
     tolerance = 0.0
-    if isinstance(certificate.recipe.loss, Multinomial):
-        classes = certificate.recipe.loss.classes
-        # Turning into the K classes and back rounds: that much is forgiven.
-        tolerance = 8.0 * classes * np.finfo(float).eps * float(np.abs(weights).max())
+    if basis is not None:
+        # Turning into the vectors and back rounds: that much is forgiven.
+        tolerance = 8.0 * basis.shape[1] * np.finfo(float).eps * float(np.abs(weights).max())
         if np.abs(weights.sum(axis=1)).max() > tolerance:
             return False
-        weights = contrasts(classes) @ weights
-    steps = np.ldexp(weights, certificate.mechanism.grid)
-    return bool((np.abs(steps - np.rint(steps)) <= np.ldexp(tolerance, certificate.mechanism.grid)).all())
+        weights = basis @ weights
+    steps = np.ldexp(weights, noise.grid)
+    return bool((np.abs(steps - np.rint(steps)) <= math.ldexp(tolerance, noise.grid)).all())
 
 
-def _check_seed(certificate: Certificate, seed: int | None) -> None:
-    if (seed is not None) != (certificate.randomness == "seeded"):
-        raise ParameterError(f"a certificate with randomness {certificate.randomness!r} must match the use of a seed")
+def check_seed(certificate: Certificate, randomness: Randomness) -> None:
+    """Refuse a seed that the certificate does not speak of, and the lack of one that it does.
+
+    >>> from boltdp.privacy.certificate import certify
+    >>> from boltdp.privacy.events import Noiseless
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.recipe import Problem
+    >>> event = Noiseless(Problem(loss=Logistic(), dims=9, rows=1000))
+    >>> check_seed(certify(event, None), Randomness())
+    """
+    if (randomness.seed is not None) != certificate.seeded:
+        said = "seeded" if certificate.seeded else "not seeded"
+        raise ParameterError(f"a certificate that says the noise is {said} must match the use of a seed")

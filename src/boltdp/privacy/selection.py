@@ -1,126 +1,153 @@
-"""Choosing among candidates: what each way costs, and the random choices it makes. Proofs: `selection.md`.
+"""Choosing among candidates: what each way costs. The random choices themselves are drawn in `release.py`.
 
-A record of one of three kinds stands in the certificate of a tuned model:
+One of three events stands in the certificate of a tuned model, around those of its candidates:
 
-`Portions`    the paper's Algorithm 3: each candidate is trained on rows of its own, the last rows choose among them
-`Trials`      a random number of trials on all rows, each a random candidate with a noisy score; the best is released
-`PublicRows`  rows that are declared public chose, and the private ones were used only once
+`PortionSelection`   the paper's Algorithm 3: each candidate is trained on rows of its own, the last rows choose
+`TrialSelection`     a random number of trials on all rows, each a random candidate with a noisy score; the best is kept
+`PublicSelection`    rows that are declared public chose, and the private ones were used only once
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
-
-import numpy as np
-from flint import arb
+from typing import ClassVar
 
 from boltdp.errors import ParameterError, real_number, whole_number
-from boltdp.privacy.noise import Budget, RandomBytes, Uniforms, calibrate, precision
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.events import Event, Part, Training
 
 #: One part in this many of a trial's epsilon pays for its score: a count of errors bears noise better than weights do.
 SCORE_SHARE = 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class Portions:
-    """Algorithm 3: candidates + 1 portions of the rows, by position, whose sizes differ by at most one.
+class Selection(Event):
+    """How a model was chosen among candidates."""
 
-    >>> Portions(candidates=2, chosen=0, rows=10).bounds(2)
-    (6, 10)
-    """
-
-    method: ClassVar[str] = "portions"
-    candidates: int
+    method: ClassVar[str]
     chosen: int  #: from 0
-    rows: int  #: of all portions
-
-    def __post_init__(self) -> None:
-        _check(self)
-        if self.rows < 2 * (self.candidates + 1):
-            raise ParameterError(
-                f"the data must have at least 2 rows for each of {self.candidates} candidates and for the choice, "
-                f"got {self.rows} rows"
-            )
-
-    def bounds(self, portion: int) -> tuple[int, int]:
-        """Where a portion starts and stops: that of each candidate, then the one that chooses."""
-        parts = self.candidates + 1
-        return portion * self.rows // parts, (portion + 1) * self.rows // parts
+    rows: int  #: that were used, private ones
 
     @property
-    def training_rows(self) -> int:
-        """Rows the chosen model was trained on."""
-        start, stop = self.bounds(self.chosen)
-        return stop - start
-
-    def model_budget(self, whole: Budget) -> Budget:
-        """Section 1: portions are disjoint, so each model may spend the whole, and so may the choice."""
-        return whole
+    def candidates(self) -> int:
+        """How many there were."""
+        raise NotImplementedError
 
     def describe(self) -> str:
         """How the model was chosen, in plain words."""
+        raise NotImplementedError
+
+
+def portion_bounds(portion: int, *, rows: int, candidates: int) -> tuple[int, int]:
+    """Where a portion of the rows starts and stops: that of each candidate, then the one that chooses.
+
+    Their sizes differ by at most one.
+
+    >>> portion_bounds(2, rows=10, candidates=2)
+    (6, 10)
+    """
+    if rows < 2 * (candidates + 1):
+        raise ParameterError(
+            f"the data must have at least 2 rows for each of {candidates} candidates and for the choice, "
+            f"got {rows} rows"
+        )
+    return portion * rows // (candidates + 1), (portion + 1) * rows // (candidates + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortionSelection(Selection):
+    """Algorithm 3: each candidate has a portion of the rows, and the exponential mechanism chooses on another."""
+
+    kind = "selection on portions of the rows"
+    method = "portions"
+    trained: tuple[Part, ...]  #: each candidate's training on its own portion
+    chosen: int
+    rows: int
+    epsilon: float | None  #: of the choice; None: noiseless
+
+    def __post_init__(self) -> None:
+        _check(self)
+        if self.epsilon is not None:
+            Budget(self.epsilon)  # refuses what is no epsilon
+        for number, part in enumerate(self.trained):
+            start, stop = portion_bounds(number, rows=self.rows, candidates=self.candidates)
+            _check_trained(part, stop - start)
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """Portions are disjoint, so that a row matters to one candidate, or to the choice.
+
+        Proof: selection.md 1
+        """
+        chosen = 1.0 if self.epsilon is None else _pure_delta(self.epsilon, epsilon)
+        return max(chosen, *(part.delta(epsilon, target=target) for part in self.trained))
+
+    @property
+    def children(self) -> tuple[Event, ...]:
+        """The training of each candidate."""
+        return tuple(part.event for part in self.trained)
+
+    @property
+    def released(self) -> Event:
+        """The chosen one."""
+        return self.trained[self.chosen].event.released
+
+    @property
+    def candidates(self) -> int:
+        """How many there were."""
+        return len(self.trained)
+
+    def describe(self) -> str:
+        """How the model was chosen, in plain words."""
+        start, stop = portion_bounds(self.chosen, rows=self.rows, candidates=self.candidates)
         return (
             f"candidate {self.chosen + 1} of {self.candidates}, each trained on rows of its own "
-            f"({self.training_rows:,} of {self.rows:,}), chosen by the exponential mechanism on others"
+            f"({stop - start:,} of {self.rows:,}), chosen by the exponential mechanism on others"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trials:
-    """A geometric number of trials: after each, another one follows with probability 1 - 1/mean.
+class TrialSelection(Selection):
+    """A geometric number of trials: after each, another one follows with probability 1 - 1/mean."""
 
-    >>> Trials(candidates=5, chosen=0, rows=1000, mean=100.0).training_rows
-    1000
-    """
-
-    method: ClassVar[str] = "trials"
-    candidates: int
+    kind = "selection by trials"
+    method = "trials"
+    trained: tuple[Part, ...]  #: one training of each candidate
     chosen: int
     rows: int
     mean: float  #: expected number of trials, 1/gamma
+    score_epsilon: float  #: of the noisy score of a trial
 
     def __post_init__(self) -> None:
         _check(self)
-        if not 1 < real_number(self.mean, "mean") <= 1e6:
-            raise ParameterError(f"the mean number of trials must be above 1 and at most 1000000, got {self.mean}")
+        check_trials(self.mean)
+        Budget(self.score_epsilon)
+        for part in self.trained:
+            _check_trained(part, self.rows)
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """(e, d) of a trial, its score included, are (3e, mean*d) of the whole.
+
+        Proof: selection.md 2.1, 2.2
+        """
+        left = epsilon / 3 - self.score_epsilon
+        if left <= 0:
+            return 1.0
+        return min(1.0, self.mean * max(part.delta(left, target=target / self.mean) for part in self.trained))
 
     @property
-    def training_rows(self) -> int:
-        """Rows each model was trained on: all of them."""
-        return self.rows
+    def children(self) -> tuple[Event, ...]:
+        """The training of each candidate."""
+        return tuple(part.event for part in self.trained)
 
-    def model_budget(self, whole: Budget) -> Budget:
-        """What a trial may spend on its model: section 2 turns (e, d) of a trial into (3e, mean*d) of the whole.
+    @property
+    def released(self) -> Event:
+        """The chosen one."""
+        return self.trained[self.chosen].event.released
 
-        >>> round(Trials(candidates=5, chosen=0, rows=1000, mean=100.0).model_budget(Budget(2.4)).epsilon, 6)
-        0.7
-        """
-        epsilon = math.nextafter(whole.split(3).epsilon - self.score_budget(whole).epsilon, 0.0)
-        return Budget(epsilon, math.nextafter(whole.delta / self.mean, 0.0) if whole.delta else 0.0)
-
-    def score_budget(self, whole: Budget) -> Budget:
-        """What a trial may spend on its score."""
-        return Budget(whole.split(3 * SCORE_SHARE).epsilon)
-
-    def draw_count(self, random_bytes: RandomBytes) -> int:
-        """How many trials to make. It must stay secret: section 2.3.
-
-        >>> from boltdp.privacy.noise import seeded_bytes
-        >>> Trials(candidates=5, chosen=0, rows=1000, mean=100.0).draw_count(seeded_bytes(1)) >= 1
-        True
-        """
-        uniforms = Uniforms(1, random_bytes)
-        while True:
-            with precision(uniforms.bits + 64):
-                (u,) = uniforms.intervals()
-                more = (u.log() / (1 - 1 / arb(self.mean)).log()).floor().unique_fmpz()
-            if more is not None:
-                return 1 + int(more)
-            uniforms.refine()
+    @property
+    def candidates(self) -> int:
+        """How many there were."""
+        return len(self.trained)
 
     def describe(self) -> str:
         """How the model was chosen, in plain words."""
@@ -131,31 +158,44 @@ class Trials:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublicRows:
-    """Candidates were compared in the open, on rows declared public; private rows had no part in it.
+class PublicSelection(Selection):
+    """Candidates were compared in the open, on rows declared public; private rows had no part in it."""
 
-    >>> PublicRows(candidates=2, chosen=0, rows=10_000, public_rows=500).training_rows
-    10000
-    """
-
-    method: ClassVar[str] = "public"
-    candidates: int
+    kind = "selection on public rows"
+    method = "public"
+    trained: Part  #: the one training on private rows
+    compared: int  #: candidates
     chosen: int
-    rows: int  #: the private ones
+    rows: int
     public_rows: int
 
     def __post_init__(self) -> None:
+        whole_number(self.compared, "compared", least=1)
         _check(self)
         whole_number(self.public_rows, "public_rows", least=1)
+        _check_trained(self.trained, self.rows)
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """Choosing cost nothing.
+
+        Proof: selection.md 3
+        """
+        return self.trained.delta(epsilon, target=target)
 
     @property
-    def training_rows(self) -> int:
-        """Rows the released model was trained on: all private ones."""
-        return self.rows
+    def children(self) -> tuple[Event, ...]:
+        """The one training."""
+        return (self.trained.event,)
 
-    def model_budget(self, whole: Budget) -> Budget:
-        """Choosing cost nothing."""
-        return whole
+    @property
+    def released(self) -> Event:
+        """What was trained."""
+        return self.trained.event.released
+
+    @property
+    def candidates(self) -> int:
+        """How many there were."""
+        return self.compared
 
     def describe(self) -> str:
         """How the model was chosen, in plain words."""
@@ -165,66 +205,39 @@ class PublicRows:
         )
 
 
-Selection: TypeAlias = Portions | Trials | PublicRows
+def trial_budgets(whole: Budget, *, mean: float) -> tuple[Budget, Budget]:
+    """What a trial may spend on its model and on its score, such that all trials together keep the whole.
 
+    Proof: selection.md 2.1, 2.2
 
-def read_selection(record: dict[str, Any]) -> Selection:
-    """Read what `selection_record` wrote.
-
-    >>> read_selection({"method": "portions", "candidates": 2, "chosen": 1, "rows": 30})
-    Portions(candidates=2, chosen=1, rows=30)
+    >>> model, score = trial_budgets(Budget(2.4), mean=100.0)
+    >>> round(model.epsilon, 6), round(score.epsilon, 6)
+    (0.7, 0.1)
     """
-    kinds: dict[str, type[Selection]] = {kind.method: kind for kind in (Portions, Trials, PublicRows)}
-    fields = dict(record)
-    method = fields.pop("method")
-    if method not in kinds:
-        raise ParameterError(f"the method of a selection must be one of {', '.join(kinds)}, got {method!r}")
-    return kinds[method](**fields)
+    check_trials(mean)
+    score = Budget(whole.split(3 * SCORE_SHARE).epsilon)
+    epsilon = math.nextafter(whole.split(3).epsilon - score.epsilon, 0.0)
+    return Budget(epsilon, math.nextafter(whole.delta / mean, 0.0) if whole.delta else 0.0), score
 
 
-def selection_record(selection: Selection) -> dict[str, Any]:
-    """As JSON-able values.
+def check_trials(mean: float) -> None:
+    """Refuse a mean number of trials that is of no use.
 
-    >>> selection_record(Portions(candidates=2, chosen=1, rows=30))["method"]
-    'portions'
+    >>> check_trials(100.0)
     """
-    return {"method": selection.method, **dataclasses.asdict(selection)}
+    if not 1 < real_number(mean, "mean") <= 1e6:
+        raise ParameterError(f"the mean number of trials must be above 1 and at most 1000000, got {mean}")
 
 
-def choose(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) -> int:
-    """The exponential mechanism: position i with probability ~ exp(-epsilon * errors[i] / 2).
-
-    Exact: the smallest of ln(-ln U_i) + epsilon*errors[i]/2 has this distribution (section 1.2), and more bits of the
-    uniforms are read until one of them is the smallest for certain.
-
-    >>> from boltdp.privacy.noise import seeded_bytes
-    >>> choose([900, 10, 800], epsilon=1.0, random_bytes=seeded_bytes(1))
-    1
-    """
-    Budget(epsilon)  # refuses what is no epsilon
-    if not errors:
-        raise ParameterError("errors must have at least one count, got none")
-    uniforms = Uniforms(len(errors), random_bytes)
-    while True:
-        with precision(uniforms.bits + 64):
-            penalties = [arb(epsilon) * int(count) / 2 for count in errors]
-            keys = [(-u.log()).log() + penalty for u, penalty in zip(uniforms.intervals(), penalties, strict=True)]
-            for i, key in enumerate(keys):
-                if all(bool(key < other) for j, other in enumerate(keys) if j != i):
-                    return i
-        uniforms.refine()
+def _pure_delta(spent: float, epsilon: float) -> float:
+    """What anything that is `spent`-private without delta can spend of delta at a smaller epsilon."""
+    return 0.0 if spent <= epsilon else min(1.0, -math.expm1(epsilon - spent) * (1.0 + 1e-15))
 
 
-def noisy_count(count: int, *, epsilon: float, random_bytes: RandomBytes) -> float:
-    """A count that one row can change by 1, with Laplace noise of scale 1/epsilon.
-
-    >>> from boltdp.privacy.noise import seeded_bytes
-    >>> abs(noisy_count(1000, epsilon=1.0, random_bytes=seeded_bytes(1)) - 1000) < 30
-    True
-    """
-    # In one dimension the spherical mechanism is Laplace's.
-    mechanism = calibrate(1.0, dimensions=1, budget=Budget(epsilon))
-    return float(mechanism.add(np.array([float(count)]), random_bytes)[0])
+def _check_trained(part: Part, rows: int) -> None:
+    training = part.event.released
+    if not isinstance(training, Training) or training.problem.rows != rows:
+        raise ParameterError(f"a candidate chosen so must be trained on {rows} rows")
 
 
 def _check(selection: Selection) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.linalg.blas import dtbsv
@@ -32,7 +33,7 @@ class Sensitivity:
 
     bound: float
     margin: float
-    method: str
+    derivation: str  #: how the bound was found
 
     @property
     def total(self) -> float:
@@ -40,32 +41,37 @@ class Sensitivity:
         return math.nextafter(self.bound + self.margin, math.inf)
 
 
+@lru_cache(maxsize=1024)
 def sensitivity(recipe: Recipe) -> Sensitivity:
     """The L2-sensitivity of a run to the replacement of one row.
+
+    Proof: sensitivity.md 2, 3, 4, 5
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
     >>> r = Recipe(loss=Logistic(), dims=50, rows=60_000, batch_size=50, passes=10, schedule=constant(60_000**-0.5))
-    >>> round(sensitivity(r).bound, 9), sensitivity(r).method
+    >>> round(sensitivity(r).bound, 9), sensitivity(r).derivation
     (0.001632993, 'closed form')
     """
     check_steps(recipe)
     closed = _closed_form(recipe)
     if closed is not None:
-        bound, method = closed, "closed form"
+        bound, derivation = closed, "closed form"
     elif recipe.updates <= LONGEST_RECURSION:
-        bound, method = _recursion(recipe), "recursion"
+        bound, derivation = _recursion(recipe), "recursion"
     else:
-        bound, method = _first_steps(recipe), "first steps"
+        bound, derivation = _first_steps(recipe), "first steps"
     # The computation of the bound rounds too, and rho may exceed 1 by its own rounding where a closed form takes 1.
     bound *= 1.0 + (8 * recipe.updates + 8 * recipe.passes + 16) * UNIT
     if 2.0 * largest_norm(recipe) < bound:
-        bound, method = 2.0 * largest_norm(recipe), "diameter"
-    return Sensitivity(bound, rounding_margin(recipe), method)
+        bound, derivation = 2.0 * largest_norm(recipe), "diameter"
+    return Sensitivity(bound, rounding_margin(recipe), derivation)
 
 
 def check_steps(recipe: Recipe) -> None:
-    """Refuse steps that can expand distances: section 2 needs each to be at most 2/beta.
+    """Refuse steps that can expand distances: each must be at most 2/beta.
+
+    Proof: sensitivity.md 2
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
@@ -81,10 +87,12 @@ def check_steps(recipe: Recipe) -> None:
 
 
 def _recursion(recipe: Recipe) -> float:
-    """Section 2: one loop backward over the updates.
+    """One loop backward over the updates.
 
     A row met at update t ends at most (2*L*eta_t/|B_t|) * A_t away, where A_t is what is left in the (averaged) result
     of a unit of distance made at update t: A_t = alpha_t + rho_{t+1} * A_{t+1}.
+
+    Proof: sensitivity.md 2
     """
     n, last = recipe.batches, recipe.updates
     sizes = _batch_sizes(recipe)
@@ -100,9 +108,9 @@ def _recursion(recipe: Recipe) -> float:
             rho = _contraction(eta, recipe)
             t = np.arange(p * n + start + 1, p * n + stop + 1)
             alpha = np.where(t >= first_averaged, 1.0 / recipe.averaged, 0.0)
-            left = _left_of_a_unit(alpha, np.append(rho[1:], rho_next), rest)
-            rest, rho_next = float(left[0]), float(rho[0])
-            reach = 2.0 * recipe.loss.lipschitz * eta / sizes(start, stop) * left
+            remaining = _remaining_distance(alpha, np.append(rho[1:], rho_next), rest)
+            rest, rho_next = float(remaining[0]), float(rho[0])
+            reach = 2.0 * recipe.loss.lipschitz * eta / sizes(start, stop) * remaining
             if fresh:
                 worst_in_pass = max(worst_in_pass, float(reach.max()))
             else:
@@ -111,7 +119,7 @@ def _recursion(recipe: Recipe) -> float:
     return float(summed.max())
 
 
-def _left_of_a_unit(alpha: Doubles, rho_next: Doubles, rest: float) -> Doubles:
+def _remaining_distance(alpha: Doubles, rho_next: Doubles, rest: float) -> Doubles:
     """Solve A_i = alpha_i + rho_next_i * A_{i+1} for all i, given A_{len} = rest."""
     if not alpha.any():
         products: Doubles = np.multiply.accumulate(rho_next[::-1])[::-1]
@@ -126,7 +134,10 @@ def _left_of_a_unit(alpha: Doubles, rho_next: Doubles, rest: float) -> Doubles:
 
 
 def _contraction(eta: Doubles, recipe: Recipe) -> Doubles:
-    """rho_t = max(|1 - eta*gamma|, |1 - eta*beta|), rounded up."""
+    """rho_t = max(|1 - eta*gamma|, |1 - eta*beta|), rounded up.
+
+    Proof: sensitivity.md 2
+    """
     upward = 8.0 * UNIT
     rho = np.abs(1.0 - eta * recipe.beta) + upward
     return np.maximum(rho, np.abs(1.0 - eta * recipe.gamma) + upward if recipe.gamma else 1.0)
@@ -144,7 +155,10 @@ def _batch_sizes(recipe: Recipe) -> Callable[[int, int], Doubles]:
 
 
 def _closed_form(recipe: Recipe) -> float | None:
-    """Section 3: what the recursion gives for the last iterate, without a loop, where there is such a form."""
+    """What the recursion gives for the last iterate, without a loop, where there is such a form.
+
+    Proof: sensitivity.md 3
+    """
     n, schedule, gamma = recipe.batches, recipe.schedule, recipe.gamma
     if recipe.averaging != "last":
         return None
@@ -165,13 +179,19 @@ def _closed_form(recipe: Recipe) -> float | None:
 
 
 def _first_steps(recipe: Recipe) -> float:
-    """Section 3.1: no row counts for more than one in a smallest batch at the first step of every pass, undamped."""
+    """No row counts for more than one in a smallest batch at the first step of every pass, undamped.
+
+    Proof: sensitivity.md 3.1
+    """
     first = recipe.schedule.at(np.arange(recipe.passes) * float(recipe.batches) + 1.0)
     return 2.0 * recipe.loss.lipschitz / recipe.smallest_batch * float(first.sum())
 
 
 def _constant_step(recipe: Recipe) -> float:
-    """Section 3.2: the latest batch of each size is the worst of its size, so two candidates suffice."""
+    """The latest batch of each size is the worst of its size, so two candidates suffice.
+
+    Proof: sensitivity.md 3.2
+    """
     eta = recipe.schedule.at(1)
     rho = float(_contraction(eta, recipe)[0])
     n = recipe.batches
@@ -189,7 +209,10 @@ def _spacing_of_small_batches(recipe: Recipe) -> int:
 
 
 def largest_norm(recipe: Recipe) -> float:
-    """Section 4: no iterate, in real arithmetic, is longer than this."""
+    """No iterate, in real arithmetic, is longer than this.
+
+    Proof: sensitivity.md 4
+    """
     total, squares = _step_sums(recipe)
     lipschitz = recipe.loss.lipschitz
     bounds = [recipe.radius, lipschitz * total]
@@ -199,7 +222,10 @@ def largest_norm(recipe: Recipe) -> float:
 
 
 def rounding_margin(recipe: Recipe) -> float:
-    """Section 5: what the rounding of two runs in double precision can add to their distance."""
+    """What the rounding of two runs in double precision can add to their distance.
+
+    Proof: sensitivity.md 5
+    """
     d, t = recipe.weights, recipe.updates + 1
     relative = t * UNIT * (3 * d + 24)
     absolute = t * UNIT * (3 * d + recipe.largest_batch + 32) * recipe.schedule.largest * recipe.loss.lipschitz
@@ -222,6 +248,8 @@ def _step_sums(recipe: Recipe) -> tuple[float, float]:
 def published_sensitivity(recipe: Recipe) -> Sensitivity:
     """The paper's bounds, as printed, for drawing its figures. NOT a bound for batches of a strongly convex run.
 
+    Proof: sensitivity.md 6
+
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import strongly_convex
     >>> r = Recipe(loss=Logistic(), dims=1, rows=2000, batch_size=50, passes=5, regularization=0.01,
@@ -235,7 +263,10 @@ def published_sensitivity(recipe: Recipe) -> Sensitivity:
     if gamma:
         lipschitz += gamma * min(recipe.radius, 1.0 / gamma)
     if schedule.growth == "none" and gamma:
-        bound = 2.0 * schedule.scale * lipschitz / (1.0 - (1.0 - schedule.scale * gamma) ** m)
+        shrunk = 1.0 - (1.0 - schedule.scale * gamma) ** m
+        if shrunk == 0:
+            raise ParameterError(f"regularization must be larger for the published bound, got {gamma:g}")
+        bound = 2.0 * schedule.scale * lipschitz / shrunk
     elif schedule.growth == "none":
         bound = 2.0 * k * lipschitz * schedule.scale
     elif schedule.growth == "linear" and gamma and schedule.offset == 0:

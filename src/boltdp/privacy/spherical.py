@@ -28,6 +28,8 @@ def spherical_delta(distance: arb, epsilon: arb, dimensions: int) -> arb:
 
     An enclosure, in the current precision; `spherical_bits` says which one makes it narrow.
 
+    Proof: noise.md 6
+
     >>> from boltdp.privacy.noise import precision
     >>> with precision(spherical_bits(3.0)):
     ...     round(float(spherical_delta(arb(3), arb(1), 2)), 6)
@@ -59,6 +61,8 @@ def shortest_scale(spent: Callable[[float], arb], *, delta: float, pure: float) 
     """The smallest scale, to 10 digits, that spends certainly no more than `delta`; at most `pure`, which spends none.
 
     `spent` encloses what a scale spends; it falls in the scale. Where it is too wide to tell, the scale is not taken.
+
+    Proof: noise.md 6
 
     >>> round(shortest_scale(lambda scale: 1 / arb(scale), delta=0.25, pure=8.0), 9)
     4.0
@@ -98,6 +102,8 @@ def _integral(half: arb, epsilon: arb, dimensions: int, *, far: arb, near: arb) 
 
     By the power series of the exponentials in x, which is `half`, and the moments J_k: the integrals of
     (1 - v^2)^((n-3)/2) * v^k.
+
+    Proof: noise.md 6
     """
     least, growth, tiny = epsilon / (2 * half), epsilon.exp(), arb((1, -ctx.prec))
     signs = 1 - growth, 1 + growth

@@ -7,19 +7,109 @@ gradient, with one row replaced. Proofs, and what holds of the published forms: 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal, get_args
 
 from boltdp.errors import ParameterError
-from boltdp.privacy.composition import fixed_size_profile, poisson_profile, smallest_deviation
-from boltdp.privacy.noise import Budget, Mechanism, gaussian_sigma, shortest
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.composition import (
+    LARGEST_EPSILON,
+    composed_delta,
+    fixed_size_profile,
+    poisson_profile,
+    smallest_deviation,
+)
+from boltdp.privacy.events import Training
+from boltdp.privacy.noise import Mechanism, gaussian_sigma, shortest
+from boltdp.privacy.output import Analysis, check_analysis, check_dimensions
 from boltdp.privacy.recipe import Recipe
+
+Sampling = Literal["permutation", "fixed size", "poisson"]
+ALGORITHMS: Mapping[Sampling, str] = {"permutation": "scs13", "fixed size": "bst14", "poisson": "dpsgd"}
+
+#: Why a published form gives no guarantee.
+BST14_PUBLISHED = "its published argument takes sums of gradients to differ by 1, where they can differ by twice L"
 
 #: What rounding in the few operations of a formula below can take away, given back.
 _UP = 1.0 + 2.0**-48
 
 
+@dataclass(frozen=True)
+class NoisyUpdates(Training):
+    """An SGD run with fresh noise in the averaged gradient of every update, and none at the end.
+
+    `sampling` is how the rows of an update are chosen: `permutation` cuts them from one order of all rows, `fixed size`
+    draws a uniform sample for each update, `poisson` takes every row with probability 1/batches.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> NoisyUpdates(recipe, scs13_noise(recipe, Budget(1.0)), "permutation").delta(1.0)
+    0.0
+    """
+
+    kind = "noisy updates"
+    problem: Recipe
+    noise: Mechanism
+    sampling: Sampling
+    analysis: Analysis = "proved"
+
+    def __post_init__(self) -> None:
+        check_analysis(self.analysis)
+        check_dimensions(self.noise, self.problem.dimensions)
+        if self.sampling not in get_args(Sampling):
+            raise ParameterError(f"sampling must be one of {', '.join(get_args(Sampling))}, got {self.sampling!r}")
+        if self.sampling != "permutation" and self.noise.kind != "gaussian":
+            raise ParameterError(f"the noise of random samples must be gaussian, got {self.noise.kind!r}")
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """By what was proved, whatever the noise was calibrated to.
+
+        Proof: whitebox.md 2, 3, 4, 5
+        """
+        recipe, updates = self.problem, self.problem.updates
+        if self.sampling == "permutation":
+            passes, reach = recipe.passes, _reach(recipe)
+            if self.noise.kind == "gaussian":
+                return self.noise.delta(epsilon, sensitivity=reach * math.sqrt(passes))
+            return min(1.0, passes * self.noise.delta(epsilon / passes, sensitivity=reach))
+        if epsilon > LARGEST_EPSILON:
+            return self.delta(LARGEST_EPSILON, target=target)
+        if self.sampling == "fixed size":
+            deviation = self.noise.scale / (_reach(recipe) * _UP)
+            profile = fixed_size_profile(deviation, rate=recipe.largest_batch / recipe.rows)
+        else:
+            deviation = self.noise.scale / (recipe.loss.lipschitz * recipe.batches / recipe.rows * _UP)
+            profile = poisson_profile(deviation, rate=1.0 / recipe.batches)
+        return composed_delta(profile, updates=updates, budget=Budget(epsilon, target or 1e-9))
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """BST14's published argument is no proof; whether SCS13's published noise is enough, the profile tells."""
+        return (BST14_PUBLISHED,) if self.analysis == "paper" and self.sampling == "fixed size" else ()
+
+    @property
+    def algorithm(self) -> str:
+        """Each has its own way to choose the rows of an update."""
+        return ALGORITHMS[self.sampling]
+
+    @property
+    def published(self) -> bool:
+        """Whether the noise is as published."""
+        return self.analysis == "paper"
+
+    @property
+    def training_noise(self) -> Mechanism:
+        """That of each update."""
+        return self.noise
+
+
 def scs13_noise(recipe: Recipe, budget: Budget) -> Mechanism:
-    """Section 2: a row is in one batch of each pass, so k updates see it, each with sensitivity 2L/b.
+    """A row is in one batch of each pass, so k updates see it, each with sensitivity 2L/b.
+
+    Proof: whitebox.md 2
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
@@ -28,18 +118,20 @@ def scs13_noise(recipe: Recipe, budget: Budget) -> Mechanism:
     0.4
     """
     reach = _reach(recipe) * _UP
-    spherical = Mechanism("spherical", reach * recipe.passes / budget.epsilon, recipe.freedom)
+    spherical = Mechanism("spherical", reach * recipe.passes / budget.epsilon, recipe.dimensions)
     if budget.delta == 0:
         return spherical
     # Gaussian noise of k updates composes like that of one with sqrt(k) times the sensitivity.
     sigma = reach * math.sqrt(recipe.passes) * gaussian_sigma(budget)
-    return shortest(Mechanism("gaussian", sigma, recipe.freedom), spherical)
+    return shortest(Mechanism("gaussian", sigma, recipe.dimensions), spherical)
 
 
 def scs13_published(recipe: Recipe, budget: Budget) -> Mechanism:
     """SCS13 in k passes as the paper has it: (epsilon/k, delta/k) for each, by the classical Gaussian bound.
 
     That bound holds only for epsilon/k < 1.
+
+    Proof: whitebox.md 2
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
@@ -50,11 +142,13 @@ def scs13_published(recipe: Recipe, budget: Budget) -> Mechanism:
     if budget.delta == 0:
         return scs13_noise(recipe, budget)
     share = budget.split(recipe.passes)
-    return Mechanism("gaussian", _reach(recipe) * _UP * _classical_sigma(share), recipe.freedom)
+    return Mechanism("gaussian", _reach(recipe) * _UP * _classical_sigma(share), recipe.dimensions)
 
 
 def bst14_noise(recipe: Recipe, budget: Budget) -> Mechanism:
-    """Section 4: batches are uniform samples of fixed size, and the noise is what their composition needs.
+    """Batches are uniform samples of fixed size, and the noise is what their composition needs.
+
+    Proof: whitebox.md 4, 5
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
@@ -64,7 +158,7 @@ def bst14_noise(recipe: Recipe, budget: Budget) -> Mechanism:
     """
     _needs_delta("bst14", budget)
     deviation = _fixed_size_deviation(recipe.largest_batch, recipe.rows, recipe.updates, budget)
-    return Mechanism("gaussian", _reach(recipe) * _UP * deviation, recipe.freedom)
+    return Mechanism("gaussian", _reach(recipe) * _UP * deviation, recipe.dimensions)
 
 
 def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
@@ -88,11 +182,13 @@ def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
             high = middle
     inner = min(1.0, recipe.rows * low / (2.0 * recipe.smallest_batch))
     sigma = _classical_sigma(Budget(inner, share)) / recipe.smallest_batch
-    return Mechanism("gaussian", sigma, recipe.freedom)
+    return Mechanism("gaussian", sigma, recipe.dimensions)
 
 
 def dpsgd_noise(recipe: Recipe, budget: Budget) -> Mechanism:
-    """Section 3: each row is in a batch with probability 1/n; sums of gradients are divided by the expected size m/n.
+    """Each row is in a batch with probability 1/n; sums of gradients are divided by the expected size m/n.
+
+    Proof: whitebox.md 3, 5
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
@@ -103,7 +199,7 @@ def dpsgd_noise(recipe: Recipe, budget: Budget) -> Mechanism:
     _needs_delta("dpsgd", budget)
     deviation = _poisson_deviation(recipe.batches, recipe.updates, budget)
     scale = recipe.loss.lipschitz * recipe.batches / recipe.rows * _UP * deviation
-    return Mechanism("gaussian", scale, recipe.freedom)
+    return Mechanism("gaussian", scale, recipe.dimensions)
 
 
 def _reach(recipe: Recipe) -> float:

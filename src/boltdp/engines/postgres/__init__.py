@@ -1,7 +1,7 @@
 """Rows in PostgreSQL, which stay there: a pass is one statement, an aggregate of the extension around the kernel.
 
 Prepare once: encode, project, permute, and write packed rows into a temporary table. It is private to the session,
-not logged, and the server drops it however the session ends. Then one statement a pass.
+not logged, and the server drops it however the session ends. Then one statement per pass.
 
 The un-noised models go from pass to pass in the memory of the session (`boltdp.keep`) and come back as results. They
 get there by COPY into a view that keeps them and stores nothing (`boltdp.inbox`). Statements have no values, and
@@ -13,8 +13,8 @@ COPY and spooled here; the bits are the same.
 PostgreSQL's messages may quote rows, so only those that cannot are passed on, and its exceptions are not chained.
 """
 
-from boltdp.engines.postgres.engine import PostgresEngine
+from boltdp.engines.postgres.engine import PostgresEngine, PostgresSlice
 from boltdp.engines.postgres.session import Session
 from boltdp.engines.postgres.table import Layout, PreparedTable
 
-__all__ = ["Layout", "PostgresEngine", "PreparedTable", "Session"]
+__all__ = ["Layout", "PostgresEngine", "PostgresSlice", "PreparedTable", "Session"]

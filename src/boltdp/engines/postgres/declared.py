@@ -104,7 +104,7 @@ def declarations(ask: Ask, fields: Sequence[Field]) -> dict[str, Declared]:
             [tables],
         )
     }
-    # A result tells the type that a domain is based on; the domain itself is told by the column of the table.
+    # A result tells the type that a domain is based on; the column of the table has the domain itself.
     types = _types(ask, [of_type for _, of_type, _ in columns.values()] + [field.type for field in fields])
     declared = {}
     for field in fields:
@@ -116,7 +116,7 @@ def declarations(ask: Ask, fields: Sequence[Field]) -> dict[str, Declared]:
 
 def _types(ask: Ask, types: Sequence[int]) -> dict[int, Declared]:
     """Labels of enum types, and constraints of domains and of those they are based on."""
-    found = ask(
+    catalogued = ask(
         "WITH RECURSIVE base AS"
         " (SELECT oid AS given, oid, typbasetype FROM pg_catalog.pg_type WHERE oid = ANY($1::oid[])"
         " UNION ALL SELECT given, t.oid, t.typbasetype FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.typbasetype)"
@@ -127,7 +127,7 @@ def _types(ask: Ask, types: Sequence[int]) -> dict[int, Declared]:
         [list(types)],
     )
     declared: dict[int, Declared] = {}
-    for oid, checks, labels in found:
+    for oid, checks, labels in catalogued:
         said = [read_check(check).get("VALUE", Declared()) for check in checks]
         # Labels first: their order is that of the values.
         before = Declared(values=tuple(labels) or None) & declared.get(oid, Declared())
@@ -194,11 +194,11 @@ class _Parser:
         self._tokens: deque[tuple[str, str]] = deque()
         text, at = text.strip(), 0
         while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None or found.lastgroup is None:
+            token = _TOKEN.match(text, at)
+            if token is None or token.lastgroup is None:
                 raise _NotUnderstoodError
-            self._tokens.append((found.lastgroup, found[found.lastgroup]))
-            at = found.end()
+            self._tokens.append((token.lastgroup, token[token.lastgroup]))
+            at = token.end()
 
     def whole(self) -> _Tree:
         tree = self._joined()

@@ -14,7 +14,7 @@ from boltdp.data.encode import projection_matrix
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector
 from boltdp.data.values import Matcher
 from boltdp.engines.postgres.session import Composed
-from boltdp.engines.postgres.source import INTEGERS, Column
+from boltdp.engines.postgres.source import INTEGERS, SourceColumn
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString
@@ -31,7 +31,7 @@ class Query:
 
 
 def placed_rows(
-    schema: Schema, columns: Mapping[str, Column], source: Composed, *, rows: int, seed: int, shuffle: Shuffle
+    schema: Schema, columns: Mapping[str, SourceColumn], source: Composed, *, rows: int, seed: int, shuffle: Shuffle
 ) -> Query:
     """Every row encoded, with its place in the permuted order, which depends on its position and the seed alone."""
     packed = packed_rows(schema, columns)
@@ -43,7 +43,7 @@ def placed_rows(
     return Query(text, packed.values)
 
 
-def packed_rows(schema: Schema, columns: Mapping[str, Column]) -> Query:
+def packed_rows(schema: Schema, columns: Mapping[str, SourceColumn]) -> Query:
     """The expression that encodes a row."""
     values: list[Any] = []
     label = _code(columns[schema.label], Matcher.of(schema.classes), values)
@@ -102,7 +102,7 @@ def permuted(position: Composed, *, rows: int, seed: int) -> Composed:
     return sql.SQL("boltdp.permuted_position({}, {}, {})").format(position, sql.Literal(rows), sql.Literal(signed))
 
 
-def _code(column: Column, matcher: Matcher, values: list[Any]) -> Composed:
+def _code(column: SourceColumn, matcher: Matcher, values: list[Any]) -> Composed:
     """The position of the declared value that it matches, as `Matcher` says, or NULL; binds what it looks for."""
     if column.base == "bool":
         codes = [matcher.truth(True), matcher.truth(False)]

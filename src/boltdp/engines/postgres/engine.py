@@ -1,4 +1,8 @@
-"""The engine: whose rows, where its passes are run, and the order of the steps that prepare them."""
+"""The engine: whose rows, where its passes are run, and the order of the steps that prepare them.
+
+In the server, where it has the extension: rows are counted, numbered, encoded, summed and prepared there, and stay
+there. Else they are streamed, and everything but counting and numbering is done here.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +15,26 @@ import pyarrow as pa
 from psycopg import sql
 
 from boltdp.arraytypes import Integers
-from boltdp.data.encode import OnBadRow
+from boltdp.context import Context
 from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType, Kind
-from boltdp.engines.base import (
-    Prepared,
-    Progress,
-    check_columns,
-    encoded,
-    plain,
-    streamed_moments,
-)
+from boltdp.engines.base import Engine, Prepared, check_columns, plain
 from boltdp.engines.postgres.encoding import Shuffle, bind, packed_rows, placed_rows
 from boltdp.engines.postgres.session import Session
-from boltdp.engines.postgres.source import Column, describe, find_table, query_source, read_arrays
+from boltdp.engines.postgres.source import SourceColumn, describe, find_table, part_source, query_source, read_arrays
 from boltdp.engines.postgres.table import Layout, PreparedTable
-from boltdp.engines.spool import BUCKET_BYTES, spool
+from boltdp.engines.prepared import check_part
 from boltdp.errors import DataError, ParameterError
 
 Where = Literal["auto", "server", "client"]
 
 
-class PostgresEngine:
+class PostgresEngine(Engine):
     """A table, view or query of a PostgreSQL database.
 
     `where` says where the passes are run: in the server, which needs the extension and the right to make temporary
     tables; in this process, to which the rows are streamed; or "auto", in the server if it can be. `layout` is how
-    the server keeps the prepared rows: packed to blocks, or a row a tuple. `shuffle` is the permutation that all
+    the server keeps the prepared rows: packed to blocks, or one row per tuple. `shuffle` is the permutation that all
     engines share, given by a seed, or the server's ORDER BY random(), which no one can repeat.
 
     The promise is about rows at their places. A table is read as it is stored; a query, or the one inside a view, must
@@ -67,11 +64,11 @@ class PostgresEngine:
                 raise ParameterError(f"{name} must be one of {', '.join(get_args(allowed))}, got {value!r}")
         self.layout = layout
         self.shuffle = shuffle
-        self.spool = spool  #: directory for rows that are streamed, see `boltdp.engines.spool`
-        self.bucket_bytes = BUCKET_BYTES  #: streamed rows above this are spooled to a file
+        self.spool = spool
         self._session = Session(uri)
-        self._columns: dict[str, Column] | None = None
+        self._columns: dict[str, SourceColumn] | None = None
         self._count: int | None = None
+        self._slices: list[PostgresSlice] = []
         try:
             self._source = query_source(query) if query is not None else find_table(self._session, str(table))
             self.in_server = self._decide(where)
@@ -89,7 +86,7 @@ class PostgresEngine:
         return in_server
 
     def count(self) -> int:
-        """Number of rows; from here until the rows are prepared, other sessions' changes are not seen."""
+        """Number of rows; from here until they, or those of a slice, are prepared, others' changes are not seen."""
         if self._count is None:
             self._session.begin()
             answer = self._session.ask(
@@ -122,65 +119,52 @@ class PostgresEngine:
                 arrays.update({name: pa.array(np.ascontiguousarray(block[:, i])) for i, name in enumerate(numbers)})
             yield pa.RecordBatch.from_pydict({name: arrays[name] for name in columns})
 
-    def moments(
-        self, schema: Schema, *, radius: float, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None
-    ) -> Integers:
+    def slice(self, start: int, stop: int) -> PostgresSlice:
+        """The rows at positions start to stop - 1, as they are now, and in the server if this engine's are."""
+        part = PostgresSlice(self, start, stop)
+        self._slices.append(part)
+        return part
+
+    def moments(self, schema: Schema, *, clip_norm: float, context: Context) -> Integers:
         """Exact sums of the encoded features and of their squares: added up in the server, or streamed."""
         check_columns(schema, self.columns())
         rows = self.count()
         try:
-            if not self.in_server or on_bad_row != "neutral":
-                return streamed_moments(self, schema, radius=radius, on_bad_row=on_bad_row, progress=progress)
+            if not self._stays(context):
+                return super().moments(schema, clip_norm=clip_norm, context=context)
             packed = packed_rows(plain(schema), self._described())
             query = sql.SQL("SELECT boltdp.moments({}, {}::float8) FROM {}").format(
-                packed.text, bind(packed.values, radius), self._source
+                packed.text, bind(packed.values, clip_norm), self._source
             )
             (sums,) = self._session.ask(query, packed.values, fault="the rows cannot be added up")[0]
         except BaseException:
             self._session.rollback()
             self._count = None
             raise
-        if progress is not None:
-            progress(rows)
+        context.done(rows)
         n = schema.encoded_dims - schema.intercept
         return np.array([0] * (2 * n) if sums is None else sums, np.int64).reshape(2, n)
 
-    def prepare(
-        self,
-        schema: Schema,
-        *,
-        seed: int,
-        on_bad_row: OnBadRow = "neutral",
-        progress: Progress | None = None,
-    ) -> Prepared:
+    def prepare(self, schema: Schema, context: Context) -> Prepared:
         """Encode, project and permute the rows as they are now: in the server, or streamed to this process."""
         check_columns(schema, self.columns())
         rows = self.count()
         prepared: Prepared
         try:
-            # Reporting a bad row is for data that is not private, and needs the encoder that can.
-            if self.in_server and on_bad_row == "neutral":
-                table = PreparedTable.create(
+            if self._stays(context):
+                prepared = PreparedTable.create(
                     self._session,
-                    placed_rows(schema, self._described(), self._source, rows=rows, seed=seed, shuffle=self.shuffle),
+                    placed_rows(
+                        schema, self._described(), self._source, rows=rows, seed=context.seed, shuffle=self.shuffle
+                    ),
                     rows=rows,
                     dims=schema.dims,
                     layout=self.layout,
                     shuffle=self.shuffle,
                 )
-                if progress is not None:
-                    progress(rows)
-                prepared = table
+                context.done(rows)
             else:
-                prepared = spool(
-                    encoded(self, schema, on_bad_row=on_bad_row),
-                    rows=rows,
-                    width=1 + schema.dims,
-                    seed=seed,
-                    directory=self.spool,
-                    bucket_bytes=self.bucket_bytes,
-                    progress=progress,
-                )
+                prepared = super().prepare(schema, context)
             self._session.commit()
             if isinstance(prepared, PreparedTable):
                 prepared.settle()
@@ -192,16 +176,57 @@ class PostgresEngine:
         return prepared
 
     def close(self) -> None:
-        """End the session, and with it everything it has made."""
+        """End the session, and with it everything it has made, and those of its slices."""
+        for part in self._slices:
+            part.close()
         self._session.close()
 
-    def __enter__(self) -> PostgresEngine:
-        return self
+    def _end_snapshot(self) -> None:
+        self._session.commit()
+        self._count = None
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _stays(self, context: Context) -> bool:
+        """Whether rows stay in the server: reporting a bad one, for public data, needs the encoder that can."""
+        return self.in_server and context.on_bad_row == "neutral"
 
-    def _described(self) -> dict[str, Column]:
+    def _described(self) -> dict[str, SourceColumn]:
         if self._columns is None:
             self._columns = describe(self._session, self._source)
         return self._columns
+
+
+class PostgresSlice(PostgresEngine):
+    """Some rows of a table, view or query, by their positions in the order in which a scan meets them.
+
+    It has a session of its own, which is closed with that of the whole, so that neither disturbs the other's
+    transaction, and it sees the rows as the whole did when the slice was made, until they are prepared. So slices that
+    are made before any of them is prepared never share a row. Prepared again, its rows are those at the same positions
+    as they are then.
+    """
+
+    def __init__(self, whole: PostgresEngine, start: int, stop: int) -> None:
+        """Use `PostgresEngine.slice`."""
+        check_part(start, stop, rows=whole.count(), what="a slice")
+        self.layout, self.shuffle, self.in_server = whole.layout, whole.shuffle, whole.in_server
+        self.spool, self.bucket_bytes = whole.spool, whole.bucket_bytes
+        self._whole = whole
+        self._columns = whole._described()
+        self._source = part_source(whole._source, start, stop)
+        self._rows = self._count = stop - start
+        self._slices = []
+        self._session = whole._session.beside()
+
+    def count(self) -> int:
+        """Number of rows, which stays what it is."""
+        if super().count() != self._rows:
+            self._session.rollback()
+            self._count = None
+            raise DataError(f"the data must keep its {self._rows} rows while it is read, and it has changed")
+        return self._rows
+
+    def prepare(self, schema: Schema, context: Context) -> Prepared:
+        """Encode, project and permute the rows: in the server, or streamed to this process."""
+        prepared = super().prepare(schema, context)
+        # Passes may take hours: no transaction stays open for them.
+        self._whole._end_snapshot()
+        return prepared

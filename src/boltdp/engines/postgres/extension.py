@@ -54,22 +54,22 @@ def ask_pg_config(pg_config: str | Path, option: str) -> str:
 
 def check_build(pg_config: str | Path = "pg_config") -> list[Finding]:
     """What building the extension for the server of a pg_config needs, and whether it is there."""
-    found = []
+    findings = []
     for tool, what in (("make", "make"), (os.environ.get("CC", "cc"), "a C compiler")):
         there = shutil.which(tool) is not None
-        found.append(Finding(there, f"{what}: {tool}", None if there else f"install {what}"))
+        findings.append(Finding(there, f"{what}: {tool}", None if there else f"install {what}"))
     try:
         version = ask_pg_config(pg_config, "--version")
         headers = Path(ask_pg_config(pg_config, "--includedir-server"))
         library, share = (Path(ask_pg_config(pg_config, option)) for option in ("--pkglibdir", "--sharedir"))
     except ExtensionError as fault:
-        return [*found, Finding(False, str(fault), fault.hint)]
+        return [*findings, Finding(False, str(fault), fault.hint)]
     number = re.search(r"\d+", version)
     major = int(number.group()) if number else 0
-    found.append(
+    findings.append(
         Finding(OLDEST <= major <= NEWEST, f"server: {version}", f"boltdp supports PostgreSQL {OLDEST} to {NEWEST}")
     )
-    found.append(
+    findings.append(
         Finding(
             (headers / "postgres.h").is_file(),
             f"headers: {headers}",
@@ -77,14 +77,14 @@ def check_build(pg_config: str | Path = "pg_config") -> list[Finding]:
         )
     )
     for place in (library, share / "extension"):
-        found.append(
+        findings.append(
             Finding(
                 os.access(place, os.W_OK),
                 f"may write to: {place}",
                 "install as the user who owns the server's files, for example with sudo",
             )
         )
-    return found
+    return findings
 
 
 def install(pg_config: str | Path = "pg_config") -> None:

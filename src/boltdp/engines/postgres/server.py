@@ -110,10 +110,10 @@ def _user() -> _User:
         return _User()
     for name in USERS:
         try:
-            found = pwd.getpwnam(name)
+            entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        return _User(found.pw_uid, found.pw_gid, ())
+        return _User(entry.pw_uid, entry.pw_gid, ())
     raise ServerError(f"a server must run as another user than root, and there is no user {' or '.join(USERS)}")
 
 
@@ -121,9 +121,9 @@ def _copy_server(folder: Path, pg_config: str | Path | None) -> Path:
     """Copy a server's files; where they look for each other is relative, so the copy works. Returns its binaries."""
     pg_config = pg_config or os.environ.get("BOLTDP_PG_CONFIG")
     for wheel in WHEELS if pg_config is None else ():
-        found = importlib.util.find_spec(wheel)
-        if found is not None and found.origin is not None:
-            pg_config = Path(found.origin).parent / "pginstall" / "bin" / "pg_config"
+        spec = importlib.util.find_spec(wheel)
+        if spec is not None and spec.origin is not None:
+            pg_config = Path(spec.origin).parent / "pginstall" / "bin" / "pg_config"
             break
     pg_config = pg_config or "pg_config"
     places = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import struct
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Composed: TypeAlias = sql.Composed | sql.SQL
 
-#: jit and parallel plans have nothing to gain; scans that join others midway would change the order of rows.
+#: jit and parallel plans have nothing to gain; scans that join others midway would change the order of rows. An index
+#: that has all the columns asked for would make it that of their values, which are private.
 SESSION = {
     "application_name": "boltdp",
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
     "synchronize_seqscans": "off",
+    "enable_indexonlyscan": "off",
     "DateStyle": "ISO",
 }
 
@@ -41,12 +43,14 @@ _SAFE_CLASSES = ("08", "25", "28", "3D", "3F", "42", "53", "55", "57", "58")
 
 
 class Session:
-    """One connection, set up for training; faults are told in words that quote no row."""
+    """One connection, set up for training; faults come in words that quote no row."""
 
     def __init__(self, uri: str) -> None:
         self.handle = secrets.randbits(63)  #: under which the server keeps a state
         self.known: bytes | None = None  #: what it keeps there
-        self._drawn_handle = secrets.randbits(63)  #: and drawn positions
+        self._handles = [self.handle]  #: of all states that are lent at once
+        self._drawn_handle = secrets.randbits(63)  #: of drawn positions
+        self._uri = uri
         self._connection = _attempt(
             lambda: psycopg.connect(uri, autocommit=True, prepare_threshold=None),
             "PostgreSQL cannot be reached",
@@ -64,11 +68,14 @@ class Session:
         def run() -> list[Any]:
             # A COPY that nobody reads to its end would keep the connection busy for ever.
             self._copying.close()
-            with psycopg.RawCursor(self._connection) as cursor:
-                cursor.execute(query, values, binary=True)
-                return cursor.fetchall() if cursor.description is not None else []
+            return self._execute(query, values)
 
         return _attempt(run, fault, ours=ours)
+
+    def _execute(self, query: LiteralString | Composed, values: Sequence[Any] = ()) -> list[Any]:
+        with psycopg.RawCursor(self._connection) as cursor:
+            cursor.execute(query, values, binary=True)
+            return cursor.fetchall() if cursor.description is not None else []
 
     def stream(self, select: Composed, types: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a query by binary COPY, at most BATCH_ROWS at a time; another statement ends it."""
@@ -79,7 +86,7 @@ class Session:
     def _copy(self, select: Composed, types: Sequence[str]) -> Generator[list[tuple[Any, ...]], None, None]:
         fault = "the rows cannot be read"
         statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(select)
-        with psycopg.RawCursor(self._connection) as cursor:
+        with self._undone_alone(fault), psycopg.RawCursor(self._connection) as cursor:
             manager = cursor.copy(statement)
             copy = _attempt(manager.__enter__, fault)
             try:
@@ -93,29 +100,48 @@ class Session:
                 raise
             _attempt(lambda: manager.__exit__(None, None, None), fault)
 
-    def lend(self, state: bytes) -> None:
-        """Have the server keep a state under the handle, in the place of what is there, until `forget`."""
+    @contextmanager
+    def _undone_alone(self, fault: str) -> Iterator[None]:
+        """Something that may be given up midway, which must not abort the transaction that it is in, if any."""
+        if not self._snapshot:
+            yield
+            return
+        _attempt(lambda: self._execute("SAVEPOINT boltdp"), fault)
+        try:
+            yield
+        except BaseException:
+            if not self.closed:
+                _attempt(lambda: self._execute("ROLLBACK TO SAVEPOINT boltdp"), fault)
+            raise
+        finally:
+            if not self.closed:
+                _attempt(lambda: self._execute("RELEASE SAVEPOINT boltdp"), fault)
+
+    def lend(self, *states: bytes) -> list[int]:
+        """Have the server keep each state under a handle of its own, until `forget`; the first is `handle`."""
         self.known = None
-        self._keep(self.handle, state, fault="a state cannot be sent")
-        self.known = state
+        self._handles += [secrets.randbits(63) for _ in range(len(states) - len(self._handles))]
+        handles = self._handles[: len(states)]
+        self._keep(dict(zip(handles, states, strict=True)), fault="a state cannot be sent")
+        self.known = states[0] if len(states) == 1 else None
+        return handles
 
     def forget(self) -> None:
-        """Drop what is kept under the handle; where the session has ended, the server has done so."""
+        """Drop all states that are kept; where the session has ended, the server has done so."""
         self.known = None
-        self._drop(self.handle, fault="a state cannot be dropped")
+        self._drop(self._handles, fault="a state cannot be dropped")
 
     @contextmanager
     def drawn(self, positions: Integers) -> Iterator[int]:
         """Have the server keep drawn positions, as secret as the rows, for a while; gives their handle."""
         try:
-            self._keep(
-                self._drawn_handle, positions.astype(">i8").tobytes(), fault="the drawn positions cannot be sent"
-            )
+            drawn = {self._drawn_handle: positions.astype(">i8").tobytes()}
+            self._keep(drawn, fault="the drawn positions cannot be sent")
             yield self._drawn_handle
         finally:
-            self._drop(self._drawn_handle, fault="the drawn positions cannot be dropped")
+            self._drop([self._drawn_handle], fault="the drawn positions cannot be dropped")
 
-    def _keep(self, handle: int, data: bytes, *, fault: str) -> None:
+    def _keep(self, kept: Mapping[int, bytes], *, fault: str) -> None:
         """Send bytes to the memory of the session, by binary COPY: no log shows them, and no error quotes them."""
 
         def run() -> None:
@@ -125,21 +151,36 @@ class Session:
                 cursor.copy("COPY boltdp.inbox FROM STDIN (FORMAT BINARY)") as copy,
             ):
                 copy.write(b"PGCOPY\n\xff\r\n\0" + bytes(8))
-                copy.write(struct.pack(">hiqi", 2, 8, handle, len(data)))  # two fields, each after its length
-                copy.write(data)
+                for handle, data in kept.items():
+                    copy.write(struct.pack(">hiqi", 2, 8, handle, len(data)))  # two fields, each after its length
+                    copy.write(data)
                 copy.write(b"\xff\xff")
 
         _attempt(run, fault)
 
-    def _drop(self, handle: int, *, fault: str) -> None:
+    def _drop(self, handles: Sequence[int], *, fault: str) -> None:
         if not self.closed:
-            self.ask("SELECT boltdp.forget($1)", [handle], fault=fault)
+            self.ask("SELECT boltdp.forget(handle) FROM unnest($1::bigint[]) AS handle", [handles], fault=fault)
 
     def begin(self) -> None:
         """From here to the end of the transaction, see the rows as they are now."""
         if not self._snapshot:
             self.ask("BEGIN ISOLATION LEVEL REPEATABLE READ", fault="a transaction cannot be begun")
             self._snapshot = True
+
+    def beside(self) -> Session:
+        """Another session, whose transaction has begun and sees the rows as the one of this session does."""
+        self.begin()
+        fault = "a transaction cannot be begun"
+        ((snapshot,),) = self.ask("SELECT pg_export_snapshot()", fault=fault)
+        other = Session(self._uri)
+        try:
+            other.begin()
+            other.ask(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)), fault=fault)
+        except BaseException:
+            other.close()
+            raise
+        return other
 
     def reserve(self, size: int) -> None:
         """Let temporary tables of so many bytes stay in memory, up to as much as the server's own cache may have.

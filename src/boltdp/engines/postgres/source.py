@@ -5,6 +5,7 @@ In every statement it is named `source`.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +28,7 @@ _VECTORS = ("vector", "halfvec")  # pgvector's
 
 def find_table(session: Session, name: str) -> Composed:
     """A table or view by its name, with or without a schema. Names are taken as they are: dots, quotes, case."""
-    found = session.ask(
+    named = session.ask(
         "SELECT nspname, relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace"
         " WHERE relkind IN ('r', 'v', 'm', 'p', 'f')"
         " AND ((relname::text = $1::text AND pg_table_is_visible(c.oid))"
@@ -35,13 +36,13 @@ def find_table(session: Session, name: str) -> Composed:
         [name],
         fault="the table cannot be looked up",
     )
-    if len(found) != 1:
+    if len(named) != 1:
         raise DataError(
-            f"the database must have one table or view named {name!r}, it has {len(found) or 'none'}",
+            f"the database must have one table or view named {name!r}, it has {len(named) or 'none'}",
             hint="names are as PostgreSQL keeps them: lower case unless quoted when made, and schema.table "
             "outside the search path",
         )
-    return sql.SQL("{} AS source").format(sql.Identifier(*found[0]))
+    return sql.SQL("{} AS source").format(sql.Identifier(*named[0]))
 
 
 def query_source(query: str) -> Composed:
@@ -53,7 +54,23 @@ def query_source(query: str) -> Composed:
     return sql.SQL("(\n{}\n) AS source").format(sql.SQL(query))
 
 
-def describe(session: Session, source: Composed) -> dict[str, Column]:
+def part_source(source: Composed, start: int, stop: int) -> Composed:
+    """The rows of a source from position start to stop - 1, counted as a scan of all of it meets them.
+
+    Numbered, not OFFSET and LIMIT: of those the planner could make another plan, which meets ties in another order.
+    """
+    return sql.SQL(
+        "(SELECT * FROM (SELECT *, row_number() OVER () AS {number} FROM {source}) AS numbered"
+        " WHERE {number} > {start} AND {number} <= {stop}) AS source"
+    ).format(
+        number=sql.Identifier(f"boltdp_{secrets.token_hex(8)}"),
+        source=source,
+        start=sql.Literal(start),
+        stop=sql.Literal(stop),
+    )
+
+
+def describe(session: Session, source: Composed) -> dict[str, SourceColumn]:
     """The columns of a source."""
     fields = session.fields(source)
     names = [field.name for field in fields]
@@ -75,12 +92,12 @@ def describe(session: Session, source: Composed) -> dict[str, Column]:
         )
     }
     declared = declarations(partial(session.ask, fault=fault), fields)
-    columns = [Column.of(field.name, *kinds[field.type], field.modifier) for field in fields]
+    columns = [SourceColumn.of(field.name, *kinds[field.type], field.modifier) for field in fields]
     return {column.name: replace(column, type=declared[column.name].apply(column.type)) for column in columns}
 
 
 @dataclass(frozen=True)
-class Column:
+class SourceColumn:
     """A column of the data, and the expressions that read it. Nothing in them can fail for a value."""
 
     name: str
@@ -88,7 +105,7 @@ class Column:
     type: ColumnType
 
     @classmethod
-    def of(cls, name: str, base: str, category: str, element: str | None, modifier: int) -> Column:
+    def of(cls, name: str, base: str, category: str, element: str | None, modifier: int) -> SourceColumn:
         """From what the catalogue says of its type."""
         if base in _NUMBERS:
             return cls(name, base, ColumnType("number"))

@@ -1,5 +1,6 @@
-"""The prepared rows: packed, in a temporary table that is private to the session, not logged, and fed where it is.
+"""The prepared rows: packed, in a temporary table that is private to the session and not logged.
 
+Passes, draws and sums are statements, one for each, that run the kernel in the server; a shuffle makes a new table.
 The server drops the table however the session ends.
 """
 
@@ -12,15 +13,13 @@ from typing import Literal
 import numpy as np
 from psycopg import sql
 
-from boltdp.arraytypes import Doubles, Integers, PackedRows
+from boltdp.arraytypes import Integers, PackedRows
+from boltdp.context import Context
 from boltdp.data.source import BATCH_ROWS
-from boltdp.engines.base import Progress, joined_positions
 from boltdp.engines.postgres.encoding import Query, Shuffle, permuted
 from boltdp.engines.postgres.session import Composed, Session
-from boltdp.errors import ParameterError
+from boltdp.engines.prepared import Prepared, Summation, check_part, check_width, joined_positions
 from boltdp.kernel import State
-from boltdp.kernel.objective import Sums
-from boltdp.privacy.losses import Loss
 
 Layout = Literal["packed", "rows"]
 
@@ -33,7 +32,7 @@ DRAWN_BYTES = 256 * 2**20
 POSITION_BYTES = 48
 
 
-class PreparedTable:
+class PreparedTable(Prepared):
     """Packed rows in a temporary table, or those of them from one position to another."""
 
     def __init__(self, table: _Table, start: int, stop: int) -> None:
@@ -55,48 +54,25 @@ class PreparedTable:
         """Make the rows quicker to scan, once the transaction that wrote them has ended."""
         self._table.settle()
 
-    def run_pass(self, states: Sequence[State], *, progress: Progress | None = None) -> None:
+    def run_pass(self, states: Sequence[State], context: Context) -> None:
         """Feed every row once, in order, to every state: one statement."""
-        self._check(states)
+        check_width(states, self.dims)
         self._table.run(states, self._start, self._start + self.rows)
-        if progress is not None:
-            progress(self.rows)
+        context.done(self.rows)
 
-    def run_drawn(
-        self,
-        states: Sequence[State],
-        positions: Iterable[Integers],
-        *,
-        progress: Progress | None = None,
-    ) -> None:
+    def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
         """Feed the rows at these positions, in this order, to every state. -1 stands for a marker."""
-        self._check(states)
+        check_width(states, self.dims)
         stop = self._start + self.rows
         parts = joined_positions(positions, start=self._start, stop=stop, size=BATCH_ROWS)
         drawn = np.concatenate([np.empty(0, np.int64), *(part.copy() for part in parts)])
         self._table.run_drawn(states, drawn, self._start, stop)
-        if progress is not None:
-            progress(len(drawn))
 
-    def derivative(
-        self,
-        loss: Loss,
-        weights: Doubles,
-        *,
-        direction: Doubles | None = None,
-        hessian: bool = False,
-        positive: int = 1,
-        classes: int = 2,
-        progress: Progress | None = None,
-    ) -> Doubles:
-        """Sum a derivative of the loss over all rows where they are."""
-        sums = Sums(loss, weights, direction=direction, hessian=hessian, positive=positive, classes=classes)
-        if weights.shape[1] != self.dims:
-            raise ParameterError(f"rows must have 1 + {weights.shape[1]} columns, got {1 + self.dims}")
-        self._table.sum(sums, self._start, self._start + self.rows)
-        if progress is not None:
-            progress(self.rows)
-        return sums.value
+    def sum(self, sums: Sequence[Summation]) -> None:
+        """Add every row once to each of the sums, where the rows are: one statement."""
+        check_width(sums, self.dims)
+        if sums:
+            self._table.sum(sums, self._start, self._start + self.rows)
 
     def reshuffle(self, seed: int) -> None:
         """Permute the current order again: position p takes the row now at source_position(p; seed)."""
@@ -104,10 +80,7 @@ class PreparedTable:
 
     def portion(self, start: int, stop: int) -> PreparedTable:
         """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
-        if not 0 <= start < stop <= self.rows:
-            raise ParameterError(
-                f"a portion must have 0 <= start < stop <= {self.rows}, got start={start} and stop={stop}"
-            )
+        check_part(start, stop, rows=self.rows, what="a portion")
         return PreparedTable(self._table, self._start + start, self._start + stop)
 
     def blocks(self) -> Iterator[PackedRows]:
@@ -117,17 +90,6 @@ class PreparedTable:
     def close(self) -> None:
         """Drop the table and the models."""
         self._table.drop()
-
-    def __enter__(self) -> PreparedTable:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _check(self, states: Sequence[State]) -> None:
-        for state in states:
-            if state.dims != self.dims:
-                raise ParameterError(f"rows must have 1 + {state.dims} columns, got {1 + self.dims}")
 
 
 class _Table:
@@ -188,16 +150,22 @@ class _Table:
                 call = sql.SQL("boltdp.sgd_drawn((SELECT boltdp.kept($1)), (SELECT boltdp.kept($2)), start, {})")
                 self._feed(states, call.format(block), source, handle)
 
-    def sum(self, sums: Sums, start: int, stop: int) -> None:
-        """Add the rows from start to stop - 1 to sums."""
+    def sum(self, sums: Sequence[Summation], start: int, stop: int) -> None:
+        """Add the rows from start to stop - 1 to each of the sums: an aggregate for each, in one scan."""
         block = self._block(start, stop)
-        query = sql.SQL("SELECT boltdp.derivative((SELECT boltdp.kept($1)), {}) FROM {} WHERE {}").format(
-            block, self._name, self._within(start, stop)
+        calls = [
+            sql.SQL(f"boltdp.{each.aggregate}((SELECT boltdp.kept(${number})), {{}})").format(block)
+            for number, each in enumerate(sums, 1)
+        ]
+        query = sql.SQL("SELECT {} FROM {} WHERE {}").format(
+            sql.SQL(", ").join(calls), self._name, self._within(start, stop)
         )
         try:
-            self._session.lend(sums.to_bytes())
-            answer = self._session.ask(query, [self._session.handle], fault="a derivative cannot be summed", ours=True)
-            sums.update(bytes(answer[0][0]))
+            handles = self._session.lend(*(each.to_bytes() for each in sums))
+            (summed,) = self._session.ask(query, handles, fault="the rows cannot be summed", ours=True)
+            for each, state in zip(sums, summed, strict=True):
+                if state is not None:  # which it is of no rows
+                    each.update(bytes(state))
         finally:
             self._session.forget()
 

@@ -1,0 +1,13 @@
+-- complain if script is sourced in psql, rather than via ALTER EXTENSION
+\echo Use "ALTER EXTENSION boltdp UPDATE TO '0.2.0'" to load this file. \quit
+
+-- How many rows each of several models gets wrong. `state` is the kernel's before its first row, with their weights; the
+-- result is it after the last, with the counts. They are not noised: send it to boltdp.inbox, not as a parameter.
+CREATE FUNCTION boltdp.errors_block(internal, bytea, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_errors_block' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.errors_final(internal) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_errors_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE AGGREGATE boltdp.errors(state bytea, block real[]) (
+	SFUNC = boltdp.errors_block, STYPE = internal, FINALFUNC = boltdp.errors_final,
+	FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE
+);

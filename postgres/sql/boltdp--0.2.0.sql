@@ -1,0 +1,152 @@
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION boltdp" to load this file. \quit
+
+GRANT USAGE ON SCHEMA boltdp TO PUBLIC;
+
+-- A pass of SGD. `models` is one or more kernel states end to end; the result is them after the rows of the scan, in its
+-- order. They are not noised: as private as the rows. PARALLEL UNSAFE and without a combine function, since merging two
+-- halves of a pass would change the sensitivity; READ_WRITE, so not a window function either.
+
+CREATE FUNCTION boltdp.sgd_block(internal, bytea, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_block_float4' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.sgd_block(internal, bytea, double precision[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_block_float8' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.sgd_row(internal, bytea, real, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_row_float4' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.sgd_row(internal, bytea, real, double precision[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_row_float8' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.sgd_final(internal) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+
+-- Blocks of packed rows: two dimensions, the class index (0, 1, ...) and the features of each row.
+CREATE AGGREGATE boltdp.sgd(models bytea, block real[]) (
+	SFUNC = boltdp.sgd_block, STYPE = internal, FINALFUNC = boltdp.sgd_final, FINALFUNC_MODIFY = READ_WRITE,
+	PARALLEL = UNSAFE
+);
+CREATE AGGREGATE boltdp.sgd(models bytea, block double precision[]) (
+	SFUNC = boltdp.sgd_block, STYPE = internal, FINALFUNC = boltdp.sgd_final, FINALFUNC_MODIFY = READ_WRITE,
+	PARALLEL = UNSAFE
+);
+
+-- One row per tuple. A NULL label, NULL features or a NULL among them make the row neutral: it counts, without a gradient.
+CREATE AGGREGATE boltdp.sgd(models bytea, label real, features real[]) (
+	SFUNC = boltdp.sgd_row, STYPE = internal, FINALFUNC = boltdp.sgd_final, FINALFUNC_MODIFY = READ_WRITE,
+	PARALLEL = UNSAFE
+);
+CREATE AGGREGATE boltdp.sgd(models bytea, label real, features double precision[]) (
+	SFUNC = boltdp.sgd_row, STYPE = internal, FINALFUNC = boltdp.sgd_final, FINALFUNC_MODIFY = READ_WRITE,
+	PARALLEL = UNSAFE
+);
+
+-- Batches drawn at random: the rows at `positions`, in this order, instead of all. A position is what int8send gives, end to
+-- end; -1 is a marker, which ends a batch. Every block is given in order, with the position of its first row. Positions
+-- are as secret as the rows: send them to boltdp.inbox, not as a parameter.
+CREATE FUNCTION boltdp.sgd_drawn_block(internal, bytea, bytea, bigint, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_drawn_block' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.sgd_drawn_final(internal) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_sgd_drawn_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE AGGREGATE boltdp.sgd_drawn(models bytea, positions bytea, start bigint, block real[]) (
+	SFUNC = boltdp.sgd_drawn_block, STYPE = internal, FINALFUNC = boltdp.sgd_drawn_final, FINALFUNC_MODIFY = READ_WRITE,
+	PARALLEL = UNSAFE
+);
+
+-- A derivative of the loss, summed over all rows. `state` is the kernel's before its first row; the result is it after the
+-- last. It has weights that are not noised: send it to boltdp.inbox, not as a parameter.
+CREATE FUNCTION boltdp.derivative_block(internal, bytea, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_derivative_block' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.derivative_final(internal) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_derivative_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE AGGREGATE boltdp.derivative(state bytea, block real[]) (
+	SFUNC = boltdp.derivative_block, STYPE = internal, FINALFUNC = boltdp.derivative_final,
+	FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE
+);
+
+-- How many rows each of several models gets wrong. `state` is the kernel's before its first row, with their weights; the
+-- result is it after the last, with the counts. They are not noised: send it to boltdp.inbox, not as a parameter.
+CREATE FUNCTION boltdp.errors_block(internal, bytea, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_errors_block' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.errors_final(internal) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_errors_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE AGGREGATE boltdp.errors(state bytea, block real[]) (
+	SFUNC = boltdp.errors_block, STYPE = internal, FINALFUNC = boltdp.errors_final,
+	FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE
+);
+
+-- Models between two passes, in the memory of this session: never a parameter, which a server that logs statements logs.
+CREATE FUNCTION boltdp.keep(handle bigint, models bytea) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_keep' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.kept(handle bigint) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_kept' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.forget(handle bigint) RETURNS boolean
+	AS 'MODULE_PATHNAME', 'boltdp_forget' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+
+-- How they get there from a client: COPY boltdp.inbox FROM STDIN (FORMAT binary) keeps each state under its handle. No log
+-- shows the data of a COPY (in text, errors quote it), and the view stores nothing.
+CREATE VIEW boltdp.inbox (handle, state) AS SELECT NULL::bigint, NULL::bytea WHERE false;
+GRANT INSERT ON boltdp.inbox TO PUBLIC;
+CREATE FUNCTION boltdp.receive() RETURNS trigger
+	AS 'MODULE_PATHNAME', 'boltdp_receive' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE TRIGGER receive INSTEAD OF INSERT ON boltdp.inbox FOR EACH ROW EXECUTE FUNCTION boltdp.receive();
+
+-- From columns to packed rows.
+
+CREATE FUNCTION boltdp.pack_numbers(x real[], low double precision[], high double precision[],
+	middle double precision[], factor double precision[])
+	RETURNS real[] AS 'MODULE_PATHNAME', 'boltdp_pack_numbers_float4' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION boltdp.pack_numbers(x double precision[], low double precision[], high double precision[],
+	middle double precision[], factor double precision[])
+	RETURNS real[] AS 'MODULE_PATHNAME', 'boltdp_pack_numbers_float8' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION boltdp.pack_categories(codes integer[], counts integer[], absent real[], present real[]) RETURNS real[]
+	AS 'MODULE_PATHNAME', 'boltdp_pack_categories' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.project(packed real[], matrix double precision[]) RETURNS real[]
+	AS 'MODULE_PATHNAME', 'boltdp_project' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.permuted_position("position" bigint, total bigint, seed bigint) RETURNS bigint
+	AS 'MODULE_PATHNAME', 'boltdp_permuted_position' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
+CREATE FUNCTION boltdp.pack_step(internal, integer, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_pack_step' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.pack_final(internal) RETURNS real[]
+	AS 'MODULE_PATHNAME', 'boltdp_pack_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE AGGREGATE boltdp.pack(slot integer, packed real[]) (
+	SFUNC = boltdp.pack_step, STYPE = internal, FINALFUNC = boltdp.pack_final, PARALLEL = UNSAFE
+);
+
+-- Sums of the features of packed rows and of their squares, in units of 2^-20, with features clipped to [-1, 1] and rows
+-- shortened to the radius. They are not noised: as private as the rows.
+CREATE FUNCTION boltdp.moments_step(internal, real[], double precision) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_moments_step' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.moments_final(internal) RETURNS bigint[]
+	AS 'MODULE_PATHNAME', 'boltdp_moments_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+CREATE AGGREGATE boltdp.moments(packed real[], radius double precision) (
+	SFUNC = boltdp.moments_step, STYPE = internal, FINALFUNC = boltdp.moments_final, PARALLEL = UNSAFE
+);
+
+-- Released models, which may be shown, and scoring with them.
+
+CREATE TABLE boltdp.models (
+	name text PRIMARY KEY,
+	private boolean NOT NULL,                 -- whether the certificate claims a guarantee
+	loss text NOT NULL,
+	classes text[] NOT NULL,
+	weights double precision[] NOT NULL,      -- one vector for two classes, one a class for more
+	low double precision[] NOT NULL,          -- bounds of each number of x,
+	high double precision[] NOT NULL,
+	middle double precision[] NOT NULL,       -- what is taken from it then,
+	factor double precision[] NOT NULL,       -- and what the rest is multiplied by
+	intercept real,                           -- what the constant feature is, if there is one
+	projection double precision[],            -- the matrix of the random projection, if there is one
+	schema json NOT NULL,
+	certificate json NOT NULL,
+	stored timestamptz NOT NULL DEFAULT now()
+);
+GRANT SELECT ON boltdp.models TO PUBLIC;
+SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');
+
+CREATE FUNCTION boltdp.predict(model text, x real[]) RETURNS text
+	AS 'MODULE_PATHNAME', 'boltdp_predict_float4' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.predict(model text, x double precision[]) RETURNS text
+	AS 'MODULE_PATHNAME', 'boltdp_predict_float8' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.predict_proba(model text, x real[]) RETURNS double precision[]
+	AS 'MODULE_PATHNAME', 'boltdp_predict_proba_float4' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.predict_proba(model text, x double precision[]) RETURNS double precision[]
+	AS 'MODULE_PATHNAME', 'boltdp_predict_proba_float8' LANGUAGE C STABLE STRICT PARALLEL SAFE;

@@ -1,0 +1,53 @@
+"""BST14: Bassily, Smith and Thakurta (2014), in several passes: noise in every update, on samples of fixed size."""
+
+from __future__ import annotations
+
+import math
+
+from boltdp.algorithms.base import TYPICAL_NORM
+from boltdp.algorithms.sampling import fixed_size_batches
+from boltdp.algorithms.sgd import gradient_norm
+from boltdp.algorithms.whitebox import WhiteBox
+from boltdp.errors import ParameterError
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.losses import Loss
+from boltdp.privacy.noise import Mechanism
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import Schedule
+from boltdp.privacy.whitebox import bst14_noise, bst14_published
+from boltdp.settings import OPTIONAL, Settings
+
+
+class BST14(WhiteBox):
+    """Every update has a uniform sample of fixed size."""
+
+    name = "bst14"
+    about = "to every update"
+    takes = frozenset(OPTIONAL) - {"permutation"}
+    sampling = "fixed size"
+    sampler = staticmethod(fixed_size_batches)
+
+    def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
+        """Composed over all updates."""
+        return (bst14_noise if settings.analysis == "proved" else bst14_published)(recipe, budget)
+
+    def radius(self, settings: Settings, loss: Loss) -> float:
+        """As asked for; it needs one: that of the optimum with regularization, else a typical one."""
+        if settings.radius is not None:
+            if settings.radius == math.inf:
+                raise ParameterError("radius must be finite for the algorithm bst14, got inf")
+            return settings.radius
+        return loss.lipschitz / settings.regularization if settings.regularization else TYPICAL_NORM
+
+    def chosen_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
+        """2R/(G*sqrt(t)), or 1/(lambda*t) with regularization, as published."""
+        assert noise is not None
+        if recipe.gamma > 0:
+            return Schedule("linear", scale=1.0 / recipe.gamma)
+        return Schedule("sqrt", scale=2.0 * recipe.radius / gradient_norm(recipe, noise))
+
+    def why_this_noise(self, certificate: Certificate, settings: Settings) -> str:
+        """Random samples have one analysis."""
+        del certificate, settings
+        return "gaussian: the analysis of random samples is for no other"

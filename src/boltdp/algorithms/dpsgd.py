@@ -1,0 +1,42 @@
+"""DP-SGD as it is used today: noise in every update, on Poisson samples."""
+
+from __future__ import annotations
+
+from boltdp.algorithms.sampling import poisson_batches
+from boltdp.algorithms.sgd import noisy_step
+from boltdp.algorithms.whitebox import WhiteBox
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.noise import Mechanism
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import Schedule, constant, strongly_convex
+from boltdp.privacy.whitebox import dpsgd_noise
+from boltdp.settings import OPTIONAL, Settings
+
+
+class DPSGD(WhiteBox):
+    """Every row is in every batch with the same probability."""
+
+    name = "dpsgd"
+    about = "to every update"
+    takes = frozenset(OPTIONAL) - {"permutation", "analysis"}
+    sampling = "poisson"
+    sampler = staticmethod(poisson_batches)
+    marked = True
+
+    def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
+        """Composed over all updates."""
+        del settings
+        return dpsgd_noise(recipe, budget)
+
+    def chosen_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
+        """A constant step by public numbers, or the strongly convex ones with regularization."""
+        assert noise is not None
+        if recipe.gamma > 0:
+            return strongly_convex(beta=recipe.beta, gamma=recipe.gamma)
+        return constant(noisy_step(recipe, noise))
+
+    def why_this_noise(self, certificate: Certificate, settings: Settings) -> str:
+        """Random samples have one analysis."""
+        del certificate, settings
+        return "gaussian: the analysis of random samples is for no other"

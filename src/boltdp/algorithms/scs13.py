@@ -1,0 +1,37 @@
+"""SCS13: Song, Chaudhuri and Sarwate (2013), in several passes: noise in every update, on batches of a permutation."""
+
+from __future__ import annotations
+
+import math
+
+from boltdp.algorithms.whitebox import WhiteBox
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.losses import Loss
+from boltdp.privacy.noise import Mechanism
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import Schedule
+from boltdp.privacy.whitebox import scs13_noise, scs13_published
+from boltdp.settings import Settings
+
+
+class SCS13(WhiteBox):
+    """Batches are cut from one order of the rows."""
+
+    name = "scs13"
+    about = "to every update"
+    sampling = "permutation"
+
+    def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
+        """Composed over the passes."""
+        return (scs13_noise if settings.analysis == "proved" else scs13_published)(recipe, budget)
+
+    def radius(self, settings: Settings, loss: Loss) -> float:
+        """As asked for; with regularization, else, the ball of the optimum."""
+        if settings.radius is None and settings.regularization is not None and settings.regularization > 0:
+            return loss.lipschitz / settings.regularization
+        return math.inf if settings.radius is None else settings.radius
+
+    def chosen_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule:
+        """1/sqrt(t), as published."""
+        del recipe, noise
+        return Schedule("sqrt", scale=1.0)

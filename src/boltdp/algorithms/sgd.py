@@ -1,0 +1,239 @@
+"""What all algorithms that make passes over the rows share: the recipe, its steps, and the passes themselves."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+
+from boltdp.algorithms.base import TYPICAL_NORM, Algorithm, Job, loss_and_models, why_this_kind, with_problem
+from boltdp.arraytypes import Doubles, Integers
+from boltdp.context import Context
+from boltdp.engines.base import Prepared
+from boltdp.errors import ParameterError
+from boltdp.kernel import State
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events import Noiseless, Training
+from boltdp.privacy.losses import Loss
+from boltdp.privacy.noise import Mechanism, calibrate
+from boltdp.privacy.recipe import Problem, Recipe
+from boltdp.privacy.release import RandomBytes, check_seed, update_keys
+from boltdp.privacy.schedules import (
+    Schedule,
+    constant,
+    decreasing,
+    square_root,
+    strongly_convex,
+    strongly_convex_constant,
+)
+from boltdp.privacy.sensitivity import check_steps
+from boltdp.settings import OPTIONAL, Settings
+
+PASSES = 10
+BATCH_SIZE = 50
+EXPONENT = 0.5
+#: A guess at the mean of phi'' * ||x||^2, the curvature that the noise meets.
+TYPICAL_CURVATURE = 0.2
+
+#: From rows, batches and random bytes to the positions of one pass, a -1 at the end of each batch where it says so.
+Sampler: TypeAlias = Callable[..., Iterator[Integers]]
+
+
+class PassesOfSGD(Algorithm):
+    """An algorithm that makes passes of SGD over the rows."""
+
+    takes = frozenset(OPTIONAL)
+    sampler: ClassVar[Sampler | None] = None  #: how the rows of a pass are drawn, where they are not fed in order
+    marked: ClassVar[bool] = False  #: whether batches end at markers
+
+    @abstractmethod
+    def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism | None:
+        """The noise of every update, which does not depend on the steps, but good steps on it."""
+
+    @abstractmethod
+    def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> Training:
+        """What a run of the recipe spends."""
+
+    def radius(self, settings: Settings, loss: Loss) -> float:
+        """R, as asked for; without it, none."""
+        del loss
+        return math.inf if settings.radius is None else settings.radius
+
+    def chosen_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule | None:
+        """The algorithm's own steps, where neither a schedule nor a step is asked for; None: the usual ones."""
+        del recipe, noise
+        return None
+
+    def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
+        """The recipe, with what is not asked for chosen from public numbers, and its noise."""
+        regularization = 0.0 if settings.regularization is None else settings.regularization
+        recipe = Recipe(
+            loss=problem.loss,
+            dims=problem.dims,
+            rows=problem.rows,
+            batch_size=min(BATCH_SIZE, max(problem.rows, 1)) if settings.batch_size is None else settings.batch_size,
+            passes=PASSES if settings.passes is None else settings.passes,
+            # Until the schedule is chosen, which needs the rest of the recipe, a step that is always allowed.
+            schedule=constant(1.0 / (problem.loss.smoothness + max(regularization, 0.0))),
+            regularization=regularization,
+            radius=self.radius(settings, problem.loss),
+            averaging=settings.averaging or "last",
+            permutation=settings.permutation or "once",
+        )
+        recipe = replace(recipe, schedule=self.schedule(recipe, settings, budget))
+        if budget is None:
+            check_steps(recipe)
+            return Noiseless(recipe)
+        return self.event(recipe, settings, budget)
+
+    def schedule(self, recipe: Recipe, settings: Settings, budget: Budget | None) -> Schedule:
+        """The steps: as asked for, else the algorithm's own, else by what is public."""
+        beta, name = recipe.beta, settings.schedule
+        exponent = EXPONENT if settings.exponent is None else settings.exponent
+        noise = None if budget is None else self.noise_inside(recipe, settings, budget)
+        if name == "auto" and settings.step_size is None:
+            own = self.chosen_schedule(recipe, noise)
+            if own is not None:
+                return own
+            name = "strongly-convex" if recipe.regularization > 0 else "constant"
+        if settings.step_size is not None and name not in ("auto", "constant", "strongly-convex-constant"):
+            raise ParameterError(f"step_size is for the constant schedules, got schedule {name!r}")
+
+        def step() -> float:
+            if settings.step_size is not None:
+                return settings.step_size
+            return default_step(recipe, budget) if noise is None else noisy_step(recipe, noise)
+
+        match name:
+            case "decreasing":
+                return decreasing(beta=beta, rows=recipe.rows, exponent=exponent)
+            case "square-root":
+                return square_root(beta=beta, rows=recipe.rows, exponent=exponent)
+            case "strongly-convex":
+                return strongly_convex(beta=beta, gamma=recipe.gamma)
+            case "strongly-convex-constant":
+                return strongly_convex_constant(step(), beta=beta)
+        return constant(step())
+
+    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
+        """All passes of all jobs; those that read the rows in order share every scan."""
+        streams = [job.randomness.stream() for job in jobs]
+        states = [self._states(job, stream, classes) for job, stream in zip(jobs, streams, strict=True)]
+        recipes = [_recipe(job.certificate) for job in jobs]
+        passes = max(recipe.passes for recipe in recipes)
+        for number in range(1, passes + 1):
+            stage = context.at(f"pass {number} of {passes}", prepared.rows)
+            going = [i for i, recipe in enumerate(recipes) if recipe.passes >= number]
+            if self.sampler is None:
+                if number > 1 and any(recipes[i].permutation == "fresh" for i in going):
+                    prepared.reshuffle(context.seed + number - 1)
+                prepared.run_pass([state for i in going for state in states[i]], stage)
+                continue
+            # A sample for each model: budgets add up only if their randomness is independent.
+            for i in going:
+                for state in states[i]:
+                    drawn = self.sampler(rows=recipes[i].rows, batches=recipes[i].batches, random_bytes=streams[i])
+                    prepared.run_drawn([state], drawn)
+            # How many rows random batches have is secret: only the end of a pass is told.
+            stage.done(prepared.rows)
+        return [np.stack([state.weights for state in of_job]) for of_job in states]
+
+    def _states(self, job: Job, random_bytes: RandomBytes, classes: int) -> list[State]:
+        noise = job.certificate.training_noise
+        if noise is not None:
+            check_seed(job.certificate, job.randomness)
+        recipe, keys = _recipe(job.certificate), update_keys(job.certificate, random_bytes)
+        return [
+            State(recipe, positive=positive, classes=classes, noise=noise, key=key, marked=self.marked)
+            for positive, key in zip(job.positives, keys, strict=True)
+        ]
+
+    def rehearsed(self, training: Training, *, rows: int) -> Training:
+        """With as many updates on fewer rows."""
+        recipe = training.problem
+        assert isinstance(recipe, Recipe)
+        passes = max(1, round(recipe.passes * recipe.rows / rows))
+        fewer = replace(recipe, rows=rows, batch_size=min(recipe.batch_size, rows), passes=passes)
+        return with_problem(training, fewer)
+
+    def trained(self, certificate: Certificate) -> str:
+        """Passes, rows and updates."""
+        recipe = _recipe(certificate)
+        return f"{recipe.passes} passes over {recipe.rows:,} rows, {recipe.updates:,} updates"
+
+    def choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
+        """The noise, the loss, the passes and the steps."""
+        recipe = _recipe(certificate)
+        first, last = recipe.schedule.at([1, recipe.updates])
+        steps = f"{first:.4g}" if first == last else f"from {first:.4g} down to {last:.4g}"
+        if settings.step_size is not None or settings.schedule not in ("auto", "constant", "strongly-convex-constant"):
+            why = "as asked for"
+        else:
+            why = self.why_these_steps(recipe, settings)
+        return [
+            ("mechanism", self.why_this_noise(certificate, settings)),
+            ("loss", loss_and_models(certificate)),
+            ("passes", f"{recipe.passes} over {recipe.batches:,} batches of about {recipe.batch_size} rows"),
+            ("steps", f"{steps}: {why}"),
+        ]
+
+    def why_these_steps(self, recipe: Recipe, settings: Settings) -> str:
+        """Why the steps are what they are, if they were not asked for."""
+        if settings.schedule == "auto" and recipe.regularization > 0:
+            return "the steps that fit the regularization"
+        return "where going further would add more noise than it would gain"
+
+    def why_this_noise(self, certificate: Certificate, settings: Settings) -> str:
+        """Why the noise is of its kind."""
+        return why_this_kind(certificate, settings)
+
+
+def _recipe(certificate: Certificate) -> Recipe:
+    assert isinstance(certificate.problem, Recipe)
+    return certificate.problem
+
+
+def default_step(recipe: Recipe, share: Budget | None) -> float:
+    """A constant step such that the steps of all updates add up to a good length.
+
+    For a constant step the sensitivity is 2*L*tau/m, tau the sum of all steps, whatever the batches and passes.
+    A longer way gets closer to the optimum w*, as ||w*||^2 / (2*tau), and needs more noise, whose loss is about
+    curvature/2 * E||noise||^2 / D. The tau that minimises the sum of the two is returned, divided by the updates.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
+    >>> default_step(recipe, Budget(1.0)) < default_step(recipe, Budget(10.0)) <= 1 / recipe.beta
+    True
+    """
+    longest = recipe.updates / recipe.beta
+    if share is None:
+        # No noise to pay for: long enough to converge, short enough for the steps to average out.
+        length = 100.0 * math.sqrt(recipe.updates)
+    else:
+        per_unit = 2.0 * recipe.loss.lipschitz / recipe.rows  # the sensitivity of a way of length 1
+        noise = per_unit * calibrate(1.0, dimensions=recipe.dimensions, budget=share).expected_norm
+        length = (TYPICAL_NORM**2 * recipe.dimensions / (2.0 * TYPICAL_CURVATURE * noise**2)) ** (1 / 3)
+    return min(length, longest) / recipe.updates
+
+
+def noisy_step(recipe: Recipe, noise: Mechanism) -> float:
+    """A constant step for updates with this noise: R / (G*sqrt(T)), the best for a way of length R by the usual bound.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
+    >>> round(noisy_step(recipe, Mechanism("gaussian", 0.1, 50)), 4)
+    0.0091
+    """
+    step = min(recipe.radius, TYPICAL_NORM) / (gradient_norm(recipe, noise) * math.sqrt(recipe.updates))
+    return min(step, 1.0 / recipe.beta)
+
+
+def gradient_norm(recipe: Recipe, noise: Mechanism) -> float:
+    """G: the root of the mean square length of a gradient with its noise, at most."""
+    spread = noise.dimensions * (noise.dimensions + 1 if noise.kind == "spherical" else 1)
+    return math.sqrt(recipe.loss.lipschitz**2 + spread * noise.scale**2)

@@ -1,0 +1,153 @@
+"""Prepared rows: what an engine makes of its rows once, for any number of passes, draws and sums."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+
+from boltdp import kernel
+from boltdp.arraytypes import Integers, PackedRows
+from boltdp.context import Context
+from boltdp.errors import ParameterError
+from boltdp.kernel import State
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Summation(Protocol):
+    """Something that is summed over rows, such as `kernel.objective.Sums`. How rows are cut never changes a bit."""
+
+    aggregate: ClassVar[str]  #: the extension's aggregate that sums the same in PostgreSQL
+
+    @property
+    def dims(self) -> int:
+        """Features of a row."""
+        ...
+
+    def add(self, rows: PackedRows) -> None:
+        """Add a block of packed rows."""
+        ...
+
+    def to_bytes(self) -> bytes:
+        """Everything needed to go on elsewhere: as private as the rows."""
+        ...
+
+    def update(self, data: bytes) -> None:
+        """Go on from what another process has made of it: its `to_bytes`."""
+        ...
+
+
+class Prepared(ABC):
+    """Encoded rows in permuted order. Closing it removes them.
+
+    `run_pass` and `sum` are made of `blocks`; an engine overrides them to run them where the rows are.
+    """
+
+    rows: int
+    dims: int
+
+    @abstractmethod
+    def blocks(self) -> Iterator[PackedRows]:
+        """The packed rows in order, a block at a time."""
+
+    @abstractmethod
+    def portion(self, start: int, stop: int) -> Prepared:
+        """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
+
+    @abstractmethod
+    def reshuffle(self, seed: int) -> None:
+        """Permute the current order again: position p takes the row now at source_position(p; seed)."""
+
+    @abstractmethod
+    def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
+        """Feed the rows at these positions, in this order, to every state: for batches that are drawn at random.
+
+        The position -1 stands for a marker: a row of features 0 with the label -1. How the positions are cut into
+        arrays changes nothing. They are as secret as the rows, since the guarantee of a sampled algorithm rests on
+        them, and so is their number: no message, statement or file that stays has any, and no progress is told.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Remove the rows."""
+
+    def run_pass(self, states: Sequence[State], context: Context) -> None:
+        """Feed every row once, in order, to every state."""
+        done = 0
+        for block in self.blocks():
+            kernel.run(states, block)
+            done += len(block)
+            context.done(done)
+
+    def sum(self, sums: Sequence[Summation]) -> None:
+        """Add every row once to each of the sums, in one scan.
+
+        No progress is told: how many scans a solver makes depends on the rows.
+        """
+        check_width(sums, self.dims)
+        for block in self.blocks():
+            for each in sums:
+                each.add(block)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Wide(Protocol):
+    """A state or a sum."""
+
+    @property
+    def dims(self) -> int: ...
+
+
+def check_width(fed: Iterable[_Wide], dims: int) -> None:
+    """Refuse states or sums for rows of another width, before anything is read or sent."""
+    for each in fed:
+        if each.dims != dims:
+            raise ParameterError(f"rows must have 1 + {each.dims} columns, got {1 + dims}")
+
+
+def check_part(start: int, stop: int, *, rows: int, what: str) -> None:
+    """Refuse a part that is empty or outside the rows.
+
+    >>> check_part(0, 0, rows=9, what="a slice")
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: a slice must have 0 <= start < stop <= 9, got start=0 and stop=0
+    """
+    if not 0 <= start < stop <= rows:
+        raise ParameterError(f"{what} must have 0 <= start < stop <= {rows}, got start={start} and stop={stop}")
+
+
+def joined_positions(positions: Iterable[Integers], *, start: int, stop: int, size: int) -> Iterator[Integers]:
+    """Positions drawn of the rows start to stop - 1 and counted from there, made positions of the whole; -1 stays.
+
+    They are checked, and come `size` at a time, in a buffer that is used again, however they were cut.
+
+    >>> drawn = [np.array([2, -1]), np.array([0, 0, -1])]
+    >>> [part.tolist() for part in joined_positions(drawn, start=10, stop=13, size=4)]
+    [[12, -1, 10, 10], [-1]]
+    """
+    buffer = np.empty(size, np.int64)
+    used = 0
+    for given in positions:
+        if given.dtype != np.int64 or given.ndim != 1:
+            raise ParameterError(f"positions must be 1-D arrays of int64, got {given.ndim}-D {given.dtype}")
+        if len(given) and not (given.min() >= -1 and given.max() < stop - start):
+            raise ParameterError(f"positions must be from -1 to {stop - start - 1}, got one outside")
+        while len(given):
+            taken = min(len(given), size - used)
+            part = given[:taken]
+            buffer[used : used + taken] = part if start == 0 else np.where(part < 0, -1, part + start)
+            used, given = used + taken, given[taken:]
+            if used == size:
+                yield buffer
+                used = 0
+    if used:
+        yield buffer[:used]

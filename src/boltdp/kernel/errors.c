@@ -1,0 +1,259 @@
+/* errors.c: counting the errors of models. errors.h says what counts as one. */
+#include "errors.h"
+
+#include <string.h>
+
+#include "sgd.h"
+
+typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
+typedef double vec2 __attribute__((vector_size(16), aligned(8), may_alias));
+typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias)); /* lanes of all ones or all zeros */
+typedef uint32_t bits32 __attribute__((may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+#define AT(p, i) (*(const vec4 *) ((p) + (i)))
+#define CHOOSE(mask, yes, no) ((vec4) (((mask) & (mask4) (yes)) | (~(mask) & (mask4) (no))))
+
+uint64_t errors_bytes(uint64_t dims, uint64_t classes, uint64_t models, uint64_t vectors)
+{
+    if (dims < 1 || dims > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES ||
+        (vectors != 1 && vectors != classes) || models < 1 || models > ERRORS_MAX_VECTORS / vectors)
+        return 0;
+    return sizeof(struct errors_state) + sizeof(uint64_t) * models + sizeof(double) * (models * vectors * dims);
+}
+
+int errors_check(const void *state, size_t bytes)
+{
+    const struct errors_state *s = state;
+    if ((uintptr_t) state % sizeof(double) != 0)
+        return SGD_UNALIGNED;
+    if (bytes < sizeof *s || s->magic != ERRORS_MAGIC || s->bytes != bytes || s->unused[0] != 0 || s->unused[1] != 0 ||
+        errors_bytes(s->dims, s->classes, s->models, s->vectors) != bytes)
+        return SGD_CORRUPT;
+    return SGD_OK;
+}
+
+int errors_init(void *state, size_t bytes, uint64_t dims, uint64_t classes, uint64_t models, uint64_t vectors,
+                const double *weights)
+{
+    struct errors_state *s = state;
+    if (bytes == 0 || errors_bytes(dims, classes, models, vectors) != bytes)
+        return SGD_BAD_RECIPE;
+    if ((uintptr_t) state % sizeof(double) != 0)
+        return SGD_UNALIGNED;
+    memset(s, 0, bytes);
+    s->magic = ERRORS_MAGIC;
+    s->bytes = bytes;
+    s->dims = dims;
+    s->classes = classes;
+    s->models = models;
+    s->vectors = vectors;
+    memcpy(s->data + models, weights, models * vectors * dims * sizeof *weights);
+    return SGD_OK;
+}
+
+/*
+ * Eight rows, in the lanes of two vectors, times four weight vectors: eight sums, as many as keep the processor busy,
+ * and every number that is loaded is used four or eight times. So rows are widened into groups of eight, feature after
+ * feature, and as many groups as the cache holds meet each panel of four weight vectors.
+ */
+#define GROUP 8
+#define PANEL 4
+#define TILE_ROWS 64
+#define TILE_NUMBERS 8192 /* widened at once: 64 KiB. Of wider rows only these first, then the next, for each panel */
+#define MOST_GROUPS (TILE_ROWS / GROUP)
+
+struct tile {
+    double x[TILE_NUMBERS] __attribute__((aligned(64)));
+    double labels[TILE_ROWS] __attribute__((aligned(64)));
+    int64_t present[TILE_ROWS] __attribute__((aligned(64))); /* -1, and 0 past the last row */
+    const float *rows[TILE_ROWS];                            /* their features */
+    size_t n;
+};
+
+/* Widen features first .. first+count-1 of the group's rows; where rows are missing the first stands in. */
+INLINE void widen(double *x, const struct tile *t, size_t group, size_t first, size_t count)
+{
+    for (size_t r = 0; r < GROUP; r++) {
+        const size_t at = group * GROUP + r;
+        const float *row = t->rows[at < t->n ? at : 0] + first;
+        for (size_t i = 0; i < count; i++)
+            x[GROUP * i + r] = row[i];
+    }
+}
+
+/* The sums of two vectors of rows, from row `at` of the group on, go into registers, and back once they are done. */
+#define IN(VECTOR, p) (*(VECTOR *) (p))
+#define MULTIPLY(VECTOR, at)                                                     \
+    do {                                                                         \
+        const size_t next = (at) + sizeof(VECTOR) / sizeof(double);              \
+        VECTOR a0 = IN(VECTOR, sums[0] + (at)), a1 = IN(VECTOR, sums[0] + next); \
+        VECTOR b0 = IN(VECTOR, sums[1] + (at)), b1 = IN(VECTOR, sums[1] + next); \
+        VECTOR c0 = IN(VECTOR, sums[2] + (at)), c1 = IN(VECTOR, sums[2] + next); \
+        VECTOR d0 = IN(VECTOR, sums[3] + (at)), d1 = IN(VECTOR, sums[3] + next); \
+        for (size_t i = 0; i < count; i++) {                                     \
+            const VECTOR x0 = IN(const VECTOR, x + GROUP * i + (at));            \
+            const VECTOR x1 = IN(const VECTOR, x + GROUP * i + next);            \
+            a0 += w0[i] * x0, a1 += w0[i] * x1;                                  \
+            b0 += w1[i] * x0, b1 += w1[i] * x1;                                  \
+            c0 += w2[i] * x0, c1 += w2[i] * x1;                                  \
+            d0 += w3[i] * x0, d1 += w3[i] * x1;                                  \
+        }                                                                        \
+        IN(VECTOR, sums[0] + (at)) = a0, IN(VECTOR, sums[0] + next) = a1;        \
+        IN(VECTOR, sums[1] + (at)) = b0, IN(VECTOR, sums[1] + next) = b1;        \
+        IN(VECTOR, sums[2] + (at)) = c0, IN(VECTOR, sums[2] + next) = c1;        \
+        IN(VECTOR, sums[3] + (at)) = d0, IN(VECTOR, sums[3] + next) = d1;        \
+    } while (0)
+
+/* sums[j] += w[j][i] * x[i], feature after feature. `wide`, known when this is compiled: four numbers a register. */
+INLINE void multiply(double sums[PANEL][GROUP], const double *x, const double *const w[PANEL], size_t first,
+                     size_t count, int wide)
+{
+    const double *w0 = w[0] + first, *w1 = w[1] + first, *w2 = w[2] + first, *w3 = w[3] + first;
+    if (wide)
+        MULTIPLY(vec4, 0);
+    else
+        for (size_t half = 0; half < GROUP; half += GROUP / 2)
+            MULTIPLY(vec2, half);
+}
+
+/* The class that has won so far, and its margin, for the rows of a group. */
+struct race {
+    vec4 best[2], choice[2];
+};
+
+/* How many of the rows are there and have not this choice. */
+INLINE uint64_t wrong_rows(const vec4 choice[2], const struct tile *t, size_t group)
+{
+    mask4 wrong = {0};
+    for (size_t h = 0; h < 2; h++) {
+        const size_t at = group * GROUP + 4 * h;
+        wrong += (choice[h] != AT(t->labels, at)) & *(const mask4 *) (t->present + at);
+    }
+    return (uint64_t) -((wrong[0] + wrong[1]) + (wrong[2] + wrong[3])); /* a true lane is -1 */
+}
+
+/* Let the margins of vectors v .. v+n-1 join the race of their models, and count where one ends. */
+INLINE void judge(struct errors_state *s, struct race *race, double sums[PANEL][GROUP], const struct tile *t,
+                  size_t group, uint64_t v, uint64_t n)
+{
+    uint64_t model = v / s->vectors, k = v % s->vectors;
+    for (uint64_t j = 0; j < n; j++) {
+        for (int h = 0; h < 2; h++) {
+            const vec4 margin = AT(sums[j], 4 * h), none = {0}, one = {1.0, 1.0, 1.0, 1.0};
+            if (s->vectors == 1) {
+                race->choice[h] = CHOOSE(margin > none, one, none);
+            } else if (k == 0) {
+                race->best[h] = margin;
+                race->choice[h] = none;
+            } else {
+                const mask4 better = margin > race->best[h];
+                race->best[h] = CHOOSE(better, margin, race->best[h]);
+                race->choice[h] = CHOOSE(better, (double) k * one, race->choice[h]);
+            }
+        }
+        if (++k == s->vectors) {
+            s->data[model++] += wrong_rows(race->choice, t, group);
+            k = 0;
+        }
+    }
+}
+
+/* Count the errors of the tile's rows. */
+INLINE void count_tile(struct errors_state *s, struct tile *t, int wide)
+{
+    const size_t dims = s->dims, groups = (t->n + GROUP - 1) / GROUP;
+    const size_t part = dims * groups * GROUP <= TILE_NUMBERS ? dims : TILE_NUMBERS / GROUP;
+    const uint64_t all = s->models * s->vectors;
+    const double *weights = (const double *) (s->data + s->models);
+    struct race races[MOST_GROUPS];
+    for (size_t r = 0; r < groups * GROUP; r++) {
+        t->present[r] = -(int64_t) (r < t->n);
+        t->labels[r] = r < t->n ? t->labels[r] : 0.0;
+    }
+    for (size_t g = 0; part == dims && g < groups; g++)
+        widen(t->x + g * GROUP * dims, t, g, 0, dims);
+    for (uint64_t v = 0; v < all; v += PANEL) {
+        const uint64_t n = all - v < PANEL ? all - v : PANEL;
+        const double *w[PANEL];
+        for (uint64_t j = 0; j < PANEL; j++)
+            w[j] = weights + (v + (j < n ? j : 0)) * dims;
+        for (size_t g = 0; g < groups; g++) {
+            double sums[PANEL][GROUP] __attribute__((aligned(64))) = {{0}};
+            if (part == dims)
+                multiply(sums, t->x + g * GROUP * dims, w, 0, dims, wide);
+            for (size_t i = 0; part < dims && i < dims; i += part) {
+                const size_t count = dims - i < part ? dims - i : part;
+                widen(t->x, t, g, i, count);
+                multiply(sums, t->x, w, i, count, wide);
+            }
+            judge(s, races + g, sums, t, g, v, n);
+        }
+    }
+    t->n = 0;
+}
+
+/* Whether a row has a class that is declared and nothing but finite features. */
+INLINE int is_sound(const struct errors_state *s, const float *row)
+{
+    const double label = row[0];
+    const bits32 *features = (const bits32 *) (row + 1);
+    uint32_t unsound = !(label >= 0.0 && label < (double) s->classes) || (double) (uint64_t) label != label;
+    for (size_t i = 0; i < s->dims; i++)
+        unsound |= (features[i] & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
+    return !unsound;
+}
+
+INLINE void scan(struct errors_state *s, const float *rows, size_t n_rows, int wide)
+{
+    const size_t fitting = TILE_NUMBERS / s->dims / GROUP * GROUP;
+    const size_t most = fitting > TILE_ROWS ? TILE_ROWS : fitting > 0 ? fitting : GROUP;
+    uint64_t unsound = 0;
+    struct tile t;
+    t.n = 0;
+    for (size_t i = 0; i < n_rows; i++, rows += 1 + s->dims) {
+        if (!is_sound(s, rows)) {
+            unsound++;
+            continue;
+        }
+        t.rows[t.n] = rows + 1;
+        t.labels[t.n++] = rows[0];
+        if (t.n == most)
+            count_tile(s, &t, wide);
+    }
+    if (t.n > 0)
+        count_tile(s, &t, wide);
+    for (uint64_t model = 0; model < s->models; model++)
+        s->data[model] += unsound;
+}
+
+static void scan_portable(struct errors_state *s, const float *rows, size_t n_rows)
+{
+    scan(s, rows, n_rows, 0);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void scan_avx2(struct errors_state *s, const float *rows, size_t n_rows)
+{
+    scan(s, rows, n_rows, 1);
+}
+#endif
+
+int errors_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build)
+{
+    const int code = errors_check(state, bytes);
+    if (code != SGD_OK)
+        return code;
+    if (!sgd_has_build(build))
+        return SGD_BAD_BUILD;
+    if ((uintptr_t) rows % sizeof(float) != 0)
+        return SGD_UNALIGNED;
+#if defined(__x86_64__)
+    if (build != SGD_PORTABLE && sgd_has_build(SGD_AVX2)) {
+        scan_avx2(state, rows, n_rows);
+        return SGD_OK;
+    }
+#endif
+    scan_portable(state, rows, n_rows);
+    return SGD_OK;
+}

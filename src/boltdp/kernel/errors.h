@@ -1,0 +1,47 @@
+/*
+ * errors.h: how many rows each of several models gets wrong, counted where the rows are.
+ *
+ * Rows are packed float32 as in sgd.h. A model with one weight vector w chooses class 1 where <w, x> > 0, else class 0;
+ * one with a vector a class chooses the first whose <w, x> is greatest. It is wrong where that is not the row's class.
+ * Rows longer than 1 are shortened in training, which is a positive factor and changes no choice: it is not done here.
+ *
+ * A row whose features are not all finite, or whose label is no declared class, is an error of every model: nobody can
+ * be right about it, and one row still changes each count by at most 1. Counts are as private as the rows.
+ *
+ * Every <w, x> is summed from the first feature to the last, so that blocks of any length and every build give the same
+ * counts. The state is one flat block, so that any engine can carry it.
+ */
+#ifndef BOLTDP_ERRORS_H
+#define BOLTDP_ERRORS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ERRORS_MAGIC UINT64_C(0x31727265746c6f62) /* "bolterr1" in memory on a little-endian machine */
+#define ERRORS_MAX_VECTORS (UINT64_C(1) << 24)    /* of all models together */
+
+struct errors_state {
+    uint64_t magic;   /* ERRORS_MAGIC */
+    uint64_t bytes;   /* length of the whole block */
+    uint64_t dims;    /* features of a row: 1 .. SGD_MAX_DIMS */
+    uint64_t classes; /* declared labels: 2 .. SGD_MAX_CLASSES */
+    uint64_t models;  /* 1 .. */
+    uint64_t vectors; /* weight vectors of a model: 1 or classes */
+    uint64_t unused[2]; /* zeros */
+    uint64_t data[];  /* counts[models]; then double weights[models * vectors * dims] */
+};
+
+/* Bytes of a state; 0 if a number is out of range. */
+uint64_t errors_bytes(uint64_t dims, uint64_t classes, uint64_t models, uint64_t vectors);
+
+/* The state before the first row. */
+int errors_init(void *state, size_t bytes, uint64_t dims, uint64_t classes, uint64_t models, uint64_t vectors,
+                const double *weights);
+
+/* Everything that can be wrong with a block that claims to be a state. */
+int errors_check(const void *state, size_t bytes);
+
+/* Count the errors of packed float32 rows. */
+int errors_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build);
+
+#endif

@@ -1,0 +1,76 @@
+"""The one way to train: plan, standardize, prepare, run, release. Estimators and commands are layers over it."""
+
+from __future__ import annotations
+
+from boltdp.algorithms import Job, algorithm_of
+from boltdp.algorithms.base import check_rows
+from boltdp.algorithms.standardize import plan_moments, standardize
+from boltdp.context import Context
+from boltdp.data.schema import Schema
+from boltdp.engines.base import Engine, Prepared
+from boltdp.model import Model
+from boltdp.planning import plan
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.release import release_weights
+from boltdp.settings import Settings
+
+#: Why a model trained with `on_bad_row="error"` has no guarantee.
+BAD_ROWS_SHOWN = "bad rows were reported, which tells something about single rows"
+
+
+def train(
+    engine: Engine,
+    schema: Schema,
+    settings: Settings,
+    *,
+    reasons: tuple[str, ...] = (),
+    context: Context | None = None,
+) -> Model:
+    """Train a model on the rows of `engine` and release it.
+
+    `reasons` are why the caller knows the result not to be private, such as classes that were read from the data.
+    The context is that of the settings, unless one is given.
+
+    >>> import numpy as np
+    >>> from boltdp.data.schema import Numeric
+    >>> from boltdp.engines import open_source
+    >>> import pyarrow as pa
+    >>> rows = pa.table({"age": np.arange(1000) % 100, "sick": np.arange(1000) % 100 > 60})
+    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> model = train(open_source(rows), schema, Settings(epsilon=1.0))
+    >>> model.certificate.private, model.weights.shape
+    (True, (1, 2))
+    """
+    context = settings.context() if context is None else context
+    rows = engine.count()
+    before = plan_moments(settings, schema, rows=rows)
+    certificate = plan(
+        settings,
+        rows=rows,
+        dims=schema.dims,
+        classes=len(schema.classes),
+        before=before,
+        reasons=known_faults(reasons, context),
+    )
+    schema = standardize(engine, schema, certificate.moments, context)
+    with engine.prepare(schema, context.at("preparing", rows)) as prepared:
+        return train_prepared(prepared, schema, certificate, context)
+
+
+def train_prepared(prepared: Prepared, schema: Schema, certificate: Certificate, context: Context) -> Model:
+    """Train as `certificate` plans on rows that are prepared already, and release the result."""
+    check_rows(prepared, certificate.problem.rows)
+    algorithm = algorithm_of(certificate)
+    job = Job(certificate, context.randomness)
+    (weights,) = algorithm.run(prepared, [job], classes=len(schema.classes), context=context)
+    released = release_weights(weights, certificate, context.randomness)
+    return Model.of_release(schema, released, certificate)
+
+
+def known_faults(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:
+    """The reasons, and what the context itself takes from the promise.
+
+    >>> known_faults((), Context(on_bad_row="error")) == (BAD_ROWS_SHOWN,)
+    True
+    """
+    return (*reasons, BAD_ROWS_SHOWN) if context.on_bad_row == "error" else reasons

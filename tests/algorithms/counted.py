@@ -1,0 +1,74 @@
+"""Engines and prepared rows that count how often they are read, and otherwise do what those inside them do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from boltdp.arraytypes import Integers, PackedRows
+from boltdp.context import Context
+from boltdp.data.schema import Schema
+from boltdp.data.source import ColumnType, Kind
+from boltdp.engines.base import Engine, Prepared, Summation
+from boltdp.kernel import State
+
+
+class CountedRows(Prepared):
+    """Prepared rows that count their scans, by name; `states` is how many states all passes together fed."""
+
+    def __init__(self, inside: Prepared, counts: Counter[str] | None = None) -> None:
+        self._inside = inside
+        self.counts: Counter[str] = Counter() if counts is None else counts
+        self.rows, self.dims = inside.rows, inside.dims
+        self.fed: list[State] = []
+
+    def blocks(self) -> Iterator[PackedRows]:
+        return self._inside.blocks()
+
+    def portion(self, start: int, stop: int) -> Prepared:
+        return CountedRows(self._inside.portion(start, stop), self.counts)
+
+    def reshuffle(self, seed: int) -> None:
+        self.counts["reshuffle"] += 1
+        self._inside.reshuffle(seed)
+
+    def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
+        self.counts["run_drawn"] += 1
+        self.fed += states
+        self._inside.run_drawn(states, positions)
+
+    def run_pass(self, states: Sequence[State], context: Context) -> None:
+        self.counts["run_pass"] += 1
+        self.counts["states"] += len(states)
+        self.fed += states
+        self._inside.run_pass(states, context)
+
+    def sum(self, sums: Sequence[Summation]) -> None:
+        self.counts["sum"] += 1
+        self._inside.sum(sums)
+
+    def close(self) -> None:
+        self._inside.close()
+
+
+class CountedEngine(Engine):
+    """An engine whose prepared rows count their scans."""
+
+    def __init__(self, inside: Engine) -> None:
+        self._inside = inside
+        self.counts: Counter[str] = Counter()
+
+    def count(self) -> int:
+        return self._inside.count()
+
+    def columns(self) -> dict[str, ColumnType]:
+        return self._inside.columns()
+
+    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
+        return self._inside.batches(columns, parse=parse)
+
+    def prepare(self, schema: Schema, context: Context) -> Prepared:
+        self.counts["prepare"] += 1
+        return CountedRows(self._inside.prepare(schema, context), self.counts)

@@ -1,0 +1,43 @@
+"""Rows in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from boltdp.data.schema import array_schema
+from boltdp.engines import open_source
+from tests.engines.sources import MIDDLE, ROWS, SCHEMA, Source, columns, longer_table, reference, register, table
+
+
+@register("numpy", cannot={"^test_wrong_type_is_told": "its only feature column is x"})
+def from_numpy(_: pytest.FixtureRequest) -> Iterator[Source]:
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(0, 0.5, (ROWS, 3)), rng.integers(0, 3, ROWS)
+    X[7, 1] = np.nan
+    expected = np.column_stack([np.where(y == 2, np.nan, y), np.nan_to_num(np.clip(X, -2, 2)) * 0.5])
+    schema = array_schema(dims=3, classes=(0, 1), clip_norm=2.0)
+    yield Source(open_source((X, y)), schema, expected.astype(np.float32))
+
+
+@register(
+    "pandas", cannot={"^test_wrong_type_is_told.*(sex|scan)": "a column of objects is what the schema says that it is"}
+)
+def from_pandas(_: pytest.FixtureRequest) -> Iterator[Source]:
+    yield Source(open_source(pd.DataFrame(columns())), SCHEMA, reference())
+
+
+@register("arrow")
+def from_arrow(_: pytest.FixtureRequest) -> Iterator[Source]:
+    # Chunks of different lengths must not show.
+    cut = table()
+    yield Source(open_source(pa.concat_tables([cut.slice(0, 10), cut.slice(10)])), SCHEMA, reference())
+
+
+@register("slice of arrow", buckets=("memory", "few buckets"))
+def from_slice(_: pytest.FixtureRequest) -> Iterator[Source]:
+    yield Source(open_source(longer_table()).slice(*MIDDLE), SCHEMA, reference())

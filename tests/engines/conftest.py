@@ -1,0 +1,64 @@
+"""The engines that the suite runs with: all that a file named `*_sources.py`, anywhere among the tests, registers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.engines.sources import BUCKETS, MAKERS, Source
+
+TESTS = Path(__file__).parents[1]
+for _path in sorted(TESTS.rglob("*_sources.py")):
+    import_module(".".join(("tests", *_path.relative_to(TESTS).with_suffix("").parts)))
+
+
+@pytest.fixture(scope="session")
+def source_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where files of rows are written, once."""
+    return tmp_path_factory.mktemp("rows")
+
+
+@pytest.fixture(scope="session")
+def shared(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Source]]:
+    """Makes sources that all tests share, when they are first asked for."""
+    with ExitStack() as stack:
+        yield cache(lambda name: stack.enter_context(MAKERS[name].make(request)))
+
+
+def made(request: pytest.FixtureRequest, name: str) -> Iterator[Source]:
+    maker = MAKERS[name]
+    for pattern, reason in maker.cannot.items():
+        if re.search(pattern, request.node.name):
+            request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+    if maker.shared:
+        yield request.getfixturevalue("shared")(name)
+        return
+    with maker.make(request) as source:
+        yield source
+
+
+@pytest.fixture(params=MAKERS)
+def source(request: pytest.FixtureRequest) -> Iterator[Source]:
+    """The rows in each engine."""
+    yield from made(request, request.param)
+
+
+@pytest.fixture(
+    params=[(name, buckets) for name, maker in MAKERS.items() for buckets in maker.buckets],
+    ids=lambda parameters: ", ".join(parameters),
+)
+def spooled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
+    """The rows in each engine, set to spool them in one way or another, where it spools them at all."""
+    name, buckets = request.param
+    for source in made(request, name):
+        engine = source.engine
+        before = engine.bucket_bytes, engine.spool
+        engine.bucket_bytes, engine.spool = BUCKETS[buckets], tmp_path
+        yield source
+        engine.bucket_bytes, engine.spool = before

@@ -1,0 +1,97 @@
+"""What C knows of the losses (losses.h) is what Python knows of them (privacy/losses.py)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from boltdp.kernel import State, _library, run
+from boltdp.kernel.reference import reference_sgd
+from boltdp.privacy.losses import LOSSES, HuberSVM, Loss, Multinomial
+from boltdp.privacy.noise import Kind
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import constant
+from tests.kernel.cases import noise_for
+
+CLASSES = 3
+
+
+def example(kind: type[Loss]) -> Loss:
+    """One of the kind; what must be said of it is how many classes there are."""
+    assert dataclasses.is_dataclass(kind)
+    needed = [field for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
+    loss: Loss = kind(*[CLASSES] * len(needed))
+    return loss
+
+
+EXAMPLES: list[Loss] = [*map(example, LOSSES.values()), HuberSVM(2.0)]
+MARGIN_LOSSES = [loss for loss in EXAMPLES if loss.vectors == 1]
+MARGINS = [*np.linspace(-6.0, 6.0, 97).tolist(), -800.0, -40.0, 40.0, 800.0, 1e300, -1e300]
+
+
+def test_every_loss_has_its_number_and_name_in_c() -> None:
+    count = _library.losses_count()
+    assert sorted(kind.number for kind in LOSSES.values()) == list(range(count))
+    for kind in LOSSES.values():
+        assert _library.losses_name(kind.number).decode() == kind.name
+    assert _library.losses_name(count) is None
+
+
+@pytest.mark.parametrize("loss", EXAMPLES, ids=str)
+def test_vectors_hessian_and_probabilities_are_those_of_python(loss: Loss) -> None:
+    assert _library.losses_vectors(loss.number, CLASSES) == loss.vectors
+    assert bool(_library.losses_is_joint(loss.number)) == (loss.vectors > 1)
+    assert bool(_library.losses_has_hessian(loss.number)) == (loss.curvature is not None)
+    tells = loss.probabilities(np.zeros((1, loss.vectors))) is not None
+    assert bool(_library.losses_has_odds(loss.number)) == tells
+
+
+@pytest.mark.parametrize("loss", MARGIN_LOSSES, ids=str)
+def test_slopes_are_those_of_python_and_never_longer_than_the_bound(loss: Loss) -> None:
+    for margin in MARGINS:
+        slope = _library.losses_slope(loss.number, loss.parameter, margin)
+        for label, y in ((1, 1.0), (0, -1.0)):
+            expected = y * loss.slopes(np.array([y * margin]), label, positive=1)[0]
+            assert slope == pytest.approx(expected, rel=1e-13, abs=1e-300)
+        assert -loss.lipschitz <= slope <= 0.0
+
+
+@pytest.mark.parametrize("loss", [loss for loss in MARGIN_LOSSES if loss.curvature is not None], ids=str)
+def test_curvature_is_the_derivative_of_the_slope(loss: Loss) -> None:
+    small = 1e-5
+    for margin in MARGINS[:-2]:
+        ahead, behind = (loss.slopes(np.array([margin + step]), 1, positive=1)[0] for step in (small, -small))
+        curvature = _library.losses_curvature(loss.number, loss.parameter, margin)
+        assert curvature == pytest.approx((ahead - behind) / (2 * small), abs=1e-9)
+        assert 0.0 <= curvature <= loss.smoothness
+
+
+def test_a_loss_without_a_hessian_has_no_curvature_in_c() -> None:
+    loss = HuberSVM(0.1)
+    assert _library.losses_curvature(loss.number, loss.parameter, 1.0) == 0.0
+
+
+def test_what_is_no_loss_has_no_slope_in_c() -> None:
+    assert _library.losses_slope(_library.losses_count(), 1.0, 0.5) == 0.0
+
+
+def test_a_loss_with_one_vector_a_class_decides_which_labels_are_declared() -> None:
+    """In the kernel and in its reference: a row with the label 3 has no gradient, whatever else is claimed."""
+    loss = Multinomial(CLASSES)
+    recipe = Recipe(loss=loss, dims=2, rows=4, batch_size=2, passes=1, schedule=constant(0.5))
+    rows = np.array([[0, 0.5, 0.1], [3, 0.9, -0.2], [1, -0.3, 0.4], [2, 0.2, 0.6]])
+    state = State(recipe, classes=5)
+    run([state], rows)
+    assert reference_sgd(recipe, rows, classes=5) == pytest.approx(state.weights, rel=1e-13)
+
+
+@pytest.mark.parametrize("loss", EXAMPLES, ids=str)
+def test_a_state_of_every_loss_tells_its_noise(loss: Loss) -> None:
+    recipe = Recipe(loss=loss, dims=2, rows=4, batch_size=2, passes=1, schedule=constant(0.1))
+    assert State(recipe, classes=CLASSES).noise is None
+    for kind in get_args(Kind):
+        noise = noise_for(recipe, kind)
+        assert State(recipe, classes=CLASSES, noise=noise, key=bytes(32)).noise == noise

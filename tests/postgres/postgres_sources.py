@@ -1,0 +1,65 @@
+"""Rows in a real server: packed, one row per tuple, streamed, and slices of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from boltdp.engines.postgres import PostgresEngine
+from tests.engines.sources import MIDDLE, SCHEMA, Source, longer_table, projected, reference, register, table
+
+ORDERED = "SELECT sick, scan, sex, visits, age FROM {} ORDER BY id -- the end"
+
+
+def fill(connection: psycopg.Connection, name: str, rows: pa.Table) -> None:
+    connection.execute(f"CREATE TABLE {name} (id int, age float8, visits int, sex text, scan float8[], sick int)")
+    with connection.cursor().copy(f"COPY {name} FROM STDIN") as copy:
+        for row in zip(*rows.to_pydict().values(), strict=True):
+            copy.write_row(row)
+
+
+@cache
+def fill_once(uri: str) -> None:
+    with psycopg.connect(uri, autocommit=True) as connection:
+        fill(connection, "conformance", table())
+        connection.execute('CREATE VIEW "conformance view" AS SELECT * FROM conformance')
+        fill(connection, "longer", longer_table().set_column(0, "id", pa.array(range(len(longer_table())))))
+
+
+def opened(request: pytest.FixtureRequest, **options: Any) -> PostgresEngine:
+    """An engine of the session's server, which is started for the first."""
+    uri: str = request.getfixturevalue("server").uri
+    fill_once(uri)
+    return PostgresEngine(uri, **options)
+
+
+def register_whole(name: str, *, with_projection: bool = False, **options: Any) -> None:
+    # Streamed rows are in a file of few buckets; the others stay in the server.
+    @register(f"postgres, {name}", shared=False, buckets=("few buckets",))
+    def whole(request: pytest.FixtureRequest) -> Iterator[Source]:
+        with opened(request, **options) as engine:
+            yield projected(engine) if with_projection else Source(engine, SCHEMA, reference())
+
+
+def register_slice(name: str, **options: Any) -> None:
+    @register(f"postgres, slice, {name}", shared=False, buckets=("few buckets",))
+    def part(request: pytest.FixtureRequest) -> Iterator[Source]:
+        with opened(request, **options) as engine:
+            yield Source(engine.slice(*MIDDLE), SCHEMA, reference())
+
+
+register_whole("packed", table="conformance")
+register_whole("one row per tuple", table="conformance", layout="rows")
+register_whole("streamed", table="conformance", where="client")
+register_whole("view", table="conformance view")
+register_whole("query", query=ORDERED.format("conformance"))
+register_whole("packed, projected", with_projection=True, table="conformance")
+register_whole("streamed, projected", with_projection=True, table="conformance", where="client")
+register_slice("packed", table="longer")
+register_slice("query, one row per tuple", query=ORDERED.format("longer"), layout="rows")
+register_slice("streamed", table="longer", where="client")
