@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -293,3 +295,12 @@ def test_a_file_that_is_no_model_is_refused(text: str, tmp_path: Path) -> None:
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="cannot be read: No such file"):
         Model.load(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("settings", [Settings(epsilon=1.0), BOLTON], ids=["objective", "bolton"])
+def test_a_model_is_read_where_nothing_else_of_boltdp_was_imported(settings: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    model(2, settings).save(path)
+    program = "import sys; from boltdp import Model; Model.load(sys.argv[1]).verify()"
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

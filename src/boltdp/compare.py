@@ -52,7 +52,7 @@ def settings_of(name: str, common: Settings, epsilon: float) -> Settings:
     ()
     """
     if name == "noiseless":
-        return replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm=algorithms.AUTO[-1])
+        return replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm=algorithms.NOISELESS)
     if name == "auto":
         return replace(common, epsilon=epsilon, algorithm=name)
     algorithm = algorithms.named_algorithm(name.removesuffix("-paper"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boltdp.algorithms import Job, algorithm_of
-from boltdp.algorithms.base import check_rows
+from boltdp.algorithms.shared.base import check_rows
 from boltdp.algorithms.standardize import plan_moments, standardize
 from boltdp.context import Context
 from boltdp.data.schema import Schema

@@ -16,9 +16,10 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
-from boltdp.algorithms import ALGORITHMS, Job, newton, objective
-from boltdp.algorithms.newton import Solver, minimise, sample_rows, solve
-from boltdp.algorithms.sgd import PASSES
+from boltdp.algorithms import ALGORITHMS, Job, objective
+from boltdp.algorithms.shared import newton
+from boltdp.algorithms.shared.newton import Solver, minimise, sample_rows, solve
+from boltdp.algorithms.shared.sgd import PASSES
 from boltdp.cli import main
 from boltdp.context import Context
 from boltdp.data.schema import Numeric, Schema

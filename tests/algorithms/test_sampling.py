@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from boltdp.algorithms.sampling import CHUNK, fixed_size_batches, poisson_batches
+from boltdp.algorithms.shared.sampling import CHUNK, fixed_size_batches, poisson_batches
 from boltdp.arraytypes import Integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.exact import seeded_bytes

@@ -10,7 +10,7 @@ import pytest
 
 from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.algorithms.select import Candidates
-from boltdp.algorithms.whitebox import WhiteBox
+from boltdp.algorithms.shared.whitebox import WhiteBox
 from boltdp.compare import compare
 from boltdp.context import Context
 from boltdp.data.schema import Schema, Vector

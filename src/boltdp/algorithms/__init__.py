@@ -1,4 +1,4 @@
-"""The algorithms, one file each; what they share is in `base.py`, `sgd.py` and `whitebox.py`.
+"""The algorithms, one file each; what they share is in `shared/`.
 
 `standardize.py` comes before any of them, and `select.py` chooses among several trainings of one.
 """
@@ -7,24 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from boltdp.algorithms.base import Algorithm, Job
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.algorithms.bst14 import BST14
 from boltdp.algorithms.dpsgd import DPSGD
 from boltdp.algorithms.objective import Objective
 from boltdp.algorithms.scs13 import SCS13
+from boltdp.algorithms.shared.base import Algorithm, Job
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.losses import Loss
 from boltdp.settings import Settings
 
-__all__ = ["ALGORITHMS", "AUTO", "Algorithm", "Job", "algorithm_of", "chosen_algorithm", "named_algorithm"]
+__all__ = ["ALGORITHMS", "AUTO", "NOISELESS", "Algorithm", "Job", "algorithm_of", "chosen_algorithm", "named_algorithm"]
 
 #: By name. An algorithm is registered here, and nowhere else.
 ALGORITHMS: Mapping[str, Algorithm] = {one.name: one for one in (Objective(), BoltOn(), SCS13(), BST14(), DPSGD())}
 #: What "auto" tries, in this order: the first that can do what is asked for.
 AUTO = ("objective", "bolton")
+#: What "auto" is without noise, where there is nothing to gain by the others.
+NOISELESS = "bolton"
 
 
 def named_algorithm(name: str) -> Algorithm:
@@ -56,7 +58,7 @@ def chosen_algorithm(settings: Sequence[Settings], loss: Loss, budget: Budget | 
     """The algorithm that several settings ask for, or that "auto" is: the first that can do what all of them ask for.
 
     Objective perturbation needs the least noise for the same promise wherever its proof holds. It has no passes, and
-    some losses are not smooth enough for it. Without noise there is nothing to gain by it.
+    some losses are not smooth enough for it.
 
     >>> from boltdp.privacy.losses import HuberSVM, Logistic
     >>> settings, budget = [Settings(epsilon=1.0)], Budget(1.0)
@@ -64,7 +66,7 @@ def chosen_algorithm(settings: Sequence[Settings], loss: Loss, budget: Budget | 
     ('objective', 'bolton')
     """
     asked = settings[0].algorithm
-    names = (asked,) if asked != "auto" else AUTO if budget is not None else AUTO[-1:]
+    names = (asked,) if asked != "auto" else AUTO if budget is not None else (NOISELESS,)
     tried = [named_algorithm(name) for name in names]
     fitting = next((one for one in tried if all(one.suits(each, loss, budget) for each in settings)), tried[-1])
     for each in settings:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from boltdp.algorithms.base import TYPICAL_NORM, described, in_each, main_noise, noise_per_weight
-from boltdp.algorithms.sgd import PassesOfSGD
+from boltdp.algorithms.shared.base import TYPICAL_NORM, described, in_each, main_noise, noise_per_weight
+from boltdp.algorithms.shared.sgd import PassesOfSGD
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.output import OutputPerturbation, perturbed_output

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from boltdp.algorithms.base import TYPICAL_NORM
-from boltdp.algorithms.sampling import fixed_size_batches
-from boltdp.algorithms.sgd import gradient_norm
-from boltdp.algorithms.whitebox import WhiteBox
+from boltdp.algorithms.shared.base import TYPICAL_NORM
+from boltdp.algorithms.shared.sampling import fixed_size_batches
+from boltdp.algorithms.shared.sgd import gradient_norm
+from boltdp.algorithms.shared.whitebox import WhiteBox
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate

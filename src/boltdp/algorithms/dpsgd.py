@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from boltdp.algorithms.sampling import poisson_batches
-from boltdp.algorithms.sgd import noisy_step
-from boltdp.algorithms.whitebox import WhiteBox
+from boltdp.algorithms.shared.sampling import poisson_batches
+from boltdp.algorithms.shared.sgd import noisy_step
+from boltdp.algorithms.shared.whitebox import WhiteBox
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.noise import Mechanism

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.algorithms.base import (
+from boltdp.algorithms.shared.base import (
     Algorithm,
     Job,
     described,
@@ -18,7 +18,7 @@ from boltdp.algorithms.base import (
     main_noise,
     why_this_kind,
 )
-from boltdp.algorithms.newton import MOST_NUMBERS, Solver, minimise, solve
+from boltdp.algorithms.shared.newton import MOST_NUMBERS, Solver, minimise, solve
 from boltdp.arraytypes import Doubles
 from boltdp.context import Context
 from boltdp.engines.base import Prepared

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from boltdp.algorithms.whitebox import WhiteBox
+from boltdp.algorithms.shared.whitebox import WhiteBox
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.losses import Loss
 from boltdp.privacy.noise import Mechanism

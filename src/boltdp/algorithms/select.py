@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltdp.algorithms import Job, algorithm_of
-from boltdp.algorithms.base import check_rows
+from boltdp.algorithms.shared.base import check_rows
 from boltdp.arraytypes import Doubles
 from boltdp.context import Context
 from boltdp.data.schema import Schema

@@ -7,8 +7,8 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from boltdp.algorithms import ALGORITHMS, AUTO
-from boltdp.algorithms.sgd import BATCH_SIZE, EXPONENT, PASSES
+from boltdp.algorithms import ALGORITHMS, AUTO, NOISELESS
+from boltdp.algorithms.shared.sgd import BATCH_SIZE, EXPONENT, PASSES
 from boltdp.cli.terminal import note
 from boltdp.data.draft import declared_schema
 from boltdp.data.schema import Schema
@@ -147,7 +147,7 @@ def settings_options(command: Command) -> Command:
 def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:
     """The settings of the options."""
     if chosen["algorithm"] == "noiseless":
-        noiseless, chosen = True, {**chosen, "algorithm": "bolton"}
+        noiseless, chosen = True, {**chosen, "algorithm": NOISELESS}
     if noiseless == (epsilon is not None):
         raise ParameterError(
             "give either --epsilon or --noiseless",

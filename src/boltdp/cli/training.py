@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 
 from boltdp.algorithms import algorithm_of
-from boltdp.algorithms.base import main_noise, noise_per_weight
+from boltdp.algorithms.shared.base import main_noise, noise_per_weight
 from boltdp.algorithms.standardize import describe_moments, plan_moments
 from boltdp.cli.options import (
     algorithm_option,

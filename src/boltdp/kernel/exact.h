@@ -1,5 +1,5 @@
 /*
- * exact.h: the noise of a release, drawn exactly: a quick way for nearly all draws. privacy/noise.py draws the same
+ * exact.h: the noise of a release, drawn exactly: a quick way for nearly all draws. privacy/exact.py draws the same
  * from the same random bits, to as many digits as it takes, whenever this one cannot be sure.
  */
 #ifndef BOLTDP_EXACT_H

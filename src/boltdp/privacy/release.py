@@ -2,7 +2,7 @@
 
     `release_moments`   noisy sums, which centre the rows
     `linear_terms`      noise before training
-    `update_keys`       keys of the noise inside training, and `sample_key` of its samples
+    `update_keys`       keys of the noise that the kernel adds to updates, and `sample_key` of its samples
     `release_weights`   noise after training
     `choose`, `noisy_count`, `draw_trials`, `pick`     the choice among candidates
 

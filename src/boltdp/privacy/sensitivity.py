@@ -1,4 +1,4 @@
-"""How far apart one replaced row can bring two runs: the one place where a sensitivity is computed.
+"""How far apart one replaced row can bring two runs of SGD.
 
 `sensitivity.md` proves, in this order: the recursion (section 2), its closed forms (section 3), the bound on the
 weights (section 4) and the rounding margin (section 5).

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-from boltdp.algorithms.base import described, main_noise, noise_per_weight
-from boltdp.algorithms.sgd import PassesOfSGD
+from boltdp.algorithms.shared.base import described, main_noise, noise_per_weight
+from boltdp.algorithms.shared.sgd import PassesOfSGD
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate

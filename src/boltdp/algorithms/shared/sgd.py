@@ -10,7 +10,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from boltdp.algorithms.base import TYPICAL_NORM, Algorithm, Job, loss_and_models, why_this_kind, with_problem
+from boltdp.algorithms.shared.base import TYPICAL_NORM, Algorithm, Job, loss_and_models, why_this_kind, with_problem
 from boltdp.arraytypes import Doubles, Integers
 from boltdp.context import Context
 from boltdp.engines.base import Prepared
