@@ -267,7 +267,7 @@ def _moments(prepared: Prepared, *, clip_norm: float) -> Integers:
     """`Engine.moments` of rows that are prepared, as `plain` declares them."""
     sums = np.zeros((2, prepared.dims), np.int64)
     for block in prepared.blocks():
-        kernel.moments(block, sums, radius=clip_norm)
+        kernel.moments(block, sums, clip_norm=clip_norm)
     return sums
 
 

@@ -428,7 +428,7 @@ def test_streamed_moments_are_those_of_the_encoded_rows() -> None:
     engine = ArrayEngine.from_arrow(people())
     (x,) = encoded(engine, plain(SCHEMA))
     expected = np.zeros((2, 6), np.int64)
-    moments(x, expected, radius=1.2)
+    moments(x, expected, clip_norm=1.2)
     np.testing.assert_array_equal(engine.moments(with_standardization(), clip_norm=1.2, context=Context()), expected)
 
 

@@ -87,7 +87,7 @@ def test_moments_are_those_of_the_encoded_rows(source: Source) -> None:
     declared = plain(source.schema)
     expected = np.zeros((2, declared.encoded_dims), np.int64)
     for block in encoded(source.engine, declared):
-        kernel.moments(block, expected, radius=0.9)
+        kernel.moments(block, expected, clip_norm=0.9)
     reports: list[tuple[str, int, int]] = []
     context = Context(progress=lambda *report: reports.append(report)).at("adding", ROWS)
     moments = source.engine.moments(source.schema, clip_norm=0.9, context=context)

@@ -91,9 +91,9 @@ def test_moments_are_exact_sums_of_rows_rounded_one_by_one(rows: list[list[float
         expected += np.rint(np.stack([short, short * short]) / MOMENT_UNIT).astype(np.int64)
     cuts = np.zeros((2, 3), np.int64)
     for part in (packed[:cut], packed[cut:]):
-        moments(np.ascontiguousarray(part), cuts, radius=radius)
+        moments(np.ascontiguousarray(part), cuts, clip_norm=radius)
     whole = np.zeros((2, 3), np.int64)
-    moments(packed[::-1].copy(), whole, radius=radius)
+    moments(packed[::-1].copy(), whole, clip_norm=radius)
     np.testing.assert_array_equal(whole, cuts)
     # The norm may be rounded in another order here, and with it a term that lies between two units.
     assert np.abs(whole - expected).max() <= len(rows)
@@ -101,14 +101,14 @@ def test_moments_are_exact_sums_of_rows_rounded_one_by_one(rows: list[list[float
 
 def test_a_row_with_a_nan_has_no_moments() -> None:
     sums = np.zeros((2, 2), np.int64)
-    moments(np.array([[0, math.nan, 1], [math.nan, 1, math.inf]], np.float32), sums, radius=2.0)
+    moments(np.array([[0, math.nan, 1], [math.nan, 1, math.inf]], np.float32), sums, clip_norm=2.0)
     np.testing.assert_array_equal(sums * MOMENT_UNIT, [[1, 1], [1, 1]])
 
 
 def test_sums_that_do_not_fit_are_refused() -> None:
     for sums in (np.zeros((2, 3)), np.zeros((2, 2), np.int64), np.zeros((3, 2), np.int64).T):
         with pytest.raises(ParameterError, match="sums must be a C-contiguous int64 array of shape"):
-            moments(OUT, sums, radius=1.0)  # type: ignore[arg-type]
+            moments(OUT, sums, clip_norm=1.0)  # type: ignore[arg-type]
 
 
 def test_columns_may_be_strided() -> None:

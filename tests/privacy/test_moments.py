@@ -52,7 +52,7 @@ def vector(kind: NoisyMoments, *rows: Row) -> Row:
     """What is released of these rows, before the noise: their sums, whatever the number of rows is taken for."""
     sums = np.zeros((2, kind.features), np.int64)
     for row in rows:
-        moments(np.concatenate([[0.0], row]).astype(np.float32)[None], sums, radius=kind.clip_norm)
+        moments(np.concatenate([[0.0], row]).astype(np.float32)[None], sums, clip_norm=kind.clip_norm)
     numbers = np.arange(kind.features) < kind.numbers
     found = release_moments(sums, replace(kind, noise=None), Randomness(), rows=1, numbers=numbers)
     if found.squares is not None:
@@ -166,7 +166,7 @@ def test_released_means_have_the_stated_noise(kind: Moments) -> None:
 def test_noiseless_moments_are_exact() -> None:
     rows = np.array([[1.0, 0.5, 0.0], [-0.25, 0.0, 1.0]])
     sums = np.zeros((2, 3), np.int64)
-    moments(np.insert(rows, 0, 0.0, axis=1).astype(np.float32), sums, radius=math.sqrt(3))
+    moments(np.insert(rows, 0, 0.0, axis=1).astype(np.float32), sums, clip_norm=math.sqrt(3))
     numbers = np.array([True, True, False])
     both = event(features=3, numbers=2, clip_norm=math.sqrt(3), budget=None)
     found = release_moments(sums, both, Randomness(), rows=2, numbers=numbers)

@@ -84,11 +84,11 @@ class Objective(Algorithm):
         problem = jobs[0].certificate.problem
         together = min(MOST_AT_ONCE, max(1, MOST_NUMBERS // (problem.loss.vectors * problem.dims**2)))
         solvers = (solver for job in jobs for solver in _solvers(job, classes))
-        found: list[Doubles] = []
+        minimisers: list[Doubles] = []
         while group := list(islice(solvers, together)):
-            found += solve(prepared, group)
+            minimisers += solve(prepared, group)
         stage.done(prepared.rows)
-        weights = iter(found)
+        weights = iter(minimisers)
         return [np.stack([next(weights) for _ in job.positives]) for job in jobs]
 
     def cost(self, certificate: Certificate) -> list[tuple[str, str]]:

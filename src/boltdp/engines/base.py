@@ -71,7 +71,7 @@ class Engine(ABC):
         sums = np.zeros((2, declared.encoded_dims), np.int64)
         done = 0
         for block in encoded(self, declared, label=False, on_bad_row=context.on_bad_row):
-            kernel.moments(block, sums, radius=clip_norm)
+            kernel.moments(block, sums, clip_norm=clip_norm)
             done += len(block)
             context.done(done)
         return sums

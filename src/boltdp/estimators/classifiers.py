@@ -426,10 +426,10 @@ def _labels(y: Any) -> npt.NDArray[Any]:
 def _sorted(classes: Any) -> npt.NDArray[Any]:
     """Declared classes in the order of scikit-learn, whose metrics take the last one for the positive one."""
     try:
-        found: npt.NDArray[Any] = np.unique(np.asarray(classes))
+        distinct: npt.NDArray[Any] = np.unique(np.asarray(classes))
     except (TypeError, ValueError):
         raise ParameterError(f"classes must be texts, numbers or booleans, got {classes!r}") from None
-    return found
+    return distinct
 
 
 def _classes_of(y: Any) -> npt.NDArray[Any]:
@@ -441,14 +441,14 @@ def _classes_of(y: Any) -> npt.NDArray[Any]:
         assert_all_finite(y, input_name="y")
     try:
         check_classification_targets(y)
-        found: npt.NDArray[Any] | None = np.unique(y)
+        distinct: npt.NDArray[Any] | None = np.unique(y)
     except TypeError:
-        found = None
-    if found is None:
+        distinct = None
+    if distinct is None:
         raise DataError("y must have labels of one type and none missing, unless classes are declared")
-    if len(found) < 2:
-        raise DataError(f"y must have at least 2 classes, got {len(found)} class")
-    return found
+    if len(distinct) < 2:
+        raise DataError(f"y must have at least 2 classes, got {len(distinct)} class")
+    return distinct
 
 
 def _engine(schema: Schema, X: Any) -> ArrayEngine:

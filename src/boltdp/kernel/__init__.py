@@ -448,14 +448,14 @@ def pack_categories(
 MOMENT_UNIT = 2.0**-20
 
 
-def moments(rows: PackedRows, sums: Integers, *, radius: float) -> None:
+def moments(rows: PackedRows, sums: Integers, *, clip_norm: float) -> None:
     """Add the features of packed rows to sums[0] and their squares to sums[1], as multiples of MOMENT_UNIT.
 
-    Features are clipped to [-1, 1] and rows shortened to `radius` first. Each row is rounded by itself and the sums
+    Features are clipped to [-1, 1] and rows shortened to `clip_norm` first. Each row is rounded by itself and the sums
     are exact, so that replacing one row changes nothing but its own term.
 
     >>> sums = np.zeros((2, 2), np.int64)
-    >>> moments(np.array([[0, 0.5, 0], [1, 3, 0]], np.float32), sums, radius=1.0)
+    >>> moments(np.array([[0, 0.5, 0], [1, 3, 0]], np.float32), sums, clip_norm=1.0)
     >>> sums * MOMENT_UNIT
     array([[1.5 , 0.  ],
            [1.25, 0.  ]])
@@ -464,7 +464,7 @@ def moments(rows: PackedRows, sums: Integers, *, radius: float) -> None:
     dims = rows.shape[1] - 1
     if sums.dtype != np.int64 or sums.shape != (2, dims) or not sums.flags.c_contiguous:
         raise ParameterError(f"sums must be a C-contiguous int64 array of shape {(2, dims)}, got shape {sums.shape}")
-    _library.rows_moments(rows.ctypes.data, rows.shape[0], dims, radius, sums.ctypes.data)
+    _library.rows_moments(rows.ctypes.data, rows.shape[0], dims, clip_norm, sums.ctypes.data)
 
 
 def project(rows: PackedRows, matrix: Doubles, out: PackedRows) -> None:

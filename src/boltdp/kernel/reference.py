@@ -168,13 +168,13 @@ def ziggurat() -> tuple[float, ...]:
         """X_0 .. X_256 of layers with this X_1; nothing if their area is so large that they pass the top."""
         f = math.exp(-tail * tail / 2)
         area = tail * f + math.sqrt(math.pi / 2) * math.erfc(tail / math.sqrt(2))
-        found = [area / f, tail]
-        while len(found) < 257:
-            height = math.exp(-(found[-1] ** 2) / 2) + area / found[-1]
+        edges_so_far = [area / f, tail]
+        while len(edges_so_far) < 257:
+            height = math.exp(-(edges_so_far[-1] ** 2) / 2) + area / edges_so_far[-1]
             if height >= 1.0:
                 return []
-            found.append(math.sqrt(-2 * math.log(height)))
-        return found
+            edges_so_far.append(math.sqrt(-2 * math.log(height)))
+        return edges_so_far
 
     low, high = 3.6, 3.7
     while low < (middle := (low + high) / 2) < high:

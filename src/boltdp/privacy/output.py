@@ -61,11 +61,11 @@ class OutputPerturbation(Training):
     @property
     def derived(self) -> dict[str, Any]:
         """The sensitivity, and the noise in units of it."""
-        found = self.sensitivity
+        distance = self.sensitivity
         return {
-            "sensitivity": found.total,
-            "derivation": found.derivation,
-            "noise_multiplier": self.noise.scale / found.total,
+            "sensitivity": distance.total,
+            "derivation": distance.derivation,
+            "noise_multiplier": self.noise.scale / distance.total,
         }
 
 

@@ -55,8 +55,8 @@ def from_record(kind: type[T], record: Any) -> T:
     >>> from_record(Budget, {"epsilon": 1.0, "delta": 0.0})
     Budget(epsilon=1.0, delta=0.0)
     """
-    found: T = _read(kind, record, "the record")
-    return found
+    value: T = _read(kind, record, "the record")
+    return value
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:

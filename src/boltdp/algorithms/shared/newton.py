@@ -60,7 +60,7 @@ MOST_NUMBERS = 4_000_000
 
 def solve(prepared: Prepared, solvers: Sequence[Solver]) -> list[Doubles]:
     """What each solver finds; all that wait for the same rows are served by one scan."""
-    found: dict[int, Doubles] = {}
+    solutions: dict[int, Doubles] = {}
     waiting: dict[int, Scan] = {}
 
     def resume(number: int) -> None:
@@ -68,9 +68,9 @@ def solve(prepared: Prepared, solvers: Sequence[Solver]) -> list[Doubles]:
         try:
             waiting[number] = next(solvers[number])
         except StopIteration as end:
-            found[number] = end.value
+            solutions[number] = end.value
 
-    # Matrices this small are factored sooner than several threads have found a processor each.
+    # Matrices this small are factored sooner than several threads have solutions a processor each.
     with threadpool_limits(1, user_api="blas"):
         for number in range(len(solvers)):
             resume(number)
@@ -81,7 +81,7 @@ def solve(prepared: Prepared, solvers: Sequence[Solver]) -> list[Doubles]:
             scanned.sum([waiting[number].sums for number in served])
             for number in served:
                 resume(number)
-    return [found[number] for number in range(len(solvers))]
+    return [solutions[number] for number in range(len(solvers))]
 
 
 def minimise(
@@ -197,8 +197,8 @@ def _rough_inverse(strength: float, hessian: Doubles | None) -> Linear:
     def factor(block: Doubles) -> tuple[Doubles, bool]:
         # Rounding can leave a little less than nothing in a direction that no row has.
         rounding = len(block) * 2.0**-50 * float(np.trace(block))
-        found: tuple[Doubles, bool] = cho_factor(block + (strength + rounding) * np.eye(len(block)))
-        return found
+        factored: tuple[Doubles, bool] = cho_factor(block + (strength + rounding) * np.eye(len(block)))
+        return factored
 
     factors = [factor(block) for block in hessian]
 
