@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 KERNEL := $(wildcard src/boltdp/kernel/*.[ch])
 
-.PHONY: demo demo-postgres test test-slow explore lint format bench bench-postgres bench-whitebox clean
+.PHONY: demo demo-postgres test test-slow explore fuzz lint format bench bench-postgres bench-whitebox clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo "make test       lint, type-check and test everything"
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make explore    the tests of properties, with examples that were not tried before"
+	@echo "make fuzz       damaged files, states and rows, the kernel under sanitizers; HOURS=1 for longer"
 	@echo "make bench      measure speed, as ratios with their targets"
 	@echo "make bench-postgres  the same for PostgreSQL, on a server of its own"
 	@echo "make bench-whitebox    the white-box algorithms, in memory and in PostgreSQL"
@@ -49,6 +50,9 @@ test-slow: $(VENV)/installed
 
 explore: $(VENV)/installed
 	$(RUN) -m pytest -m "hypothesis and not slow" --hypothesis-profile=explore
+
+fuzz: $(VENV)/installed
+	$(RUN) -m fuzz $(if $(HOURS),--hours $(HOURS))
 
 bench: $(VENV)/installed
 	$(RUN) -m bench

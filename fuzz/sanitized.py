@@ -1,0 +1,49 @@
+"""The kernel built with AddressSanitizer and UndefinedBehaviorSanitizer, and a Python that uses that build."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import boltdp.library
+
+_FLAGS = (
+    *("-std=c99", "-O1", "-g", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC"),
+    *("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
+)
+#: In the environment of a child: the library to use.
+_BUILT = "BOLTDP_FUZZ_KERNEL"
+
+
+def use_sanitized_kernel() -> None:
+    """Take the library that the parent built, if this is such a child; before the kernel is imported."""
+    if _BUILT in os.environ:
+        boltdp.library._PATH = Path(os.environ[_BUILT])
+
+
+def run_sanitized(arguments: Sequence[str]) -> int:
+    """Build the library, run `python -m fuzz` again with it, and give its exit code."""
+    kernel = Path(boltdp.library.__file__).parent / "kernel"
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder) / "kernel.so"
+        subprocess.run(["cc", *_FLAGS, "-o", str(built), *map(str, sorted(kernel.glob("*.c"))), "-lm"], check=True)
+        runtime = [
+            subprocess.run(
+                ["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for name in ("libasan.so", "libubsan.so")
+        ]
+        environment = {
+            **os.environ,
+            _BUILT: str(built),
+            "LD_PRELOAD": ":".join(runtime),
+            # Python itself leaves much to the end of the process.
+            "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
+            "UBSAN_OPTIONS": "print_stacktrace=1",
+        }
+        command = [sys.executable, "-m", "fuzz", *arguments]
+        return subprocess.run(command, env=environment, check=False).returncode

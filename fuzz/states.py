@@ -1,0 +1,123 @@
+"""The C kernel, by way of its states and rows: run it with the sanitizers (`fuzz/sanitized.py`)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp import kernel
+from boltdp.kernel import State
+from boltdp.kernel.errors import Errors
+from boltdp.kernel.objective import Sums
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.noise import Kind, Mechanism
+from boltdp.privacy.recipe import Averaging, Recipe
+from boltdp.privacy.schedules import Growth, Schedule
+from fuzz.target import Target, scrambled
+
+_ODD = (np.nan, np.inf, -np.inf, 1e38, -1e38, 1e-45, 0.0)
+_AVERAGING: tuple[Averaging, ...] = ("last", "all", "tail")
+_GROWTHS: tuple[Growth, ...] = ("linear", "sqrt")
+_NOISES: tuple[Kind, ...] = ("gaussian", "spherical")
+
+
+def _loss(dice: random.Random) -> Loss:
+    return dice.choice((Logistic(), HuberSVM(dice.choice((1e-3, 0.1, 3.0))), Multinomial(dice.choice((2, 3, 5, 9)))))
+
+
+def _rows(dice: random.Random, dims: int, count: int, element: Any = np.float32) -> npt.NDArray[Any]:
+    numbers = np.random.default_rng(dice.getrandbits(32))
+    rows = numbers.normal(size=(count, 1 + dims)).astype(element)
+    rows[:, 0] = numbers.integers(-2, 6, count)
+    for _ in range(dice.choice((0, 0, 1, 3))):
+        if count:
+            rows[dice.randrange(count), dice.randrange(1 + dims)] = dice.choice(_ODD)
+    return rows
+
+
+def feed_state(dice: random.Random) -> None:
+    """A run of SGD, sound or from a damaged state, over rows that may be odd, in any build."""
+    dims, rows = dice.choice((1, 2, 3, 4, 5, 8, 17, 64, 1100)), dice.randrange(2, 40)
+    schedule = (
+        Schedule("none", scale=dice.choice((1e-3, 0.1)), offset=1.0)
+        if dice.random() < 0.5
+        else Schedule(dice.choice(_GROWTHS), scale=0.1, offset=dice.choice((0.0, 3.0)))
+    )
+    recipe = Recipe(
+        loss=_loss(dice),
+        dims=dims,
+        rows=rows,
+        batch_size=dice.randrange(1, rows + 1),
+        passes=dice.choice((1, 2)),
+        schedule=schedule,
+        regularization=dice.choice((0.0, 0.1)),
+        radius=dice.choice((np.inf, 0.5)),
+        averaging=dice.choice(_AVERAGING),
+    )
+    noise = Mechanism(dice.choice(_NOISES), 0.1, recipe.dimensions) if dice.random() < 0.4 else None
+    marked = dice.random() < 0.3
+    state = State(
+        recipe,
+        positive=dice.randrange(2),
+        classes=dice.choice((2, 3)),
+        noise=noise,
+        key=None if noise is None else dice.randbytes(32),
+        marked=marked,
+    )
+    if dice.random() < 0.7:
+        state = State.from_bytes(scrambled(state.to_bytes(), dice))
+    element = dice.choice((np.float32, np.float64))
+    block = _rows(dice, state.dims if dice.random() < 0.9 else dims, dice.randrange(2 * rows), element)
+    positions = None
+    if dice.random() < 0.4:
+        positions = np.array([dice.randrange(-1, len(block) + 1) for _ in range(dice.randrange(20))], np.int64)
+    kernel.run([state], block, positions=positions, build=dice.choice(kernel.builds()))
+    assert state.weights.shape[1] == state.dims
+
+
+def feed_sums(dice: random.Random) -> None:
+    """A sum of derivatives, or a count of errors, the same way."""
+    dims = dice.choice((1, 2, 5, 16, 33, 256, 300))
+    numbers = np.random.default_rng(dice.getrandbits(32))
+    sums: Sums | Errors
+    if dice.random() < 0.5:
+        loss = _loss(dice)
+        weights = numbers.normal(size=(loss.vectors, dims))
+        kind = dice.randrange(3)
+        sums = Sums(
+            loss,
+            weights,
+            direction=weights if kind == 1 else None,
+            hessian=kind == 2,
+            positive=dice.randrange(3),
+            classes=3,
+        )
+    else:
+        vectors = dice.choice((1, 3))
+        sums = Errors(numbers.normal(size=(dice.randrange(1, 20), vectors, dims)), classes=3)
+    if dice.random() < 0.6:
+        sums.update(scrambled(sums.to_bytes(), dice))
+    sums.add(_rows(dice, dims, dice.randrange(40)), build=dice.choice(kernel.builds()))
+
+
+def feed_rows(dice: random.Random) -> None:
+    """Packing, moments, projection and places."""
+    dims, count = dice.choice((1, 3, 8, 50)), dice.randrange(40)
+    rows = _rows(dice, dims, count)
+    sums = np.zeros((2, dims), np.int64)
+    kernel.moments(rows, sums, clip_norm=dice.choice((1e-3, 1.0, 50.0)))
+    out = np.empty((count, 1 + dice.choice((1, 4))), np.float32)
+    kernel.project(rows, np.random.default_rng(1).normal(size=(dims, out.shape[1] - 1)), out)
+    total = dice.randrange(1, 1000)
+    start = dice.randrange(total)
+    kernel.permuted_position(start, dice.randrange(total - start + 2), rows=total, seed=dice.getrandbits(64))
+
+
+TARGETS = (
+    Target("kernel: states", feed_state),
+    Target("kernel: sums", feed_sums),
+    Target("kernel: rows", feed_rows),
+)
