@@ -46,7 +46,7 @@ class Settings:
     delta: float = 0.0
     algorithm: str = "auto"
     loss: str = "logistic"
-    loss_parameter: float | None = None  #: of a loss that has one: the half-width of the Huber loss's parabola
+    loss_parameter: float | None = None  #: of a loss that has one
     multiclass: Multiclass = "multinomial"  #: a loss without a multinomial form is always one-vs-all
     regularization: float | None = None  #: lambda
     passes: int | None = None

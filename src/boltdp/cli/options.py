@@ -14,6 +14,7 @@ from boltdp.data.draft import declared_schema
 from boltdp.data.schema import Schema
 from boltdp.engines import POSTGRES, open_source
 from boltdp.errors import ParameterError
+from boltdp.privacy.losses import LOSSES
 from boltdp.privacy.moments import Moments
 from boltdp.privacy.output import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
@@ -64,9 +65,14 @@ _SETTINGS = (
         type=click.Choice(get_args(Multiclass)),
         default="multinomial",
         show_default=True,
-        help="One model of all classes, or one for each, which share the budget. Huber is always one-vs-all.",
+        help="One model of all classes, or one for each, which share the budget; a loss that has no multinomial form "
+        "(huber) is always one-vs-all.",
     ),
-    click.option("--loss-parameter", type=float, help="Of huber, half the width of its parabola.  [default: 0.1]"),
+    click.option(
+        "--loss-parameter",
+        type=float,
+        help="; ".join(f"Of {name}: {kind.shape}" for name, kind in LOSSES.items() if kind.shape) + ".",
+    ),
     click.option("--passes", type=int, help=f"Passes over the rows.  [default: {PASSES}]"),
     click.option("--batch-size", type=int, help=f"Rows of an update.  [default: {BATCH_SIZE}]"),
     click.option(

@@ -279,10 +279,10 @@ class PrivateLogisticRegression(_PrivateClassifier):
         The last iterate, the average of all, or of the last ceil(ln T) of T; None is the last.
     permutation : {"once", "fresh"} or None, default=None
         One random order of the rows for all passes, or one for each; None is one for all.
-    algorithm : {"auto", "bolton", "objective", "scs13", "bst14", "dpsgd"}, default="auto"
-        "bolton" adds noise once, to the trained weights; "objective" once, to the objective before training. The
-        others add noise to every update; "bst14" and "dpsgd" need a delta. "auto" is "objective", unless the loss is
-        Huber's or a parameter is set that only passes have.
+    algorithm : str, default="auto"
+        "auto" is the first of "objective" (noise once, before training) and "bolton" (noise once, to the trained
+        weights) that can do what is asked for; `boltdp train --help` names the others. An algorithm refuses parameters
+        that it does not have.
     analysis : {"proved", "paper"}, default="proved"
         "paper" takes sensitivity and noise as published, which is not private.
     standardize : {"auto", "none", "private"}, default="auto"

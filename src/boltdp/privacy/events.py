@@ -1,13 +1,9 @@
 """What was spent, as a tree of frozen events; epsilon, delta and whether it is private are derived from it.
 
 An event is something that was computed from private rows and let out, described in public numbers from which its
-privacy profile follows: delta as a function of epsilon. Each mechanism's event stands beside its analysis:
-
-`NoisyMoments`            moments.py       noisy sums that centre the rows
-`OutputPerturbation`      output.py        noise after training
-`ObjectivePerturbation`   objective.py     noise before training
-`NoisyUpdates`            whitebox.py      noise in every update
-`PortionSelection`, ...   selection.py     how a model was chosen among others
+privacy profile follows: delta as a function of epsilon. Each mechanism's event stands beside its analysis: noise after
+training in output.py, before it in objective.py, in every update in whitebox.py, noisy sums in moments.py, the choice
+among candidates in selection.py.
 
 Here is what joins them. An event without a profile cannot be made, and one that is not known cannot be read.
 """

@@ -35,6 +35,7 @@ class Loss(ABC):
 
     name: ClassVar[str]
     number: ClassVar[int]  #: in `enum loss` of kernel/losses.h
+    shape: ClassVar[str] = ""  #: for --help: what its parameter is, if it has one
 
     @property
     @abstractmethod
@@ -163,6 +164,7 @@ class HuberSVM(Loss):
 
     name = "huber"
     number = 1
+    shape = "half the width of its parabola (default 0.1)"
     lipschitz = 1.0
     corners = None
     curvature = None
