@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from duckdb import DuckDBPyRelation
 
@@ -12,9 +12,6 @@ from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine, Prepared, Slice, Summation
 from boltdp.engines.files import DuckDBEngine
 from boltdp.errors import DataError, ParameterError
-
-if TYPE_CHECKING:
-    from boltdp.engines.postgres import PostgresEngine
 
 __all__ = [
     "ArrayEngine",
@@ -39,7 +36,7 @@ def open_source(
     query: str | None = None,
     spool: str | Path | None = None,
     where: Literal["auto", "server", "client"] = "auto",
-) -> ArrayEngine | DuckDBEngine | PostgresEngine:
+) -> Engine:
     """The engine for a file name, a pair of arrays (X, y), a data frame, an Arrow table or a DuckDB relation.
 
     Files are known by their endings: .csv, .tsv (and .gz), .parquet, .pq; .duckdb, .ddb, .db with a table or a query.
@@ -78,7 +75,7 @@ def open_source(
     )
 
 
-def _open_postgres(uri: str, **options: Any) -> PostgresEngine:
+def _open_postgres(uri: str, **options: Any) -> Engine:
     try:
         from boltdp.engines.postgres import PostgresEngine
     except ImportError:
@@ -88,7 +85,7 @@ def _open_postgres(uri: str, **options: Any) -> PostgresEngine:
     return PostgresEngine(uri, **options)
 
 
-def _open_file(source: str | Path, *, table: str | None, query: str | None, spool: str | Path | None) -> DuckDBEngine:
+def _open_file(source: str | Path, *, table: str | None, query: str | None, spool: str | Path | None) -> Engine:
     suffixes = [suffix.lower() for suffix in Path(source).suffixes]
     ending = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
     if ending in (".duckdb", ".ddb", ".db"):

@@ -73,7 +73,7 @@ class Loss(ABC):
     @property
     @abstractmethod
     def parameter(self) -> float:
-        """The number that shapes the loss in C; 1 where nothing does."""
+        """The number > 0 that shapes the loss in C; 1 where nothing does."""
 
     @abstractmethod
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
