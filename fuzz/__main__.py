@@ -15,7 +15,7 @@ from fuzz.sanitized import run_sanitized, use_sanitized_kernel
 
 use_sanitized_kernel()
 
-from fuzz import parsers, states  # noqa: E402
+from fuzz import extension, parsers, states  # noqa: E402
 from fuzz.target import Finding, Target, try_case  # noqa: E402
 
 CASES = 20_000
@@ -30,15 +30,16 @@ def main() -> int:
     parser.add_argument("--only", help="one target by its name")
     parser.add_argument("--kernel", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    targets = states.TARGETS if chosen.kernel else parsers.TARGETS
-    known = [target.name for target in (*parsers.TARGETS, *states.TARGETS)]
+    plain = (*parsers.TARGETS, *extension.TARGETS)
+    targets = states.TARGETS if chosen.kernel else plain
+    known = [target.name for target in (*plain, *states.TARGETS)]
     if chosen.only is not None and chosen.only not in known:
         parser.error(f"there is no target {chosen.only!r}; there are {', '.join(known)}")
     found = 0
     for target in targets:
         if chosen.only in (None, target.name):
             found += _run(target, chosen.first, chosen.cases, chosen.hours)
-    if not chosen.kernel and chosen.only not in [target.name for target in parsers.TARGETS]:
+    if not chosen.kernel and chosen.only not in [target.name for target in plain]:
         # A crash of the child is a finding as well: the sanitizers abort it.
         found += run_sanitized([*sys.argv[1:], "--kernel"]) != 0
     if not chosen.kernel:
@@ -50,6 +51,7 @@ def _run(target: Target, first: int, cases: int, hours: float | None) -> int:
     """Run a target's cases, and print their number and how they ended."""
     ended = {"taken": 0, "refused": 0}
     count = max(1, cases * target.weight // 100)
+    target.prepare()
     start, number, findings = time.monotonic(), first, 0
     while time.monotonic() - start < hours * 3600 if hours else number < first + count:
         try:

@@ -11,12 +11,16 @@ from pathlib import Path
 
 import boltdp.library
 
-_FLAGS = (
-    *("-std=c99", "-O1", "-g", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC"),
-    *("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
-)
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+_FLAGS = ("-std=c99", "-O1", "-g", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC", *SANITIZERS)
 #: In the environment of a child: the library to use.
 _BUILT = "BOLTDP_FUZZ_KERNEL"
+
+
+def runtime() -> str:
+    """What a process that loads such a build must have loaded before."""
+    asked = [["cc", f"-print-file-name={name}"] for name in ("libasan.so", "libubsan.so")]
+    return ":".join(subprocess.check_output(command, text=True).strip() for command in asked)
 
 
 def use_sanitized_kernel() -> None:
@@ -31,16 +35,10 @@ def run_sanitized(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / "kernel.so"
         subprocess.run(["cc", *_FLAGS, "-o", str(built), *map(str, sorted(kernel.glob("*.c"))), "-lm"], check=True)
-        runtime = [
-            subprocess.run(
-                ["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True
-            ).stdout.strip()
-            for name in ("libasan.so", "libubsan.so")
-        ]
         environment = {
             **os.environ,
             _BUILT: str(built),
-            "LD_PRELOAD": ":".join(runtime),
+            "LD_PRELOAD": runtime(),
             # Python itself leaves much to the end of the process.
             "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
             "UBSAN_OPTIONS": "print_stacktrace=1",

@@ -24,6 +24,7 @@ class Target:
     name: str
     feed: Callable[[random.Random], object]
     weight: int = 100  #: cases of it, for each hundred of the others
+    prepare: Callable[[], object] = lambda: None  #: what takes long and is done once
 
 
 class Finding(Exception):  # noqa: N818

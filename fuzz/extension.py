@@ -1,0 +1,158 @@
+"""The functions of the PostgreSQL extension, called by hand with whatever SQL lets through, on a server of their own.
+
+The extension is built with the sanitizers, whose abort ends the server: a lost connection is a finding, and so is an
+error that PostgreSQL takes for a fault of its own (class XX).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+
+from boltdp.engines.postgres.extension import KERNEL, SOURCES, ask_pg_config, install
+from boltdp.engines.postgres.server import Server, private_server
+from boltdp.errors import DataError
+from boltdp.kernel import State
+from boltdp.kernel.errors import Errors
+from boltdp.kernel.objective import Sums
+from boltdp.privacy.losses import Logistic, Multinomial
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.schedules import constant
+from fuzz.sanitized import SANITIZERS, runtime
+from fuzz.target import Target, scrambled
+
+_held = ExitStack()  #: the server, for as long as the process lives
+
+
+@contextmanager
+def sanitized_server() -> Iterator[Server]:
+    """A server whose extension is built with the sanitizers."""
+    before = dict(os.environ)
+    # The server's processes must have the sanitizers' runtime before they load the extension.
+    os.environ.update(LD_PRELOAD=runtime(), ASAN_OPTIONS="detect_leaks=0:abort_on_error=1:verify_asan_link_order=0")
+    try:
+        with private_server(extension=False) as server:
+            os.environ.pop("LD_PRELOAD")
+            install(server.pg_config)
+            _rebuild(server)
+            yield server
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _rebuild(server: Server) -> None:
+    headers, library = (ask_pg_config(server.pg_config, f"--{name}") for name in ("includedir-server", "pkglibdir"))
+    kernel = [KERNEL / f"{name}.c" for name in ("sgd", "rows", "objective", "errors")]
+    command = [
+        *("cc", "-O1", "-g", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off", "-shared", "-fPIC", *SANITIZERS),
+        *(f"-I{headers}", f"-I{KERNEL}", "-o", str(Path(library) / "boltdp.so")),
+        *map(str, sorted((SOURCES / "src").glob("*.c"))),
+        *(*map(str, kernel), "-lm"),
+    ]
+    subprocess.run(command, check=True)
+
+
+@cache
+def _connection() -> psycopg.Connection[Any]:
+    server = _held.enter_context(sanitized_server())
+    connection = _held.enter_context(psycopg.connect(server.uri, autocommit=True))
+    connection.execute("CREATE EXTENSION boltdp")
+    return connection
+
+
+def _state(dice: random.Random) -> bytes:
+    loss = dice.choice((Logistic(), Multinomial(3)))
+    recipe = Recipe(loss=loss, dims=3, rows=6, batch_size=dice.randrange(1, 7), passes=2, schedule=constant(0.1))
+    weights = np.random.default_rng(dice.getrandbits(32)).normal(size=(loss.vectors, 3))
+    state = dice.choice(
+        (
+            lambda: State(recipe, classes=3).to_bytes(),
+            lambda: Sums(loss, weights, classes=3).to_bytes(),
+            lambda: Errors(weights[None], classes=3).to_bytes(),
+        )
+    )()
+    return scrambled(state, dice) if dice.random() < 0.7 else state
+
+
+def _array(dice: random.Random, kind: str) -> str:
+    """An array literal of one or two dimensions, with odd elements."""
+    odd = ["NULL", "NaN", "Infinity", "-1", "0", "1", "0.5", "2147483647", "1e30"]
+    whole = ["NULL", "-1", "0", "1", "2", "2147483647"]
+
+    def row(length: int) -> str:
+        return "{" + ",".join(dice.choice(whole if kind == "integer" else odd) for _ in range(length)) + "}"
+
+    length = dice.choice((0, 1, 2, 3, 4, 4, 4, 9))
+    if dice.random() < 0.5:
+        return row(length)
+    return "{" + ",".join(row(length) for _ in range(dice.randrange(1, 4))) + "}" if length else "{}"
+
+
+CALLS = (
+    ("boltdp.sgd({bytea}, {real})", 1),
+    ("boltdp.sgd({bytea}, {float})", 1),
+    ("boltdp.sgd({bytea}, {number}::real, {real})", 1),
+    ("boltdp.sgd_drawn({bytea}, {bytea}, {whole}, {real})", 1),
+    ("boltdp.derivative({bytea}, {real})", 2),
+    ("boltdp.errors({bytea}, {real})", 2),
+    ("boltdp.pack_numbers({real}, {float}, {float}, {float}, {float})", 1),
+    ("boltdp.pack_categories({integer}, {integer}, {real}, {real})", 1),
+    ("boltdp.project({real}, {float})", 1),
+    ("boltdp.permuted_position({whole}, {whole}, {whole})", 1),
+    ("boltdp.pack({small}, {real})", 1),
+    ("boltdp.moments({real}, {number})", 1),
+    ("boltdp.keep({whole}, {bytea})", 1),
+    ("boltdp.kept({whole})", 1),
+)
+
+
+def feed_extension(dice: random.Random) -> None:
+    """One call with arguments of the right types and any values."""
+    text, _ = dice.choices(CALLS, [weight for _, weight in CALLS])[0]
+    values: list[Any] = []
+
+    def argument(kind: str) -> str:
+        if dice.random() < 0.03:
+            return {"bytea": "NULL::bytea", "whole": "NULL::bigint"}.get(kind, f"NULL::{_TYPES[kind]}")
+        makers: dict[str, Callable[[], Any]] = {
+            "bytea": lambda: _state(dice),
+            "number": lambda: dice.choice(("NaN", "Infinity", "-1", "0", "0.5", "1e300")),
+            "whole": lambda: dice.choice((-(2**63), -1, 0, 1, 7, 2**63 - 1)),
+            "small": lambda: dice.choice((-1, 0, 1, 5, 2**31 - 1)),
+        }
+        made = makers[kind]() if kind in makers else _array(dice, "integer" if kind == "integer" else "real")
+        values.append(made)
+        return f"%s::{_TYPES[kind]}"
+
+    parts = text.split("{")
+    call = parts[0] + "".join(argument(part.split("}")[0]) + part.split("}", 1)[1] for part in parts[1:])
+    try:
+        _connection().execute(f"SELECT {call} FROM generate_series(1, {dice.choice((1, 1, 3))})".encode(), values)
+    except psycopg.Error as error:
+        state = error.sqlstate
+        if state is not None and not state.startswith(("XX", "57")):
+            raise DataError("the server refused it") from None
+        raise
+
+
+_TYPES = {
+    "bytea": "bytea",
+    "real": "real[]",
+    "float": "double precision[]",
+    "integer": "integer[]",
+    "number": "double precision",
+    "whole": "bigint",
+    "small": "integer",
+}
+
+TARGETS = (Target("extension", feed_extension, weight=100, prepare=_connection),)
