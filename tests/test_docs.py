@@ -232,3 +232,22 @@ def test_sections_and_citations_are_found(tmp_path: Path) -> None:
 def test_a_citation_in_another_form_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="must have the form"):
         citations(line)
+
+
+TESTS_NAMED = sorted(
+    {
+        (str(page.relative_to(ROOT)), named)
+        for page in [ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")]
+        for named in re.findall(r"`(tests/[\w/]+\.py::\w+)`", page.read_text("utf-8"))
+    }
+)
+
+
+@pytest.mark.parametrize(("page", "named"), TESTS_NAMED)
+def test_a_test_that_a_page_names_exists(page: str, named: str) -> None:
+    file, name = named.split("::")
+    assert f"def {name}(" in (ROOT / file).read_text("utf-8"), page
+
+
+def test_the_threat_model_names_the_tests_that_hold_its_promises() -> None:
+    assert len([page for page, _ in TESTS_NAMED if page == "docs/threat-model.md"]) >= 20

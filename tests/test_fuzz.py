@@ -12,7 +12,7 @@ from fuzz.target import SECRET, Finding, Target, try_case
 
 from boltdp.errors import DataError
 
-CASES = 60
+CASES = 40
 
 
 @pytest.mark.parametrize("target", parsers.TARGETS, ids=lambda target: target.name)
