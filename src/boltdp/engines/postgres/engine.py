@@ -70,6 +70,7 @@ class PostgresEngine(Engine):
         self._count: int | None = None
         self._slices: list[PostgresSlice] = []
         try:
+            self._theirs = query is not None  # so names in it are looked up as they would be in their own session
             self._source = query_source(query) if query is not None else find_table(self._session, str(table))
             self.in_server = self._decide(where)
         except BaseException:
@@ -90,7 +91,9 @@ class PostgresEngine(Engine):
         if self._count is None:
             self._session.begin()
             answer = self._session.ask(
-                sql.SQL("SELECT count(*) FROM {}").format(self._source), fault="the rows cannot be counted"
+                sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(self._source),
+                fault="the rows cannot be counted",
+                theirs=self._theirs,
             )
             self._count = int(answer[0][0])
         return self._count
@@ -108,10 +111,10 @@ class PostgresEngine(Engine):
         if numbers:
             # One field of fixed length: far quicker to read than one a column.
             floats = [sql.SQL("COALESCE({}, 'NaN')").format(described[name].number()) for name in numbers]
-            fields.append(sql.SQL("ARRAY[{}]::float8[]").format(sql.SQL(", ").join(floats)))
+            fields.append(sql.SQL("ARRAY[{}]::pg_catalog.float8[]").format(sql.SQL(", ").join(floats)))
         select = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(fields), self._source)
         types = [described[name].wire for name in others] + ["bytea"] * bool(numbers)
-        for rows in self._session.stream(select, types):
+        for rows in self._session.stream(select, types, theirs=self._theirs):
             cells = list(zip(*rows, strict=True))
             arrays = {name: described[name].to_arrow(cells[i]) for i, name in enumerate(others)}
             if numbers:
@@ -133,10 +136,11 @@ class PostgresEngine(Engine):
             if not self._stays(context):
                 return super().moments(schema, clip_norm=clip_norm, context=context)
             packed = packed_rows(plain(schema), self._described())
-            query = sql.SQL("SELECT boltdp.moments({}, {}::float8) FROM {}").format(
+            query = sql.SQL("SELECT boltdp.moments({}, {}::pg_catalog.float8) FROM {}").format(
                 packed.text, bind(packed.values, clip_norm), self._source
             )
-            (sums,) = self._session.ask(query, packed.values, fault="the rows cannot be added up")[0]
+            fault = "the rows cannot be added up"
+            (sums,) = self._session.ask(query, packed.values, fault=fault, theirs=self._theirs)[0]
         except BaseException:
             self._session.rollback()
             self._count = None
@@ -161,6 +165,7 @@ class PostgresEngine(Engine):
                     dims=schema.dims,
                     layout=self.layout,
                     shuffle=self.shuffle,
+                    theirs=self._theirs,
                 )
                 context.done(rows)
             else:
@@ -191,7 +196,7 @@ class PostgresEngine(Engine):
 
     def _described(self) -> dict[str, SourceColumn]:
         if self._columns is None:
-            self._columns = describe(self._session, self._source)
+            self._columns = describe(self._session, self._source, theirs=self._theirs)
         return self._columns
 
 
@@ -209,7 +214,7 @@ class PostgresSlice(PostgresEngine):
         check_part(start, stop, rows=whole.count(), what="a slice")
         self.layout, self.shuffle, self.in_server = whole.layout, whole.shuffle, whole.in_server
         self.spool, self.bucket_bytes = whole.spool, whole.bucket_bytes
-        self._whole = whole
+        self._whole, self._theirs = whole, whole._theirs
         self._columns = whole._described()
         self._source = part_source(whole._source, start, stop)
         self._rows = self._count = stop - start
