@@ -69,6 +69,7 @@ class PostgresEngine(Engine):
         self._columns: dict[str, SourceColumn] | None = None
         self._count: int | None = None
         self._slices: list[PostgresSlice] = []
+        self._streamed: str | None = None  #: why rows are sent to this process, if they are
         try:
             self._theirs = query is not None  # so names in it are looked up as they would be in their own session
             self._source = query_source(query) if query is not None else find_table(self._session, str(table))
@@ -84,7 +85,13 @@ class PostgresEngine(Engine):
         in_server = where != "client" and missing is None
         if self.shuffle == "random" and not in_server:
             raise ParameterError("shuffle 'random' is the server's; rows that are streamed need 'seeded'")
+        self._streamed = None if in_server else missing or "as asked for"
         return in_server
+
+    @property
+    def where(self) -> str:
+        """Where the rows are prepared and the passes run, in words: the server, or here and why."""
+        return "in the server" if self._streamed is None else f"streamed to this process: {self._streamed}"
 
     def count(self) -> int:
         """Number of rows; from here until they, or those of a slice, are prepared, others' changes are not seen."""
@@ -192,7 +199,9 @@ class PostgresEngine(Engine):
 
     def _stays(self, context: Context) -> bool:
         """Whether rows stay in the server: reporting a bad one, for public data, needs the encoder that can."""
-        return self.in_server and context.on_bad_row == "neutral"
+        if self.in_server:
+            self._streamed = None if context.on_bad_row == "neutral" else "bad rows are reported"
+        return self._streamed is None
 
     def _described(self) -> dict[str, SourceColumn]:
         if self._columns is None:
@@ -214,7 +223,7 @@ class PostgresSlice(PostgresEngine):
         check_part(start, stop, rows=whole.count(), what="a slice")
         self.layout, self.shuffle, self.in_server = whole.layout, whole.shuffle, whole.in_server
         self.spool, self.bucket_bytes = whole.spool, whole.bucket_bytes
-        self._whole, self._theirs = whole, whole._theirs
+        self._whole, self._theirs, self._streamed = whole, whole._theirs, whole._streamed
         self._columns = whole._described()
         self._source = part_source(whole._source, start, stop)
         self._rows = self._count = stop - start

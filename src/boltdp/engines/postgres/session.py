@@ -22,7 +22,7 @@ from psycopg import sql
 from boltdp.arraytypes import Integers
 from boltdp.data.source import BATCH_ROWS
 from boltdp.engines.postgres.declared import Field
-from boltdp.engines.postgres.extension import VERSION
+from boltdp.engines.postgres.extension import why_unusable
 from boltdp.errors import DataError
 
 if TYPE_CHECKING:
@@ -41,6 +41,13 @@ SESSION = {
     "enable_indexonlyscan": "off",
     "DateStyle": "ISO",
 }
+
+#: What becomes of a training whose session has ended. The files of a backend that crashed go as the server restarts,
+#: the entry in pg_class when autovacuum meets it or another session makes temporary tables in its slot.
+ENDED = (
+    "nothing was released; the server drops the prepared rows with the session, or as it restarts after a crash, which "
+    "may leave an entry without rows in its catalogue until the session's slot is used again"
+)
 
 #: Where the server looks for names, but for those in the user's own query.
 SAFE_PATH = "pg_catalog, pg_temp"
@@ -269,16 +276,22 @@ class Session:
     def missing(self) -> str | None:
         """What the server lacks for running the passes, if anything."""
         answer = self.ask(
-            "SELECT (SELECT extversion FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'boltdp'),"
+            "SELECT e.extversion, e.extowner OPERATOR(pg_catalog.=) n.nspowner OR EXISTS (SELECT"
+            " FROM pg_catalog.pg_roles r WHERE r.oid OPERATOR(pg_catalog.=) n.nspowner AND r.rolsuper),"
             " pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMP'),"
-            " pg_catalog.pg_is_in_recovery() OR pg_catalog.current_setting('transaction_read_only')::boolean",
+            " pg_catalog.pg_is_in_recovery() OR pg_catalog.current_setting('transaction_read_only')::boolean"
+            " FROM (SELECT) AS always LEFT JOIN pg_catalog.pg_extension e ON e.extname OPERATOR(pg_catalog.=) 'boltdp'"
+            " LEFT JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) e.extnamespace",
             fault="the server cannot be asked what it can do",
         )
-        version, may_make_tables, read_only = answer[0]
+        version, own_schema, may_make_tables, read_only = answer[0]
         if version is None:
             return "the extension is not there; CREATE EXTENSION boltdp makes it, once it is installed"
-        if version != VERSION:
-            return f"the extension must have version {VERSION}, it has {version}"
+        unusable = why_unusable(version)
+        if unusable is not None:
+            return unusable
+        if not own_schema:
+            return "the schema boltdp belongs to another role than the extension, which could change what is run"
         if read_only:
             return "the session is read-only, so no temporary table can be made"
         if not may_make_tables:
@@ -322,7 +335,7 @@ def _reason(error: psycopg.Error, *, ours: bool) -> tuple[str, str | None]:
     state = error.sqlstate
     # Between two statements the server's last words get lost.
     if (state or "").startswith("57P") or (state is None and "server closed the connection" in str(error)):
-        return "the server ended the connection", "nothing was released, and nothing is left in the server"
+        return "the server ended the connection", ENDED
     if state is None:
         text = str(error).strip().splitlines()
         if isinstance(error, psycopg.OperationalError) and text:
