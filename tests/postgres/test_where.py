@@ -147,7 +147,7 @@ def test_what_is_said_of_a_backend_that_was_killed_is_true(server: Server) -> No
                 "SELECT pg_relation_size(oid) FROM pg_class WHERE relname LIKE 'boltdp\\_%' AND relkind = 'r'"
             ).fetchall()
             assert all(size in (0, None) for (size,) in left)
-        assert not [path for path in (other.folder / "data" / "base").rglob("t*_*")]
+        assert not list((other.folder / "data" / "base").rglob("t*_*"))
 
 
 def reconnected(uri: str) -> psycopg.Connection[Any]:
