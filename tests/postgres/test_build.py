@@ -18,7 +18,7 @@ def commands(pg_config: Path, *more: str) -> list[list[str]]:
     call = ["make", "-n", "-B", "-C", str(extension.SOURCES), f"PG_CONFIG={pg_config}", f"KERNEL={extension.KERNEL}"]
     done = subprocess.run([*call, *more, "all"], capture_output=True, text=True, check=True)
     lines = [line.split() for line in done.stdout.splitlines()]
-    return [line for line in lines if "-c" in line and line[-1].endswith(".c") or "-o" in line and "-c" in line]
+    return [line for line in lines if "-c" in line]
 
 
 def harmless(command: list[str]) -> bool:

@@ -44,6 +44,22 @@ def input_scaling(schema: Schema) -> dict[str, list[float]]:
     return scaling
 
 
+def quoted(text: str) -> str:
+    r"""A text as an SQL literal of printable characters: what it looks like is what it is.
+
+    >>> print(quoted("it's"), quoted("a\\b"), quoted("x\n\u202ey"))
+    'it''s' E'a\\b' E'x\u000A\u202Ey'
+    """
+    plain = text.replace("'", "''")
+    if plain.isprintable() and "\\" not in plain:
+        return f"'{plain}'"
+    escaped = (
+        one if one.isprintable() else f"\\u{ord(one):04X}" if ord(one) < 0x10000 else f"\\U{ord(one):08X}"
+        for one in plain.replace("\\", "\\\\")
+    )
+    return f"E'{''.join(escaped)}'"
+
+
 def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> None:
     """Put a released model into `boltdp.models`; one that is there is replaced only if asked to."""
     schema = model.schema

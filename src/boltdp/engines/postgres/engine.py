@@ -6,6 +6,8 @@ there. Else they are streamed, and everything but counting and numbering is done
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -20,13 +22,14 @@ from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.base import Engine, Prepared, check_columns, plain
 from boltdp.engines.postgres.encoding import Shuffle, bind, packed_rows, placed_rows
-from boltdp.engines.postgres.session import Session
+from boltdp.engines.postgres.session import MEMORY, Session
 from boltdp.engines.postgres.source import SourceColumn, describe, find_table, part_source, query_source, read_arrays
 from boltdp.engines.postgres.table import Layout, PreparedTable
 from boltdp.engines.prepared import check_part
 from boltdp.errors import DataError, ParameterError
 
 Where = Literal["auto", "server", "client"]
+LEAST_MEMORY = 2**20
 
 
 class PostgresEngine(Engine):
@@ -35,7 +38,9 @@ class PostgresEngine(Engine):
     `where` says where the passes are run: in the server, which needs the extension and the right to make temporary
     tables; in this process, to which the rows are streamed; or "auto", in the server if it can be. `layout` is how
     the server keeps the prepared rows: packed to blocks, or one row per tuple. `shuffle` is the permutation that all
-    engines share, given by a seed, or the server's ORDER BY random(), which no one can repeat.
+    engines share, given by a seed, or the server's ORDER BY random(), which no one can repeat. `memory` is what the
+    session may take for each of temporary tables, a sort and drawn rows: bytes, or a size such as "1GB"; without it,
+    that of the environment variable BOLTDP_PG_MEMORY, or 256MB.
 
     The promise is about rows at their places. A table is read as it is stored; a query, or the one inside a view, must
     give one row for each person's row and nothing of others', and choose (WHERE, LIMIT, joins) and order (ORDER BY,
@@ -52,6 +57,7 @@ class PostgresEngine(Engine):
         layout: Layout = "packed",
         shuffle: Shuffle = "seeded",
         spool: str | Path | None = None,
+        memory: int | str | None = None,
     ) -> None:
         if (table is None) == (query is None):
             raise ParameterError("give either table or query to say which rows of the database to use")
@@ -65,7 +71,7 @@ class PostgresEngine(Engine):
         self.layout = layout
         self.shuffle = shuffle
         self.spool = spool
-        self._session = Session(uri)
+        self._session = Session(uri, memory=memory_bytes(memory))
         self._columns: dict[str, SourceColumn] | None = None
         self._count: int | None = None
         self._slices: list[PostgresSlice] = []
@@ -207,6 +213,21 @@ class PostgresEngine(Engine):
         if self._columns is None:
             self._columns = describe(self._session, self._source, theirs=self._theirs)
         return self._columns
+
+
+def memory_bytes(memory: int | str | None) -> int:
+    """A size of memory as PostgreSQL writes it, in bytes; that of the environment, or the usual one, if none is given.
+
+    >>> memory_bytes("1GB"), memory_bytes(2**20), memory_bytes("64 MB")
+    (1073741824, 1048576, 67108864)
+    """
+    given = os.environ.get("BOLTDP_PG_MEMORY") or MEMORY if memory is None else memory
+    size = re.fullmatch(r"(\d+)\s*(B|kB|MB|GB|TB)?", str(given).strip())
+    units = {None: 0, "B": 0, "kB": 1, "MB": 2, "GB": 3, "TB": 4}
+    number = int(size[1]) * 1024 ** units[size[2]] if size else 0
+    if number < LEAST_MEMORY:
+        raise ParameterError(f"memory must be a size of at least 1MB, such as 256MB, got {given!r}")
+    return number
 
 
 class PostgresSlice(PostgresEngine):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import secrets
 import struct
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -42,6 +42,11 @@ SESSION = {
     "DateStyle": "ISO",
 }
 
+#: Memory of the session, unless another number is given: bytes.
+MEMORY = 256 * 2**20
+#: How often a server at work looks whether its client is still there (PostgreSQL 14 and later).
+CHECK_INTERVAL = "1s"
+
 #: What becomes of a training whose session has ended. The files of a backend that crashed go as the server restarts,
 #: the entry in pg_class when autovacuum meets it or another session makes temporary tables in its slot.
 ENDED = (
@@ -59,7 +64,8 @@ _SAFE_CLASSES = ("08", "25", "28", "3D", "3F", "42", "53", "55", "57", "58")
 class Session:
     """One connection, set up for training; faults come in words that quote no row."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, *, memory: int = MEMORY) -> None:
+        self.memory = memory  #: bytes that temporary tables, a sort or drawn rows may take, each
         self.handle = secrets.randbits(63)  #: under which the server keeps a state
         self.known: bytes | None = None  #: what it keeps there
         self._handles = [self.handle]  #: of all states that are lent at once
@@ -77,6 +83,21 @@ class Session:
         self._users_path = str(answer[0][0])
         for name, value in SESSION.items():
             self.ask("SELECT pg_catalog.set_config($1, $2, false)", [name, value], fault=fault)
+        self._limit_memory(fault)
+        # Some platforms cannot look whether a client is still there, and refuse it.
+        with suppress(DataError):
+            watched = ["client_connection_check_interval", CHECK_INTERVAL]
+            self.ask("SELECT pg_catalog.set_config($1, $2, false)", watched, fault=fault)
+
+    def _limit_memory(self, fault: str) -> None:
+        """Let a sort have no more memory than the session may, where the server would let it."""
+        self.ask(
+            "SELECT pg_catalog.set_config(name, $1::pg_catalog.text, false) FROM pg_catalog.pg_settings"
+            " WHERE name OPERATOR(pg_catalog.=) ANY (ARRAY['work_mem', 'maintenance_work_mem'])"
+            " AND setting::bigint OPERATOR(pg_catalog.>) $1::pg_catalog.text::bigint",
+            [str(self.memory // 1024)],
+            fault=fault,
+        )
 
     def ask(
         self,
@@ -225,7 +246,7 @@ class Session:
         self.begin()
         fault = "a transaction cannot be begun"
         ((snapshot,),) = self.ask("SELECT pg_catalog.pg_export_snapshot()", fault=fault)
-        other = Session(self._uri)
+        other = Session(self._uri, memory=self.memory)
         try:
             other.begin()
             other._control(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)), fault)
@@ -235,18 +256,19 @@ class Session:
         return other
 
     def reserve(self, size: int) -> None:
-        """Let temporary tables of so many bytes stay in memory, up to as much as the server's own cache may have.
+        """Let temporary tables of so many bytes stay in memory, up to `memory` and what the server's own cache has.
 
         It can be set only before the session's first temporary table; the memory is the session's, and goes with it.
         """
         self.ask(
-            "SELECT pg_catalog.set_config('temp_buffers', GREATEST(t.setting::bigint, LEAST(s.setting::bigint,"
+            "SELECT pg_catalog.set_config('temp_buffers', LEAST(GREATEST(t.setting::bigint, LEAST(s.setting::bigint,"
             " ($1::bigint OPERATOR(pg_catalog./) pg_catalog.current_setting('block_size')::bigint)"
-            " OPERATOR(pg_catalog.+) 1))::pg_catalog.text, false)"
+            " OPERATOR(pg_catalog.+) 1)), $2::bigint OPERATOR(pg_catalog./)"
+            " pg_catalog.current_setting('block_size')::bigint)::pg_catalog.text, false)"
             " FROM pg_catalog.pg_settings t, pg_catalog.pg_settings s"
             " WHERE t.name OPERATOR(pg_catalog.=) 'temp_buffers' AND s.name OPERATOR(pg_catalog.=) 'shared_buffers'"
             " AND pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.=) 0::pg_catalog.oid",
-            [size],
+            [size, self.memory],
             fault="the session cannot be set up",
         )
 

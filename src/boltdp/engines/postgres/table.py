@@ -26,7 +26,7 @@ Layout = Literal["packed", "rows"]
 #: A tuple as large as fits on a page, with room for its header and the array's.
 TUPLE_BYTES = 8160 - 96
 
-#: Memory of the session for drawn rows, about: a scan of the table puts so many in order.
+#: Memory of the session for drawn rows, about and at most: a scan of the table puts so many in order.
 DRAWN_BYTES = 256 * 2**20
 #: Of it, for the position of a row: as it was sent, as the aggregate gets it, and twice where it is sorted.
 POSITION_BYTES = 48
@@ -149,7 +149,8 @@ class _Table:
         block = sql.SQL("block") if self._packed else _BLOCK_OF_ONE
         source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
         # How many positions there are may be secret, so the number of scans follows from public ones.
-        scans = -(-(stop - start) * (4 * (1 + self.dims) + POSITION_BYTES) // DRAWN_BYTES)
+        most = min(DRAWN_BYTES, self._session.memory)
+        scans = -(-(stop - start) * (4 * (1 + self.dims) + POSITION_BYTES) // most)
         for part in np.array_split(positions, scans):
             with self._session.drawn(part) as handle:
                 call = sql.SQL("boltdp.sgd_drawn((SELECT boltdp.kept($1)), (SELECT boltdp.kept($2)), start, {})")
