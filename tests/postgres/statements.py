@@ -39,7 +39,7 @@ def unqualified(statement: str, *, known: str = "") -> list[str]:
     >>> unqualified("SELECT pg_catalog.abs(a OPERATOR(pg_catalog.-) -1)::pg_catalog.text FROM pg_catalog.t")
     []
     >>> unqualified("SELECT abs(a - 1)::text, CASE a WHEN 1 THEN 2 END FROM t WHERE a IN (1)")
-    ['abs(', 'operator -', 'type text', 'CASE', 'table t', 'IN']
+    ['abs(', 'operator -', 'type text', 'CASE', 'table t', 'IN(', 'IN']
     """
     tokens = list(_tokens(statement))
     faults = []

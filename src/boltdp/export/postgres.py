@@ -82,7 +82,7 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
         with psycopg.connect(uri) as connection:
             # Whoever may create something in a schema of the search path must not choose what is run here.
             connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)")
-            _check_table(connection)
+            _check_table(connection, name)
             if replace:
                 connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])
             done = connection.execute(
@@ -98,7 +98,7 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
         raise ModelStoreError(f"boltdp.models has a model {name!r} already", hint="--replace takes its place")
 
 
-def _check_table(connection: psycopg.Connection[Any]) -> None:
+def _check_table(connection: psycopg.Connection[Any], name: str) -> None:
     """Refuse a table that is not the extension's: its triggers would be run as whoever stores a model."""
     found = connection.execute(
         "SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid"
@@ -108,7 +108,8 @@ def _check_table(connection: psycopg.Connection[Any]) -> None:
         " AND d.deptype OPERATOR(pg_catalog.=) 'e' AND e.extname OPERATOR(pg_catalog.=) 'boltdp'"
     )
     if not found.fetchall():
-        raise ModelStoreError("the database has no table boltdp.models of the extension", hint=_MISSING)
+        said = f"the model {name!r} cannot be stored: the database has no table boltdp.models of the extension"
+        raise ModelStoreError(said, hint=_MISSING)
 
 
 def _attempt(action: Callable[[], T], fault: str) -> T:
