@@ -72,7 +72,7 @@ def load(server: Server, table: str, rows: int) -> None:
 @contextmanager
 def prepared(server: Server, table: str, layout: Layout = "packed") -> Iterator[PreparedTable]:
     with (
-        PostgresEngine(server.uri, table=table, layout=layout, where="server") as engine,
+        PostgresEngine(server.uri, table=table, layout=layout, where="server", memory="1TB") as engine,
         engine.prepare(SCHEMA, CONTEXT) as made,
     ):
         assert isinstance(made, PreparedTable)

@@ -82,7 +82,7 @@ CREATE FUNCTION boltdp.forget(handle bigint) RETURNS boolean
 
 -- How they get there from a client: COPY boltdp.inbox FROM STDIN (FORMAT binary) keeps each state under its handle. No log
 -- shows the data of a COPY (in text, errors quote it), and the view stores nothing.
-CREATE VIEW boltdp.inbox (handle, state) AS SELECT NULL::bigint, NULL::bytea WHERE false;
+CREATE VIEW boltdp.inbox (handle, state) AS SELECT NULL::bigint, NULL::pg_catalog.bytea WHERE false;
 GRANT INSERT ON boltdp.inbox TO PUBLIC;
 CREATE FUNCTION boltdp.receive() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'boltdp_receive' LANGUAGE C VOLATILE PARALLEL UNSAFE;
@@ -137,7 +137,7 @@ CREATE TABLE boltdp.models (
 	projection double precision[],            -- the matrix of the random projection, if there is one
 	schema json NOT NULL,
 	certificate json NOT NULL,
-	stored timestamptz NOT NULL DEFAULT now()
+	stored timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 GRANT SELECT ON boltdp.models TO PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');

@@ -43,7 +43,7 @@ CopyNumbers(Datum datum, int ndim, int *dims)
 
 	if (ARR_NDIM(array) != ndim || array_contains_nulls(array))
 		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED), errmsg("the stored model is damaged: an array is not complete")));
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("the stored model is damaged: an array is not complete")));
 	memcpy(dims, ARR_DIMS(array), ndim * sizeof(int));
 	return (float8 *) ARR_DATA_PTR(array);
 }
@@ -54,7 +54,7 @@ CheckFits(bool fits)
 {
 	if (!fits)
 		ereport(ERROR,
-				(errcode(ERRCODE_DATA_CORRUPTED), errmsg("the stored model is damaged: its parts do not fit")));
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("the stored model is damaged: its parts do not fit")));
 }
 
 /* Make a model of the row that SPI found, in the current memory context. */

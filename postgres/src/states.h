@@ -10,14 +10,13 @@
 /* Kernel vectors that straddle two cache lines are slow to load. */
 #define CACHE_LINE 64
 
-/* Refuse what the kernel refuses. */
+/* Refuse what the kernel refuses. A state is the caller's: one that is malformed says nothing of the server's data. */
 static inline void
 CheckCode(int code)
 {
 	if (code != SGD_OK)
 		ereport(ERROR,
-				(errcode(code == SGD_CORRUPT ? ERRCODE_DATA_CORRUPTED : ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s", sgd_error_text(code))));
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("%s", sgd_error_text(code))));
 }
 
 /* Zeroed memory that starts a cache line. */

@@ -1,5 +1,5 @@
 /*
- * train.c: a pass of SGD as an aggregate around the kernel, and the place where a session keeps models between passes.
+ * train.c: a pass of SGD as an aggregate around the kernel.
  *
  * What the aggregates refuse: NULL or corrupt models, blocks of the wrong width, more rows than the passes have left,
  * to be merged (no combine function), to be a window function. What they don't do: allocate for a row, keep anything
@@ -7,17 +7,11 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "arrays.h"
-#include "catalog/pg_type.h"
-#include "commands/trigger.h"
 #include "sgd.h"
 #include "states.h"
 #include "train.h"
 #include "utils/float.h"
-#include "utils/hsearch.h"
-#include "utils/memutils.h"
-#include "utils/rel.h"
 
 PG_MODULE_MAGIC;
 
@@ -242,114 +236,4 @@ boltdp_sgd_final(PG_FUNCTION_ARGS)
 	training = (Training *) PG_GETARG_POINTER(0);
 	Flush(training);
 	PG_RETURN_BYTEA_P(TrainedModels(training));
-}
-
-/*
- * Models on their way from one pass to the next, in the memory of this session alone. Passed as a parameter of the
- * next statement they would be in the server's log when statements are logged, and in a table they would be on disk.
- */
-typedef struct Kept
-{
-	int64		handle;			/* the key */
-	bytea	   *models;
-} Kept;
-
-static HTAB *kept = NULL;
-
-/* The models under a handle, NULL if there are none. */
-PG_FUNCTION_INFO_V1(boltdp_kept);
-Datum
-boltdp_kept(PG_FUNCTION_ARGS)
-{
-	int64		handle = PG_GETARG_INT64(0);
-	Kept	   *entry = kept == NULL ? NULL : hash_search(kept, &handle, HASH_FIND, NULL);
-
-	if (entry == NULL)
-		PG_RETURN_NULL();
-	PG_RETURN_DATUM(PointerGetDatum(PG_DETOAST_DATUM_COPY(PointerGetDatum(entry->models))));
-}
-
-/* Remove the models under a handle; whether there were any. */
-PG_FUNCTION_INFO_V1(boltdp_forget);
-Datum
-boltdp_forget(PG_FUNCTION_ARGS)
-{
-	int64		handle = PG_GETARG_INT64(0);
-	Kept	   *entry = kept == NULL ? NULL : hash_search(kept, &handle, HASH_FIND, NULL);
-	bytea	   *models;
-
-	if (entry == NULL)
-		PG_RETURN_BOOL(false);
-	models = entry->models;
-	hash_search(kept, &handle, HASH_REMOVE, NULL);
-	explicit_bzero(models, VARSIZE(models));
-	pfree(models);
-	PG_RETURN_BOOL(true);
-}
-
-/* Keep a copy of the models under a handle, in the place of any that are there. */
-static void
-Keep(int64 handle, bytea *models)
-{
-	bytea	   *copy;
-	bool		found;
-	Kept	   *entry;
-
-	if (kept == NULL)
-	{
-		HASHCTL		control = {.keysize = sizeof(int64), .entrysize = sizeof(Kept)};
-
-		kept = hash_create("boltdp models", 16, &control, HASH_ELEM | HASH_BLOBS);
-	}
-	copy = MemoryContextAllocHuge(TopMemoryContext, VARSIZE(models));
-	memcpy(copy, models, VARSIZE(models));
-	entry = hash_search(kept, &handle, HASH_ENTER, &found);
-	if (found)
-	{
-		explicit_bzero(entry->models, VARSIZE(entry->models));
-		pfree(entry->models);
-	}
-	entry->models = copy;
-}
-
-/* Keep models under a handle, and return them. */
-PG_FUNCTION_INFO_V1(boltdp_keep);
-Datum
-boltdp_keep(PG_FUNCTION_ARGS)
-{
-	bytea	   *models = PG_GETARG_BYTEA_P(1);
-
-	Keep(PG_GETARG_INT64(0), models);
-	PG_RETURN_BYTEA_P(models);
-}
-
-/*
- * Keep what is inserted into the view boltdp.inbox. COPY brings it there: unlike a parameter, its data is in no log, and
- * a view has nowhere to store it.
- */
-PG_FUNCTION_INFO_V1(boltdp_receive);
-Datum
-boltdp_receive(PG_FUNCTION_ARGS)
-{
-	TriggerData *data = (TriggerData *) fcinfo->context;
-	TupleDesc	desc;
-	Datum		values[2];
-	bool		nulls[2];
-
-	/* Anyone may make a trigger of this function, on a view with any columns. */
-	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_INSTEAD(data->tg_event) || !TRIGGER_FIRED_BY_INSERT(data->tg_event))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("boltdp.receive must be called by a trigger INSTEAD OF INSERT")));
-	desc = RelationGetDescr(data->tg_relation);
-	if (desc->natts != 2 || TupleDescAttr(desc, 0)->atttypid != INT8OID || TupleDescAttr(desc, 1)->atttypid != BYTEAOID)
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("boltdp.receive must be called for a view of a bigint and a bytea")));
-	heap_deform_tuple(data->tg_trigtuple, desc, values, nulls);
-	if (nulls[0] || nulls[1])
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("the handle and the state must not be NULL")));
-	Keep(DatumGetInt64(values[0]), DatumGetByteaP(values[1]));
-	return PointerGetDatum(data->tg_trigtuple);
 }

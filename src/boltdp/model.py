@@ -37,6 +37,7 @@ class Model:
     schema: Schema
     weights: Doubles
     certificate: Certificate
+    trained_where: str | None = None  #: where the rows were while it was trained, in words; certified by nobody
 
     def __post_init__(self) -> None:
         certificate, classes, dims = self.certificate, len(self.schema.classes), self.schema.dims
@@ -128,6 +129,7 @@ class Model:
             "schema": self.schema.to_dict(),
             "weights": self.weights.tolist(),
             "certificate": self.certificate.to_dict(),
+            "trained_where": self.trained_where,
         }
 
     @classmethod
@@ -142,11 +144,12 @@ class Model:
         try:
             schema, weights = Schema.from_dict(record["schema"]), np.array(record["weights"], dtype=np.float64)
             certificate, private = record["certificate"], record["private"]
+            where = None if record.get("trained_where") is None else str(record["trained_where"])
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"the model cannot be read: {error}") from error
         if not isinstance(certificate, dict) or certificate.get("private") != private:
             raise certificates.CertificateError("the model says of its privacy what its certificate does not")
-        return cls(schema=schema, weights=weights, certificate=Certificate.from_dict(certificate))
+        return cls(schema, weights, Certificate.from_dict(certificate), trained_where=where)
 
     def save(self, path: str | Path) -> None:
         """Write the model aside, then rename it: an existing file is replaced whole or not at all."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from boltdp.algorithms import Job, algorithm_of
 from boltdp.algorithms.shared.base import check_rows
 from boltdp.algorithms.standardize import plan_moments, standardize
@@ -54,7 +56,8 @@ def train(
     )
     schema = standardize(engine, schema, certificate.moments, context)
     with engine.prepare(schema, context.at("preparing", rows)) as prepared:
-        return train_prepared(prepared, schema, certificate, context)
+        model = train_prepared(prepared, schema, certificate, context)
+    return replace(model, trained_where=engine.where)
 
 
 def train_prepared(prepared: Prepared, schema: Schema, certificate: Certificate, context: Context) -> Model:

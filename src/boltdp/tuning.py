@@ -118,11 +118,13 @@ def tune(
         number = select.choose_in_public(public, schema, certificates, forks, context)
         own = replace(context, randomness=next(forks))
         with engine.prepare(schema, context.at("preparing", rows)) as prepared:
-            return train_prepared(prepared, schema, certificates[number], own)
+            model = train_prepared(prepared, schema, certificates[number], own)
+        return replace(model, trained_where=engine.where)
     choose = select.choose_by_portions if method == "portions" else select.choose_by_trials
     with engine.prepare(schema, context.at("preparing", rows)) as prepared:
         chosen = choose(prepared, certificates, classes=len(schema.classes), context=context)
-    return Model.of_release(schema, chosen.weights, certificates[chosen.number])
+    model = Model.of_release(schema, chosen.weights, certificates[chosen.number])
+    return replace(model, trained_where=engine.where)
 
 
 def _planned(

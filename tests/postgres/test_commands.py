@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
 from boltdp.cli import main
+from boltdp.data.schema import array_schema
 from boltdp.data.synth import synthesize
+from boltdp.engines import open_source
 from boltdp.engines.postgres import extension
 from boltdp.engines.postgres.extension import ExtensionError
 from boltdp.engines.postgres.load import synthesize_table
 from boltdp.engines.postgres.server import Server
 from boltdp.errors import DataError
+from boltdp.settings import Settings
+from boltdp.training import train
 
 
 def boltdp(*arguments: object) -> Result:
@@ -44,6 +49,38 @@ def test_table_is_synthesized_trained_on_evaluated_stored_and_scored(
     assert again.exit_code == 1
     assert "has a model 'ours' already" in again.output
     assert boltdp("postgres", "store", model, server.uri, "--name", "ours", "--replace").exit_code == 0
+
+
+HOSTILE_NAMES = (
+    "it's; DROP TABLE x --",
+    "new\nline",
+    "right\u202eleft\u2066",
+    "back\\slash'",
+    "bell\x07",
+    "\U000e0041tag",
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_hint_of_store_is_one_printable_line_that_names_the_model(
+    server: Server, admin: psycopg.Connection, tmp_path: Path, name: str
+) -> None:
+    model = train(
+        open_source((np.ones((50, 1)), np.arange(50) % 2)),
+        array_schema(dims=1, classes=(0, 1), clip_norm=1.0),
+        Settings(epsilon=1.0, algorithm="bolton", passes=1),
+    )
+    model.save(tmp_path / "model.json")
+    stored = boltdp("postgres", "store", tmp_path / "model.json", server.uri, "--name", name)
+    assert stored.exit_code == 0, stored.output
+    line = stored.stdout.removesuffix("\n")
+    assert line.isprintable()
+    assert line.endswith(", x) FROM ...")
+    query = line[line.index(": SELECT boltdp.predict(") + 2 :].replace(", x) FROM ...", ", ARRAY[0.5::real])")
+    for conforming in ("on", "off"):
+        admin.execute(f"SET standard_conforming_strings = {conforming}".encode())
+        admin.execute("SET escape_string_warning = off")
+        assert admin.execute(query.encode()).fetchone() in (("0",), ("1",))
 
 
 def test_synthesized_rows_are_those_of_a_file(server: Server, admin: psycopg.Connection, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,7 @@ def test_stored_model_has_its_certificate(server: Server, admin: psycopg.Connect
     model, _ = trained((0, 1), {})
     store_model(server.uri, "kept", model)
     back = stored(admin, "kept")
-    assert back.to_dict() == model.to_dict()
+    assert back.to_dict() == replace(model, trained_where=None).to_dict()
     back.verify()
 
 
@@ -131,9 +132,9 @@ def test_model_is_replaced_only_when_asked(server: Server, admin: psycopg.Connec
     store_model(server.uri, "mine", first)
     with pytest.raises(ModelStoreError, match=r"^boltdp\.models has a model 'mine' already$"):
         store_model(server.uri, "mine", second)
-    assert stored(admin, "mine").to_dict() == first.to_dict()
+    assert stored(admin, "mine").to_dict() == replace(first, trained_where=None).to_dict()
     store_model(server.uri, "mine", second, replace=True)
-    assert stored(admin, "mine").to_dict() == second.to_dict()
+    assert stored(admin, "mine").to_dict() == replace(second, trained_where=None).to_dict()
 
 
 def test_database_without_the_extension_is_told_what_makes_the_table(server: Server) -> None:

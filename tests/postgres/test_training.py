@@ -418,6 +418,8 @@ def test_role_that_may_only_read_is_served_by_streaming(
     try:
         with PostgresEngine(uri, table=table) as engine:
             assert not engine.in_server
+            assert engine.where.startswith("streamed to this process: the session is read-only")
+            assert engine.slice(0, 10).where == engine.where
             assert weights(engine) == expected
         with pytest.raises(DataError, match=r"the session is read-only, so no temporary table can be made$"):
             PostgresEngine(uri, table=table, where="server")
@@ -425,6 +427,8 @@ def test_role_that_may_only_read_is_served_by_streaming(
         admin.execute("REVOKE TEMP ON DATABASE postgres FROM PUBLIC")
         with pytest.raises(DataError, match=r"the role may not make temporary tables$"):
             PostgresEngine(uri, table=table, where="server")
+        with PostgresEngine(uri, table=table) as engine:
+            assert engine.where == "streamed to this process: the role may not make temporary tables"
         admin.execute("GRANT TEMP ON DATABASE postgres TO PUBLIC")
         with PostgresEngine(uri, table=table) as engine:
             assert engine.in_server

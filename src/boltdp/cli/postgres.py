@@ -86,13 +86,13 @@ def check(uri: str | None, *, pg_config: str) -> None:
 @click.option("--replace", is_flag=True, help="Take the place of a model of this name.")
 def store(model_path: str, uri: str, *, name: str | None, replace: bool) -> None:
     """Put a released MODEL into the table boltdp.models of the database at URI, to be scored there."""
-    from boltdp.export.postgres import store_model
+    from boltdp.export.postgres import quoted, store_model
 
     model = Model.load(model_path)
     model.verify()
     name = name or Path(model_path).stem
     store_model(uri, name, model, replace=replace)
-    emit(f"stored as {name!r}: SELECT boltdp.predict('{name}', x) FROM ...")
+    emit(f"stored as {name!r}: SELECT boltdp.predict({quoted(name)}, x) FROM ...")
 
 
 @postgres.command(epilog=examples("boltdp postgres demo", "boltdp postgres demo --rows 1000000"))

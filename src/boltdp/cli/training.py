@@ -112,7 +112,8 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
     certificate = model.certificate
     if as_json:
         cost = {"noise_per_weight": noise_per_weight(certificate)}
-        emit_json({"model": output, "promise": certificate.promise(), **cost, **certificate.to_dict()})
+        told = {"model": output, "promise": certificate.promise(), "where": model.trained_where}
+        emit_json({**told, **cost, **certificate.to_dict()})
         return
     emit_promise(certificate.promise(), private=certificate.private)
     selection, algorithm = certificate.selection, algorithm_of(certificate)
@@ -122,6 +123,7 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
             *_standardizing(certificate),
             *([] if selection is None else [("chosen", selection.describe())]),
             ("training", algorithm.trained(certificate)),
+            *([] if model.trained_where is None else [("rows", model.trained_where)]),
             ("model", f"{output}: {model.weights.size:,} weights for {len(model.classes)} classes"),
         ]
     )

@@ -42,6 +42,11 @@ class Engine(ABC):
     spool: str | Path | None = None  #: directory for prepared rows that do not stay where they are or in memory
     bucket_bytes: int = BUCKET_BYTES  #: prepared rows above this go to a file, see `boltdp.engines.spool`
 
+    @property
+    def where(self) -> str:
+        """Where the rows are prepared and the passes run, in words."""
+        return "in this process"
+
     @abstractmethod
     def count(self) -> int:
         """Number of rows, m."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from boltdp.model import Model
 
 T = TypeVar("T")
+_MISSING = "CREATE EXTENSION boltdp makes the table, once the extension is installed"
 
 
 class ModelStoreError(BoltdpError):
@@ -43,6 +44,22 @@ def input_scaling(schema: Schema) -> dict[str, list[float]]:
     return scaling
 
 
+def quoted(text: str) -> str:
+    r"""A text as an SQL literal of printable characters: what it looks like is what it is.
+
+    >>> print(quoted("it's"), quoted("a\\b"), quoted("x\n\u202ey"))
+    'it''s' E'a\\b' E'x\u000A\u202Ey'
+    """
+    plain = text.replace("'", "''")
+    if plain.isprintable() and "\\" not in plain:
+        return f"'{plain}'"
+    escaped = (
+        one if one.isprintable() else f"\\u{ord(one):04X}" if ord(one) < 0x10000 else f"\\U{ord(one):08X}"
+        for one in plain.replace("\\", "\\\\")
+    )
+    return f"E'{''.join(escaped)}'"
+
+
 def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> None:
     """Put a released model into `boltdp.models`; one that is there is replaced only if asked to."""
     schema = model.schema
@@ -63,8 +80,11 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
 
     def run() -> bool:
         with psycopg.connect(uri) as connection:
+            # Whoever may create something in a schema of the search path must not choose what is run here.
+            connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)")
+            _check_table(connection, name)
             if replace:
-                connection.execute("DELETE FROM boltdp.models WHERE name = %s", [name])
+                connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])
             done = connection.execute(
                 "INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, middle, factor,"
                 " intercept, projection, schema, certificate) VALUES (%(name)s, %(private)s, %(loss)s, %(classes)s,"
@@ -78,6 +98,20 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
         raise ModelStoreError(f"boltdp.models has a model {name!r} already", hint="--replace takes its place")
 
 
+def _check_table(connection: psycopg.Connection[Any], name: str) -> None:
+    """Refuse a table that is not the extension's: its triggers would be run as whoever stores a model."""
+    found = connection.execute(
+        "SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid"
+        " WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass"
+        " AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::pg_catalog.regclass"
+        " AND d.objid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('boltdp.models')"
+        " AND d.deptype OPERATOR(pg_catalog.=) 'e' AND e.extname OPERATOR(pg_catalog.=) 'boltdp'"
+    )
+    if not found.fetchall():
+        said = f"the model {name!r} cannot be stored: the database has no table boltdp.models of the extension"
+        raise ModelStoreError(said, hint=_MISSING)
+
+
 def _attempt(action: Callable[[], T], fault: str) -> T:
     try:
         return action()
@@ -85,5 +119,4 @@ def _attempt(action: Callable[[], T], fault: str) -> T:
         # Models are released: what the server says of them may be shown.
         said = error.diag.message_primary or str(error).strip().splitlines()[0]
         missing = error.sqlstate in ("42P01", "3F000")
-    hint = "CREATE EXTENSION boltdp makes the table, once the extension is installed" if missing else None
-    raise ModelStoreError(f"{fault}: {said}", hint=hint)
+    raise ModelStoreError(f"{fault}: {said}", hint=_MISSING if missing else None)

@@ -98,9 +98,12 @@ def declarations(ask: Ask, fields: Sequence[Field]) -> dict[str, Declared]:
     columns = {
         (table, number): (name, of_type, key)
         for table, number, name, of_type, key in ask(
-            "SELECT attrelid::bigint, attnum::int, attname::text, atttypid::bigint, attidentity <> '' OR EXISTS"
-            " (SELECT FROM pg_catalog.pg_index WHERE indrelid = attrelid AND indisprimary AND attnum = ANY(indkey))"
-            " FROM pg_catalog.pg_attribute WHERE attrelid = ANY($1::oid[]) AND attnum > 0 AND NOT attisdropped",
+            "SELECT attrelid::bigint, attnum::int, attname::pg_catalog.text, atttypid::bigint,"
+            " attidentity OPERATOR(pg_catalog.<>) '' OR EXISTS (SELECT FROM pg_catalog.pg_index"
+            " WHERE indrelid OPERATOR(pg_catalog.=) attrelid AND indisprimary"
+            " AND attnum OPERATOR(pg_catalog.=) ANY (indkey)) FROM pg_catalog.pg_attribute"
+            " WHERE attrelid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])"
+            " AND attnum OPERATOR(pg_catalog.>) 0 AND NOT attisdropped",
             [tables],
         )
     }
@@ -118,12 +121,15 @@ def _types(ask: Ask, types: Sequence[int]) -> dict[int, Declared]:
     """Labels of enum types, and constraints of domains and of those they are based on."""
     catalogued = ask(
         "WITH RECURSIVE base AS"
-        " (SELECT oid AS given, oid, typbasetype FROM pg_catalog.pg_type WHERE oid = ANY($1::oid[])"
-        " UNION ALL SELECT given, t.oid, t.typbasetype FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.typbasetype)"
-        " SELECT given::bigint, ARRAY(SELECT pg_get_expr(conbin, 0) FROM pg_catalog.pg_constraint"
-        " WHERE contypid = b.oid AND contype = 'c' ORDER BY conname),"
-        " ARRAY(SELECT enumlabel::text FROM pg_catalog.pg_enum WHERE enumtypid = b.oid ORDER BY enumsortorder)"
-        " FROM base b",
+        " (SELECT oid AS given, oid, typbasetype FROM pg_catalog.pg_type"
+        " WHERE oid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])"
+        " UNION ALL SELECT given, t.oid, t.typbasetype FROM base b"
+        " JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) b.typbasetype)"
+        " SELECT given::bigint, ARRAY(SELECT pg_catalog.pg_get_expr(conbin, 0::pg_catalog.oid)"
+        " FROM pg_catalog.pg_constraint WHERE contypid OPERATOR(pg_catalog.=) b.oid"
+        " AND contype OPERATOR(pg_catalog.=) 'c' ORDER BY conname),"
+        " ARRAY(SELECT enumlabel::pg_catalog.text FROM pg_catalog.pg_enum"
+        " WHERE enumtypid OPERATOR(pg_catalog.=) b.oid ORDER BY enumsortorder) FROM base b",
         [list(types)],
     )
     declared: dict[int, Declared] = {}
@@ -139,11 +145,12 @@ def _checks(ask: Ask, tables: Sequence[int]) -> dict[int, list[dict[str, Declare
     """What each constraint of each table says; what children do not inherit says nothing of their rows."""
     checks: dict[int, list[dict[str, Declared]]] = {}
     for oid, check in ask(
-        "SELECT c.oid::bigint, pg_get_expr(conbin, conrelid) FROM pg_catalog.pg_constraint"
-        " JOIN pg_catalog.pg_class c ON c.oid = conrelid"
-        " WHERE conrelid = ANY($1::oid[]) AND contype = 'c' AND NOT (connoinherit AND relhassubclass)"
-        " UNION ALL SELECT oid::bigint, pg_get_partition_constraintdef(oid) FROM pg_catalog.pg_class"
-        " WHERE oid = ANY($1::oid[]) AND relispartition",
+        "SELECT c.oid::bigint, pg_catalog.pg_get_expr(conbin, conrelid) FROM pg_catalog.pg_constraint"
+        " JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) conrelid"
+        " WHERE conrelid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])"
+        " AND contype OPERATOR(pg_catalog.=) 'c' AND NOT (connoinherit AND relhassubclass)"
+        " UNION ALL SELECT oid::bigint, pg_catalog.pg_get_partition_constraintdef(oid) FROM pg_catalog.pg_class"
+        " WHERE oid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[]) AND relispartition",
         [list(tables)],
     ):
         checks.setdefault(oid, []).append(read_check(check or ""))

@@ -36,9 +36,11 @@ def placed_rows(
     """Every row encoded, with its place in the permuted order, which depends on its position and the seed alone."""
     packed = packed_rows(schema, columns)
     if shuffle == "random":
-        place: Composed = sql.SQL("row_number() OVER (ORDER BY random()) - 1")
+        place: Composed = sql.SQL(
+            "pg_catalog.row_number() OVER (ORDER BY pg_catalog.random()) OPERATOR(pg_catalog.-) 1"
+        )
     else:
-        place = permuted(sql.SQL("row_number() OVER () - 1"), rows=rows, seed=seed)
+        place = permuted(sql.SQL("pg_catalog.row_number() OVER () OPERATOR(pg_catalog.-) 1"), rows=rows, seed=seed)
     text = sql.SQL("SELECT {} AS place, {} AS packed FROM {}").format(place, packed.text, source)
     return Query(text, packed.values)
 
@@ -51,7 +53,7 @@ def packed_rows(schema: Schema, columns: Mapping[str, SourceColumn]) -> Query:
     numeric = [(c, middles, factors) for c, middles, factors in schema.transforms() if isinstance(c, Numeric)]
     if numeric:
         cells = sql.SQL(", ").join(columns[column.name].number() for column, *_ in numeric)
-        parts.append(_packed(sql.SQL("ARRAY[{}]::float8[]").format(cells), numeric, values))
+        parts.append(_packed(sql.SQL("ARRAY[{}]::pg_catalog.float8[]").format(cells), numeric, values))
     categorical = [(c, middles, factors) for c, middles, factors in schema.transforms() if isinstance(c, Categorical)]
     if categorical:
         codes = [_code(columns[column.name], Matcher.of(column.categories), values) for column, *_ in categorical]
@@ -72,10 +74,10 @@ def packed_rows(schema: Schema, columns: Mapping[str, SourceColumn]) -> Query:
             parts.append(_packed(columns[column.name].numbers(), [(column, middles, factors)], values))
     if schema.intercept:
         parts.append(sql.SQL("ARRAY[{}::real]").format(bind(values, float(np.float32(schema.constant)))))
-    packed: Composed = sql.SQL(" || ").join(parts)
+    packed: Composed = sql.SQL(" OPERATOR(pg_catalog.||) ").join(parts)
     if schema.projection is not None:
         matrix = projection_matrix(schema.projection, schema.encoded_dims)
-        packed = sql.SQL("boltdp.project({}, {}::float8[])").format(packed, bind(values, matrix.tolist()))
+        packed = sql.SQL("boltdp.project({}, {}::pg_catalog.float8[])").format(packed, bind(values, matrix.tolist()))
     return Query(packed, values)
 
 
@@ -83,7 +85,8 @@ def _packed(
     cells: Composed, transforms: Sequence[tuple[Numeric | Vector, Doubles, Doubles]], values: list[Any]
 ) -> Composed:
     """Numbers clipped, centred and scaled, each with its own bounds."""
-    return sql.SQL("boltdp.pack_numbers({}, {}::float8[], {}::float8[], {}::float8[], {}::float8[])").format(
+    doubles = "{}::pg_catalog.float8[]"
+    return sql.SQL(f"boltdp.pack_numbers({{}}, {doubles}, {doubles}, {doubles}, {doubles})").format(
         cells,
         bind(values, [column.low for column, middles, _ in transforms for _ in middles]),
         bind(values, [column.high for column, middles, _ in transforms for _ in middles]),
@@ -110,7 +113,12 @@ def _code(column: SourceColumn, matcher: Matcher, values: list[Any]) -> Composed
         return sql.SQL("CASE WHEN {c} THEN {} WHEN NOT {c} THEN {} END::int").format(*cases, c=column.reference)
     if column.type.kind == "text":
         sought = {text: code for text, code in matcher.texts.items() if "\0" not in text}
-        return _position(sought, "text", sql.SQL('{}::text COLLATE "C"').format(column.reference), values)
+        return _position(
+            sought,
+            "pg_catalog.text",
+            sql.SQL('{}::pg_catalog.text COLLATE pg_catalog."C"').format(column.reference),
+            values,
+        )
     if column.base in INTEGERS:
         exact = {int(n): code for n, code in matcher.numbers.items() if n == int(n)}
         return _position(exact, "bigint", sql.SQL("{}::bigint").format(column.reference), values)
@@ -118,12 +126,12 @@ def _code(column: SourceColumn, matcher: Matcher, values: list[Any]) -> Composed
     if column.base == "float4":
         # In the column's own type, so that the real nearest to 0.1 is met by the declared 0.1.
         return _position(floats, "real", sql.SQL("{}").format(column.reference), values)
-    return _position(floats, "float8", column.number(), values)
+    return _position(floats, "pg_catalog.float8", column.number(), values)
 
 
 def _position(sought: Mapping[Any, int], kind: LiteralString, cell: Composed, values: list[Any]) -> Composed:
     """The code of what the cell equals, NULL if it equals none."""
-    return sql.SQL("({}::int[])[array_position({}::{}[], {})]").format(
+    return sql.SQL("({}::int[])[pg_catalog.array_position({}::{}[], {})]").format(
         bind(values, list(sought.values())), bind(values, list(sought)), sql.SQL(kind), cell
     )
 

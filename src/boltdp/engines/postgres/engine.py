@@ -6,6 +6,8 @@ there. Else they are streamed, and everything but counting and numbering is done
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -20,13 +22,14 @@ from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.base import Engine, Prepared, check_columns, plain
 from boltdp.engines.postgres.encoding import Shuffle, bind, packed_rows, placed_rows
-from boltdp.engines.postgres.session import Session
+from boltdp.engines.postgres.session import MEMORY, Session
 from boltdp.engines.postgres.source import SourceColumn, describe, find_table, part_source, query_source, read_arrays
 from boltdp.engines.postgres.table import Layout, PreparedTable
 from boltdp.engines.prepared import check_part
 from boltdp.errors import DataError, ParameterError
 
 Where = Literal["auto", "server", "client"]
+LEAST_MEMORY = 2**20
 
 
 class PostgresEngine(Engine):
@@ -35,7 +38,9 @@ class PostgresEngine(Engine):
     `where` says where the passes are run: in the server, which needs the extension and the right to make temporary
     tables; in this process, to which the rows are streamed; or "auto", in the server if it can be. `layout` is how
     the server keeps the prepared rows: packed to blocks, or one row per tuple. `shuffle` is the permutation that all
-    engines share, given by a seed, or the server's ORDER BY random(), which no one can repeat.
+    engines share, given by a seed, or the server's ORDER BY random(), which no one can repeat. `memory` is what the
+    session may take for each of temporary tables, a sort and drawn rows: bytes, or a size such as "1GB"; without it,
+    that of the environment variable BOLTDP_PG_MEMORY, or 256MB.
 
     The promise is about rows at their places. A table is read as it is stored; a query, or the one inside a view, must
     give one row for each person's row and nothing of others', and choose (WHERE, LIMIT, joins) and order (ORDER BY,
@@ -52,6 +57,7 @@ class PostgresEngine(Engine):
         layout: Layout = "packed",
         shuffle: Shuffle = "seeded",
         spool: str | Path | None = None,
+        memory: int | str | None = None,
     ) -> None:
         if (table is None) == (query is None):
             raise ParameterError("give either table or query to say which rows of the database to use")
@@ -65,11 +71,13 @@ class PostgresEngine(Engine):
         self.layout = layout
         self.shuffle = shuffle
         self.spool = spool
-        self._session = Session(uri)
+        self._session = Session(uri, memory=memory_bytes(memory))
         self._columns: dict[str, SourceColumn] | None = None
         self._count: int | None = None
         self._slices: list[PostgresSlice] = []
+        self._streamed: str | None = None  #: why rows are sent to this process, if they are
         try:
+            self._theirs = query is not None  # so names in it are looked up as they would be in their own session
             self._source = query_source(query) if query is not None else find_table(self._session, str(table))
             self.in_server = self._decide(where)
         except BaseException:
@@ -83,14 +91,22 @@ class PostgresEngine(Engine):
         in_server = where != "client" and missing is None
         if self.shuffle == "random" and not in_server:
             raise ParameterError("shuffle 'random' is the server's; rows that are streamed need 'seeded'")
+        self._streamed = None if in_server else missing or "as asked for"
         return in_server
+
+    @property
+    def where(self) -> str:
+        """Where the rows are prepared and the passes run, in words: the server, or here and why."""
+        return "in the server" if self._streamed is None else f"streamed to this process: {self._streamed}"
 
     def count(self) -> int:
         """Number of rows; from here until they, or those of a slice, are prepared, others' changes are not seen."""
         if self._count is None:
             self._session.begin()
             answer = self._session.ask(
-                sql.SQL("SELECT count(*) FROM {}").format(self._source), fault="the rows cannot be counted"
+                sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(self._source),
+                fault="the rows cannot be counted",
+                theirs=self._theirs,
             )
             self._count = int(answer[0][0])
         return self._count
@@ -108,10 +124,10 @@ class PostgresEngine(Engine):
         if numbers:
             # One field of fixed length: far quicker to read than one a column.
             floats = [sql.SQL("COALESCE({}, 'NaN')").format(described[name].number()) for name in numbers]
-            fields.append(sql.SQL("ARRAY[{}]::float8[]").format(sql.SQL(", ").join(floats)))
+            fields.append(sql.SQL("ARRAY[{}]::pg_catalog.float8[]").format(sql.SQL(", ").join(floats)))
         select = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(fields), self._source)
         types = [described[name].wire for name in others] + ["bytea"] * bool(numbers)
-        for rows in self._session.stream(select, types):
+        for rows in self._session.stream(select, types, theirs=self._theirs):
             cells = list(zip(*rows, strict=True))
             arrays = {name: described[name].to_arrow(cells[i]) for i, name in enumerate(others)}
             if numbers:
@@ -133,10 +149,11 @@ class PostgresEngine(Engine):
             if not self._stays(context):
                 return super().moments(schema, clip_norm=clip_norm, context=context)
             packed = packed_rows(plain(schema), self._described())
-            query = sql.SQL("SELECT boltdp.moments({}, {}::float8) FROM {}").format(
+            query = sql.SQL("SELECT boltdp.moments({}, {}::pg_catalog.float8) FROM {}").format(
                 packed.text, bind(packed.values, clip_norm), self._source
             )
-            (sums,) = self._session.ask(query, packed.values, fault="the rows cannot be added up")[0]
+            fault = "the rows cannot be added up"
+            (sums,) = self._session.ask(query, packed.values, fault=fault, theirs=self._theirs)[0]
         except BaseException:
             self._session.rollback()
             self._count = None
@@ -161,6 +178,7 @@ class PostgresEngine(Engine):
                     dims=schema.dims,
                     layout=self.layout,
                     shuffle=self.shuffle,
+                    theirs=self._theirs,
                 )
                 context.done(rows)
             else:
@@ -187,12 +205,29 @@ class PostgresEngine(Engine):
 
     def _stays(self, context: Context) -> bool:
         """Whether rows stay in the server: reporting a bad one, for public data, needs the encoder that can."""
-        return self.in_server and context.on_bad_row == "neutral"
+        if self.in_server:
+            self._streamed = None if context.on_bad_row == "neutral" else "bad rows are reported"
+        return self._streamed is None
 
     def _described(self) -> dict[str, SourceColumn]:
         if self._columns is None:
-            self._columns = describe(self._session, self._source)
+            self._columns = describe(self._session, self._source, theirs=self._theirs)
         return self._columns
+
+
+def memory_bytes(memory: int | str | None) -> int:
+    """A size of memory as PostgreSQL writes it, in bytes; that of the environment, or the usual one, if none is given.
+
+    >>> memory_bytes("1GB"), memory_bytes(2**20), memory_bytes("64 MB")
+    (1073741824, 1048576, 67108864)
+    """
+    given = os.environ.get("BOLTDP_PG_MEMORY") or MEMORY if memory is None else memory
+    size = re.fullmatch(r"(\d+)\s*(B|kB|MB|GB|TB)?", str(given).strip())
+    units = {None: 0, "B": 0, "kB": 1, "MB": 2, "GB": 3, "TB": 4}
+    number = int(size[1]) * 1024 ** units[size[2]] if size else 0
+    if number < LEAST_MEMORY:
+        raise ParameterError(f"memory must be a size of at least 1MB, such as 256MB, got {given!r}")
+    return number
 
 
 class PostgresSlice(PostgresEngine):
@@ -209,7 +244,7 @@ class PostgresSlice(PostgresEngine):
         check_part(start, stop, rows=whole.count(), what="a slice")
         self.layout, self.shuffle, self.in_server = whole.layout, whole.shuffle, whole.in_server
         self.spool, self.bucket_bytes = whole.spool, whole.bucket_bytes
-        self._whole = whole
+        self._whole, self._theirs, self._streamed = whole, whole._theirs, whole._streamed
         self._columns = whole._described()
         self._source = part_source(whole._source, start, stop)
         self._rows = self._count = stop - start

@@ -20,6 +20,24 @@ OLDEST, NEWEST = 14, 18
 VERSION = re.findall(r"default_version = '(.*)'", (SOURCES / "boltdp.control").read_text("utf-8"))[0]
 
 
+#: Versions whose SQL this package can use: a later patch release adds nothing that it would need.
+USABLE = re.compile(r"0\.2\.\d+")
+
+
+def why_unusable(version: str) -> str | None:
+    """Why an installed version cannot be used, if so.
+
+    >>> why_unusable("0.2.7")
+    >>> why_unusable("0.1.0")
+    "version 0.1.0 of the extension cannot be used, but 0.2.x can; ALTER EXTENSION boltdp UPDATE TO '0.2.0' changes it"
+    """
+    if USABLE.fullmatch(version):
+        return None
+    usable = USABLE.pattern.replace("\\.", ".").replace("\\d+", "x")
+    said = f"version {version} of the extension cannot be used, but {usable} can"
+    return f"{said}; ALTER EXTENSION boltdp UPDATE TO '{VERSION}' changes it"
+
+
 class ExtensionError(BoltdpError):
     """The extension cannot be built or installed."""
 

@@ -29,12 +29,16 @@ _VECTORS = ("vector", "halfvec")  # pgvector's
 def find_table(session: Session, name: str) -> Composed:
     """A table or view by its name, with or without a schema. Names are taken as they are: dots, quotes, case."""
     named = session.ask(
-        "SELECT nspname, relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace"
-        " WHERE relkind IN ('r', 'v', 'm', 'p', 'f')"
-        " AND ((relname::text = $1::text AND pg_table_is_visible(c.oid))"
-        " OR nspname::text || '.' || relname::text = $1::text)",
+        "SELECT nspname, relname FROM pg_catalog.pg_class c"
+        " JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) relnamespace"
+        """ WHERE relkind OPERATOR(pg_catalog.=) ANY ('{r,v,m,p,f}'::pg_catalog."char"[])"""
+        " AND ((relname::pg_catalog.text OPERATOR(pg_catalog.=) $1::pg_catalog.text"
+        " AND pg_catalog.pg_table_is_visible(c.oid))"
+        " OR (nspname::pg_catalog.text OPERATOR(pg_catalog.||) '.' OPERATOR(pg_catalog.||) relname::pg_catalog.text)"
+        " OPERATOR(pg_catalog.=) $1::pg_catalog.text)",
         [name],
         fault="the table cannot be looked up",
+        theirs=True,  # what is visible follows from their search path
     )
     if len(named) != 1:
         raise DataError(
@@ -60,8 +64,8 @@ def part_source(source: Composed, start: int, stop: int) -> Composed:
     Numbered, not OFFSET and LIMIT: of those the planner could make another plan, which meets ties in another order.
     """
     return sql.SQL(
-        "(SELECT * FROM (SELECT *, row_number() OVER () AS {number} FROM {source}) AS numbered"
-        " WHERE {number} > {start} AND {number} <= {stop}) AS source"
+        "(SELECT * FROM (SELECT *, pg_catalog.row_number() OVER () AS {number} FROM {source}) AS numbered"
+        " WHERE {number} OPERATOR(pg_catalog.>) {start} AND {number} OPERATOR(pg_catalog.<=) {stop}) AS source"
     ).format(
         number=sql.Identifier(f"boltdp_{secrets.token_hex(8)}"),
         source=source,
@@ -70,9 +74,9 @@ def part_source(source: Composed, start: int, stop: int) -> Composed:
     )
 
 
-def describe(session: Session, source: Composed) -> dict[str, SourceColumn]:
-    """The columns of a source."""
-    fields = session.fields(source)
+def describe(session: Session, source: Composed, *, theirs: bool = False) -> dict[str, SourceColumn]:
+    """The columns of a source; `theirs` says that it is the user's query."""
+    fields = session.fields(source, theirs=theirs)
     names = [field.name for field in fields]
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
@@ -82,11 +86,15 @@ def describe(session: Session, source: Composed) -> dict[str, SourceColumn]:
         oid: (base, category, element)
         for oid, base, category, element in session.ask(
             # A domain is what it is based on.
-            "WITH RECURSIVE base AS (SELECT oid AS given, * FROM pg_catalog.pg_type WHERE oid = ANY($1::oid[])"
-            " UNION ALL SELECT given, t.* FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.typbasetype"
-            " WHERE b.typtype = 'd')"
-            " SELECT given::bigint, b.typname::text, b.typcategory::text, e.typname::text FROM base b"
-            " LEFT JOIN pg_catalog.pg_type e ON e.oid = b.typelem AND b.typcategory = 'A' WHERE b.typtype <> 'd'",
+            "WITH RECURSIVE base AS (SELECT oid AS given, * FROM pg_catalog.pg_type"
+            " WHERE oid OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.oid[])"
+            " UNION ALL SELECT given, t.* FROM base b"
+            " JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) b.typbasetype"
+            " WHERE b.typtype OPERATOR(pg_catalog.=) 'd')"
+            " SELECT given::bigint, b.typname::pg_catalog.text, b.typcategory::pg_catalog.text,"
+            " e.typname::pg_catalog.text FROM base b"
+            " LEFT JOIN pg_catalog.pg_type e ON e.oid OPERATOR(pg_catalog.=) b.typelem"
+            " AND b.typcategory OPERATOR(pg_catalog.=) 'A' WHERE b.typtype OPERATOR(pg_catalog.<>) 'd'",
             [[field.type for field in fields]],
             fault=fault,
         )
@@ -128,7 +136,9 @@ class SourceColumn:
         """As double precision."""
         if self.base == "numeric":
             return _double(self.reference)
-        return sql.SQL("{}::int::float8" if self.base == "bool" else "{}::float8").format(self.reference)
+        return sql.SQL("{}::int::pg_catalog.float8" if self.base == "bool" else "{}::pg_catalog.float8").format(
+            self.reference
+        )
 
     def numbers(self) -> Composed:
         """A list as real[] or double precision[]."""
@@ -136,19 +146,20 @@ class SourceColumn:
             return sql.SQL("{}").format(self.reference)
         if self.base == "numeric":
             return sql.SQL(
-                "CASE WHEN array_ndims({c}) = 1 THEN ARRAY(SELECT {double} FROM unnest({c}) AS element) END"
+                "CASE WHEN pg_catalog.array_ndims({c}) OPERATOR(pg_catalog.=) 1"
+                " THEN ARRAY(SELECT {double} FROM pg_catalog.unnest({c}) AS element) END"
             ).format(c=self.reference, double=_double(sql.Identifier("element")))
-        return sql.SQL("{}::real[]" if self.base in _VECTORS else "{}::float8[]").format(self.reference)
+        return sql.SQL("{}::real[]" if self.base in _VECTORS else "{}::pg_catalog.float8[]").format(self.reference)
 
     def cell(self) -> Composed:
         """As it is sent to this process."""
         if self.type.kind == "list":
-            return sql.SQL("{}::float8[]").format(self.numbers())
+            return sql.SQL("({})::pg_catalog.float8[]").format(self.numbers())
         if self.base in INTEGERS:
             return sql.SQL("{}::bigint").format(self.reference)
         if self.base == "numeric":
             return self.number()
-        return sql.SQL("{}::text" if self.type.kind == "text" else "{}").format(self.reference)
+        return sql.SQL("{}::pg_catalog.text" if self.type.kind == "text" else "{}").format(self.reference)
 
     @property
     def wire(self) -> str:
@@ -170,8 +181,10 @@ class SourceColumn:
 def _double(number: Composed | sql.Identifier) -> Composed:
     """A numeric as double precision. The plain cast of one out of range is an error, and the message quotes it."""
     return sql.SQL(
-        "CASE WHEN {n} = 'NaN' THEN 'NaN'::float8 WHEN {n} >= 1e308 THEN 'Infinity' WHEN {n} <= -1e308 THEN '-Infinity'"
-        " WHEN abs({n}) < 1e-307 THEN 0 ELSE {n}::float8 END"
+        "CASE WHEN {n} OPERATOR(pg_catalog.=) 'NaN' THEN 'NaN'::pg_catalog.float8"
+        " WHEN {n} OPERATOR(pg_catalog.>=) 1e308 THEN 'Infinity' WHEN {n} OPERATOR(pg_catalog.<=) -1e308"
+        " THEN '-Infinity' WHEN pg_catalog.abs({n}) OPERATOR(pg_catalog.<) 1e-307 THEN 0"
+        " ELSE {n}::pg_catalog.float8 END"
     ).format(n=number)
 
 

@@ -26,10 +26,14 @@ Layout = Literal["packed", "rows"]
 #: A tuple as large as fits on a page, with room for its header and the array's.
 TUPLE_BYTES = 8160 - 96
 
-#: Memory of the session for drawn rows, about: a scan of the table puts so many in order.
+#: Memory of the session for drawn rows, about and at most: a scan of the table puts so many in order.
 DRAWN_BYTES = 256 * 2**20
 #: Of it, for the position of a row: as it was sent, as the aggregate gets it, and twice where it is sorted.
 POSITION_BYTES = 48
+
+#: A row that is stored one per tuple, as a packed one, and as a block.
+_ROW = sql.SQL("label OPERATOR(pg_catalog.||) features")
+_BLOCK_OF_ONE = sql.SQL("ARRAY[{}]").format(_ROW)
 
 
 class PreparedTable(Prepared):
@@ -43,11 +47,11 @@ class PreparedTable(Prepared):
 
     @classmethod
     def create(
-        cls, session: Session, placed: Query, *, rows: int, dims: int, layout: Layout, shuffle: Shuffle
+        cls, session: Session, placed: Query, *, rows: int, dims: int, layout: Layout, shuffle: Shuffle, theirs: bool
     ) -> PreparedTable:
-        """Write rows, each with the place it has in the permuted order, into a new table."""
+        """Write rows, each with the place it has in the permuted order, into a new table; see `Session.ask`."""
         table = _Table(session, rows=rows, dims=dims, layout=layout, shuffle=shuffle)
-        table.write(placed)
+        table.write(placed, theirs=theirs)
         return cls(table, 0, rows)
 
     def settle(self) -> None:
@@ -102,16 +106,16 @@ class _Table:
         self._packed = layout == "packed"
         self._random = shuffle == "random"
         self._block_rows = max(1, TUPLE_BYTES // (4 * (1 + dims))) if self._packed else 1
-        self._name = sql.Identifier(f"boltdp_{secrets.token_hex(8)}")
+        self._name = sql.Identifier("pg_temp", f"boltdp_{secrets.token_hex(8)}")
 
-    def write(self, placed: Query) -> None:
+    def write(self, placed: Query, *, theirs: bool = False) -> None:
         """Make the table of `placed`: rows (place, packed) in any order."""
         if self._packed:
             # Each row finds its slot by its place, so it does not matter how the server gets a block's rows together.
             select = sql.SQL(
-                "SELECT nth * {n} AS start, boltdp.pack(slot, packed) AS block FROM"
-                " (SELECT place / {n} AS nth, (place % {n})::int AS slot, packed FROM ({placed}) AS placed) AS slotted"
-                " GROUP BY nth ORDER BY nth"
+                "SELECT nth OPERATOR(pg_catalog.*) {n} AS start, boltdp.pack(slot, packed) AS block FROM"
+                " (SELECT place OPERATOR(pg_catalog./) {n} AS nth, (place OPERATOR(pg_catalog.%) {n})::int AS slot,"
+                " packed FROM ({placed}) AS placed) AS slotted GROUP BY nth ORDER BY nth"
             )
         else:
             select = sql.SQL(
@@ -125,8 +129,9 @@ class _Table:
         self._session.reserve(
             -(-self._rows // self._block_rows) * (self._block_rows * (4 * self.dims + 4) * 9 // 8 + 64)
         )
-        self._session.ask("SET enable_hashagg = off", fault="the session cannot be set up")
-        self._session.ask(create, placed.values, fault="the rows cannot be prepared")
+        sorting = "SELECT pg_catalog.set_config('enable_hashagg', 'off', false)"
+        self._session.ask(sorting, fault="the session cannot be set up")
+        self._session.ask(create, placed.values, fault="the rows cannot be prepared", theirs=theirs)
 
     def settle(self) -> None:
         """Mark pages as visible to all, so that scans need not check each tuple; blocks are too few to gain by it."""
@@ -141,10 +146,11 @@ class _Table:
 
     def run_drawn(self, states: Sequence[State], positions: Integers, start: int, stop: int) -> None:
         """Feed drawn rows to the models: they are put in order in the memory of the session, in one scan or a few."""
-        block = sql.SQL("block") if self._packed else sql.SQL("ARRAY[label || features]")
+        block = sql.SQL("block") if self._packed else _BLOCK_OF_ONE
         source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
         # How many positions there are may be secret, so the number of scans follows from public ones.
-        scans = -(-(stop - start) * (4 * (1 + self.dims) + POSITION_BYTES) // DRAWN_BYTES)
+        most = min(DRAWN_BYTES, self._session.memory)
+        scans = -(-(stop - start) * (4 * (1 + self.dims) + POSITION_BYTES) // most)
         for part in np.array_split(positions, scans):
             with self._session.drawn(part) as handle:
                 call = sql.SQL("boltdp.sgd_drawn((SELECT boltdp.kept($1)), (SELECT boltdp.kept($2)), start, {})")
@@ -197,20 +203,27 @@ class _Table:
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         """Permute the rows from start to stop - 1, into a new table."""
-        place = sql.SQL("(start + i - 1)") if self._packed else sql.SQL("start")
-        inside = sql.SQL("({p} >= {start} AND {p} < {stop})").format(
+        place = sql.SQL("(start OPERATOR(pg_catalog.+) i OPERATOR(pg_catalog.-) 1)" if self._packed else "start")
+        inside = sql.SQL("({p} OPERATOR(pg_catalog.>=) {start} AND {p} OPERATOR(pg_catalog.<) {stop})").format(
             p=place, start=sql.Literal(start), stop=sql.Literal(stop)
         )
         moved = (
-            sql.SQL("row_number() OVER (PARTITION BY {inside} ORDER BY random()) - 1").format(inside=inside)
+            sql.SQL(
+                "(pg_catalog.row_number() OVER (PARTITION BY {inside} ORDER BY pg_catalog.random())"
+                " OPERATOR(pg_catalog.-) 1)"
+            ).format(inside=inside)
             if self._random
-            else permuted(sql.SQL("{} - {}").format(place, sql.Literal(start)), rows=stop - start, seed=seed)
+            else permuted(
+                sql.SQL("{} OPERATOR(pg_catalog.-) {}").format(place, sql.Literal(start)), rows=stop - start, seed=seed
+            )
         )
-        row = sql.SQL("block[i:i]") if self._packed else sql.SQL("label || features")
-        each = sql.SQL(", generate_series(1, array_length(block, 1)) AS i") if self._packed else sql.SQL("")
+        row = sql.SQL("block[i:i]") if self._packed else _ROW
+        series = sql.SQL(", pg_catalog.generate_series(1, pg_catalog.array_length(block, 1)) AS i")
+        each = series if self._packed else sql.SQL("")
         # OFFSET 0 has the rows taken out of their blocks before they are sorted, not each sorted with its whole block.
         placed = sql.SQL(
-            "SELECT CASE WHEN {inside} THEN {start} + {moved} ELSE {place} END AS place, {row} AS packed"
+            "SELECT CASE WHEN {inside} THEN {start} OPERATOR(pg_catalog.+) {moved} ELSE {place} END AS place,"
+            " {row} AS packed"
             " FROM {name}{each} OFFSET 0"
         ).format(
             inside=inside,
@@ -222,7 +235,7 @@ class _Table:
             each=each,
         )
         old = self._name
-        self._name = sql.Identifier(f"boltdp_{secrets.token_hex(8)}")
+        self._name = sql.Identifier("pg_temp", f"boltdp_{secrets.token_hex(8)}")
         try:
             self.write(Query(placed, []))
         except BaseException:
@@ -241,15 +254,18 @@ class _Table:
         """Which tuples have rows from start to stop - 1."""
         if (start, stop) == (0, self._rows):
             return sql.SQL("true")
-        return sql.SQL("start > {} AND start < {}").format(sql.Literal(start - self._block_rows), sql.Literal(stop))
+        within = "start OPERATOR(pg_catalog.>) {} AND start OPERATOR(pg_catalog.<) {}"
+        return sql.SQL(within).format(sql.Literal(start - self._block_rows), sql.Literal(stop))
 
     def _block(self, start: int, stop: int) -> Composed:
         """The rows of a block that lie within; a tuple of a single row is a block of one."""
         if not self._packed:
-            return sql.SQL("ARRAY[label || features]")
+            return _BLOCK_OF_ONE
         if (start, stop) == (0, self._rows):
             return sql.SQL("block")
         return sql.SQL(
-            "CASE WHEN start >= {start} AND start + {n} <= {stop} THEN block"
-            " ELSE block[greatest({start} - start, 0) + 1 : least({stop} - start, {n})] END"
+            "CASE WHEN start OPERATOR(pg_catalog.>=) {start}"
+            " AND (start OPERATOR(pg_catalog.+) {n}) OPERATOR(pg_catalog.<=) {stop} THEN block"
+            " ELSE block[GREATEST({start} OPERATOR(pg_catalog.-) start, 0) OPERATOR(pg_catalog.+) 1"
+            " : LEAST({stop} OPERATOR(pg_catalog.-) start, {n})] END"
         ).format(start=sql.Literal(start), stop=sql.Literal(stop), n=sql.Literal(self._block_rows))

@@ -1,0 +1,248 @@
+/*
+ * keep.c: where a session keeps models on their way from one pass to the next.
+ *
+ * In its memory alone: passed as a parameter of the next statement they would be in the server's log when statements are
+ * logged, and in a table they would be on disk. Behind a pooler a session has one user after another, so what is kept
+ * is for the session user and the current user who kept it and for nobody else; it goes with the transaction that kept it
+ * if that is aborted, and with DISCARD ALL, DISCARD TEMP and a change of the session user.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "tcop/utility.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+
+PGDLLEXPORT void _PG_init(void);
+
+typedef struct Kept
+{
+	int64		handle;			/* the key */
+	Oid			session_user;	/* whose they are */
+	Oid			current_user;
+	SubTransactionId kept_in;	/* of the transaction that runs, 0 if an earlier one kept them */
+	bytea	   *models;
+} Kept;
+
+static HTAB *kept = NULL;
+static ProcessUtility_hook_type next_utility = NULL;
+
+/* Overwrite models, and forget them. */
+static void
+Remove(Kept *entry)
+{
+	bytea	   *models = entry->models;
+
+	hash_search(kept, &entry->handle, HASH_REMOVE, NULL);
+	explicit_bzero(models, VARSIZE(models));
+	pfree(models);
+}
+
+/* Forget what was kept in a subtransaction, or, for 0, in any transaction. */
+static void
+RemoveAll(SubTransactionId kept_in)
+{
+	HASH_SEQ_STATUS scan;
+	Kept	   *entry;
+
+	if (kept == NULL)
+		return;
+	hash_seq_init(&scan, kept);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+		if (kept_in == InvalidSubTransactionId || entry->kept_in == kept_in)
+			Remove(entry);
+}
+
+/* What was kept in one subtransaction is from here on as if another one had kept it. */
+static void
+HandOver(SubTransactionId from, SubTransactionId to, bool all)
+{
+	HASH_SEQ_STATUS scan;
+	Kept	   *entry;
+
+	if (kept == NULL)
+		return;
+	hash_seq_init(&scan, kept);
+	while ((entry = hash_seq_search(&scan)) != NULL)
+		if (all || entry->kept_in == from)
+			entry->kept_in = to;
+}
+
+static void
+AtTransactionEnd(XactEvent event, void *arg)
+{
+	HASH_SEQ_STATUS scan;
+	Kept	   *entry;
+
+	if (kept == NULL)
+		return;
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE)
+		HandOver(InvalidSubTransactionId, InvalidSubTransactionId, true);
+	else if (event == XACT_EVENT_ABORT)
+	{
+		hash_seq_init(&scan, kept);
+		while ((entry = hash_seq_search(&scan)) != NULL)
+			if (entry->kept_in != InvalidSubTransactionId)
+				Remove(entry);
+	}
+}
+
+static void
+AtSubtransactionEnd(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+		HandOver(mine, parent, false);
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+		RemoveAll(mine);
+}
+
+/* A session that is handed on to someone else is told to discard what it has, or to be another user's. */
+static void
+Utility(PlannedStmt *planned, const char *query, bool read_only, ProcessUtilityContext context, ParamListInfo params,
+		QueryEnvironment *environment, DestReceiver *destination, QueryCompletion *completion)
+{
+	Node	   *statement = planned->utilityStmt;
+	bool		ends = false;
+
+	if (IsA(statement, DiscardStmt))
+	{
+		DiscardMode target = ((DiscardStmt *) statement)->target;
+
+		ends = target == DISCARD_ALL || target == DISCARD_TEMP;
+	}
+	else if (IsA(statement, VariableSetStmt))
+	{
+		const char *name = ((VariableSetStmt *) statement)->name;
+
+		ends = name != NULL && strcmp(name, "session_authorization") == 0;
+	}
+	/* Before it is run: whether or not it succeeds, it is meant to be the end. */
+	if (ends)
+		RemoveAll(InvalidSubTransactionId);
+	if (next_utility != NULL)
+		next_utility(planned, query, read_only, context, params, environment, destination, completion);
+	else
+		standard_ProcessUtility(planned, query, read_only, context, params, environment, destination, completion);
+}
+
+void
+_PG_init(void)
+{
+	next_utility = ProcessUtility_hook;
+	ProcessUtility_hook = Utility;
+	RegisterXactCallback(AtTransactionEnd, NULL);
+	RegisterSubXactCallback(AtSubtransactionEnd, NULL);
+}
+
+/* What is kept under a handle, if it is the caller's. */
+static Kept *
+Find(int64 handle)
+{
+	Kept	   *entry = kept == NULL ? NULL : hash_search(kept, &handle, HASH_FIND, NULL);
+
+	if (entry == NULL || entry->session_user != GetSessionUserId() || entry->current_user != GetUserId())
+		return NULL;
+	return entry;
+}
+
+/* The models under a handle, NULL if there are none, or someone else's. */
+PG_FUNCTION_INFO_V1(boltdp_kept);
+Datum
+boltdp_kept(PG_FUNCTION_ARGS)
+{
+	Kept	   *entry = Find(PG_GETARG_INT64(0));
+
+	if (entry == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(PointerGetDatum(PG_DETOAST_DATUM_COPY(PointerGetDatum(entry->models))));
+}
+
+/* Remove the models under a handle; whether there were any. */
+PG_FUNCTION_INFO_V1(boltdp_forget);
+Datum
+boltdp_forget(PG_FUNCTION_ARGS)
+{
+	Kept	   *entry = Find(PG_GETARG_INT64(0));
+
+	if (entry == NULL)
+		PG_RETURN_BOOL(false);
+	Remove(entry);
+	PG_RETURN_BOOL(true);
+}
+
+/* Keep a copy of the models under a handle, in the place of any that are there. */
+static void
+Keep(int64 handle, bytea *models)
+{
+	bytea	   *copy;
+	bool		found;
+	Kept	   *entry;
+
+	if (kept == NULL)
+	{
+		HASHCTL		control = {.keysize = sizeof(int64), .entrysize = sizeof(Kept)};
+
+		kept = hash_create("boltdp models", 16, &control, HASH_ELEM | HASH_BLOBS);
+	}
+	copy = MemoryContextAllocHuge(TopMemoryContext, VARSIZE(models));
+	memcpy(copy, models, VARSIZE(models));
+	entry = hash_search(kept, &handle, HASH_ENTER, &found);
+	if (found)
+	{
+		explicit_bzero(entry->models, VARSIZE(entry->models));
+		pfree(entry->models);
+	}
+	entry->models = copy;
+	entry->session_user = GetSessionUserId();
+	entry->current_user = GetUserId();
+	entry->kept_in = GetCurrentSubTransactionId();
+}
+
+/* Keep models under a handle, and return them. */
+PG_FUNCTION_INFO_V1(boltdp_keep);
+Datum
+boltdp_keep(PG_FUNCTION_ARGS)
+{
+	bytea	   *models = PG_GETARG_BYTEA_P(1);
+
+	Keep(PG_GETARG_INT64(0), models);
+	PG_RETURN_BYTEA_P(models);
+}
+
+/*
+ * Keep what is inserted into the view boltdp.inbox. COPY brings it there: unlike a parameter, its data is in no log, and
+ * a view has nowhere to store it.
+ */
+PG_FUNCTION_INFO_V1(boltdp_receive);
+Datum
+boltdp_receive(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+	TupleDesc	desc;
+	Datum		values[2];
+	bool		nulls[2];
+
+	/* Anyone may make a trigger of this function, on a view with any columns. */
+	if (!CALLED_AS_TRIGGER(fcinfo) || !TRIGGER_FIRED_INSTEAD(data->tg_event) || !TRIGGER_FIRED_BY_INSERT(data->tg_event))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("boltdp.receive must be called by a trigger INSTEAD OF INSERT")));
+	desc = RelationGetDescr(data->tg_relation);
+	if (desc->natts != 2 || TupleDescAttr(desc, 0)->atttypid != INT8OID || TupleDescAttr(desc, 1)->atttypid != BYTEAOID)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("boltdp.receive must be called for a view of a bigint and a bytea")));
+	heap_deform_tuple(data->tg_trigtuple, desc, values, nulls);
+	if (nulls[0] || nulls[1])
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("the handle and the state must not be NULL")));
+	Keep(DatumGetInt64(values[0]), DatumGetByteaP(values[1]));
+	return PointerGetDatum(data->tg_trigtuple);
+}
