@@ -75,7 +75,7 @@ def test_csv_parquet_and_duckdb_give_the_same_bits(run: Run, rows: Path, table: 
     models = []
     for source in sources:
         options = ("--schema", "schema.toml", "--epsilon", 1, "--seed", 3, "--noise-seed", 4, "-o", "model.json")
-        result = run("train", *source, *options)
+        result = run("train", *source, *options, "--overwrite")
         assert result.exit_code == 0, result.output
         models.append(Path("model.json").read_bytes())
     assert models[0] == models[1] == models[2]
@@ -265,12 +265,12 @@ def test_sql_predicts_what_predict_predicts(run: Run, model: Path, rows: Path) -
 def test_a_query_is_told_what_the_promise_asks_of_it(run: Run, rows: Path) -> None:
     with duckdb.connect("rows.duckdb") as connection:
         connection.execute("CREATE TABLE people AS FROM read_parquet(?)", [str(rows)])
-    arguments = ("train", "rows.duckdb", "--query", "FROM people", "--schema", "schema.toml", "-o", "model.json")
+    arguments = ("train", "rows.duckdb", "--query", "FROM people", "--schema", "schema.toml", "-o", "a.json")
     private = run(*arguments, "--epsilon", 1)
     assert private.exit_code == 0, private.output
     assert private.stderr.startswith("note: the promise is about rows of the query's result at their places")
-    assert run(*arguments, "--noiseless").stderr == ""
-    by_table = ("train", "rows.duckdb", "--table", "people", "--schema", "schema.toml", "-o", "model.json")
+    assert run(*arguments, "--noiseless", "--overwrite").stderr == ""
+    by_table = ("train", "rows.duckdb", "--table", "people", "--schema", "schema.toml", "-o", "b.json")
     assert run(*by_table, "--epsilon", 1).stderr == ""
 
 
@@ -384,3 +384,19 @@ def test_sampled_algorithms_ask_for_a_delta(run: Run, rows: Path) -> None:
     result = run("train", rows, "--schema", "schema.toml", "--algorithm", "dpsgd", "--epsilon", 1, "-o", "model.json")
     assert result.exit_code == 1
     assert "delta must be > 0 for dpsgd, got 0" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_a_model_that_was_paid_for_is_not_replaced_by_mistake(run: Run, rows: Path, command: str) -> None:
+    before = rows.with_name("model.json")
+    before.write_text("paid for")
+    options = ["--schema", "schema.toml", "--epsilon", 1, "-o", "model.json"]
+    if command == "tune":
+        options += ["--grid", "regularization=0.01,0.1", "--trials", 2]
+    refused = run(command, "not-even-there.parquet", *options)
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("error: the output 'model.json' exists already")
+    assert "--overwrite" in refused.stderr
+    assert before.read_text() == "paid for"
+    assert run(command, rows, *options, "--overwrite").exit_code == 0
+    assert before.read_text().startswith("{")
