@@ -8,7 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from boltdp import stopping
 from boltdp.errors import BoltdpError
+
+#: The files that this process has replaced.
+replaced: list[Path] = []
 
 
 class OutputError(BoltdpError):
@@ -29,7 +33,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield aside
         with open(aside, "rb") as written:
             os.fsync(written.fileno())
-        aside.replace(target)
+        with stopping.uninterrupted():
+            aside.replace(target)
+            replaced.append(target)
 
 
 def check_writable(path: str | Path) -> None:

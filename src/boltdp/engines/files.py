@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
+from boltdp import stopping
 from boltdp.data.source import BATCH_ROWS, ColumnType, Kind
 from boltdp.engines.base import Engine
 from boltdp.engines.spool import spool_directory
@@ -35,6 +36,8 @@ T = TypeVar("T")
 MEMORY_LIMIT = "1GB"
 #: Of the directories for what a query spills.
 SPILL_PREFIX = "boltdp-spill-"
+#: Seconds after which a query that runs is looked after, in case it is to be stopped.
+LOOK_AFTER = 0.1
 
 
 class DuckDBEngine(Engine):
@@ -175,6 +178,7 @@ class DuckDBEngine(Engine):
 
     def close(self) -> None:
         """Close the connection, if the engine opened it."""
+        self._end_work()
         self._worker.shutdown()
         if self._close is not None:
             self._close()
@@ -183,16 +187,25 @@ class DuckDBEngine(Engine):
         """Do something that may take long, where a signal can end it."""
         if self._connection is None:
             return _ask(action, self._fault)
-        # In another thread: Python hears no signal while DuckDB is busy in the main one.
-        done = self._worker.submit(_ask, action, self._fault)
         try:
+            # In another thread: Python hears no signal while DuckDB is busy in the main one.
+            done = self._worker.submit(_ask, action, self._fault)
+            while not wait([done], timeout=LOOK_AFTER).done:
+                stopping.check()
             return done.result()
         except KeyboardInterrupt:
-            # More than once, as it does nothing before the query has begun.
-            while not done.done():
-                self._connection.interrupt()
-                wait([done], timeout=0.05)
+            self._end_work()
             raise
+
+    def _end_work(self) -> None:
+        """Have the worker give up what it may still be doing."""
+        if self._connection is None:
+            return
+        with suppress(RuntimeError):  # it takes no task since it was shut down
+            last = self._worker.submit(int)
+            # More than once, as it does nothing before the query has begun.
+            while not wait([last], timeout=0.05).done:
+                self._connection.interrupt()
 
     def _expression(self, name: str, parse: Kind | None) -> str:
         column = _identifier(name)
