@@ -15,13 +15,15 @@ import gzip
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from boltdp import stopping
@@ -38,6 +40,10 @@ MEMORY_LIMIT = "1GB"
 SPILL_PREFIX = "boltdp-spill-"
 #: Seconds after which a query that runs is looked after, in case it is to be stopped.
 LOOK_AFTER = 0.1
+#: Bytes of a CSV file that are looked through at a time for blank lines.
+LOOK_BYTES = 1 << 18
+#: Longest cell of a CSV file: DuckDB reads no longer line.
+CELL_BYTES = 1 << 22
 
 
 class DuckDBEngine(Engine):
@@ -57,10 +63,12 @@ class DuckDBEngine(Engine):
         untyped: bool = False,
         connection: duckdb.DuckDBPyConnection | None = None,
         close: Callable[[], object] | None = None,
+        check: Callable[[], object] | None = None,
     ) -> None:
         """Use one of the `from_` constructors; `fault` is what to say when DuckDB cannot read the rows.
 
-        `connection` is that of the relation, if it is the engine's own, which a signal may interrupt.
+        `connection` is that of the relation, if it is the engine's own, which a signal may interrupt. `check` is done
+        once before rows are counted or read.
         """
         self._relation = relation
         self._fault = fault
@@ -68,6 +76,7 @@ class DuckDBEngine(Engine):
         self._connection = connection
         self._worker = ThreadPoolExecutor(1)  # its thread begins with the first task
         self._close = close
+        self._check = check
         self._count: int | None = None
 
     @classmethod
@@ -75,7 +84,8 @@ class DuckDBEngine(Engine):
         """A CSV file with a header, or several, by a glob pattern; gzipped ones too.
 
         Cells are texts until the schema says otherwise; a cell that should be a number and is not is a missing one.
-        A line that has too many or too few cells, or is longer than DuckDB's limit of 2 MB, makes the file unreadable.
+        A line that has too many or too few cells, or is longer than DuckDB's limit of 2 MB, makes the file unreadable;
+        so does a blank one, but in a file of one column it is a missing cell.
         """
         files = _files(path)
         if delimiter is None:
@@ -92,11 +102,17 @@ class DuckDBEngine(Engine):
         )
         fault = (
             f"the CSV data of {str(path)!r} cannot be read: every line must have the {len(header)} cells of the "
-            "header, quotes must be closed, and the text must be UTF-8"
+            "header, none may be blank, quotes must be closed, and the text must be UTF-8"
         )
         values = [files, dict.fromkeys(header, "VARCHAR"), delimiter]
         relation = _ask(lambda: connection.sql(query, params=values), fault)
-        return cls(relation, fault=fault, untyped=True, connection=connection, close=connection.close)
+
+        def check() -> None:
+            # DuckDB skips blank lines, and so would lose rows; but those of one column it takes for missing cells.
+            if len(header) > 1 and any(_has_blank_line(file, delimiter) for file in files):
+                raise DataError(fault)
+
+        return cls(relation, fault=fault, untyped=True, connection=connection, close=connection.close, check=check)
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> DuckDBEngine:
@@ -154,6 +170,7 @@ class DuckDBEngine(Engine):
     def count(self) -> int:
         """Number of rows."""
         if self._count is None:
+            self._check_once()
             answer = self._await(lambda: self._relation.aggregate("count(*)").fetchall())
             self._count = int(answer[0][0])
         return self._count
@@ -168,6 +185,7 @@ class DuckDBEngine(Engine):
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in order, only the columns asked for; cells of untyped columns that do not parse are missing."""
         select = ", ".join(self._expression(name, (parse or {}).get(name)) for name in columns)
+        self._check_once()
         reader = self._await(lambda: self._relation.project(select).to_arrow_reader(BATCH_ROWS))
         try:
             while (batch := self._await(lambda: next(reader, None))) is not None:
@@ -182,6 +200,11 @@ class DuckDBEngine(Engine):
         self._worker.shutdown()
         if self._close is not None:
             self._close()
+
+    def _check_once(self) -> None:
+        if self._check is not None:
+            self._check()
+            self._check = None
 
     def _await(self, action: Callable[[], T]) -> T:
         """Do something that may take long, where a signal can end it."""
@@ -320,12 +343,41 @@ def _files(path: str | Path) -> list[str]:
     return files
 
 
-def _header(file: str, delimiter: str) -> list[str]:
-    """Names of the columns. A file without a header would have values here: no message may repeat them."""
+def _has_blank_line(file: str, delimiter: str) -> bool:
+    """Whether a CSV file has a blank line, not counting those inside quotes."""
     opener = gzip.open if file.endswith(".gz") else open
     try:
-        # What is not UTF-8 is left for DuckDB to find, in the header as in the rows.
-        with opener(file, "rt", encoding="utf-8-sig", errors="replace", newline="") as text:
+        # Two ends of lines in a row are rare and quickly found; only where there are any, it matters what is quoted.
+        with opener(file, "rb") as raw:
+            before, found = b"", False
+            while not found and (part := raw.read(LOOK_BYTES)):
+                stopping.check()
+                seen = np.frombuffer(before + part, np.uint8)
+                feeds, returns = seen == ord("\n"), seen == ord("\r")
+                found = bool(((feeds | returns)[1:] & (feeds[:-1] | (returns[:-1] & returns[1:]))).any())
+                before = part[-1:]
+        if not found:
+            return False
+        csv.field_size_limit(max(csv.field_size_limit(), CELL_BYTES))
+        with _text(file) as text:
+            # DuckDB too takes a quote for one that opens if only spaces are before it.
+            return any(not cells for cells in csv.reader(text, delimiter=delimiter, skipinitialspace=True))
+    except (OSError, EOFError, zlib.error, csv.Error):
+        return False  # DuckDB will find so too, or reads what Python does not
+
+
+def _text(file: str) -> IO[str]:
+    """A CSV file as text. What is not UTF-8 is left for DuckDB to find, in the header as in the rows."""
+    opened: IO[str] = (gzip.open if file.endswith(".gz") else open)(
+        file, "rt", encoding="utf-8-sig", errors="replace", newline=""
+    )
+    return opened
+
+
+def _header(file: str, delimiter: str) -> list[str]:
+    """Names of the columns. A file without a header would have values here: no message may repeat them."""
+    try:
+        with _text(file) as text:
             names = next(csv.reader(text, delimiter=delimiter), [])
     except (OSError, EOFError, csv.Error):
         names = None
