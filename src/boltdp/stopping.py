@@ -7,6 +7,8 @@ Where nobody handles signals, as in a library, there is never a note.
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -38,13 +40,31 @@ def check() -> None:
     >>> check()
     >>> ask()
     True
-    >>> check()
-    Traceback (most recent call last):
-    KeyboardInterrupt
+    >>> try:
+    ...     check()
+    ... except KeyboardInterrupt:
+    ...     print("stopped")
+    stopped
     >>> forget()
     """
     if _asked:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process itself, for imports that could swallow it and where there is nothing to clean."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

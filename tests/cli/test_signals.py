@@ -118,7 +118,8 @@ def signalled(run: Run, folder: Path, *, count: int, seed: int) -> list[float]:
         with start(*arguments.split(), **options) as process:
             try:
                 # The first run has the time it needs, and so shows how long one takes.
-                process.wait(generator.uniform(0.0, whole) if whole < HANGS else None)
+                moment = generator.uniform(0.0, whole)
+                process.wait(moment if whole < HANGS else None)
                 whole = min(whole, time.monotonic() - began)
                 assert process.returncode == 0
                 continue
@@ -138,7 +139,7 @@ def signalled(run: Run, folder: Path, *, count: int, seed: int) -> list[float]:
         else:
             Model.load(model).verify()
             # A signal right before the release may come a moment too late, but then it is told.
-            assert released or process.returncode != 0, message.decode()
+            assert released or process.returncode != 0, f"{number.name} after {moment:.3f} of {whole:.3f} seconds"
         assert sorted(os.listdir(folder)) == ["many.parquet", "many.toml", "model.json", "spool"]
         assert os.listdir(spool) == []
     return taken
