@@ -25,6 +25,11 @@ from .conftest import SECRET, Run, find_events
 
 ROOT = Path(__file__).parents[2]
 
+REMINDER = (
+    "note: classes no, yes: a label spelt otherwise teaches nothing; `boltdp evaluate` on rows that you may look at "
+    "shows whether any are\n"
+)
+
 
 def test_train_prints_the_promise_its_cost_and_where_the_model_is(run: Run, rows: Path) -> None:
     result = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
@@ -221,7 +226,41 @@ def test_evaluate_without_any_declared_class_is_an_error(run: Run, model: Path, 
     pa.csv.write_csv(table.set_column(3, "sick", pa.array([SECRET] * 2000)), "other.csv")
     result = run("evaluate", model, "other.csv")
     assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "got none of 2,000" in result.stderr
+    assert "the classes are no, yes" in result.stderr
     assert SECRET not in result.output
+
+
+@pytest.mark.parametrize(("spelt", "warned"), [(1001, True), (1000, False)])
+def test_evaluate_warns_where_most_labels_are_spelt_otherwise(
+    run: Run, model: Path, table: pa.Table, spelt: int, warned: bool
+) -> None:
+    labels = ["Yes"] * spelt + ["yes"] * (2000 - spelt)
+    pa.csv.write_csv(table.set_column(3, "sick", pa.array(labels)), "other.csv")
+    result = run("evaluate", model, "other.csv")
+    assert result.exit_code == 0
+    assert f"rows without a declared class   {spelt:,}" in result.stdout
+    assert (f"warning: {spelt:,} of 2,000 rows have no declared class in column 'sick'" in result.stderr) == warned
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_training_reminds_of_the_classes_whatever_the_rows_are(
+    run: Run, rows: Path, table: pa.Table, command: str
+) -> None:
+    pa.csv.write_csv(table.set_column(3, "sick", pa.array(["Yes"] * 2000)), "other.csv")
+    options = ["--schema", "schema.toml", "--epsilon", 1, "--overwrite", "-o", "model.json"]
+    if command == "tune":
+        options += ["--grid", "regularization=0.01,0.1", "--trials", 2]
+    said = {run(command, source, *options).stderr for source in (rows, "other.csv")}
+    assert said == {REMINDER}
+
+
+def test_of_many_classes_not_all_are_named(run: Run, rows: Path) -> None:
+    many = ", ".join(f'"c{i}"' for i in range(30))
+    Path("many.toml").write_text(Path("schema.toml").read_text().replace('"no", "yes"', many))
+    told = run("train", rows, "--schema", "many.toml", "--epsilon", 1, "-o", "m.json").stderr
+    assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, …, c29: a label" in told
 
 
 def test_schema_drafts_from_names_and_types_only(run: Run, rows: Path) -> None:
@@ -269,9 +308,9 @@ def test_a_query_is_told_what_the_promise_asks_of_it(run: Run, rows: Path) -> No
     private = run(*arguments, "--epsilon", 1)
     assert private.exit_code == 0, private.output
     assert private.stderr.startswith("note: the promise is about rows of the query's result at their places")
-    assert run(*arguments, "--noiseless", "--overwrite").stderr == ""
+    assert run(*arguments, "--noiseless", "--overwrite").stderr == REMINDER
     by_table = ("train", "rows.duckdb", "--table", "people", "--schema", "schema.toml", "-o", "b.json")
-    assert run(*by_table, "--epsilon", 1).stderr == ""
+    assert run(*by_table, "--epsilon", 1).stderr == REMINDER
 
 
 def test_plan_speaks_of_a_model_that_is_not_there_yet(run: Run) -> None:

@@ -13,6 +13,7 @@ from boltdp.algorithms.shared.sgd import BATCH_SIZE, EXPONENT, PASSES
 from boltdp.cli.terminal import note
 from boltdp.data.draft import declared_schema
 from boltdp.data.schema import Schema
+from boltdp.data.values import spellings
 from boltdp.engines import POSTGRES, open_source
 from boltdp.errors import ParameterError
 from boltdp.files import OutputError, check_writable
@@ -20,6 +21,9 @@ from boltdp.privacy.moments import Moments
 from boltdp.privacy.output import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
 from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize, loss_names
+
+#: Of more classes than these, not all are named.
+SHOWN_CLASSES = 12
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -178,6 +182,16 @@ def check_output(path: str, *, overwrite: bool) -> None:
             f"the output {path!r} exists already, and nothing was trained",
             hint="choose another name, or replace it with --overwrite: what a model has cost is not given back",
         )
+
+
+def remind_of_classes(schema: Schema) -> None:
+    """Say which labels count. Whether the rows have others must not be told of private ones."""
+    names = [spellings(value)[0] for value in schema.classes]
+    shown = ", ".join(names if len(names) <= SHOWN_CLASSES else [*names[: SHOWN_CLASSES - 1], "…", names[-1]])
+    note(
+        f"classes {shown}: a label spelt otherwise teaches nothing; `boltdp evaluate` on rows that you may look at "
+        "shows whether any are"
+    )
 
 
 def load_schema(path: str | None, *, source: str, table: str | None, query: str | None, label: str | None) -> Schema:

@@ -155,6 +155,11 @@ def note(message: str) -> None:
     _message("note", message, style="bold cyan")
 
 
+def warn(message: str) -> None:
+    """Say something on standard error that must not be overlooked."""
+    _message("warning", message, style="bold red")
+
+
 class RowsBar:
     """A progress bar on standard error: rows and passes, which are public. Hidden when nobody looks."""
 

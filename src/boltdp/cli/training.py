@@ -18,6 +18,7 @@ from boltdp.cli.options import (
     make_settings,
     model_options,
     quiet,
+    remind_of_classes,
     settings_options,
     source_options,
     training_options,
@@ -111,6 +112,7 @@ def train(
 
 def report(model: Model, output: str, *, as_json: bool) -> None:
     """Print what a new model promises, what that costs, and where it is."""
+    remind_of_classes(model.schema)
     certificate = model.certificate
     if as_json:
         cost = {"noise_per_weight": noise_per_weight(certificate)}
