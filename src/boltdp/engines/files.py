@@ -9,12 +9,8 @@ DuckDB's exception is not chained to it.
 from __future__ import annotations
 
 import csv
-import fcntl
 import glob
 import gzip
-import os
-import shutil
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -31,6 +27,7 @@ from boltdp.data.source import BATCH_ROWS, ColumnType, Kind
 from boltdp.engines.base import Engine
 from boltdp.engines.spool import spool_directory
 from boltdp.errors import DataError, ParameterError
+from boltdp.files import own_directory
 
 T = TypeVar("T")
 
@@ -276,58 +273,18 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def _spill_directory(parent: Path) -> Iterator[str]:
-    """A directory for what DuckDB spills, which is removed at the end; what killed processes left goes first.
-
-    A process holds a lock on its directory for as long as it lives: one that can be locked belongs to nobody.
-    """
-    try:
-        _remove_left(parent)
-        folder, lock = _locked_directory(parent)
-        reason = None
-    except OSError as fault:
-        reason = fault.strerror
-    if reason is not None:
-        raise DataError(
-            f"the spool in {str(parent)!r} cannot be used: {reason}", hint="choose another directory with BOLTDP_SPOOL"
-        )
-    try:
-        yield str(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-
-
-def _locked_directory(parent: Path) -> tuple[Path, int]:
-    while True:
-        folder = Path(tempfile.mkdtemp(dir=parent, prefix=SPILL_PREFIX))
+    """A directory for what DuckDB spills, which is removed at the end; what killed processes left goes first."""
+    with ExitStack() as held:
         try:
-            lock = _lock(folder)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # another process took it for a left one, before it was locked
-        if folder.exists():
-            return folder, lock
-        os.close(lock)
-
-
-def _remove_left(parent: Path) -> None:
-    for folder in parent.glob(f"{SPILL_PREFIX}*"):
-        # An error: it is in use, or gone, or not ours.
-        with suppress(OSError):
-            if folder.lstat().st_uid == os.geteuid():
-                lock = _lock(folder)
-                shutil.rmtree(folder, ignore_errors=True)
-                os.close(lock)
-
-
-def _lock(folder: Path) -> int:
-    """A lock on a directory, as the descriptor that holds it."""
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(held)
-        raise
-    return held
+            folder, reason = held.enter_context(own_directory(parent, prefix=SPILL_PREFIX)), None
+        except OSError as fault:
+            reason = fault.strerror
+        if reason is not None:
+            raise DataError(
+                f"the spool in {str(parent)!r} cannot be used: {reason}",
+                hint="choose another directory with BOLTDP_SPOOL",
+            )
+        yield str(folder)
 
 
 def _identifier(name: str) -> str:
