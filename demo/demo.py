@@ -48,7 +48,7 @@ def main() -> None:
     model = OUTPUT / "model.json"
 
     say("1. Train. The promise is about the model file: it may be published, sold or stolen.")
-    boltdp("train", training, "--schema", SCHEMA, "--epsilon", "1", "-o", model)
+    boltdp("train", training, "--schema", SCHEMA, "--epsilon", "1", "--overwrite", "-o", model)
 
     say("2. Verify. Anyone who gets the model can recompute what it claims, without the data.")
     boltdp("verify", model)

@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from boltdp import stopping
 from boltdp.data.encode import OnBadRow
 from boltdp.privacy.release import Randomness
 
@@ -41,7 +42,8 @@ class Context:
         return replace(self, stage=stage, total=total)
 
     def done(self, rows: int) -> None:
-        """Tell how many rows of this stage are done."""
+        """Tell how many rows of this stage are done, and go no further if the process was asked to stop."""
+        stopping.check()
         if self.progress is not None and self.stage:
             self.progress(self.stage, rows, self.total)
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from boltdp import stopping
 from boltdp.errors import BoltdpError
+
+#: Of the directories in which files are written, beside the place where they will be.
+OUTPUT_PREFIX = ".boltdp-output-"
+
+#: The files that this process has replaced.
+replaced: list[Path] = []
 
 
 class OutputError(BoltdpError):
@@ -29,7 +38,9 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield aside
         with open(aside, "rb") as written:
             os.fsync(written.fileno())
-        aside.replace(target)
+        with stopping.uninterrupted():
+            aside.replace(target)
+            replaced.append(target)
 
 
 def check_writable(path: str | Path) -> None:
@@ -50,8 +61,66 @@ def _beside(path: str | Path) -> Iterator[tuple[Path, Path]]:
     if target.exists() and not target.is_file():
         raise OutputError(f"the output {str(path)!r} must be a plain file")
     try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".boltdp-") as folder:
-            yield target, Path(folder) / target.name
+        with own_directory(target.parent, prefix=OUTPUT_PREFIX) as folder:
+            yield target, folder / target.name
     except OSError as fault:
         reason = fault.strerror or "no space or no permission"
         raise OutputError(f"the output {str(path)!r} cannot be written: {reason}") from None
+
+
+@contextmanager
+def own_directory(parent: Path, *, prefix: str) -> Iterator[Path]:
+    """A new directory of this process, which is removed at the end; what killed processes left goes first.
+
+    A process holds a lock on its directory for as long as it lives: one that can be locked belongs to nobody.
+
+    >>> with tempfile.TemporaryDirectory() as parent:
+    ...     os.mkdir(f"{parent}/.mine-left")
+    ...     with own_directory(Path(parent), prefix=".mine-") as folder:
+    ...         os.listdir(parent) == [folder.name]
+    True
+    """
+    _remove_left(parent, prefix)
+    folder, lock = _locked_directory(parent, prefix)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _locked_directory(parent: Path, prefix: str) -> tuple[Path, int | None]:
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
+        try:
+            lock = _lock(folder)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another process took it for a left one, before it was locked
+        except OSError:
+            return folder, None  # no locks here, so nobody takes it for a left one
+        if folder.exists():
+            return folder, lock
+        os.close(lock)
+
+
+def _remove_left(parent: Path, prefix: str) -> None:
+    # An error: it is in use, or gone, or not ours.
+    with suppress(OSError):
+        for folder in parent.glob(f"{prefix}*"):
+            with suppress(OSError):
+                if folder.lstat().st_uid == os.geteuid():
+                    lock = _lock(folder)
+                    shutil.rmtree(folder, ignore_errors=True)
+                    os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """A lock on a directory, as the descriptor that holds it."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held

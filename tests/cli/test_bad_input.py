@@ -110,7 +110,7 @@ def test_train_refuses_and_leaves_the_old_model(run: Run, rows: Path, name: str)
     model = rows.with_name("model.json")
     model.write_text(BEFORE)
     files = sorted(os.listdir(rows.parent))
-    result = run("train", "--schema", "schema.toml", "-o", "model.json", *arguments.split())
+    result = run("train", "--schema", "schema.toml", "--overwrite", "-o", "model.json", *arguments.split())
     assert result.exit_code == 1, result.output
     assert result.stdout == ""
     assert result.stderr.startswith("error: ")
@@ -238,7 +238,7 @@ def test_a_disk_that_fills_up_leaves_the_old_model_and_no_rest(rows: Path) -> No
         # Python ignores SIGXFSZ, so a longer file is an error of the write, as on a full disk.
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
 
-    arguments = ("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
+    arguments = ("train", rows, "--schema", "schema.toml", "--epsilon", 1, "--overwrite", "-o", "model.json")
     process = start(*arguments, preexec_fn=little_space, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     _, message = process.communicate()
     assert process.returncode == 1
@@ -273,7 +273,7 @@ def test_interrupt_in_a_pass_writes_no_model_and_removes_the_spool(run: Run, tmp
     (tmp_path / "model.json").write_text(BEFORE)
     # With a terminal on standard error there is a progress bar, which says when a pass has begun.
     shown, terminal = pty.openpty()
-    arguments = "--epsilon 1 --passes 1000000 --spool spool --schema many.toml -o model.json"
+    arguments = "--epsilon 1 --passes 1000000 --spool spool --schema many.toml --overwrite -o model.json"
     process = start("train", "many.parquet", *arguments.split(), stdout=subprocess.PIPE, stderr=terminal)
     os.close(terminal)
     text = b""

@@ -25,6 +25,11 @@ from .conftest import SECRET, Run, find_events
 
 ROOT = Path(__file__).parents[2]
 
+REMINDER = (
+    "note: classes no, yes: a label spelt otherwise teaches nothing; `boltdp evaluate` on rows that you may look at "
+    "shows whether any are\n"
+)
+
 
 def test_train_prints_the_promise_its_cost_and_where_the_model_is(run: Run, rows: Path) -> None:
     result = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
@@ -75,7 +80,7 @@ def test_csv_parquet_and_duckdb_give_the_same_bits(run: Run, rows: Path, table: 
     models = []
     for source in sources:
         options = ("--schema", "schema.toml", "--epsilon", 1, "--seed", 3, "--noise-seed", 4, "-o", "model.json")
-        result = run("train", *source, *options)
+        result = run("train", *source, *options, "--overwrite")
         assert result.exit_code == 0, result.output
         models.append(Path("model.json").read_bytes())
     assert models[0] == models[1] == models[2]
@@ -221,7 +226,41 @@ def test_evaluate_without_any_declared_class_is_an_error(run: Run, model: Path, 
     pa.csv.write_csv(table.set_column(3, "sick", pa.array([SECRET] * 2000)), "other.csv")
     result = run("evaluate", model, "other.csv")
     assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "got none of 2,000" in result.stderr
+    assert "the classes are no, yes" in result.stderr
     assert SECRET not in result.output
+
+
+@pytest.mark.parametrize(("spelt", "warned"), [(1001, True), (1000, False)])
+def test_evaluate_warns_where_most_labels_are_spelt_otherwise(
+    run: Run, model: Path, table: pa.Table, spelt: int, warned: bool
+) -> None:
+    labels = ["Yes"] * spelt + ["yes"] * (2000 - spelt)
+    pa.csv.write_csv(table.set_column(3, "sick", pa.array(labels)), "other.csv")
+    result = run("evaluate", model, "other.csv")
+    assert result.exit_code == 0
+    assert f"rows without a declared class   {spelt:,}" in result.stdout
+    assert (f"warning: {spelt:,} of 2,000 rows have no declared class in column 'sick'" in result.stderr) == warned
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_training_reminds_of_the_classes_whatever_the_rows_are(
+    run: Run, rows: Path, table: pa.Table, command: str
+) -> None:
+    pa.csv.write_csv(table.set_column(3, "sick", pa.array(["Yes"] * 2000)), "other.csv")
+    options = ["--schema", "schema.toml", "--epsilon", 1, "--overwrite", "-o", "model.json"]
+    if command == "tune":
+        options += ["--grid", "regularization=0.01,0.1", "--trials", 2]
+    said = {run(command, source, *options).stderr for source in (rows, "other.csv")}
+    assert said == {REMINDER}
+
+
+def test_of_many_classes_not_all_are_named(run: Run, rows: Path) -> None:
+    many = ", ".join(f'"c{i}"' for i in range(30))
+    Path("many.toml").write_text(Path("schema.toml").read_text().replace('"no", "yes"', many))
+    told = run("train", rows, "--schema", "many.toml", "--epsilon", 1, "-o", "m.json").stderr
+    assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, …, c29: a label" in told
 
 
 def test_schema_drafts_from_names_and_types_only(run: Run, rows: Path) -> None:
@@ -265,13 +304,13 @@ def test_sql_predicts_what_predict_predicts(run: Run, model: Path, rows: Path) -
 def test_a_query_is_told_what_the_promise_asks_of_it(run: Run, rows: Path) -> None:
     with duckdb.connect("rows.duckdb") as connection:
         connection.execute("CREATE TABLE people AS FROM read_parquet(?)", [str(rows)])
-    arguments = ("train", "rows.duckdb", "--query", "FROM people", "--schema", "schema.toml", "-o", "model.json")
+    arguments = ("train", "rows.duckdb", "--query", "FROM people", "--schema", "schema.toml", "-o", "a.json")
     private = run(*arguments, "--epsilon", 1)
     assert private.exit_code == 0, private.output
     assert private.stderr.startswith("note: the promise is about rows of the query's result at their places")
-    assert run(*arguments, "--noiseless").stderr == ""
-    by_table = ("train", "rows.duckdb", "--table", "people", "--schema", "schema.toml", "-o", "model.json")
-    assert run(*by_table, "--epsilon", 1).stderr == ""
+    assert run(*arguments, "--noiseless", "--overwrite").stderr == REMINDER
+    by_table = ("train", "rows.duckdb", "--table", "people", "--schema", "schema.toml", "-o", "b.json")
+    assert run(*by_table, "--epsilon", 1).stderr == REMINDER
 
 
 def test_plan_speaks_of_a_model_that_is_not_there_yet(run: Run) -> None:
@@ -384,3 +423,19 @@ def test_sampled_algorithms_ask_for_a_delta(run: Run, rows: Path) -> None:
     result = run("train", rows, "--schema", "schema.toml", "--algorithm", "dpsgd", "--epsilon", 1, "-o", "model.json")
     assert result.exit_code == 1
     assert "delta must be > 0 for dpsgd, got 0" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_a_model_that_was_paid_for_is_not_replaced_by_mistake(run: Run, rows: Path, command: str) -> None:
+    before = rows.with_name("model.json")
+    before.write_text("paid for")
+    options = ["--schema", "schema.toml", "--epsilon", 1, "-o", "model.json"]
+    if command == "tune":
+        options += ["--grid", "regularization=0.01,0.1", "--trials", 2]
+    refused = run(command, "not-even-there.parquet", *options)
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("error: the output 'model.json' exists already")
+    assert "--overwrite" in refused.stderr
+    assert before.read_text() == "paid for"
+    assert run(command, rows, *options, "--overwrite").exit_code == 0
+    assert before.read_text().startswith("{")

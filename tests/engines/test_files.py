@@ -15,7 +15,7 @@ import pytest
 
 from boltdp.context import Context
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector
-from boltdp.engines import DuckDBEngine, open_source
+from boltdp.engines import DuckDBEngine, files, open_source
 from boltdp.engines.base import encoded
 from boltdp.engines.files import SPILL_PREFIX
 from boltdp.errors import DataError, ParameterError
@@ -314,3 +314,58 @@ def test_what_a_killed_process_spilled_is_removed_and_that_of_a_living_one_is_no
 def test_place_to_spill_that_is_not_there_is_told(tmp_path: Path) -> None:
     message = told(lambda: DuckDBEngine.from_database(database(tmp_path), query="SELECT 1", spool=tmp_path / "none"))
     assert message.endswith("cannot be used: No such file or directory")
+
+
+BLANK = {
+    "in the middle": "age,y\n1,0\n\n2,1\n",
+    "after the header": "age,y\n\n1,0\n2,1\n",
+    "at the end": "age,y\n1,0\n2,1\n\n",
+    "several": "age,y\n1,0\n\n\n\n2,1\n",
+    "ends of Windows": "age,y\r\n1,0\r\n\r\n2,1\r\n",
+    "ends of old": "age,y\r1,0\r\r2,1\r",
+    "after quoted ones": 'age,y\n"1\n\n",0\n\n2,1\n',
+    "after an inch": 'age,y\n1",0\n\n2",1\n',
+}
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.csv.gz"])
+@pytest.mark.parametrize("kind", BLANK)
+def test_a_blank_line_is_a_short_one_and_never_skipped(tmp_path: Path, kind: str, name: str) -> None:
+    text = BLANK[kind].encode()
+    path = csv_file(tmp_path, gzip.compress(text) if name.endswith(".gz") else text, name)
+    message = "every line must have the 2 cells of the header, none may be blank"
+    with DuckDBEngine.from_csv(path) as engine:
+        assert message in told(engine.count)
+    with DuckDBEngine.from_csv(path) as engine:
+        assert message in told(lambda: list(encoded(engine, SCHEMA)))
+
+
+def test_a_blank_line_where_parts_of_a_file_meet_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = csv_file(tmp_path, "age,y\n1,0\n\n2,1\n")
+    for length in range(1, 20):
+        monkeypatch.setattr(files, "LOOK_BYTES", length)
+        with DuckDBEngine.from_csv(path) as engine:
+            told(engine.count)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'age,y\n1,0\n"2\n\n",1\n',
+        'age,y\n1,0\n2, "1\n\n"\n',
+        'age,y\n1,"a""\n\n"\n2,1',
+        f'age,y\n1,0\n2,"{"long" * 50_000}\n\n"\n',
+    ],
+    ids=["quoted", "quoted after a space", "with quotes", "long"],
+)
+def test_a_blank_line_inside_quotes_is_part_of_a_cell(tmp_path: Path, text: str) -> None:
+    with DuckDBEngine.from_csv(csv_file(tmp_path, text)) as engine:
+        assert engine.count() == 2
+        assert len(packed(engine)) == 2
+
+
+def test_a_blank_line_of_one_column_is_a_missing_cell(tmp_path: Path) -> None:
+    with DuckDBEngine.from_csv(csv_file(tmp_path, "age\n75\n\n25\n")) as engine:
+        assert engine.count() == 3
+        (batch,) = engine.batches(["age"])
+        assert batch.column(0).to_pylist() == ["75", None, "25"]

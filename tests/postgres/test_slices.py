@@ -55,7 +55,7 @@ def test_tuning_on_the_first_rows_chooses_as_it_does_for_a_file(server: Server, 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         for source in ([server.uri, "--table", table], ["rows.parquet"]):
-            result = runner.invoke(main, ["tune", *source, *options, "-o", "model.json"])
+            result = runner.invoke(main, ["tune", *source, *options, "--overwrite", "-o", "model.json"])
             assert result.exit_code == 0, result.output
             record = json.loads(result.stdout)
             assert (record["private"], record["rows"]) == (True, ROWS - 1000)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import click
-
 from boltdp import __version__
-from boltdp.cli.comparing import compare
-from boltdp.cli.data import schema, synth
-from boltdp.cli.models import sql, verify
-from boltdp.cli.postgres import postgres
-from boltdp.cli.score import evaluate, predict
-from boltdp.cli.terminal import Commands, emit, examples
-from boltdp.cli.training import plan, train
-from boltdp.cli.tuning import tune
+from boltdp.stopping import ending_at_once
+
+with ending_at_once():
+    import click
+
+    from boltdp.cli.comparing import compare
+    from boltdp.cli.data import schema, synth
+    from boltdp.cli.models import sql, verify
+    from boltdp.cli.postgres import postgres
+    from boltdp.cli.score import evaluate, predict
+    from boltdp.cli.terminal import Commands, emit, examples
+    from boltdp.cli.training import plan, train
+    from boltdp.cli.tuning import tune
 
 
 @click.group(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
@@ -12,13 +13,18 @@ from boltdp.algorithms.shared.sgd import BATCH_SIZE, EXPONENT, PASSES
 from boltdp.cli.terminal import note
 from boltdp.data.draft import declared_schema
 from boltdp.data.schema import Schema
+from boltdp.data.values import spellings
 from boltdp.engines import POSTGRES, open_source
 from boltdp.errors import ParameterError
+from boltdp.files import OutputError, check_writable
 from boltdp.privacy.losses import LOSSES
 from boltdp.privacy.moments import Moments
 from boltdp.privacy.output import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
 from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize, loss_names
+
+#: Of more classes than these, not all are named.
+SHOWN_CLASSES = 12
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -32,6 +38,11 @@ algorithm_option = click.option(
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
+
+_OUTPUT = (
+    click.option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
+    click.option("--overwrite", is_flag=True, help="Replace what is at --output, such as a model that was paid for."),
+)
 
 _SOURCE = (
     click.argument("source"),
@@ -140,6 +151,11 @@ def source_options(command: Command) -> Command:
     return _decorate(command, _SOURCE)
 
 
+def model_options(command: Command) -> Command:
+    """--output and --overwrite."""
+    return _decorate(command, _OUTPUT)
+
+
 def training_options(command: Command) -> Command:
     """--schema, --label and --spool."""
     return _decorate(command, _TRAINING)
@@ -162,6 +178,26 @@ def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, A
     if noiseless and (chosen["delta"] or chosen["noise_seed"] is not None):
         raise ParameterError("--delta and --noise-seed are for noise, and must not be given with --noiseless")
     return Settings(epsilon=epsilon, **chosen)
+
+
+def check_output(path: str, *, overwrite: bool) -> None:
+    """Find out before a row is read that a model cannot be written there, or would replace another by mistake."""
+    check_writable(path)
+    if not overwrite and Path(path).exists():
+        raise OutputError(
+            f"the output {path!r} exists already, and nothing was trained",
+            hint="choose another name, or replace it with --overwrite: what a model has cost is not given back",
+        )
+
+
+def remind_of_classes(schema: Schema) -> None:
+    """Say which labels count. Whether the rows have others must not be told of private ones."""
+    names = [spellings(value)[0] for value in schema.classes]
+    shown = ", ".join(names if len(names) <= SHOWN_CLASSES else [*names[: SHOWN_CLASSES - 1], "…", names[-1]])
+    note(
+        f"classes {shown}: a label spelt otherwise teaches nothing; `boltdp evaluate` on rows that you may look at "
+        "shows whether any are"
+    )
 
 
 def load_schema(path: str | None, *, source: str, table: str | None, query: str | None, label: str | None) -> Schema:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from boltdp.arraytypes import Doubles
 from boltdp.cli.options import as_json, source_options
-from boltdp.cli.terminal import emit, emit_json, emit_table, examples, note
+from boltdp.cli.terminal import emit, emit_json, emit_table, examples, note, warn
 from boltdp.data.values import spellings
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encoded
@@ -78,7 +78,7 @@ def evaluate(model_path: str, source: str, *, table: str | None, query: str | No
     """Measure how well a model predicts the label of the rows of SOURCE.
 
     The result is computed from the rows without noise: it is for data that you may look at, and is not covered by the
-    model's promise.
+    model's promise. Rows whose label is no declared class are left out, and counted.
     """
     model = Model.load(model_path)
     counts, unlabelled = np.zeros((len(model.classes),) * 2, np.int64), 0
@@ -92,8 +92,18 @@ def evaluate(model_path: str, source: str, *, table: str | None, query: str | No
             if len(model.weights) == 1:
                 margins_seen.append(margins[:, 0])
                 labels_seen.append(labels)
+    names = [spellings(value)[0] for value in model.classes]
     if not counts.any():
-        raise DataError("the data must have rows with a declared class to compare with, got none")
+        raise DataError(
+            f"the data must have rows with a declared class to compare with, got none of {unlabelled:,}",
+            hint=f"look at the spelling of column {model.schema.label!r}: the classes are {', '.join(names)}",
+        )
+    if unlabelled > counts.sum():
+        warn(
+            f"{unlabelled:,} of {unlabelled + counts.sum():,} rows have no declared class in column "
+            f"{model.schema.label!r} and are left out: the classes are {', '.join(names)}, and other spellings taught "
+            "nothing either if the model was trained on rows like these"
+        )
     note(
         "this is computed from the rows without noise, for data that you may look at: "
         "the model's promise does not cover it"
@@ -116,12 +126,9 @@ def evaluate(model_path: str, source: str, *, table: str | None, query: str | No
             }
         )
         return
-    lines = [("rows", f"{counts.sum():,}")]
-    if unlabelled:
-        lines.append(("rows without a declared class", f"{unlabelled:,}"))
+    lines = [("rows", f"{counts.sum():,}"), ("rows without a declared class", f"{unlabelled:,}")]
     emit_table([*lines, *((name, f"{score:.4f}") for name, score in scores.items() if score is not None)], numbers=True)
     emit("")
-    names = [spellings(value)[0] for value in model.classes]
     cells = [(name, *(f"{count:,}" for count in row)) for name, row in zip(names, counts, strict=True)]
     emit_table(cells, header=("true class, predicted as:", *names), numbers=True)
 

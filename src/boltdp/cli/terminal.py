@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,10 +22,13 @@ from rich.table import Table
 from rich.text import Text
 
 import boltdp
+from boltdp import files, stopping
 from boltdp.errors import BoltdpError
-from boltdp.files import OutputError
 
 USERS_FAULT, OUR_FAULT, INTERRUPTED = 1, 2, 130
+
+#: Seconds for cleaning after a signal, in which a second one changes nothing.
+PATIENCE = 5.0
 
 
 class Commands(click.Group):
@@ -39,10 +43,14 @@ class Commands(click.Group):
         """Run a command and exit."""
         kwargs["standalone_mode"] = False
         stopped: list[int] = []
+        replaced = len(files.replaced)
         try:
             with _stopping_cleanly(stopped):
                 # Exit codes of --help and the like are returned; commands return nothing.
                 code = super().main(*args, **kwargs) or 0
+                # Nobody who asked for an end may take the exit code for success.
+                if not code:
+                    stopping.check()
         except click.UsageError as fault:
             command = fault.ctx.command_path if fault.ctx else "boltdp"
             code = _tell(fault.format_message().rstrip("."), hint=f"see `{command} --help`")
@@ -51,35 +59,51 @@ class Commands(click.Group):
         except BoltdpError as fault:
             code = _tell(str(fault), hint=fault.hint)
         except (click.Abort, KeyboardInterrupt):
-            _tell("interrupted; no output file was changed")
-            code = 128 + stopped[0] if stopped else INTERRUPTED
+            written = len(files.replaced) > replaced
+            _tell(f"interrupted; {'the output was written already' if written else 'no output file was changed'}")
+            code = INTERRUPTED
         except MemoryError:
             code = _tell("there is not enough memory")
         except Exception as fault:
             code = _tell_our_fault(fault)
-        sys.exit(code)
+        sys.exit(128 + stopped[0] if stopped else code)
 
 
 @contextmanager
 def _stopping_cleanly(stopped: list[int]) -> Iterator[None]:
-    """Let SIGTERM and SIGHUP act like Ctrl-C, so that temporary files, which hold private rows, are removed."""
+    """Let SIGTERM and SIGHUP act like Ctrl-C, so that temporary files, which hold private rows, are removed.
+
+    The first is noted too, since a library may swallow the exception; `stopped` gets its number.
+    """
+    since = 0.0
 
     def stop(number: int, _: object) -> None:
-        for each in handled:
-            signal.signal(each, signal.SIG_IGN)  # a second one must not stop the cleaning
+        nonlocal since
+        interruptible, now = stopping.ask(), time.monotonic()
+        if stopped and now - since < PATIENCE:
+            return  # a second one must not stop the cleaning
         stopped.append(number)
-        raise KeyboardInterrupt
+        since = now
+        if interruptible:
+            raise KeyboardInterrupt
 
     # What is ignored, as under nohup, stays so; and only the main thread may ask.
     ours = threading.current_thread() is threading.main_thread()
-    handled = [each for each in (signal.SIGTERM, signal.SIGHUP) if ours and signal.getsignal(each) is signal.SIG_DFL]
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    handled = {
+        each: found
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if ours and (found := signal.getsignal(each)) in usual
+    }
+    stopping.forget()
     for each in handled:
         signal.signal(each, stop)
     try:
         yield
     finally:
-        for each in handled:
-            signal.signal(each, signal.SIG_DFL)
+        for each, found in handled.items():
+            signal.signal(each, found)
+        stopping.forget()
 
 
 def examples(*lines: str) -> str:
@@ -98,7 +122,7 @@ def emit(text: str, *, newline: bool = True) -> None:
     except BrokenPipeError:
         raise  # click ends the program quietly
     except OSError as fault:
-        raise OutputError(f"the standard output cannot be written: {fault.strerror}") from None
+        raise files.OutputError(f"the standard output cannot be written: {fault.strerror}") from None
 
 
 def emit_json(record: Mapping[str, Any]) -> None:
@@ -129,6 +153,11 @@ def emit_promise(promise: str, *, private: bool) -> None:
 def note(message: str) -> None:
     """Say something on standard error."""
     _message("note", message, style="bold cyan")
+
+
+def warn(message: str) -> None:
+    """Say something on standard error that must not be overlooked."""
+    _message("warning", message, style="bold red")
 
 
 class RowsBar:

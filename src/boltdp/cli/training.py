@@ -13,9 +13,12 @@ from boltdp.algorithms.standardize import describe_moments, plan_moments
 from boltdp.cli.options import (
     algorithm_option,
     as_json,
+    check_output,
     load_schema,
     make_settings,
+    model_options,
     quiet,
+    remind_of_classes,
     settings_options,
     source_options,
     training_options,
@@ -25,7 +28,6 @@ from boltdp.context import OnBadRow
 from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.files import check_writable
 from boltdp.model import Model
 from boltdp.planning import plan as plan_training
 from boltdp.privacy.certificate import Certificate
@@ -53,7 +55,7 @@ QUERY_PROMISE = (
 )
 @source_options
 @training_options
-@click.option("-o", "--output", required=True, metavar="JSON", help="Where to write the model.")
+@model_options
 @click.option("--epsilon", type=float, help="The privacy budget: smaller is more private.")
 @click.option("--noiseless", is_flag=True, help="Train without noise, and so without privacy, instead of --epsilon.")
 @click.option("--in-server", is_flag=True, help="PostgreSQL: fail rather than let the rows leave the server.")
@@ -76,6 +78,7 @@ def train(
     schema_path: str | None,
     label: str | None,
     output: str,
+    overwrite: bool,
     epsilon: float | None,
     noiseless: bool,
     in_server: bool,
@@ -94,7 +97,7 @@ def train(
     """
     settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
     schema = load_schema(schema_path, source=source, table=table, query=query, label=label)
-    check_writable(output)
+    check_output(output, overwrite=overwrite)
     if query is not None and settings.epsilon is not None:
         note(QUERY_PROMISE)
     if in_server and on_bad_row == "error":
@@ -109,6 +112,7 @@ def train(
 
 def report(model: Model, output: str, *, as_json: bool) -> None:
     """Print what a new model promises, what that costs, and where it is."""
+    remind_of_classes(model.schema)
     certificate = model.certificate
     if as_json:
         cost = {"noise_per_weight": noise_per_weight(certificate)}

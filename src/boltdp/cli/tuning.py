@@ -10,8 +10,10 @@ import click
 from boltdp.cli.options import (
     algorithm_option,
     as_json,
+    check_output,
     load_schema,
     make_settings,
+    model_options,
     quiet,
     settings_options,
     source_options,
@@ -22,7 +24,6 @@ from boltdp.cli.training import report
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine
 from boltdp.errors import ParameterError
-from boltdp.files import check_writable
 from boltdp.privacy.recipe import Averaging
 from boltdp.settings import ScheduleName
 from boltdp.tuning import TRIALS, TUNABLE, Method, candidates
@@ -44,7 +45,7 @@ _WHOLE = ("passes", "batch_size")
 )
 @source_options
 @training_options
-@click.option("-o", "--output", required=True, metavar="JSON", help="Where to write the model.")
+@model_options
 @click.option("--epsilon", type=float, required=True, help="The privacy budget of everything, choosing included.")
 @click.option(
     "--grid",
@@ -81,6 +82,7 @@ def tune(
     label: str | None,
     spool: str | None,
     output: str,
+    overwrite: bool,
     epsilon: float,
     grids: tuple[str, ...],
     inverse_radius: bool,
@@ -105,7 +107,7 @@ def tune(
     if public is not None and public_rows is not None:
         raise ParameterError("give either --public or --public-rows")
     schema = load_schema(schema_path, source=source, table=table, query=query, label=label)
-    check_writable(output)
+    check_output(output, overwrite=overwrite)
     with ExitStack() as stack:
         engine: Engine = open_source(source, table=table, query=query, spool=spool)
         stack.callback(engine.close)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from boltdp import kernel
 from boltdp.arraytypes import Booleans, Doubles, Floats, PackedRows
+from boltdp.data.buffers import dtype_of, missing, text_array, values
 from boltdp.data.schema import Categorical, Projection, Schema, Vector
 from boltdp.data.values import Matcher
 from boltdp.errors import DataError, ParameterError
@@ -119,8 +120,9 @@ def _numbers(cells: pa.Array) -> Floats:
         cells = cells.dictionary_decode()
     if not (pa.types.is_float32(cells.type) or pa.types.is_float64(cells.type)):
         cells = pc.cast(cells, pa.float64(), safe=False)
-    floats: Floats = cells.to_numpy(zero_copy_only=False)
-    return floats
+    floats: Floats = values(cells)
+    gaps = missing(cells)
+    return floats if gaps is None else np.where(gaps, floats.dtype.type(np.nan), floats)
 
 
 def _vectors(cells: pa.Array, length: int) -> Floats:
@@ -128,15 +130,18 @@ def _vectors(cells: pa.Array, length: int) -> Floats:
     count = len(cells)
     if pa.types.is_null(cells.type):
         return np.full(count * length, np.nan)
+    gaps = missing(cells)
     if pa.types.is_fixed_size_list(cells.type):
         first = cells.offset * length
         numbers = _numbers(cells.values.slice(first, count * length))
-        if cells.null_count:
+        if gaps is not None:
             numbers = numbers.reshape(count, length).copy()
-            numbers[cells.is_null().to_numpy(zero_copy_only=False)] = np.nan
+            numbers[gaps] = np.nan
         return numbers.reshape(-1)
-    offsets = cells.offsets.to_numpy()
-    fits = cells.is_valid().to_numpy(zero_copy_only=False) & (np.diff(offsets) == length)
+    offsets = values(cells.offsets)
+    fits = np.diff(offsets) == length
+    if gaps is not None:
+        fits &= ~gaps
     numbers = _numbers(cells.values.slice(offsets[0], offsets[-1] - offsets[0]))
     if fits.all():
         return numbers
@@ -152,27 +157,27 @@ def _codes(cells: pa.Array, matcher: Matcher) -> npt.NDArray[np.int32]:
         cells = cells.dictionary_decode()
     kind = cells.type
     if pa.types.is_boolean(kind):
-        truths = pc.fill_null(cells.cast(pa.int8()), 2)
-        return _code_at([matcher.truth(False), matcher.truth(True), -1], truths)
-    if pa.types.is_integer(kind):
-        limits = np.iinfo(kind.to_pandas_dtype())
+        codes = _code_at([matcher.truth(False), matcher.truth(True)], values(cells).view(np.uint8))
+    elif pa.types.is_integer(kind):
+        limits = np.iinfo(dtype_of(kind))
         exact = {n: code for n, code in matcher.numbers.items() if n == int(n) and limits.min <= n <= limits.max}
-        known = (pc.fill_null(cells, 0) if cells.null_count else cells).to_numpy()
-        codes = _search(known, [int(n) for n in exact], list(exact.values()))
+        codes = _search(values(cells), [int(n) for n in exact], list(exact.values()))
     elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         codes = _search(_numbers(cells), list(matcher.numbers), list(matcher.numbers.values()))
     elif pa.types.is_null(kind):
         return np.full(len(cells), -1, np.int32)
     else:
-        places = pc.index_in(cells.cast(pa.string()), value_set=pa.array(list(matcher.texts), pa.string()))
-        return _code_at([*matcher.texts.values(), -1], pc.fill_null(places, len(matcher.texts)))
-    if cells.null_count:
-        codes[cells.is_null().to_numpy(zero_copy_only=False)] = -1
+        cells = pc.index_in(cells.cast(pa.string()), value_set=text_array(list(matcher.texts)))
+        # What stands where one is missing need not be a position.
+        codes = _code_at([*matcher.texts.values(), -1], np.minimum(values(cells).view(np.uint32), len(matcher.texts)))
+    gaps = missing(cells)
+    if gaps is not None:
+        codes[gaps] = -1
     return codes
 
 
-def _code_at(codes: Sequence[int], places: pa.Array) -> npt.NDArray[np.int32]:
-    coded: npt.NDArray[np.int32] = np.array(codes, np.int32)[places.to_numpy()]
+def _code_at(codes: Sequence[int], places: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    coded: npt.NDArray[np.int32] = np.array(codes, np.int32)[places]
     return coded
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from boltdp import kernel
+from boltdp import kernel, stopping
 from boltdp.arraytypes import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.data.encode import Encoder, OnBadRow
@@ -183,7 +183,12 @@ def encoded(
         for column in schema.columns
         if not isinstance(column, Categorical)
     }
-    return map(encoder.encode, engine.batches([*names, schema.label] if label else names, parse=parse))
+
+    def encode(batch: pa.RecordBatch) -> PackedRows:
+        stopping.check()
+        return encoder.encode(batch)
+
+    return map(encode, engine.batches([*names, schema.label] if label else names, parse=parse))
 
 
 def plain(schema: Schema) -> Schema:

@@ -9,25 +9,25 @@ DuckDB's exception is not chained to it.
 from __future__ import annotations
 
 import csv
-import fcntl
 import glob
 import gzip
-import os
-import shutil
-import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
+from boltdp import stopping
 from boltdp.data.source import BATCH_ROWS, ColumnType, Kind
 from boltdp.engines.base import Engine
 from boltdp.engines.spool import spool_directory
 from boltdp.errors import DataError, ParameterError
+from boltdp.files import own_directory
 
 T = TypeVar("T")
 
@@ -35,6 +35,12 @@ T = TypeVar("T")
 MEMORY_LIMIT = "1GB"
 #: Of the directories for what a query spills.
 SPILL_PREFIX = "boltdp-spill-"
+#: Seconds after which a query that runs is looked after, in case it is to be stopped.
+LOOK_AFTER = 0.1
+#: Bytes of a CSV file that are looked through at a time for blank lines.
+LOOK_BYTES = 1 << 18
+#: Longest cell of a CSV file: DuckDB reads no longer line.
+CELL_BYTES = 1 << 22
 
 
 class DuckDBEngine(Engine):
@@ -54,10 +60,12 @@ class DuckDBEngine(Engine):
         untyped: bool = False,
         connection: duckdb.DuckDBPyConnection | None = None,
         close: Callable[[], object] | None = None,
+        check: Callable[[], object] | None = None,
     ) -> None:
         """Use one of the `from_` constructors; `fault` is what to say when DuckDB cannot read the rows.
 
-        `connection` is that of the relation, if it is the engine's own, which a signal may interrupt.
+        `connection` is that of the relation, if it is the engine's own, which a signal may interrupt. `check` is done
+        once before rows are counted or read.
         """
         self._relation = relation
         self._fault = fault
@@ -65,6 +73,7 @@ class DuckDBEngine(Engine):
         self._connection = connection
         self._worker = ThreadPoolExecutor(1)  # its thread begins with the first task
         self._close = close
+        self._check = check
         self._count: int | None = None
 
     @classmethod
@@ -72,7 +81,8 @@ class DuckDBEngine(Engine):
         """A CSV file with a header, or several, by a glob pattern; gzipped ones too.
 
         Cells are texts until the schema says otherwise; a cell that should be a number and is not is a missing one.
-        A line that has too many or too few cells, or is longer than DuckDB's limit of 2 MB, makes the file unreadable.
+        A line that has too many or too few cells, or is longer than DuckDB's limit of 2 MB, makes the file unreadable;
+        so does a blank one, but in a file of one column it is a missing cell.
         """
         files = _files(path)
         if delimiter is None:
@@ -89,11 +99,17 @@ class DuckDBEngine(Engine):
         )
         fault = (
             f"the CSV data of {str(path)!r} cannot be read: every line must have the {len(header)} cells of the "
-            "header, quotes must be closed, and the text must be UTF-8"
+            "header, none may be blank, quotes must be closed, and the text must be UTF-8"
         )
         values = [files, dict.fromkeys(header, "VARCHAR"), delimiter]
         relation = _ask(lambda: connection.sql(query, params=values), fault)
-        return cls(relation, fault=fault, untyped=True, connection=connection, close=connection.close)
+
+        def check() -> None:
+            # DuckDB skips blank lines, and so would lose rows; but those of one column it takes for missing cells.
+            if len(header) > 1 and any(_has_blank_line(file, delimiter) for file in files):
+                raise DataError(fault)
+
+        return cls(relation, fault=fault, untyped=True, connection=connection, close=connection.close, check=check)
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> DuckDBEngine:
@@ -151,6 +167,7 @@ class DuckDBEngine(Engine):
     def count(self) -> int:
         """Number of rows."""
         if self._count is None:
+            self._check_once()
             answer = self._await(lambda: self._relation.aggregate("count(*)").fetchall())
             self._count = int(answer[0][0])
         return self._count
@@ -165,6 +182,7 @@ class DuckDBEngine(Engine):
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in order, only the columns asked for; cells of untyped columns that do not parse are missing."""
         select = ", ".join(self._expression(name, (parse or {}).get(name)) for name in columns)
+        self._check_once()
         reader = self._await(lambda: self._relation.project(select).to_arrow_reader(BATCH_ROWS))
         try:
             while (batch := self._await(lambda: next(reader, None))) is not None:
@@ -175,24 +193,39 @@ class DuckDBEngine(Engine):
 
     def close(self) -> None:
         """Close the connection, if the engine opened it."""
+        self._end_work()
         self._worker.shutdown()
         if self._close is not None:
             self._close()
+
+    def _check_once(self) -> None:
+        if self._check is not None:
+            self._check()
+            self._check = None
 
     def _await(self, action: Callable[[], T]) -> T:
         """Do something that may take long, where a signal can end it."""
         if self._connection is None:
             return _ask(action, self._fault)
-        # In another thread: Python hears no signal while DuckDB is busy in the main one.
-        done = self._worker.submit(_ask, action, self._fault)
         try:
+            # In another thread: Python hears no signal while DuckDB is busy in the main one.
+            done = self._worker.submit(_ask, action, self._fault)
+            while not wait([done], timeout=LOOK_AFTER).done:
+                stopping.check()
             return done.result()
         except KeyboardInterrupt:
-            # More than once, as it does nothing before the query has begun.
-            while not done.done():
-                self._connection.interrupt()
-                wait([done], timeout=0.05)
+            self._end_work()
             raise
+
+    def _end_work(self) -> None:
+        """Have the worker give up what it may still be doing."""
+        if self._connection is None:
+            return
+        with suppress(RuntimeError):  # it takes no task since it was shut down
+            last = self._worker.submit(int)
+            # More than once, as it does nothing before the query has begun.
+            while not wait([last], timeout=0.05).done:
+                self._connection.interrupt()
 
     def _expression(self, name: str, parse: Kind | None) -> str:
         column = _identifier(name)
@@ -240,58 +273,18 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def _spill_directory(parent: Path) -> Iterator[str]:
-    """A directory for what DuckDB spills, which is removed at the end; what killed processes left goes first.
-
-    A process holds a lock on its directory for as long as it lives: one that can be locked belongs to nobody.
-    """
-    try:
-        _remove_left(parent)
-        folder, lock = _locked_directory(parent)
-        reason = None
-    except OSError as fault:
-        reason = fault.strerror
-    if reason is not None:
-        raise DataError(
-            f"the spool in {str(parent)!r} cannot be used: {reason}", hint="choose another directory with BOLTDP_SPOOL"
-        )
-    try:
-        yield str(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-
-
-def _locked_directory(parent: Path) -> tuple[Path, int]:
-    while True:
-        folder = Path(tempfile.mkdtemp(dir=parent, prefix=SPILL_PREFIX))
+    """A directory for what DuckDB spills, which is removed at the end; what killed processes left goes first."""
+    with ExitStack() as held:
         try:
-            lock = _lock(folder)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # another process took it for a left one, before it was locked
-        if folder.exists():
-            return folder, lock
-        os.close(lock)
-
-
-def _remove_left(parent: Path) -> None:
-    for folder in parent.glob(f"{SPILL_PREFIX}*"):
-        # An error: it is in use, or gone, or not ours.
-        with suppress(OSError):
-            if folder.lstat().st_uid == os.geteuid():
-                lock = _lock(folder)
-                shutil.rmtree(folder, ignore_errors=True)
-                os.close(lock)
-
-
-def _lock(folder: Path) -> int:
-    """A lock on a directory, as the descriptor that holds it."""
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(held)
-        raise
-    return held
+            folder, reason = held.enter_context(own_directory(parent, prefix=SPILL_PREFIX)), None
+        except OSError as fault:
+            reason = fault.strerror
+        if reason is not None:
+            raise DataError(
+                f"the spool in {str(parent)!r} cannot be used: {reason}",
+                hint="choose another directory with BOLTDP_SPOOL",
+            )
+        yield str(folder)
 
 
 def _identifier(name: str) -> str:
@@ -307,12 +300,41 @@ def _files(path: str | Path) -> list[str]:
     return files
 
 
-def _header(file: str, delimiter: str) -> list[str]:
-    """Names of the columns. A file without a header would have values here: no message may repeat them."""
+def _has_blank_line(file: str, delimiter: str) -> bool:
+    """Whether a CSV file has a blank line, not counting those inside quotes."""
     opener = gzip.open if file.endswith(".gz") else open
     try:
-        # What is not UTF-8 is left for DuckDB to find, in the header as in the rows.
-        with opener(file, "rt", encoding="utf-8-sig", errors="replace", newline="") as text:
+        # Two ends of lines in a row are rare and quickly found; only where there are any, it matters what is quoted.
+        with opener(file, "rb") as raw:
+            before, found = b"", False
+            while not found and (part := raw.read(LOOK_BYTES)):
+                stopping.check()
+                seen = np.frombuffer(before + part, np.uint8)
+                feeds, returns = seen == ord("\n"), seen == ord("\r")
+                found = bool(((feeds | returns)[1:] & (feeds[:-1] | (returns[:-1] & returns[1:]))).any())
+                before = part[-1:]
+        if not found:
+            return False
+        csv.field_size_limit(max(csv.field_size_limit(), CELL_BYTES))
+        with _text(file) as text:
+            # DuckDB too takes a quote for one that opens if only spaces are before it.
+            return any(not cells for cells in csv.reader(text, delimiter=delimiter, skipinitialspace=True))
+    except (OSError, EOFError, zlib.error, csv.Error):
+        return False  # DuckDB will find so too, or reads what Python does not
+
+
+def _text(file: str) -> IO[str]:
+    """A CSV file as text. What is not UTF-8 is left for DuckDB to find, in the header as in the rows."""
+    opened: IO[str] = (gzip.open if file.endswith(".gz") else open)(
+        file, "rt", encoding="utf-8-sig", errors="replace", newline=""
+    )
+    return opened
+
+
+def _header(file: str, delimiter: str) -> list[str]:
+    """Names of the columns. A file without a header would have values here: no message may repeat them."""
+    try:
+        with _text(file) as text:
             names = next(csv.reader(text, delimiter=delimiter), [])
     except (OSError, EOFError, csv.Error):
         names = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from boltdp import kernel
+from boltdp import kernel, stopping
 from boltdp.arraytypes import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.errors import ParameterError
@@ -90,6 +90,7 @@ class Prepared(ABC):
         """
         check_width(sums, self.dims)
         for block in self.blocks():
+            stopping.check()
             for each in sums:
                 each.add(block)
 

@@ -22,7 +22,7 @@ from typing import IO, Protocol, TypeAlias
 
 import numpy as np
 
-from boltdp import kernel
+from boltdp import kernel, stopping
 from boltdp.arraytypes import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.engines.prepared import Prepared, check_part, joined_positions
@@ -77,6 +77,7 @@ class PreparedRows(Prepared):
         stop = self._start + self.rows
         parts = joined_positions(positions, start=self._start, stop=stop, size=self._store.drawn_at_once)
         for block, drawn in self._store.drawn(parts):
+            stopping.check()
             kernel.run(states, block, positions=drawn)
 
     def close(self) -> None:
@@ -233,6 +234,7 @@ class FileStore:
         done = 0
         buffer = np.empty((_gathered_rows(self.width, rows), self.width), np.float32)
         for gathered in _gather(blocks, self.width, rows):
+            stopping.check()
             target = permuted(done, len(gathered)) // self._bucket_rows
             order = np.argsort(target.astype(code), kind="stable")
             ordered = np.take(gathered, order, axis=0, mode="clip", out=buffer[: len(order)])
@@ -251,6 +253,7 @@ class FileStore:
         arrived = np.empty((min(self._bucket_rows, rows), self.width), np.float32)
         ordered = np.empty_like(arrived)
         for start in range(0, rows, self._bucket_rows):
+            stopping.check()
             count = min(self._bucket_rows, rows - start)
             self._read(file, arrived[:count], start)
             # Rows arrive in the order of their original positions, so the r-th smallest source arrived r-th.

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from psycopg import sql
 
+from boltdp import stopping
 from boltdp.arraytypes import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.data.source import BATCH_ROWS
@@ -66,6 +67,7 @@ class PreparedTable(Prepared):
 
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
         """Feed the rows at these positions, in this order, to every state. -1 stands for a marker."""
+        stopping.check()
         check_width(states, self.dims)
         stop = self._start + self.rows
         parts = joined_positions(positions, start=self._start, stop=stop, size=BATCH_ROWS)
@@ -74,6 +76,7 @@ class PreparedTable(Prepared):
 
     def sum(self, sums: Sequence[Summation]) -> None:
         """Add every row once to each of the sums, where the rows are: one statement."""
+        stopping.check()
         check_width(sums, self.dims)
         if sums:
             self._table.sum(sums, self._start, self._start + self.rows)

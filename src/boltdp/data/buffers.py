@@ -1,0 +1,77 @@
+"""NumPy arrays from Arrow's buffers and back, without Arrow's own conversions.
+
+Those (`to_numpy`, `pa.array`, `pa.scalar`, `pc.fill_null`) import pandas when they are first used, if it is there, and
+an interrupt during that import is swallowed: the run would go on as if nobody had asked it to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boltdp.arraytypes import Booleans
+
+#: Of the types whose cells are numbers of a fixed width, in the order of Arrow's names.
+_KINDS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+_DTYPES = {kind: np.dtype(kind) for kind in _KINDS}
+_NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
+
+
+def dtype_of(kind: pa.DataType) -> np.dtype[Any]:
+    """NumPy's type of the cells of an Arrow type.
+
+    >>> dtype_of(pa.float64()), dtype_of(pa.bool_())
+    (dtype('float64'), dtype('bool'))
+    """
+    return np.dtype(bool) if pa.types.is_boolean(kind) else _DTYPES[_NAMES.get(str(kind), str(kind))]
+
+
+def values(cells: pa.Array) -> npt.NDArray[Any]:
+    """Numbers or booleans as they stand in the buffer, not copied if they are numbers; anything where one is missing.
+
+    >>> values(pa.array([7, 8, 9], pa.int16()).slice(1)), values(pa.array([False, True, True]).slice(1))
+    (array([8, 9], dtype=int16), array([ True,  True]))
+    """
+    dtype, buffer = dtype_of(cells.type), cells.buffers()[1]
+    if buffer is None or not len(cells):
+        return np.zeros(len(cells), dtype)
+    if dtype.kind == "b":
+        return _bits(buffer, cells.offset, len(cells))
+    return np.frombuffer(buffer, dtype, len(cells), cells.offset * dtype.itemsize)
+
+
+def missing(cells: pa.Array) -> Booleans | None:
+    """Where a cell is missing; None if nowhere.
+
+    >>> missing(pa.array([1, None, 3])), missing(pa.array([1, None, 3]).slice(2))
+    (array([False,  True, False]), None)
+    """
+    if not cells.null_count:
+        return None
+    bitmap = cells.buffers()[0]
+    if bitmap is None:  # of the null type, which has none
+        return np.ones(len(cells), bool)
+    return ~_bits(bitmap, cells.offset, len(cells))
+
+
+def text_array(texts: Sequence[str]) -> pa.Array:
+    """Arrow's array of some texts.
+
+    >>> text_array(["no", "", "ja"]).to_pylist()
+    ['no', '', 'ja']
+    """
+    encoded = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
+    return pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
+
+
+def _bits(buffer: pa.Buffer, start: int, count: int) -> Booleans:
+    """Some bits of a buffer, of which each byte has the lowest first."""
+    first = start // 8
+    packed = np.frombuffer(buffer, np.uint8, (start + count + 7) // 8 - first, first)
+    bits: Booleans = np.unpackbits(packed, bitorder="little")[start % 8 : start % 8 + count].view(bool)
+    return bits

@@ -1,0 +1,85 @@
+"""Whether the process was asked to stop.
+
+A signal raises KeyboardInterrupt wherever the program is, and that may be in a library that swallows it. So what
+handles signals leaves a note here too, which is looked at with every block of rows and right before a file is replaced.
+Where nobody handles signals, as in a library, there is never a note.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_asked = False
+_held = 0
+
+
+def ask() -> bool:
+    """Note that the process was asked to stop; whether it may be interrupted right now."""
+    global _asked
+    _asked = True
+    return not _held
+
+
+def asked() -> bool:
+    """Whether it was."""
+    return _asked
+
+
+def forget() -> None:
+    """Begin anew."""
+    global _asked
+    _asked = False
+
+
+def check() -> None:
+    """Stop, if that was asked for.
+
+    >>> check()
+    >>> ask()
+    True
+    >>> try:
+    ...     check()
+    ... except KeyboardInterrupt:
+    ...     print("stopped")
+    stopped
+    >>> forget()
+    """
+    if _asked:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Let Ctrl-C end the process itself, for imports that could swallow it and where there is nothing to clean."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """What is done inside is done whole, unless the process was asked to stop before.
+
+    >>> with uninterrupted():
+    ...     ask()
+    False
+    >>> forget()
+    """
+    global _held
+    _held += 1
+    try:
+        check()
+        yield
+    finally:
+        _held -= 1
