@@ -43,6 +43,7 @@ from boltdp.privacy.objective import (
 )
 from boltdp.privacy.recipe import Problem, Recipe
 from boltdp.privacy.release import Randomness, release_weights
+from boltdp.sealed import sealed
 from boltdp.settings import Settings
 from boltdp.training import train
 from boltdp.tuning import Method, tune
@@ -324,7 +325,7 @@ def test_verify_shows_the_noise_inside_and_catches_a_smaller_one(tmp_path: Path)
     assert "at epsilon = 1, delta = 0: recomputed\n" in shown.stdout
     record = json.loads(path.read_text())
     record["certificate"]["spent"]["linear"]["scale"] /= 2
-    path.write_text(json.dumps(record))
+    path.write_text(json.dumps(sealed(record)))
     assert CliRunner().invoke(main, ["verify", str(path)]).exit_code == 1
 
 
