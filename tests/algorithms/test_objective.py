@@ -475,7 +475,7 @@ def smallest(budget: Budget) -> float:
 
 def test_a_regularization_too_small_for_doubles_is_refused_by_the_plan_whatever_the_rows() -> None:
     settings = Settings(epsilon=25.0, algorithm="objective", regularization=4.7e-13, standardize="none")
-    message = r"^regularization must be at least \S+e-(09|10) for objective perturbation, got 4\.7e-13$"
+    message = r"^regularization must be at least \S+ for objective perturbation, got 4\.7e-13$"
     with pytest.raises(ParameterError, match=message):
         plan(settings, rows=10, dims=2, classes=2)
     with pytest.raises(ParameterError, match=message):
