@@ -187,7 +187,7 @@ def least_solvable(problem: Problem, noise: Mechanism | None) -> float:
     loss = problem.loss
     longest = 0.0 if noise is None else LONGEST_NOISE * noise.expected_norm
     bound = 20.0 * math.sqrt(2.0) * SHORTEST_STEP * loss.lipschitz * (loss.lipschitz + longest / problem.rows)
-    return max(bound, (bound * math.sqrt(loss.smoothness)) ** (2.0 / 3.0))
+    return max(bound, math.pow(bound * math.sqrt(loss.smoothness), 2.0 / 3.0))
 
 
 def objective_noise(problem: Problem, budget: Budget) -> Mechanism:
