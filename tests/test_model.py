@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
+from boltdp.cli import main
 from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import ArrayEngine
 from boltdp.errors import BoltdpError, ParameterError
@@ -22,6 +26,7 @@ from boltdp.planning import plan
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
 from boltdp.privacy.output import OutputPerturbation
 from boltdp.privacy.release import Randomness, release_weights
+from boltdp.sealed import MOST_BYTES, MOST_DIGITS, sealed
 from boltdp.settings import Settings
 
 
@@ -123,9 +128,8 @@ def test_file_mode_follows_the_umask(tmp_path: Path) -> None:
 
 
 def tampered(path: Path, **changes: Any) -> Path:
-    record = json.loads(path.read_text())
-    record.update(changes)
-    path.write_text(json.dumps(record))
+    """By someone who computes the digest anew."""
+    path.write_text(json.dumps(sealed({**json.loads(path.read_text()), **changes})))
     return path
 
 
@@ -136,7 +140,18 @@ def tampered(path: Path, **changes: Any) -> Path:
         ({"format_version": 1}, ModelFileError),
         ({"format_version": 99}, ModelFileError),
         ({"weights": "none"}, ModelFileError),
-        ({"weights": [[1.0]]}, ParameterError),
+        ({"weights": [[1.0]]}, ModelFileError),
+        ({"weights": [["1.0", "2.0", "3.0"]]}, ModelFileError),
+        ({"weights": [[True, False, 1.0]]}, ModelFileError),
+        ({"weights": [[1, 2, 3]]}, ModelFileError),
+        ({"weights": [[1.0, 2.0], 3.0]}, ModelFileError),
+        ({"weights": [[1.0, 2.0, 3.0], [1.0]]}, ModelFileError),
+        ({"weights": []}, ModelFileError),
+        ({"private": 1}, CertificateError),
+        ({"private": "true"}, CertificateError),
+        ({"luck": 7}, ModelFileError),
+        ({"format_version": 3.0}, ModelFileError),
+        ({"format_version": True}, ModelFileError),
         ({"schema": {}}, ModelFileError),
         ({"private": False}, CertificateError),
         ({"certificate": None}, CertificateError),
@@ -159,7 +174,7 @@ def test_what_is_written_has_the_format_of_this_version(settings: Settings, tmp_
     path = tmp_path / "model.json"
     model(2, settings).save(path)
     record = json.loads(path.read_text())
-    assert (record["format"], record["format_version"], record["private"]) == ("boltdp-model", 2, True)
+    assert (record["format"], record["format_version"], record["private"]) == ("boltdp-model", 3, True)
 
 
 def forged(record: Any, place: tuple[str, ...], value: Any) -> Any:
@@ -197,7 +212,7 @@ def test_what_was_spent_cannot_be_forged(
     path = tmp_path / "model.json"
     model(2, settings).save(path)
     record = json.loads(path.read_text())
-    path.write_text(json.dumps(forged(record, ("certificate", "spent", *place), value)))
+    path.write_text(json.dumps(sealed(forged(record, ("certificate", "spent", *place), value))))
     with pytest.raises(CertificateError):
         Model.load(path).verify()
 
@@ -222,7 +237,7 @@ def test_what_was_spent_cannot_be_forged(
 def test_a_claim_that_does_not_follow_is_refused(name: str, value: Any, tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     model(2, BOLTON).save(path)
-    path.write_text(json.dumps(forged(json.loads(path.read_text()), ("certificate", name), value)))
+    path.write_text(json.dumps(sealed(forged(json.loads(path.read_text()), ("certificate", name), value))))
     with pytest.raises(BoltdpError):
         Model.load(path).verify()
 
@@ -304,3 +319,176 @@ def test_a_model_is_read_where_nothing_else_of_boltdp_was_imported(settings: Set
     program = "import sys; from boltdp import Model; Model.load(sys.argv[1]).verify()"
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# ---- a file that was damaged, or changed by hand ----------------------------------------------------------------
+
+
+def places(record: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Any]]:
+    """Everything in a JSON value, with the way to it."""
+    inside = record.items() if isinstance(record, dict) else enumerate(record) if isinstance(record, list) else ()
+    return [(path, record), *(found for key, value in inside for found in places(value, (*path, key)))]
+
+
+def edits(record: Any) -> list[Any]:
+    """The record with each leaf changed in several ways, each entry dropped, and one added to each object."""
+    made = []
+
+    def edit(path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> None:
+        copy = json.loads(json.dumps(record))
+        place = copy
+        for key in path[:-1]:
+            place = place[key]
+        change(place, path[-1])
+        made.append(copy)
+
+    def put(value: Any) -> Callable[[Any, Any], None]:
+        return lambda place, key: place.__setitem__(key, value)
+
+    for path, value in places(record)[1:]:
+        others: list[Any] = [None, True, "text", [], {}, 0]
+        if isinstance(value, bool):
+            others += [not value, int(value)]
+        elif isinstance(value, (int, float)):
+            others += [value + 1, value * 2, -value, str(value), float(value), value * (1 + 1e-12)]
+        elif isinstance(value, str):
+            others += [value + "x", value.upper(), value[:-1]]
+        for other in others:
+            if json.dumps(other) != json.dumps(value):
+                edit(path, put(other))
+        edit(path, lambda place, key: place.pop(key))
+        if isinstance(value, dict):
+            edit((*path, "luck"), put(7))
+        if isinstance(value, list):
+            edit(path, lambda place, key: place[key].append(place[key][-1] if place[key] else 7))
+            edit(path, lambda place, key: place[key].reverse())
+    return [{**record, "luck": 7}, *(one for one in made if json.dumps(one) != json.dumps(record))]
+
+
+def refused(path: Path) -> bool:
+    result = CliRunner().invoke(main, ["verify", str(path), "--allow-not-private"])
+    assert result.exit_code in (0, 1), result.output
+    return result.exit_code == 1 and result.stderr.startswith("error: ") and not result.stdout
+
+
+@pytest.mark.parametrize("settings", [Settings(epsilon=1.0, delta=1e-6), BOLTON, Settings(epsilon=None)])
+def test_every_edit_of_a_single_field_is_refused(settings: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    model(3, settings).save(path)
+    assert not refused(path)
+    changed = edits(json.loads(path.read_text()))
+    assert len(changed) > 400
+    for record in changed:
+        path.write_text(json.dumps(record))
+        assert refused(path), record
+
+
+def test_every_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    model(2, BOLTON).save(path)
+    text = path.read_text()
+    keys = list(re.finditer(r'^ *("\w+"): ', text, re.MULTILINE))
+    assert len(keys) > 40
+    for key in keys:
+        for other in ("100", "null", '"text"'):
+            path.write_text(f"{text[: key.start()]}{key[1]}: {other},{text[key.start() :]}")
+            assert refused(path), key[1]
+    path.write_text(text)
+    assert not refused(path)
+
+
+def test_columns_in_another_order_are_another_model(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    model().save(path)
+    record = json.loads(path.read_text())
+    record["schema"]["numeric"] = dict(reversed(record["schema"]["numeric"].items()))
+    path.write_text(json.dumps(record))
+    with pytest.raises(ModelFileError, match="the model was changed after it was written"):
+        Model.load(path)
+
+
+def test_a_schema_that_is_not_spelled_out_is_not_what_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    model().save(path)
+    schema = json.loads(path.read_text())["schema"]
+    with pytest.raises(ModelFileError, match="must be written as boltdp writes it"):
+        Model.load(tampered(path, schema={**schema, "numeric": {"f{0..1}": [0, 1]}}))
+
+
+DAMAGES = {
+    "nothing": "",
+    "a list": "[]",
+    "a number": "7",
+    "no end": '{"format": "boltdp-model"',
+    "NaN": '{"format": NaN}',
+    "infinity": '{"format": -Infinity}',
+    "a large number": '{"format": 1e999}',
+    "many digits": '{"format": ' + "9" * 400 + "}",
+    "as many as are read": json.dumps(sealed({"format": "boltdp-model", "format_version": int("9" * MOST_DIGITS)})),
+    "thousands of digits": '{"format": ' + "9" * 5000 + "}",
+    "deep lists": '{"format": ' + "[" * 70 + "]" * 70 + "}",
+    "deeper lists": "[" * 200_000 + "]" * 200_000,
+    "deep objects": '{"a":' * 200_000 + "1" + "}" * 200_000,
+    "half a character": json.dumps({"format": "\ud800", "digest": "sha256:"}),
+    "half a character in a key": json.dumps({"\udfff": 1, "digest": "sha256:"}),
+    "a digest of another kind": json.dumps({"format": "boltdp-model", "digest": ["sha256"]}),
+    "NUL": "\0",
+}
+
+
+@pytest.mark.parametrize("text", DAMAGES.values(), ids=DAMAGES)
+def test_no_damage_is_an_error_of_ours(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(text)
+    assert refused(path)
+    with pytest.raises(ModelFileError):
+        Model.load(path)
+
+
+EXTREMES: list[Any] = [None, True, "text", [], [[]], {}, 0, -1, 2**53, 10**18, 10**99, 0.0, 1e-300, 5e-324, 1e300, -1.5]
+
+
+@pytest.mark.parametrize("settings", [Settings(epsilon=1.0), BOLTON], ids=["objective", "bolton"])
+def test_a_forger_who_computes_the_digest_gets_no_error_of_ours(settings: Settings, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    model(2, settings).save(path)
+    record = json.loads(path.read_text())
+    for way, _ in places(record)[1:]:
+        for value in EXTREMES:
+            copy = json.loads(json.dumps(record))
+            place = copy
+            for key in way[:-1]:
+                place = place[key]
+            place[way[-1]] = value
+            path.write_text(json.dumps(sealed(copy)))
+            refused(path)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_weights_too_large_for_the_grid_do_not_verify(classes: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    made = model(classes)
+    made.weights[:] = 0.0
+    made.weights[0], made.weights[-1] = 1.6e308, -1.6e308
+    made.save(path)
+    assert refused(path)
+
+
+def test_bytes_that_are_no_text_and_files_without_end_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_bytes(b"\xff\xfe")
+    assert refused(path)
+    with open(path, "wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    with pytest.raises(ModelFileError, match="longer than 268,435,456 bytes"):
+        Model.load(path)
+    assert refused(tmp_path)
+    with pytest.raises(ModelFileError):
+        Model.load("a\0b")
+
+
+@pytest.mark.parametrize("version", ["", "0.2.0\x1b[2J", "0.2.0 of mine", 7])
+def test_a_version_that_is_none_is_refused(version: Any) -> None:
+    record = model().to_dict()
+    with pytest.raises(CertificateError):
+        Model.from_dict(forged(record, ("certificate", "version"), version))

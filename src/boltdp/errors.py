@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from numbers import Integral, Real
 
+#: Characters of a value that a message quotes.
+LONGEST_QUOTED = 80
+
 
 class BoltdpError(Exception):
     """A fault the user can mend. The message is one sentence; `hint` says how, when we know."""
@@ -25,6 +28,21 @@ class SolverError(BoltdpError):
     """Training could not be brought to the end that the privacy proof asks for, and nothing was released."""
 
 
+def shown(value: object) -> str:
+    """A public value as a message may quote it: as Python writes it, but never long, and without an error.
+
+    >>> shown([1, "a"]), len(shown("a" * 999)), shown(10**9999)
+    ("[1, 'a']", 80, 'a number of thousands of digits')
+    """
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "something nested too deeply"
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= LONGEST_QUOTED else text[: LONGEST_QUOTED - 4] + " ..."
+
+
 def whole_number(value: object, name: str, *, least: int) -> int:
     """`value` as a plain int, or a ParameterError.
 
@@ -32,9 +50,9 @@ def whole_number(value: object, name: str, *, least: int) -> int:
     3
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ParameterError(f"{name} must be a whole number, got {value!r}")
+        raise ParameterError(f"{name} must be a whole number, got {shown(value)}")
     if value < least:
-        raise ParameterError(f"{name} must be >= {least}, got {value}")
+        raise ParameterError(f"{name} must be >= {least}, got {shown(value)}")
     return int(value)
 
 
@@ -45,7 +63,7 @@ def real_number(value: object, name: str) -> float:
     3.0
     """
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ParameterError(f"{name} must be a number, got {value!r}")
+        raise ParameterError(f"{name} must be a number, got {shown(value)}")
     try:
         return float(value)
     except OverflowError:

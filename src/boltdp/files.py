@@ -24,6 +24,32 @@ class OutputError(BoltdpError):
     """A file that cannot be written."""
 
 
+class InputError(BoltdpError):
+    """A file that cannot be read as text; the message says only why."""
+
+
+def read_text(path: str | Path, *, most: int) -> str:
+    """The text of a file of at most `most` bytes; of a longer one, or an endless one, no more is read.
+
+    >>> read_text("/dev/zero", most=10)
+    Traceback (most recent call last):
+    boltdp.files.InputError: it is longer than 10 bytes
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(most + 1)
+    except OSError as fault:
+        raise InputError(fault.strerror or "it is no file") from None
+    except ValueError:
+        raise InputError("its name is no name of a file") from None
+    if len(content) > most:
+        raise InputError(f"it is longer than {most:,} bytes")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError("it is not UTF-8 text") from None
+
+
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """A place to write to; what is there at the end becomes `path`, and on an error `path` stays as it was.

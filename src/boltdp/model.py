@@ -15,19 +15,18 @@ from boltdp.arraytypes import Doubles, PackedRows
 from boltdp.data.schema import Schema
 from boltdp.data.values import Value
 from boltdp.engines.base import Engine, encoded
-from boltdp.errors import BoltdpError, ParameterError
+from boltdp.errors import ParameterError, shown
 from boltdp.export import linear
 from boltdp.files import replacing
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release import could_be_released
+from boltdp.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
+
+__all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "unit_rows"]
 
 FORMAT = "boltdp-model"
-FORMAT_VERSION = 2
-
-
-class ModelFileError(BoltdpError):
-    """A model file that cannot be read."""
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,39 +133,67 @@ class Model:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Model:
-        """Read what `to_dict` wrote."""
+        """Read what `to_dict` wrote, and nothing else."""
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise ModelFileError("this is not a boltdp model")
-        if record.get("format_version") != FORMAT_VERSION:
+        version = record.get("format_version")
+        if type(version) is not int or version != FORMAT_VERSION:
             raise ModelFileError(
-                f"the model has format version {record.get('format_version')}, this boltdp reads {FORMAT_VERSION}"
+                f"the model has format version {shown(version)}, this boltdp reads {FORMAT_VERSION}",
+                hint="models of other builds must be trained again",
             )
-        try:
-            schema, weights = Schema.from_dict(record["schema"]), np.array(record["weights"], dtype=np.float64)
-            certificate, private = record["certificate"], record["private"]
-            where = None if record.get("trained_where") is None else str(record["trained_where"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"the model cannot be read: {error}") from error
-        if not isinstance(certificate, dict) or certificate.get("private") != private:
+        for key in _KEYS:
+            if key not in record:
+                raise ModelFileError(f"the model cannot be read: {key!r} is missing")
+        for key in record:
+            if key not in _KEYS:
+                raise ModelFileError(f"the model has an entry {shown(key)} that this boltdp does not know")
+        private, certificate = record["private"], record["certificate"]
+        if not isinstance(certificate, dict) or not isinstance(private, bool) or certificate.get("private") != private:
             raise certificates.CertificateError("the model says of its privacy what its certificate does not")
-        return cls(schema, weights, Certificate.from_dict(certificate), trained_where=where)
+        try:
+            schema, weights = Schema.from_dict(record["schema"]), _weights(record["weights"])
+            where = record["trained_where"]
+            if where is not None and not isinstance(where, str):
+                raise ValueError("where it was trained must be said in words")
+            return cls(schema, weights, Certificate.from_dict(certificate), trained_where=where)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ModelFileError(f"the model cannot be read: {error}") from error
 
     def save(self, path: str | Path) -> None:
-        """Write the model aside, then rename it: an existing file is replaced whole or not at all."""
-        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        """Write the model aside, with its digest, then rename it: an existing file is replaced whole or not at all."""
+        text = json.dumps(sealed(self.to_dict()), indent=1, allow_nan=False) + "\n"
         with replacing(path) as aside:
             aside.write_text(text, "utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Model:
-        """Read a model file."""
-        try:
-            record = json.loads(Path(path).read_text("utf-8"), parse_constant=_refuse_constant)
-        except OSError as error:
-            raise ModelFileError(f"the model {path} cannot be read: {error.strerror}") from error
-        except ValueError as error:
-            raise ModelFileError(f"the model {path} is not JSON") from error
-        return cls.from_dict(record)
+        """Read a model file; one that was changed after it was written is refused."""
+        return cls.of_file(read_sealed(path))
+
+    @classmethod
+    def of_file(cls, record: dict[str, Any]) -> Model:
+        """The model in the record of a file whose digest was checked."""
+        model = cls.from_dict({key: value for key, value in record.items() if key not in OUTSIDE})
+        # A schema can be declared in several ways; a file has it spelled out, with numbers as floats, and in order.
+        if json.dumps(record["schema"]) != json.dumps(model.schema.to_dict()):
+            raise ModelFileError("the schema in the model must be written as boltdp writes it")
+        return model
+
+
+_KEYS = ("format", "format_version", "private", "schema", "weights", "certificate", "trained_where")
+
+
+def _weights(rows: Any) -> Doubles:
+    """Lists of floats, all of one length, as `to_dict` writes them."""
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
+        raise ModelFileError("the weights must be lists of numbers")
+    if any(len(row) != len(rows[0]) for row in rows) or any(type(one) is not float for row in rows for one in row):
+        raise ModelFileError("the weights must be lists of as many numbers each, written with a decimal point")
+    weights: Doubles = np.array(rows, dtype=np.float64)
+    if not np.isfinite(weights).all():
+        raise ModelFileError("the weights must be finite numbers")
+    return weights
 
 
 def unit_rows(packed: PackedRows) -> Doubles:
@@ -179,7 +206,3 @@ def unit_rows(packed: PackedRows) -> Doubles:
     rows = packed[:, 1:].astype(np.float64)
     rows /= np.maximum(1.0, np.sqrt(np.einsum("ij,ij->i", rows, rows)))[:, None]
     return rows
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")

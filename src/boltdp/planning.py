@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from boltdp.algorithms import chosen_algorithm
+from boltdp.data.schema import check_size
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify, remaining
@@ -46,7 +47,9 @@ def plan_training(settings: Settings, *, rows: int, dims: int, classes: int, bud
     loss, models = settings.losses(classes)
     algorithm = chosen_algorithm([settings], loss, budget)
     share = None if budget is None else budget.split(models)
-    training = algorithm.plan(settings, Problem(loss=loss, dims=dims, rows=rows), share)
+    problem = Problem(loss=loss, dims=dims, rows=rows)
+    check_size(features=problem.dims, classes=classes)
+    training = algorithm.plan(settings, problem, share)
     return training if models == 1 else SelfComposition(Part(share, training), models)
 
 

@@ -29,20 +29,25 @@ from boltdp.errors import ParameterError, SolverError
 from boltdp.kernel.objective import Sums
 from boltdp.model import Model
 from boltdp.planning import plan
+from boltdp.privacy import objective as objective_privacy
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.noise import Kind, Mechanism, calibrate
 from boltdp.privacy.objective import (
     ObjectivePerturbation,
+    check_solvable,
     gaussian_scale,
     gradient_rounding,
+    least_solvable,
+    objective_noise,
     perturbed_objective,
     shares,
     tolerance,
 )
 from boltdp.privacy.recipe import Problem, Recipe
-from boltdp.privacy.release import Randomness, release_weights
+from boltdp.privacy.release import Randomness, linear_terms, release_weights
+from boltdp.sealed import sealed
 from boltdp.settings import Settings
 from boltdp.training import train
 from boltdp.tuning import Method, tune
@@ -138,7 +143,8 @@ def test_a_shape_that_is_brought_up_to_date_makes_the_scans_fewer_than_that_of_t
 
 
 @pytest.mark.parametrize("penalty", [1e-6, 1e-18])
-def test_directions_that_no_row_has_are_no_obstacle(penalty: float) -> None:
+def test_directions_that_no_row_has_are_no_obstacle(penalty: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newton, "check_solvable", lambda *_: None)
     rows = some_rows(2, rows=2000, dims=4)
     twice = np.hstack([rows, rows[:, 1:]])
     problem = problem_of(Logistic(), twice, penalty=penalty)
@@ -324,7 +330,7 @@ def test_verify_shows_the_noise_inside_and_catches_a_smaller_one(tmp_path: Path)
     assert "at epsilon = 1, delta = 0: recomputed\n" in shown.stdout
     record = json.loads(path.read_text())
     record["certificate"]["spent"]["linear"]["scale"] /= 2
-    path.write_text(json.dumps(record))
+    path.write_text(json.dumps(sealed(record)))
     assert CliRunner().invoke(main, ["verify", str(path)]).exit_code == 1
 
 
@@ -441,3 +447,99 @@ def test_attack_finds_no_violation_but_finds_half_the_noise(delta: float, kind: 
     assert not less.private
     # Enough of them: 3,000 were at the limit of what proves it.
     assert epsilon_found(less, delta=delta, trainings=10_000) > budget.epsilon
+
+
+# ---- whether the minimum is found must not depend on the rows ---------------------------------------------------
+
+
+def neighbours() -> tuple[Rows, Rows]:
+    """Ten rows, of which one is another: with a tiny Lambda the first ones' minimum is much harder to find."""
+    random = np.random.default_rng(3)
+    x = random.standard_normal((10, 2))
+    rows = np.hstack([random.integers(0, 2, (10, 1)), x / np.linalg.norm(x, axis=1)[:, None]]).astype(np.float32)
+    other = rows.copy()
+    other[0] = (1 - rows[0, 0], *-rows[0, 1:])
+    return rows, other
+
+
+def smallest(budget: Budget) -> float:
+    """The smallest Lambda for ten rows of two features; a smaller one needs more noise, which needs a larger one."""
+    problem = Problem(loss=Logistic(), dims=2, rows=10, regularization=1e-6)
+    for _ in range(10):
+        noise = objective_noise(problem, shares(budget).noise)
+        problem = replace(problem, regularization=1.01 * least_solvable(problem, noise))
+    with pytest.raises(ParameterError, match="regularization must be at least"):
+        perturbed_objective(replace(problem, regularization=0.9 * problem.regularization), budget)
+    return problem.regularization
+
+
+def test_a_regularization_too_small_for_doubles_is_refused_by_the_plan_whatever_the_rows() -> None:
+    settings = Settings(epsilon=25.0, algorithm="objective", regularization=4.7e-13, standardize="none")
+    message = r"^regularization must be at least \S+ for objective perturbation, got 4\.7e-13$"
+    with pytest.raises(ParameterError, match=message):
+        plan(settings, rows=10, dims=2, classes=2)
+    with pytest.raises(ParameterError, match=message):
+        plan(replace(settings, epsilon=None), rows=10, dims=2, classes=2)
+    plan(replace(settings, regularization=smallest(Budget(25.0))), rows=10, dims=2, classes=2)
+    problem = problem_of(Logistic(), neighbours()[0], penalty=4.7e-13)
+    with pytest.raises(ParameterError, match=message):
+        next(minimise(problem, np.zeros((1, 2)), noise=None))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_smallest_regularization_finds_the_minimum_whatever_the_rows(which: int) -> None:
+    rows = neighbours()[which]
+    budget = Budget(25.0)
+    problem = problem_of(Logistic(), rows, penalty=smallest(budget))
+    certificate = certify(perturbed_objective(problem, budget), budget)
+    for _ in range(50):
+        (linear,) = linear_terms(certificate, Randomness())
+        solved(rows, minimise(problem, linear, noise=certificate.training_noise))
+
+
+def test_short_steps_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step that the old limit, 2^-30, refused: with it, whether there was an error depended on the rows."""
+    monkeypatch.setattr(newton, "check_solvable", lambda *_: None)
+    monkeypatch.setattr(objective_privacy, "check_solvable", lambda *_: None)
+    rows, budget = neighbours()[0], Budget(25.0)
+    problem = problem_of(Logistic(), rows, penalty=4.7e-13)
+    certificate = certify(perturbed_objective(problem, budget), budget)
+    for _ in range(50):
+        (linear,) = linear_terms(certificate, Randomness())
+        solved(rows, minimise(problem, linear, noise=certificate.training_noise))
+
+
+@pytest.mark.parametrize(("loss", "rows"), [(Logistic(), 10**10), (Logistic(), 10), (Multinomial(5), 10**14)])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 1e5])
+def test_a_default_regularization_is_never_too_small(loss: Loss, rows: int, epsilon: float) -> None:
+    problem = Problem(loss=loss, dims=9, rows=rows)
+    for budget in (Budget(epsilon), Budget(epsilon, 1e-6)):
+        chosen = objective.default_regularization(problem, budget)
+        perturbed_objective(replace(problem, regularization=chosen), budget)
+    check_solvable(replace(problem, regularization=objective.default_regularization(problem, None)), None)
+
+
+def test_conjugate_gradients_go_on_until_the_step_is_precise_enough() -> None:
+    """A matrix so ill-conditioned that the usual rounds do not solve it to the precision that the proof asks for."""
+    size = 60
+    random = np.random.default_rng(0)
+    basis, _ = np.linalg.qr(random.standard_normal((size, size)))
+    matrix = basis @ np.diag(np.geomspace(1e-9, 1.0, size)) @ basis.T
+    slope = basis @ np.linspace(1.0, 2.0, size)
+    rounds = 0
+
+    def curvature(along: Matrix) -> Any:
+        nonlocal rounds
+        rounds += 1
+        yield None
+        return matrix @ along
+
+    step = newton._newton_step(curvature, lambda vector: vector, slope, precision=1e-12)
+    try:
+        while True:
+            next(step)
+    except StopIteration as end:
+        found = end.value
+    left = float(np.linalg.norm(matrix @ found + slope))
+    assert rounds > 2 * size + 10
+    assert left <= 0.41 * float(np.linalg.norm(slope))

@@ -19,6 +19,7 @@ from boltdp.engines import open_source
 from boltdp.model import Model
 from boltdp.privacy.events import SEEDED, Event
 from boltdp.privacy.records import from_record, to_record
+from boltdp.sealed import sealed
 from boltdp.training import BAD_ROWS_SHOWN
 
 from .conftest import SECRET, Run, find_events
@@ -99,13 +100,17 @@ def test_models_that_are_not_private_say_so_wherever_they_are_shown(
 ) -> None:
     trained = run("train", rows, "--schema", "schema.toml", "-o", "model.json", *options)
     assert trained.exit_code == 0
-    verified = run("verify", "model.json")
+    refused = run("verify", "model.json")
+    assert refused.exit_code == 1
+    assert refused.stdout == ""
+    assert refused.stderr.startswith("error: NOT PRIVATE: ")
+    verified = run("verify", "model.json", "--allow-not-private")
     assert verified.exit_code == 0
     for result in (trained, verified):
         assert result.stdout.startswith("NOT PRIVATE")
         assert reason in result.stdout
     assert verified.stdout.endswith("NOT PRIVATE.\n")
-    assert json.loads(run("verify", "model.json", "--json").stdout)["private"] is False
+    assert json.loads(run("verify", "model.json", "--allow-not-private", "--json").stdout)["private"] is False
 
 
 def test_rows_that_were_shown_cost_the_promise_and_the_file_says_so(run: Run, rows: Path, table: pa.Table) -> None:
@@ -115,7 +120,7 @@ def test_rows_that_were_shown_cost_the_promise_and_the_file_says_so(run: Run, ro
     result = run(*arguments)
     assert result.exit_code == 0, result.output
     assert Model.load("model.json").certificate.reasons == (BAD_ROWS_SHOWN,)
-    for shown in (result, run("verify", "model.json")):
+    for shown in (result, run("verify", "model.json", "--allow-not-private")):
         assert shown.stdout.startswith(f"NOT PRIVATE: {BAD_ROWS_SHOWN}")
         assert shown.exit_code == 0
 
@@ -126,13 +131,13 @@ def test_rows_that_were_shown_cost_the_promise_and_the_file_says_so(run: Run, ro
 )
 def test_verify_recomputes_and_catches_a_changed_number(run: Run, model: Path, kind: str, noise: str) -> None:
     record = json.loads(model.read_text())
-    assert run("verify", model).exit_code == 0
+    assert run("verify", model, "--allow-not-private").exit_code == 0
     (event,) = find_events(record["certificate"], kind)
     event[noise]["scale"] /= 2
     # Whoever forges a number forges what follows from it too.
     event["derived"] = to_record(from_record(Event.KINDS[kind], event))["derived"]
-    model.write_text(json.dumps(record))
-    result = run("verify", model)
+    model.write_text(json.dumps(sealed(record)))
+    result = run("verify", model, "--allow-not-private")
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.startswith("error: the certificate claims delta = 0 at epsilon = 1, but ")
@@ -145,8 +150,8 @@ def test_verify_catches_a_number_that_does_not_follow(run: Run, model: Path, kin
     record = json.loads(model.read_text())
     (event,) = find_events(record["certificate"], kind)
     event["derived"][number] /= 2
-    model.write_text(json.dumps(record))
-    result = run("verify", model)
+    model.write_text(json.dumps(sealed(record)))
+    result = run("verify", model, "--allow-not-private")
     assert result.exit_code == 1
     assert result.stdout == ""
     assert f"in '{number}', says" in result.stderr
@@ -165,11 +170,11 @@ def leave_reasons_out(certificate: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("change", "named"), [(claim_privacy, "private"), (leave_reasons_out, "reasons")])
 def test_verify_catches_a_model_that_claims_to_be_private(run: Run, model: Path, change: Any, named: str) -> None:
     record = json.loads(model.read_text())
-    assert record["format_version"] == 2
+    assert record["format_version"] == 3
     change(record["certificate"])
     record["private"] = record["certificate"]["private"]
-    model.write_text(json.dumps(record))
-    result = run("verify", model)
+    model.write_text(json.dumps(sealed(record)))
+    result = run("verify", model, "--allow-not-private")
     assert result.exit_code == 1
     assert result.stdout == ""
     assert f"in '{named}', says" in result.stderr

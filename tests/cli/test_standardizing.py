@@ -8,6 +8,7 @@ import pytest
 
 from boltdp.engines import open_source
 from boltdp.model import Model
+from boltdp.sealed import sealed
 
 from .conftest import SECRET, Run, find_events
 
@@ -45,7 +46,7 @@ def test_a_tampered_share_is_caught(run: Run, rows: Path, shares: tuple[float, f
     (spent,) = find_events(record["certificate"], "composition")
     for part, share in zip(spent["parts"], shares, strict=True):
         part["budget"]["epsilon"] = share
-    Path("model.json").write_text(json.dumps(record))
+    Path("model.json").write_text(json.dumps(sealed(record)))
     result = run("verify", "model.json")
     assert result.exit_code == 1
     assert "in 'private', says True" in result.stderr

@@ -22,6 +22,7 @@ from boltdp.privacy.certificate import (
     Certificate,
     CertificateError,
     certify,
+    check_within,
     keeps,
     remaining,
     verify,
@@ -813,3 +814,41 @@ def test_a_tree_that_is_nested_too_deeply_is_refused() -> None:
         record["spent"] = {"kind": "not private", "reasons": ["deep"], "spent": record["spent"]}
     with pytest.raises(CertificateError, match=r"^the certificate cannot be read: it is nested too deeply$"):
         Certificate.from_dict(record)
+
+
+@pytest.mark.parametrize("reason", ["\x1b[2J", "a\nb", ""])
+def test_reasons_are_words_that_a_terminal_shows(reason: str) -> None:
+    with pytest.raises(ParameterError, match="must have reasons in words"):
+        Spoiled((reason,), output(Logistic(), PURE))
+
+
+def test_a_version_is_that_of_a_boltdp() -> None:
+    with pytest.raises(ParameterError, match="the version of a certificate"):
+        Certificate(budget=PURE, spent=output(Logistic(), PURE), version="\x1b[2J")
+
+
+@pytest.mark.parametrize(
+    ("limits", "enough"),
+    [((1.0, None), True), ((None, 0.0), True), ((None, None), True), ((0.5, None), False), ((0.5, 0.5), False)],
+)
+def test_limits_of_what_is_spent(limits: tuple[float | None, float | None], enough: bool) -> None:
+    certificate = certify(output(Logistic(), Budget(1.0)), Budget(1.0))
+    if enough:
+        check_within(certificate, epsilon=limits[0], delta=limits[1])
+        return
+    with pytest.raises(CertificateError, match=r"the model spends epsilon = 1\.0, which is more than 0\.5"):
+        check_within(certificate, epsilon=limits[0], delta=limits[1])
+
+
+def test_limits_are_numbers_and_need_a_claim() -> None:
+    certificate = certify(output(Logistic(), PURE), None)
+    with pytest.raises(ParameterError, match="the largest delta must be a finite number >= 0, got nan"):
+        check_within(certificate, epsilon=1.0, delta=math.nan)
+    with pytest.raises(CertificateError, match="claims no epsilon"):
+        check_within(certificate, epsilon=1.0, delta=None)
+
+
+def test_a_whole_number_is_no_real_one() -> None:
+    record = written(certify(output(Logistic(), Budget(1.0)), Budget(1.0)))
+    with pytest.raises(CertificateError, match=r"in 'epsilon', says 1, where 1\.0 follows"):
+        Certificate.from_dict(changed(record, ("epsilon",), 1))

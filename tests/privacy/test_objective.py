@@ -24,11 +24,15 @@ from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial, contras
 from boltdp.privacy.noise import Kind, Mechanism, gaussian_sigma
 from boltdp.privacy.noise import spherical_scale as noise_scale
 from boltdp.privacy.objective import (
+    LONGEST_NOISE,
+    SHORTEST_STEP,
     ObjectivePerturbation,
     check_objective,
+    check_solvable,
     drawing_error,
     gaussian_scale,
     least_regularization,
+    least_solvable,
     minimiser_delta,
     objective_noise,
     perturbed_objective,
@@ -457,3 +461,56 @@ def test_terms_have_the_stated_noise(loss: Loss) -> None:
     lengths = [np.linalg.norm(linear_terms(certificate, Randomness(seed))) for seed in range(300)]
     expected = stats.gamma(certificate.training_noise.dimensions, scale=certificate.training_noise.scale)
     assert stats.kstest(lengths, expected.cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(5)])
+@pytest.mark.parametrize("noise", [None, Mechanism("gaussian", 50.0, 9), Mechanism("spherical", 1e12, 9)])
+def test_smallest_regularization_needs_no_step_that_is_too_short(loss: Loss, noise: Mechanism | None) -> None:
+    problem = Problem(loss=loss, dims=9, rows=10)
+    least = least_solvable(problem, noise)
+    for factor in (1.0, 3.0, 1e9, 1e18):
+        chosen = factor * least
+        steepest = loss.lipschitz + (0.0 if noise is None else LONGEST_NOISE * noise.expected_norm / 10)
+        kappa = (loss.smoothness + chosen) / chosen
+        shortest = chosen / (10 * loss.lipschitz * math.sqrt(kappa) * steepest) / 2
+        assert shortest >= SHORTEST_STEP * (1 - 1e-9)
+        assert kappa < 2**30
+        check_solvable(replace(problem, regularization=chosen * (1 + 1e-9)), noise)
+    with pytest.raises(ParameterError, match=r"regularization must be at least \S+ for objective perturbation, got"):
+        check_solvable(replace(problem, regularization=0.99 * least), noise)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)])
+def test_gradient_shortens_along_newtons_step_as_section_6_says(loss: Loss) -> None:
+    """With steps that leave as much of the gradient as the proof can bear, in directions at random."""
+    random = np.random.default_rng(5)
+    for penalty in (1e-7, 1e-4, 1e-2):
+        x = random.standard_normal((20, 2))
+        x /= np.linalg.norm(x, axis=1)[:, None]
+        y = random.integers(0, max(2, loss.vectors), 20)
+        strength = 20 * penalty
+
+        def gradient(w: Any, x: Any = x, y: Any = y, strength: float = strength) -> Any:
+            scores = x @ w.reshape(loss.vectors, 2).T
+            if loss.vectors == 1:
+                signs = np.where(y == 1, 1.0, -1.0)
+                slopes = (-signs / (1.0 + np.exp(signs * scores[:, 0])))[:, None]
+            else:
+                odds = np.exp(scores - scores.max(axis=1, keepdims=True))
+                slopes = odds / odds.sum(axis=1, keepdims=True) - np.eye(loss.vectors)[y]
+            return (slopes.T @ x).ravel() + strength * w
+
+        for size in (0.0, 1.0, 10.0):
+            w = size * random.standard_normal(2 * loss.vectors)
+            slope = gradient(w) + random.standard_normal(w.size)
+            shift = slope - gradient(w)
+            steps = 1e-5 * np.eye(w.size)
+            hessian = np.stack([(gradient(w + one) - gradient(w - one)) / 2e-5 for one in steps])
+            left = float(np.linalg.norm(slope))
+            rest = random.standard_normal(w.size)
+            rest *= 0.4 * left / np.linalg.norm(rest)
+            step = np.linalg.solve(hessian, rest - slope)
+            kappa = (loss.smoothness + penalty) / penalty
+            t = min(1.0, strength / (10 * loss.lipschitz * math.sqrt(kappa) * left))
+            ahead = float(np.linalg.norm(gradient(w + t * step) + shift))
+            assert ahead <= (1 - t / 4) * left * (1 + 1e-9)

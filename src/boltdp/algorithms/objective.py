@@ -29,7 +29,9 @@ from boltdp.privacy.events import Noiseless, Training
 from boltdp.privacy.losses import Loss
 from boltdp.privacy.objective import (
     check_objective,
+    check_solvable,
     least_regularization,
+    least_solvable,
     objective_noise,
     perturbed_objective,
 )
@@ -74,7 +76,10 @@ class Objective(Algorithm):
         if chosen is None:
             chosen = default_regularization(problem, budget)
         problem = replace(problem, regularization=chosen)
-        return Noiseless(problem) if budget is None else perturbed_objective(problem, budget)
+        if budget is None:
+            check_solvable(problem, None)
+            return Noiseless(problem)
+        return perturbed_objective(problem, budget)
 
     def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """The minimiser of each job's models, all looked for at once."""
@@ -142,7 +147,8 @@ def default_regularization(problem: Problem, budget: Budget | None) -> float:
 
     A larger one costs Lambda/2 * ||w*||^2, a smaller one lets q move the weights further. What is best between
     the two follows a power of ||q||/m; docs/accuracy.md says on which data it was fitted and on which it was checked.
-    At least so much that no more than an eighth of epsilon goes into the volume term of the proof.
+    At least so much that no more than an eighth of epsilon goes into the volume term of the proof, and that the
+    minimum can be found.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6)
@@ -150,10 +156,12 @@ def default_regularization(problem: Problem, budget: Budget | None) -> float:
     True
     """
     if budget is None:
-        return 1.0 / problem.rows
+        return max(1.0 / problem.rows, 1.01 * least_solvable(problem, None))
     noise = objective_noise(replace(problem, regularization=1.0 + 4.0 / budget.epsilon), budget)
     fitted: float = REGULARIZATION * (noise.expected_norm / problem.rows) ** REGULARIZATION_POWER
-    return max(fitted, least_regularization(problem, budget.epsilon / 8.0))
+    # A quarter more: at this Lambda the noise is up to an eighth longer than the noise above.
+    solvable = 1.25 * least_solvable(problem, noise)
+    return max(fitted, least_regularization(problem, budget.epsilon / 8.0), solvable)
 
 
 def accuracy_lost(certificate: Certificate) -> tuple[float, float]:

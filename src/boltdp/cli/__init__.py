@@ -10,7 +10,7 @@ with ending_at_once():
 
     from boltdp.cli.comparing import compare
     from boltdp.cli.data import schema, synth
-    from boltdp.cli.models import sql, verify
+    from boltdp.cli.models import keygen, sign, sql, verify
     from boltdp.cli.postgres import postgres
     from boltdp.cli.score import evaluate, predict
     from boltdp.cli.terminal import Commands, emit, examples
@@ -44,5 +44,5 @@ def main(context: click.Context) -> None:
         emit(context.get_help())
 
 
-for command in (schema, plan, train, tune, verify, predict, evaluate, sql, compare, synth, postgres):
+for command in (schema, plan, train, tune, verify, keygen, sign, predict, evaluate, sql, compare, synth, postgres):
     main.add_command(command)

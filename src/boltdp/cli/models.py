@@ -1,4 +1,4 @@
-"""`boltdp verify` and `boltdp sql`."""
+"""`boltdp verify`, `boltdp keygen`, `boltdp sign` and `boltdp sql`."""
 
 from __future__ import annotations
 
@@ -12,24 +12,54 @@ from boltdp.cli.options import as_json
 from boltdp.cli.terminal import emit, emit_json, emit_promise, emit_table, examples
 from boltdp.export.sql import Dialect, probability_expression, scoring_expression
 from boltdp.model import Model
+from boltdp.privacy.certificate import CertificateError, check_within
+from boltdp.sealed import read_sealed
+from boltdp.signing import check_signature, make_keys, read_private_key, read_public_key, sign_file
 
 
 @click.command(
     short_help="Recompute what MODEL claims.",
-    epilog=examples("boltdp verify model.json", "boltdp verify model.json --json"),
+    epilog=examples(
+        "boltdp verify model.json",
+        "boltdp verify model.json --max-epsilon 1 --max-delta 1e-6",
+        "boltdp verify model.json --key key.pub.pem --json",
+    ),
 )
 @click.argument("model_path", metavar="MODEL")
+@click.option("--key", metavar="FILE", help="Demand a signature by this public key (`boltdp keygen`).")
+@click.option("--max-epsilon", type=float, metavar="NUMBER", help="Fail if more epsilon than this was spent.")
+@click.option("--max-delta", type=float, metavar="NUMBER", help="Fail if more delta than this was spent.")
+@click.option("--allow-not-private", is_flag=True, help="Do not fail because MODEL says that it is not private.")
 @as_json
-def verify(model_path: str, *, as_json: bool) -> None:
+def verify(
+    model_path: str,
+    *,
+    key: str | None,
+    max_epsilon: float | None,
+    max_delta: float | None,
+    allow_not_private: bool,
+    as_json: bool,
+) -> None:
     """Recompute what was spent on MODEL from its certificate; fail if that is more than it claims.
 
-    It checks the arithmetic of the claim, which needs no data. That the training was run as stated it cannot know.
+    It fails too if MODEL was changed after it was written, if it is not private, if it spends more than --max-epsilon
+    or --max-delta, or if its signature is not that of --key.
+
+    It checks the arithmetic of the claim, which needs no data. That the training was run as stated it cannot know: only
+    a signature shows who says so.
     """
-    model = Model.load(model_path)
+    record = read_sealed(model_path)
+    signed = check_signature(record, None if key is None else read_public_key(key))
+    model = Model.of_file(record)
     model.verify()
     certificate = model.certificate
+    if max_epsilon is not None or max_delta is not None:
+        check_within(certificate, epsilon=max_epsilon, delta=max_delta)
+    if not certificate.private and not allow_not_private:
+        raise CertificateError(certificate.promise().removesuffix("."), hint="--allow-not-private accepts it")
     if as_json:
-        emit_json({"verified": True, "promise": certificate.promise(), **certificate.to_dict()})
+        signature = None if signed is None else {"fingerprint": signed, "known": key is not None}
+        emit_json({"verified": True, "promise": certificate.promise(), "signature": signature, **certificate.to_dict()})
         return
     emit_promise(certificate.promise(), private=certificate.private)
     checked = [("weights", f"{model.weights.size:,} finite numbers, as many as the schema asks for")]
@@ -49,8 +79,42 @@ def verify(model_path: str, *, as_json: bool) -> None:
     if certificate.private and certificate.budget is not None:
         epsilon = certificate.budget.epsilon
         checked.append(("spent", f"at epsilon = {epsilon:g}, delta = {certificate.delta(epsilon):.3g}: recomputed"))
+    if signed is None:
+        checked.append(("signature", "none"))
+    else:
+        checked.append(("signature", f"signed by {'the key given' if key else 'an unknown key'} {signed}"))
     emit_table(checked)
     emit("The certificate adds up." if certificate.private else "The certificate adds up, and says: NOT PRIVATE.")
+
+
+@click.command(short_help="Make a pair of keys to sign models with.", epilog=examples("boltdp keygen -o key.pem"))
+@click.option("-o", "--output", required=True, metavar="FILE", help="Of the private key, such as key.pem.")
+def keygen(output: str) -> None:
+    """Make an Ed25519 key to sign models with, and beside it its public key, which may be shown.
+
+    The private key is not encrypted and readable by its owner only. No file is ever overwritten. The public key of
+    key.pem is key.pub.pem. Needs `pip install "boltdp[sign]"`.
+    """
+    public, fingerprint = make_keys(output)
+    emit_table([("private key", output), ("public key", str(public)), ("fingerprint", fingerprint)])
+
+
+@click.command(
+    short_help="Sign MODEL.",
+    epilog=examples("boltdp sign model.json --key key.pem", "boltdp verify model.json --key key.pub.pem"),
+)
+@click.argument("model_path", metavar="MODEL")
+@click.option("--key", required=True, metavar="FILE", help="The private key (`boltdp keygen`).")
+def sign(model_path: str, *, key: str) -> None:
+    """Sign MODEL, in its file; an older signature is replaced.
+
+    The claim must add up first: what `boltdp verify --allow-not-private` refuses is not signed. Needs
+    `pip install "boltdp[sign]"`.
+    """
+    private = read_private_key(key)
+    record = read_sealed(model_path)
+    Model.of_file(record).verify()
+    emit(f"signed by the key {sign_file(model_path, record, private)}")
 
 
 @click.command(

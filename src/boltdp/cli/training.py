@@ -25,7 +25,7 @@ from boltdp.cli.options import (
 )
 from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
 from boltdp.context import OnBadRow
-from boltdp.data.schema import Numeric, Schema
+from boltdp.data.schema import Numeric, Schema, check_size
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Model
@@ -167,6 +167,7 @@ def plan(
     elif classes < 2:
         raise ParameterError(f"classes must be >= 2, got {classes}")
     else:
+        check_size(features=features, classes=classes)
         # Columns of numbers: what standardizing costs depends on how many there are.
         columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
         schema = Schema("label", tuple(range(classes)), columns)

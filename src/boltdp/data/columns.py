@@ -11,9 +11,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from boltdp.data.values import Value, declared_values, spellings
-from boltdp.errors import ParameterError
+from boltdp.errors import ParameterError, shown
 
-_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+#: Features of an encoded row, at most, and so columns, categories of one and numbers of a vector: a schema of a few
+#: bytes must not ask for more memory than there is.
+MOST_FEATURES = 100_000
+#: Digits of a number in a brace range, at most.
+MOST_RANGE_DIGITS = 18
+
+_RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Categorical:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        check_count(self.categories, MOST_FEATURES, f"the categories of {self.name!r}")
         object.__setattr__(
             self, "categories", declared_values(self.categories, what=f"the categories of {self.name!r}")
         )
@@ -89,6 +96,10 @@ class Vector:
     def __post_init__(self) -> None:
         check_name(self.name)
         check_int(self.length, f"the length of {self.name!r}", least=1)
+        if self.length > MOST_FEATURES:
+            raise ParameterError(
+                f"the length of {self.name!r} must be at most {MOST_FEATURES:,}, got {shown(self.length)}"
+            )
         _set_bounds(self)
 
     @property
@@ -111,13 +122,20 @@ def spell_out(pattern: str) -> Iterator[str]:
     >>> list(spell_out("f{08..10}"))
     ['f08', 'f09', 'f10']
     """
+    columns = 1
+    for first, last in _RANGE.findall(pattern):
+        if max(len(first), len(last)) > MOST_RANGE_DIGITS:
+            raise ParameterError(f"a brace range must be of numbers of at most {MOST_RANGE_DIGITS} digits")
+        if int(first) > int(last):
+            raise ParameterError(f"a brace range must go upwards, got {shown(pattern)}")
+        columns *= int(last) - int(first) + 1
+        if columns > MOST_FEATURES:
+            raise ParameterError(f"a brace range must be of at most {MOST_FEATURES:,} columns, got {shown(pattern)}")
     braces = _RANGE.search(pattern)
     if braces is None:
         yield pattern
         return
     first, last = braces.groups()
-    if int(first) > int(last):
-        raise ParameterError(f"a brace range must go upwards, got {pattern!r}")
     for number in range(int(first), int(last) + 1):
         digits = str(number).zfill(len(first))
         yield from spell_out(pattern[: braces.start()] + digits + pattern[braces.end() :])
@@ -126,15 +144,26 @@ def spell_out(pattern: str) -> Iterator[str]:
 def check_name(name: Any, *, what: str = "the name of a column") -> None:
     """Refuse what is no name, or stands for several."""
     if not isinstance(name, str) or not name:
-        raise ParameterError(f"{what} must be a text that is not empty, got {name!r}")
+        raise ParameterError(f"{what} must be a text that is not empty, got {shown(name)}")
     if _RANGE.search(name):
-        raise ParameterError(f"{what} must not contain a brace range, got {name!r}")
+        raise ParameterError(f"{what} must not contain a brace range, got {shown(name)}")
+    if not name.isascii():
+        try:
+            name.encode("utf-8")
+        except UnicodeEncodeError:
+            raise ParameterError(f"{what} must be of whole characters, got {shown(name)}") from None
 
 
 def check_int(value: Any, what: str, *, least: int) -> None:
     """Refuse what is no whole number, or too small."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ParameterError(f"{what} must be a whole number >= {least}, got {value!r}")
+        raise ParameterError(f"{what} must be a whole number >= {least}, got {shown(value)}")
+
+
+def check_count(values: Any, most: int, what: str) -> None:
+    """Refuse more values than `most`; what has no length is counted later."""
+    if hasattr(values, "__len__") and len(values) > most:
+        raise ParameterError(f"{what} must be at most {most:,} values, got {len(values):,}")
 
 
 def checked_number(value: Any, what: str) -> float:
@@ -142,8 +171,11 @@ def checked_number(value: Any, what: str) -> float:
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise ParameterError(f"{what} must be a number, got {value!r}")
-    return float(value)
+        raise ParameterError(f"{what} must be a number, got {shown(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ParameterError(f"{what} must be a number that a double can hold, got a larger one") from None
 
 
 def _set_bounds(column: Numeric | Vector) -> None:

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,10 +45,22 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from boltdp.arraytypes import Doubles
-from boltdp.data.columns import Categorical, Column, Numeric, Vector, check_int, check_name, checked_number, spell_out
+from boltdp.data.columns import (
+    MOST_FEATURES,
+    Categorical,
+    Column,
+    Numeric,
+    Vector,
+    check_count,
+    check_int,
+    check_name,
+    checked_number,
+    spell_out,
+)
 from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value, declared_values
-from boltdp.errors import ParameterError
+from boltdp.errors import BoltdpError, ParameterError, shown
+from boltdp.files import read_text
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -64,9 +77,19 @@ __all__ = [
     "Transform",
     "Vector",
     "array_schema",
+    "check_size",
 ]
 
 Source = Literal["declared", "private"]
+
+#: Classes, at most.
+MOST_CLASSES = 10_000
+#: Weights of all classes together, at most: a model file with more would be too long to be read.
+MOST_WEIGHTS = 8_000_000
+#: Numbers of the matrix of a projection, at most: 800 MB.
+MOST_PROJECTED = 100_000_000
+#: Bytes of a schema file, at most: more than the largest schema takes.
+MOST_BYTES = 16 * 2**20
 
 #: A column with the middles and factors of its features, see `Schema.transforms`.
 Transform: TypeAlias = tuple[Column, Doubles, Doubles]
@@ -110,7 +133,8 @@ class Standardization:
     def __post_init__(self) -> None:
         if self.source not in get_args(Source):
             raise ParameterError(
-                f"the source of the standardization must be one of {', '.join(get_args(Source))}, got {self.source!r}"
+                f"the source of the standardization must be one of {', '.join(get_args(Source))}, "
+                f"got {shown(self.source)}"
             )
         for name in ("centers", "scales"):
             what = f"the {name} of the standardization"
@@ -154,9 +178,12 @@ class Schema:
 
     def __post_init__(self) -> None:
         check_name(self.label, what="label")
+        check_count(self.classes, MOST_CLASSES, "classes")
         object.__setattr__(self, "classes", declared_values(self.classes, what="classes"))
+        check_count(self.classes, MOST_CLASSES, "classes")
         if len(self.classes) < 2:
             raise ParameterError(f"classes must be at least 2 values, got {list(self.classes)}")
+        check_count(self.columns, MOST_FEATURES, "the columns")
         # Sorted by kind, as the TOML tables are, so that a schema means the same before and after the disk.
         columns = tuple(sorted(self.columns, key=lambda column: _KINDS.index(type(column))))
         object.__setattr__(self, "columns", columns)
@@ -164,17 +191,18 @@ class Schema:
             raise ParameterError("the schema must declare at least one feature column, got none")
         names = [column.name for column in columns]
         if self.label in names:
-            raise ParameterError(f"the label must not be among the features, got {self.label!r} in both")
-        twice = [name for i, name in enumerate(names) if name in names[:i]] if len(set(names)) < len(names) else []
-        if twice:
-            raise ParameterError(f"each column must be declared once, got {twice[0]!r} more than once")
+            raise ParameterError(f"the label must not be among the features, got {shown(self.label)} in both")
+        if len(set(names)) < len(names):
+            twice = Counter(names).most_common(1)[0][0]
+            raise ParameterError(f"each column must be declared once, got {shown(twice)} more than once")
         if not isinstance(self.intercept, bool):
-            raise ParameterError(f"intercept must be true or false, got {self.intercept!r}")
+            raise ParameterError(f"intercept must be true or false, got {shown(self.intercept)}")
         if self.clip_norm is not None:
             object.__setattr__(self, "clip_norm", checked_number(self.clip_norm, "clip_norm"))
             if not 0 < self.clip_norm < math.inf:
                 raise ParameterError(f"clip_norm must be a finite number > 0, got {self.clip_norm:g}")
         encoded_dims = sum(len(column.names) for column in columns) + self.intercept
+        check_size(features=encoded_dims, classes=1)
         object.__setattr__(self, "encoded_dims", encoded_dims)
         if self.standardization is not None and len(self.standardization.centers) != encoded_dims - self.intercept:
             raise ParameterError(
@@ -184,8 +212,14 @@ class Schema:
         if self.projection is not None and self.projection.dims > encoded_dims:
             raise ParameterError(
                 f"the dims of the projection must be at most the {encoded_dims} features it projects, "
-                f"got {self.projection.dims}"
+                f"got {shown(self.projection.dims)}"
             )
+        if self.projection is not None and encoded_dims * self.projection.dims > MOST_PROJECTED:
+            raise ParameterError(
+                f"the matrix of the projection must have at most {MOST_PROJECTED:,} numbers, "
+                f"got {encoded_dims:,} times {self.projection.dims:,}"
+            )
+        check_size(features=self.dims, classes=len(self.classes))
 
     @property
     def dims(self) -> int:
@@ -335,10 +369,9 @@ class Schema:
     def load(cls, path: str | Path) -> Schema:
         """Read a TOML file."""
         try:
-            text = Path(path).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as fault:
-            reason = getattr(fault, "strerror", None) or "it is not UTF-8 text"
-            raise ParameterError(f"the schema {str(path)!r} cannot be read: {reason}") from None
+            text = read_text(path, most=MOST_BYTES)
+        except BoltdpError as fault:
+            raise ParameterError(f"the schema {str(path)!r} cannot be read: {fault}") from None
         return cls.from_toml(text)
 
     @classmethod
@@ -352,6 +385,10 @@ class Schema:
             declared = tomllib.loads(text)
         except tomllib.TOMLDecodeError as fault:
             raise ParameterError(f"the schema must be TOML: {fault}") from None
+        except RecursionError:
+            raise ParameterError("the schema must not be nested so deeply") from None
+        except ValueError:  # a number of thousands of digits, or a date that is none
+            raise ParameterError("the schema must be TOML, with numbers that can be read") from None
         return cls.from_dict(declared)
 
     def save(self, path: str | Path) -> None:
@@ -383,6 +420,22 @@ _KINDS: tuple[type[Column], ...] = (Numeric, Categorical, Vector)
 _OPTIONAL = ("intercept", "clip_norm", "numeric", "categorical", "vector", "projection", "standardization")
 
 
+def check_size(*, features: int, classes: int) -> None:
+    """Refuse more features, classes or weights than a schema may declare.
+
+    >>> check_size(features=10**11, classes=2)
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: the features must be at most 100,000, got 100000000000
+    """
+    for what, count, most in (
+        ("features", features, MOST_FEATURES),
+        ("classes", classes, MOST_CLASSES),
+        ("weights", features * classes, MOST_WEIGHTS),
+    ):
+        if count > most:
+            raise ParameterError(f"the {what} must be at most {most:,}, got {shown(count)}")
+
+
 def array_schema(
     *, dims: int, classes: Sequence[Value], clip_norm: float = 1.0, intercept: bool = False, name: str = "x"
 ) -> Schema:
@@ -405,14 +458,14 @@ def array_schema(
 
 def _list(value: Any, what: str) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
-        raise ParameterError(f"{what} must be a list, got {value!r}")
+        raise ParameterError(f"{what} must be a list, got {shown(value)}")
     return tuple(value)
 
 
 def _pair(bounds: Any, name: str) -> tuple[Any, Any]:
     if not isinstance(bounds, (list, tuple)) or len(bounds) != 2:
         raise ParameterError(
-            f"the bounds of {name!r} must be [low, high], got {bounds!r}",
+            f"the bounds of {name!r} must be [low, high], got {shown(bounds)}",
             hint="declare what is known without looking at the data: values outside are moved to the nearest bound",
         )
     return bounds[0], bounds[1]
@@ -420,7 +473,7 @@ def _pair(bounds: Any, name: str) -> tuple[Any, Any]:
 
 def _check_keys(table: Any, *, required: Sequence[str], optional: Sequence[str] = (), what: str) -> None:
     if not isinstance(table, Mapping):
-        raise ParameterError(f"{what} must be a table with {', '.join(required)}, got {table!r}")
+        raise ParameterError(f"{what} must be a table with {', '.join(required)}, got {shown(table)}")
     if "undecided" in table:
         raise ParameterError(
             "the columns listed under [undecided] must each be declared numeric, categorical or vector, or be dropped",
@@ -435,13 +488,19 @@ def _check_keys(table: Any, *, required: Sequence[str], optional: Sequence[str] 
             raise ParameterError(f"{what} must declare {key!r}")
     for key in table:
         if key not in required and key not in optional:
-            raise ParameterError(f"{what} must declare only {', '.join((*required, *optional))}, got {key!r}")
+            raise ParameterError(f"{what} must declare only {', '.join((*required, *optional))}, got {shown(key)}")
 
 
 def _table(declared: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
     table = declared.get(kind, {})
     if not isinstance(table, Mapping):
-        raise ParameterError(f"{kind} must be a table of columns, got {table!r}")
+        raise ParameterError(f"{kind} must be a table of columns, got {shown(table)}")
+    columns = 0
     for pattern, value in table.items():
+        if not isinstance(pattern, str):
+            raise ParameterError(f"the name of a column must be a text that is not empty, got {shown(pattern)}")
         for name in spell_out(pattern):
+            columns += 1
+            if columns > MOST_FEATURES:
+                raise ParameterError(f"the columns must be at most {MOST_FEATURES:,}, got more of {kind}")
             yield name, value

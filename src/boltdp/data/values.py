@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from boltdp.errors import ParameterError
+from boltdp.errors import ParameterError, shown
 
 Value: TypeAlias = str | int | float | bool
 
@@ -58,10 +58,10 @@ class Matcher:
         for index, value in enumerate(values):
             for text in spellings(value):
                 if texts.setdefault(text, index) != index:
-                    raise ParameterError(f"the declared values must differ, got {value!r} more than once")
+                    raise ParameterError(f"the declared values must differ, got {shown(value)} more than once")
                 number = _written_number(text)
                 if number is not None and numbers.setdefault(number, index) != index:
-                    raise ParameterError(f"the declared values must differ, got {value!r} more than once")
+                    raise ParameterError(f"the declared values must differ, got {shown(value)} more than once")
         return cls(texts, numbers)
 
     def truth(self, cell: bool) -> int:
@@ -78,9 +78,9 @@ def declared_values(values: Iterable[Any], *, what: str) -> tuple[Value, ...]:
     plain = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
     for value in plain:
         if not isinstance(value, (str, int, float)):
-            raise ParameterError(f"{what} must be texts, numbers or booleans, got {value!r}")
+            raise ParameterError(f"{what} must be texts, numbers or booleans, got {shown(value)}")
         if not isinstance(value, str) and not abs(value) < 2**63:
-            raise ParameterError(f"{what} must be numbers between -2^63 and 2^63, got {value!r}")
+            raise ParameterError(f"{what} must be numbers between -2^63 and 2^63, got {shown(value)}")
     try:
         Matcher.of(plain)
     except ParameterError as fault:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from boltdp import __version__
-from boltdp.errors import BoltdpError, ParameterError
+from boltdp.errors import BoltdpError, ParameterError, shown
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import (
@@ -60,6 +61,8 @@ class Certificate:
     def __post_init__(self) -> None:
         if not isinstance(self.spent.released, Training):
             raise ParameterError("a certificate must be about the training of a model")
+        if not re.fullmatch(r"[0-9A-Za-z.+!-]{1,64}", self.version):
+            raise ParameterError("the version of a certificate must be that of a boltdp")
 
     @property
     def training(self) -> Training:
@@ -196,13 +199,13 @@ class Certificate:
                 adjacency=Adjacency(record["adjacency"]),
                 version=from_record(str, record["version"]),
             )
+            _compare(record, certificate.to_dict(), "the certificate")
         except KeyError as error:
             raise CertificateError(f"the certificate cannot be read: {error} is missing") from error
         except RecursionError:
             raise CertificateError("the certificate cannot be read: it is nested too deeply") from None
-        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise CertificateError(f"the certificate cannot be read: {error}") from error
-        _compare(record, certificate.to_dict(), "the certificate")
         return certificate
 
 
@@ -283,12 +286,34 @@ def verify(certificate: Certificate) -> None:
         )
 
 
+def check_within(certificate: Certificate, *, epsilon: float | None, delta: float | None) -> None:
+    """Refuse a certificate that claims nothing, or that spends more than a limit; None: no limit.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> check_within(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)), epsilon=0.5, delta=None)
+    Traceback (most recent call last):
+    boltdp.privacy.certificate.CertificateError: the model spends epsilon = 1.0, which is more than 0.5
+    """
+    limits = {"epsilon": epsilon, "delta": delta}
+    for name, limit in limits.items():
+        if limit is not None and not 0 <= limit < math.inf:
+            raise ParameterError(f"the largest {name} must be a finite number >= 0, got {limit}")
+    if certificate.budget is None:
+        raise CertificateError("the model claims no epsilon, so that it is within no limit")
+    for name, limit in limits.items():
+        spent: float = getattr(certificate.budget, name)
+        if limit is not None and spent > limit:
+            raise CertificateError(f"the model spends {name} = {spent}, which is more than {limit}")
+
+
 def _compare(record: Any, expected: Any, where: str) -> None:
     """Refuse what does not follow; floats may differ in the last digits, as mathematical libraries do."""
     if isinstance(expected, dict) and isinstance(record, dict):
         for key in record:
             if key not in expected:
-                raise CertificateError(f"{where} has an entry {key!r} that this boltdp does not know")
+                raise CertificateError(f"{where} has an entry {shown(key)} that this boltdp does not know")
         for key, value in expected.items():
             if key not in record:
                 raise CertificateError(f"{where} cannot be read: {key!r} is missing")
@@ -298,8 +323,8 @@ def _compare(record: Any, expected: Any, where: str) -> None:
         for one, other in zip(record, expected, strict=True):
             _compare(one, other, where)
         return
-    same = record == expected and isinstance(record, bool) == isinstance(expected, bool)
-    if isinstance(expected, float) and isinstance(record, (int, float)) and not isinstance(record, bool):
+    same = type(record) is type(expected) and record == expected
+    if isinstance(expected, float) and isinstance(record, float):
         same = math.isclose(record, expected, rel_tol=TOLERANCE)
     if not same:
-        raise CertificateError(f"{where} says {record!r}, where {expected!r} follows from the rest")
+        raise CertificateError(f"{where} says {shown(record)}, where {shown(expected)} follows from the rest")

@@ -220,7 +220,10 @@ class Spoiled(Event):
     spent: Event
 
     def __post_init__(self) -> None:
-        if not self.reasons or not all(isinstance(reason, str) and reason for reason in self.reasons):
+        # Printable: a terminal must show them, and not obey them.
+        if not self.reasons or not all(
+            isinstance(reason, str) and reason and reason.isprintable() for reason in self.reasons
+        ):
             raise ParameterError("what is not private must have reasons in words, got none")
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002

@@ -2,8 +2,8 @@
 
 The engine minimises  F(w) = sum of phi(w; z_i) + (m*Lambda/2)*||w||^2 + <q, w>  with q drawn once. `objective.md`
 proves, in this order: what one row can do to the density of the minimiser (section 2), the noise that follows
-(section 3), why an approximate minimiser with a little more noise will do (section 4), and how precise a computed
-gradient is (section 5).
+(section 3), why an approximate minimiser with a little more noise will do (section 4), how precise a computed
+gradient is (section 5), and for which Lambda the minimum is found whatever the rows are (section 6).
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ STOPPING_GRADIENT = 2.0**-20
 SUMMED_ROWS = 256
 #: q is longer than so many times its mean with a probability below 10^-20, in any number of dimensions.
 LONGEST_NOISE = 64.0
+#: The share of Newton's step below which the solver gives up: a quarter of it is what doubles near 1 differ by.
+SHORTEST_STEP = 2.0**-50
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class ObjectivePerturbation(Training):
         check_objective(self.problem)
         for noise in (self.linear, self.end):
             check_dimensions(noise, self.problem.dimensions)
+        check_solvable(self.problem, self.linear)
         if self.end.kind != "spherical":
             raise ParameterError(f"the noise at the end must be spherical, got {self.end.kind!r}")
 
@@ -145,6 +148,46 @@ def check_objective(problem: Problem) -> None:
         raise ParameterError(f"regularization must be > 0 for objective perturbation, got {problem.regularization}")
     if isinstance(problem, Recipe):
         raise ParameterError("objective perturbation must be of a problem without passes, got a recipe of SGD")
+
+
+def check_solvable(problem: Problem, noise: Mechanism | None) -> None:
+    """Refuse a Lambda so small that whether the minimum is found in double precision could depend on the rows.
+
+    An error would then tell something about them; this one depends on public numbers only.
+
+    Proof: objective.md 6
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> check_solvable(Problem(loss=Logistic(), dims=9, rows=10, regularization=4.7e-13), None)
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: regularization must be at least 5.43e-10 for objective perturbation, got 4.7e-13
+    """
+    least = least_solvable(problem, noise)
+    if problem.regularization < least:
+        # Rounded up, so that the number in the message is enough.
+        enough = float(f"{1.005 * least:.2e}")
+        raise ParameterError(
+            f"regularization must be at least {enough:g} for objective perturbation, got {problem.regularization:g}",
+            hint="below it, double precision may not find the minimum, and an error then would depend on the rows",
+        )
+
+
+def least_solvable(problem: Problem, noise: Mechanism | None) -> float:
+    """The smallest Lambda for which the solver needs no step shorter than `SHORTEST_STEP`, whatever the rows are.
+
+    The problem's own Lambda has no part in it.
+
+    Proof: objective.md 6
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=10)
+    >>> least_solvable(problem, Mechanism("gaussian", 100.0, 9)) > least_solvable(problem, None)
+    True
+    """
+    loss = problem.loss
+    longest = 0.0 if noise is None else LONGEST_NOISE * noise.expected_norm
+    bound = 20.0 * math.sqrt(2.0) * SHORTEST_STEP * loss.lipschitz * (loss.lipschitz + longest / problem.rows)
+    return max(bound, math.pow(bound * math.sqrt(loss.smoothness), 2.0 / 3.0))
 
 
 def objective_noise(problem: Problem, budget: Budget) -> Mechanism:

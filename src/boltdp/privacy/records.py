@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from boltdp import privacy
+from boltdp.errors import shown
 from boltdp.privacy.events import Event
 from boltdp.privacy.losses import LOSSES, Loss
 
@@ -98,14 +99,16 @@ def _read_object(hint: type[Any], value: Any, where: str) -> Any:
         fitting = [one for one in (hint, *hint.__subclasses__()) if _names(one) == fields.keys()]
         named, known, what = "", {"": fitting[0] if fitting else hint}, ""
     if not isinstance(named, str) or named not in known or not issubclass(known[named], hint):
-        raise ValueError(f"unknown {what} {named!r}" if isinstance(named, str) else f"unknown {what} without a name")
+        raise ValueError(
+            f"unknown {what} {shown(named)}" if isinstance(named, str) else f"unknown {what} without a name"
+        )
     kind: type[Any] = known[named]
     for name in _names(kind):
         if name not in fields:
             raise ValueError(f"{name!r} is missing from {where}")
     for name in fields:
         if name not in _names(kind):
-            raise ValueError(f"{where} has an entry {name!r} that this boltdp does not know")
+            raise ValueError(f"{where} has an entry {shown(name)} that this boltdp does not know")
     hints = get_type_hints(kind)
     return kind(**{name: _read(hints[name], one, name) for name, one in fields.items()})
 

@@ -12,7 +12,6 @@ certificate. A seed is accepted only where the certificate says so, which makes 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -251,15 +250,17 @@ def could_be_released(weights: Doubles, certificate: Certificate) -> bool:
     noise, basis = certificate.release_noise, certificate.problem.loss.basis
     if noise is None:
         return True
-    tolerance = 0.0
-    if basis is not None:
-        # Turning into the vectors and back rounds: that much is forgiven.
-        tolerance = 8.0 * basis.shape[1] * np.finfo(float).eps * float(np.abs(weights).max())
-        if np.abs(weights.sum(axis=1)).max() > tolerance:
-            return False
-        weights = basis @ weights
-    steps = np.ldexp(weights, noise.grid)
-    return bool((np.abs(steps - np.rint(steps)) <= math.ldexp(tolerance, noise.grid)).all())
+    tolerance = np.float64(0.0)
+    # Weights too large to be counted in steps of the grid become infinite, and their differences no numbers.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if basis is not None:
+            # Turning into the vectors and back rounds: that much is forgiven.
+            tolerance = 8.0 * basis.shape[1] * np.finfo(float).eps * np.abs(weights).max()
+            if not np.abs(weights.sum(axis=1)).max() <= tolerance:
+                return False
+            weights = basis @ weights
+        steps = np.ldexp(weights, noise.grid)
+        return bool((np.abs(steps - np.rint(steps)) <= np.ldexp(tolerance, noise.grid)).all())
 
 
 def check_seed(certificate: Certificate, randomness: Randomness) -> None:

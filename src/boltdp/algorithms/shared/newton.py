@@ -30,7 +30,14 @@ from boltdp.engines.base import Prepared
 from boltdp.errors import SolverError
 from boltdp.kernel.objective import Sums
 from boltdp.privacy.noise import Mechanism
-from boltdp.privacy.objective import check_objective, drawing_error, gradient_rounding, tolerance
+from boltdp.privacy.objective import (
+    SHORTEST_STEP,
+    check_objective,
+    check_solvable,
+    drawing_error,
+    gradient_rounding,
+    tolerance,
+)
 from boltdp.privacy.recipe import Problem
 
 
@@ -48,8 +55,10 @@ Solver: TypeAlias = Generator[Scan, None, Doubles]
 
 #: How much of the gradient a Newton step may leave.
 COARSEST_SOLUTION = 0.1
-#: A step that must be shorter than this share of Newton's is no progress.
-SHORTEST_STEP = 2.0**-30
+#: How much of it the proof can bear that a step leaves.
+COARSEST_STEP = 0.4
+#: Conjugate gradients: so many times the usual rounds, at most, for a step that leaves more than that.
+MOST_ROUNDS = 10
 #: Rows of which the Hessian is taken, at most: more tell little that is new.
 MOST_SAMPLED = 100_000
 #: Features up to which a matrix of them is factored,
@@ -102,6 +111,7 @@ def minimise(
     array([[1.5675]])
     """
     check_objective(problem)
+    check_solvable(problem, noise)
     strength = problem.rows * problem.regularization
     within, drawn = tolerance(problem, noise), drawing_error(noise)
     length = float(np.linalg.norm(linear))
@@ -133,7 +143,7 @@ def minimise(
         if 1.01 * left + unsure <= within:
             return weights
         # Coarse far from the minimum, precise near it, and never more than is needed to end.
-        share = max(min(COARSEST_SOLUTION, math.sqrt(left / first)), 0.25 * within / left)
+        share = max(min(COARSEST_SOLUTION, math.sqrt(left / first)), min(COARSEST_STEP, 0.25 * within / left))
         roughly = _rough_inverse(strength, (yield from sampled_hessian(weights)))
         step = yield from _newton_step(partial(curvature, weights), roughly, slope, precision=share * left)
         size = 1.0
@@ -170,18 +180,22 @@ def _newton_step(
 ) -> Solver:
     """The step p with ||H p + slope|| <= precision, by conjugate gradients.
 
-    `curvature` multiplies by H, `roughly` by about its inverse.
+    `curvature` multiplies by H, `roughly` by about its inverse. In real arithmetic as many rounds as dimensions are
+    enough. Rounding may ask for more: after twice as many, what the proof can bear is precise enough. A step that is
+    less precise after all the rounds is a step all the same, which is taken only if it shortens the gradient.
+
+    Proof: objective.md 6
     """
     step, residual = np.zeros_like(slope), -slope
     along = better = roughly(residual)
     square = float(np.vdot(residual, better))
-    # In real arithmetic as many rounds as dimensions are enough; a step that is not precise is a step all the same.
-    for _ in range(2 * slope.size + 10):
+    usual, enough = 2 * slope.size + 10, COARSEST_STEP * float(np.linalg.norm(slope))
+    for rounds in range(1, MOST_ROUNDS * usual + 1):
         product = yield from curvature(along)
         rate = square / float(np.vdot(along, product))
         step = step + rate * along
         residual = residual - rate * product
-        if float(np.linalg.norm(residual)) <= precision:
+        if float(np.linalg.norm(residual)) <= (precision if rounds < usual else enough):
             break
         better = roughly(residual)
         previous, square = square, float(np.vdot(residual, better))
