@@ -17,7 +17,7 @@ def commands(pg_config: Path, *more: str) -> list[list[str]]:
     """The calls of the compiler that would be made."""
     call = ["make", "-n", "-B", "-C", str(extension.SOURCES), f"PG_CONFIG={pg_config}", f"KERNEL={extension.KERNEL}"]
     done = subprocess.run([*call, *more, "all"], capture_output=True, text=True, check=True)
-    lines = [line.split() for line in done.stdout.splitlines()]
+    lines = [line.split() for line in done.stdout.replace("\\\n", " ").splitlines()]
     return [line for line in lines if "-c" in line]
 
 
