@@ -324,3 +324,37 @@ def test_colours_are_for_terminals_that_want_them(tmp_path: Path, environment: d
     assert process.wait() == 1
     assert b"error:" in text
     assert (b"31m" in text) == coloured
+
+
+@pytest.mark.parametrize("megabytes", [300, 600, 1000, 1400])
+def test_too_little_memory_is_told_and_not_the_c_librarys_end(tmp_path: Path, rows: Path, megabytes: int) -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes * 10**6, megabytes * 10**6))
+
+    arguments = (
+        "train",
+        rows,
+        "--schema",
+        rows.with_name("schema.toml"),
+        "--epsilon",
+        1,
+        "-o",
+        tmp_path / "model.json",
+    )
+    process = start(*arguments, preexec_fn=limited, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert message.decode().startswith(f"error: there is not enough memory: the process may have {megabytes:,} MB")
+    assert len(message.splitlines()) == 1
+
+
+def test_a_thread_that_cannot_be_started_is_a_lack_of_memory(
+    run: Run, rows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(training, "train_model", fail)
+    result = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
+    assert result.exit_code == 1
+    assert result.stderr == "error: there is not enough memory\n"

@@ -18,9 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_iris, make_classification
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score, train_test_split
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    TunedThresholdClassifierCV,
+    cross_val_predict,
+    cross_val_score,
+    train_test_split,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -603,6 +611,34 @@ def test_a_noiseless_search_and_a_fit_after_a_split_warn_of_nothing() -> None:
     X_train, _, y_train, _ = train_test_split(X, y)
     private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5)).fit(X_train, y_train)
     assert private.certificate_.private
+
+
+def test_a_fixed_threshold_changes_nothing_of_the_promise() -> None:
+    X, y = blobs()
+    private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5))
+    fixed = FixedThresholdClassifier(private, threshold=0.3).fit(X, y)
+    assert fixed.estimator_.certificate_.private
+    with pytest.warns(PrivacyWarning, match="fitted inside a search"):
+        cross_val_score(fixed, X, y, cv=2)
+
+
+@pytest.mark.parametrize("ensemble", [True, False])
+def test_calibration_on_private_rows_has_no_guarantee(ensemble: bool) -> None:
+    X, y = blobs()
+    private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5))
+    with pytest.warns(PrivacyWarning, match="calibration"):
+        calibrated = CalibratedClassifierCV(private, cv=2, ensemble=ensemble).fit(X, y)
+    for one in calibrated.calibrated_classifiers_:
+        assert one.estimator.certificate_.reasons == (SEARCHED,)
+
+
+@pytest.mark.parametrize("refit", [True, False])
+def test_a_threshold_tuned_on_private_rows_has_no_guarantee(refit: bool) -> None:
+    X, y = blobs()
+    private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5))
+    with pytest.warns(PrivacyWarning, match="fitted inside a search"):
+        tuned = TunedThresholdClassifierCV(private, cv=2 if refit else 0.5, refit=refit).fit(X, y)
+    assert tuned.estimator_.certificate_.reasons == (SEARCHED,)
 
 
 def test_the_model_can_be_saved_and_verified_whatever_number_types_were_given(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from boltdp import __version__
+from boltdp.cli.memory import check_limit
 from boltdp.stopping import ending_at_once
 
+# Before anything large is imported.
+check_limit()
 with ending_at_once():
     import click
 

@@ -65,7 +65,9 @@ class Commands(click.Group):
         except MemoryError:
             code = _tell("there is not enough memory")
         except Exception as fault:
-            code = _tell_our_fault(fault)
+            # What Python says where the system gives no memory for one more thread.
+            no_thread = isinstance(fault, RuntimeError) and str(fault) == "can't start new thread"
+            code = _tell("there is not enough memory") if no_thread else _tell_our_fault(fault)
         sys.exit(128 + stopped[0] if stopped else code)
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -43,10 +44,10 @@ from boltdp.training import train
 #: Why a model whose classes were not declared has no guarantee.
 CLASSES_READ = "the classes were read from the labels, which tells something about single rows; declare classes"
 
-#: Why a model that was fitted by `GridSearchCV` and the like has no guarantee.
+#: Why a model that was fitted by `GridSearchCV`, `CalibratedClassifierCV` and the like has no guarantee.
 SEARCHED = (
-    "it was fitted inside a search or a cross-validation, and the promise covers neither scores of private rows nor a "
-    "choice by them; use PrivateGridSearch, or search on public rows"
+    "it was fitted inside a search or a cross-validation (calibration is one), and the promise covers neither scores "
+    "of private rows nor a choice by them; use PrivateGridSearch, or search on public rows"
 )
 
 #: Said on every fit, whatever the rows are: whether it matters cannot be told without looking at them.
@@ -368,11 +369,18 @@ class PrivateHuberSVM(_PrivateClassifier):
 
 
 def _inside_search() -> bool:
-    """Whether scikit-learn's model selection is what called: its searches and cross-validations, not its splitters."""
+    """Whether scikit-learn's model selection is what called: its searches and cross-validations, not its splitters.
+
+    So do calibration, which learns from scores of the rows, and a threshold that is tuned by them, but not one that is
+    fixed: that fits once, on all rows, and looks at none.
+    """
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
-        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection."):
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith(("sklearn.model_selection.", "sklearn.calibration")) and not isinstance(
+            frame.f_locals.get("self"), FixedThresholdClassifier
+        ):
             return True
     return False
 
