@@ -128,9 +128,9 @@ def test_train_fails_rather_than_let_the_rows_leave_the_server(
     with psycopg.connect(uri, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION boltdp")
     assert boltdp("train", uri, *command, "--in-server").exit_code == 0
-    looking = boltdp("train", uri, *command, "--in-server", "--on-bad-row", "error")
+    looking = boltdp("train", uri, *command, "--overwrite", "--in-server", "--on-bad-row", "error")
     assert "must not be given with --in-server" in looking.output
-    elsewhere = boltdp("train", "rows.csv", *command[2:], "--in-server")
+    elsewhere = boltdp("train", "rows.csv", *command[2:], "--overwrite", "--in-server")
     assert "where must be given only with a PostgreSQL database" in elsewhere.output
 
 

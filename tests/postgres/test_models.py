@@ -114,6 +114,7 @@ def stored(admin: psycopg.Connection, name: str) -> Model:
             "schema": schema,
             "weights": weights,
             "certificate": certificate,
+            "trained_where": None,
         }
     )
 

@@ -24,6 +24,7 @@ from boltdp.engines.postgres.extension import why_unusable
 from boltdp.engines.postgres.server import Server, private_server
 from boltdp.errors import DataError
 from boltdp.model import Model
+from boltdp.sealed import ModelFileError
 from boltdp.settings import Settings
 from boltdp.training import train
 from boltdp.tuning import candidates, tune
@@ -59,8 +60,9 @@ def test_engines_and_models_say_where_the_rows_were(server: Server, aged: str, t
     assert Model.load(tmp_path / "model.json").trained_where == tuned.trained_where
     record = tuned.to_dict()
     assert "streamed" not in json.dumps(record["certificate"])
-    del record["trained_where"]
-    assert Model.from_dict(record).trained_where is None
+    assert Model.from_dict({**record, "trained_where": None}).trained_where is None
+    with pytest.raises(ModelFileError, match="said in words"):
+        Model.from_dict({**record, "trained_where": 7})
 
 
 @pytest.mark.parametrize("in_server", [True, False])
@@ -79,7 +81,7 @@ def test_commands_say_where_the_rows_were(
     try:
         told = CliRunner().invoke(main, [*command, *output])
         assert re.search(rf"^rows +{expected}", told.stdout, re.M), told.output
-        machine = CliRunner().invoke(main, [*command, *output, "--json"])
+        machine = CliRunner().invoke(main, [*command, *output, "--overwrite", "--json"])
         assert json.loads(machine.stdout)["where"].startswith(expected)
         assert json.loads((tmp_path / "model.json").read_text())["trained_where"].startswith(expected)
     finally:
