@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 import traceback
+import warnings
 
 from fuzz.sanitized import run_sanitized, use_sanitized_kernel
 
@@ -32,6 +33,7 @@ def main() -> int:
     chosen = parser.parse_args()
     plain = (*parsers.TARGETS, *extension.TARGETS)
     targets = states.TARGETS if chosen.kernel else plain
+    warnings.simplefilter("error")  # a warning shows a case that nobody thought of
     known = [target.name for target in (*plain, *states.TARGETS)]
     if chosen.only is not None and chosen.only not in known:
         parser.error(f"there is no target {chosen.only!r}; there are {', '.join(known)}")

@@ -156,3 +156,9 @@ def test_next_to_no_noise_promises_nothing_and_is_told_at_once() -> None:
     profile = poisson_profile(1e-3, rate=0.01)
     assert profile(np.array([0.0, 1.0])).tolist() == [1.0, 1.0]
     assert composed_delta(profile, updates=100, budget=Budget(4.0, 1e-5)) == 1.0
+
+
+def test_noise_beyond_all_use_spends_next_to_nothing() -> None:
+    for profile in (poisson_profile(1e308, rate=0.01), fixed_size_profile(1e308, rate=0.01)):
+        assert np.isfinite(profile(np.array([0.0, 1.0, 100.0]))).all()
+        assert profile(np.array([0.0]))[0] < 1e-9

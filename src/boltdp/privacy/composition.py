@@ -37,6 +37,8 @@ RUNGS_PER_DOUBLING = 512
 #: Chernoff's bound is never so many times too large: what it says of such a delta saves the transforms.
 FAR_ABOVE = 1e6
 SMALLEST_DEVIATION = 2.0**-3
+#: More noise only spends less, and is taken for this much, which double precision can hold.
+LARGEST_DEVIATION = 1e9
 #: Beyond this nothing is promised, and double precision runs out.
 LARGEST_EPSILON = 100.0
 
@@ -51,6 +53,7 @@ def poisson_profile(deviation: float, *, rate: float) -> Profile:
     >>> poisson_profile(2.0, rate=1.0)(np.zeros(1)).round(4)
     array([0.3829])
     """
+    deviation = min(deviation, LARGEST_DEVIATION)
     shift = 1.0 / deviation
     c = rate * math.exp(-0.5 * shift**2)
     if c == 0.0:  # so little noise that nothing is hidden
@@ -76,6 +79,7 @@ def fixed_size_profile(deviation: float, *, rate: float) -> Profile:
     >>> fixed_size_profile(1.0, rate=0.5)(np.zeros(1)).round(4)
     array([0.1915])
     """
+    deviation = min(deviation, LARGEST_DEVIATION)
     half = 0.5 / deviation
 
     def profile(epsilon: Doubles) -> Doubles:
