@@ -106,14 +106,29 @@ def own_directory(parent: Path, *, prefix: str) -> Iterator[Path]:
     ...         os.listdir(parent) == [folder.name]
     True
     """
-    _remove_left(parent, prefix)
-    folder, lock = _locked_directory(parent, prefix)
+    held: list[tuple[Path, int | None]] = []
     try:
-        yield folder
+        # Whole, or a signal between making it and noting it would leave it there.
+        with stopping.shielded():
+            _remove_left(parent, prefix)
+            held.append(_locked_directory(parent, prefix))
+        yield held[0][0]
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+        try:
+            _remove(held)
+        except KeyboardInterrupt:  # the signal came just now; while it is handled, no other does
+            _remove(held)
+            raise
+
+
+def _remove(held: list[tuple[Path, int | None]]) -> None:
+    with stopping.shielded():
+        while held:
+            folder, lock = held[-1]
+            shutil.rmtree(folder, ignore_errors=True)
+            held.pop()
+            if lock is not None:
+                os.close(lock)
 
 
 def _locked_directory(parent: Path, prefix: str) -> tuple[Path, int | None]:

@@ -76,10 +76,23 @@ def uninterrupted() -> Iterator[None]:
     False
     >>> forget()
     """
+    with shielded():
+        check()
+        yield
+
+
+@contextmanager
+def shielded() -> Iterator[None]:
+    """What is done inside is done whole, even if the process was asked to stop: for what must not be half done.
+
+    >>> with shielded():
+    ...     ask()
+    False
+    >>> forget()
+    """
     global _held
     _held += 1
     try:
-        check()
         yield
     finally:
         _held -= 1
