@@ -10,6 +10,7 @@ One of three events stands in the certificate of a tuned model, around those of 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,13 +30,34 @@ class Selection(Event):
     rows: int  #: that were used, private ones
 
     @property
+    @abstractmethod
     def candidates(self) -> int:
         """How many there were."""
-        raise NotImplementedError
 
+    @abstractmethod
     def describe(self) -> str:
         """How the model was chosen, in plain words."""
-        raise NotImplementedError
+
+
+class SelectionAmongTrained(Selection):
+    """All candidates were trained on private rows, and the chosen one is released."""
+
+    trained: tuple[Part, ...]  #: the training of each candidate
+
+    @property
+    def children(self) -> tuple[Event, ...]:
+        """The training of each candidate."""
+        return tuple(part.event for part in self.trained)
+
+    @property
+    def released(self) -> Event:
+        """The chosen one."""
+        return self.trained[self.chosen].event.released
+
+    @property
+    def candidates(self) -> int:
+        """How many there were."""
+        return len(self.trained)
 
 
 def portion_bounds(portion: int, *, rows: int, candidates: int) -> tuple[int, int]:
@@ -55,7 +77,7 @@ def portion_bounds(portion: int, *, rows: int, candidates: int) -> tuple[int, in
 
 
 @dataclass(frozen=True, kw_only=True)
-class PortionSelection(Selection):
+class PortionSelection(SelectionAmongTrained):
     """Algorithm 3: each candidate has a portion of the rows, and the exponential mechanism chooses on another."""
 
     kind = "selection on portions of the rows"
@@ -81,21 +103,6 @@ class PortionSelection(Selection):
         chosen = 1.0 if self.epsilon is None else _pure_delta(self.epsilon, epsilon)
         return max(chosen, *(part.delta(epsilon, target=target) for part in self.trained))
 
-    @property
-    def children(self) -> tuple[Event, ...]:
-        """The training of each candidate."""
-        return tuple(part.event for part in self.trained)
-
-    @property
-    def released(self) -> Event:
-        """The chosen one."""
-        return self.trained[self.chosen].event.released
-
-    @property
-    def candidates(self) -> int:
-        """How many there were."""
-        return len(self.trained)
-
     def describe(self) -> str:
         """How the model was chosen, in plain words."""
         start, stop = portion_bounds(self.chosen, rows=self.rows, candidates=self.candidates)
@@ -106,7 +113,7 @@ class PortionSelection(Selection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrialSelection(Selection):
+class TrialSelection(SelectionAmongTrained):
     """A geometric number of trials: after each, another one follows with probability 1 - 1/mean."""
 
     kind = "selection by trials"
@@ -133,21 +140,6 @@ class TrialSelection(Selection):
         if left <= 0:
             return 1.0
         return min(1.0, self.mean * max(part.delta(left, target=target / self.mean) for part in self.trained))
-
-    @property
-    def children(self) -> tuple[Event, ...]:
-        """The training of each candidate."""
-        return tuple(part.event for part in self.trained)
-
-    @property
-    def released(self) -> Event:
-        """The chosen one."""
-        return self.trained[self.chosen].event.released
-
-    @property
-    def candidates(self) -> int:
-        """How many there were."""
-        return len(self.trained)
 
     def describe(self) -> str:
         """How the model was chosen, in plain words."""
