@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector
 from boltdp.engines import open_source
 from boltdp.engines.base import encoded
+from boltdp.files.sealed import sealed
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate, verify
-from boltdp.sealed import sealed
 from boltdp.settings import Settings
 from boltdp.training import train
 from boltdp.tuning import candidates, tune

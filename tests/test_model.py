@@ -21,12 +21,12 @@ from boltdp.cli import main
 from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import ArrayEngine
 from boltdp.errors import BoltdpError, ParameterError
+from boltdp.files.sealed import MOST_BYTES, MOST_DIGITS, sealed
 from boltdp.model import Model, ModelFileError
 from boltdp.planning import plan
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
 from boltdp.privacy.output import OutputPerturbation
 from boltdp.privacy.release import Randomness, release_weights
-from boltdp.sealed import MOST_BYTES, MOST_DIGITS, sealed
 from boltdp.settings import Settings
 
 

@@ -18,10 +18,10 @@ from boltdp.engines.base import Engine, encoded
 from boltdp.errors import ParameterError, shown
 from boltdp.export import linear
 from boltdp.files import replacing
+from boltdp.files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release import could_be_released
-from boltdp.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "unit_rows"]
 

@@ -26,6 +26,7 @@ from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import open_source
 from boltdp.engines.spool import PreparedRows, spool
 from boltdp.errors import ParameterError, SolverError
+from boltdp.files.sealed import sealed
 from boltdp.kernel.objective import Sums
 from boltdp.model import Model
 from boltdp.planning import plan
@@ -47,7 +48,6 @@ from boltdp.privacy.objective import (
 )
 from boltdp.privacy.recipe import Problem, Recipe
 from boltdp.privacy.release import Randomness, linear_terms, release_weights
-from boltdp.sealed import sealed
 from boltdp.settings import Settings
 from boltdp.training import train
 from boltdp.tuning import Method, tune

@@ -13,7 +13,7 @@ import pytest
 
 from boltdp.data.schema import MOST_BYTES, MOST_CLASSES, Categorical, Numeric, Projection, Schema, Vector
 from boltdp.errors import ParameterError
-from boltdp.sealed import sealed
+from boltdp.files.sealed import sealed
 from boltdp.settings import Settings
 from tests.cli.conftest import Run
 from tests.test_model import model as some_model

@@ -16,10 +16,10 @@ from boltdp.cli import main
 from boltdp.cli.reference import reference
 from boltdp.data.schema import Schema
 from boltdp.engines import open_source
+from boltdp.files.sealed import sealed
 from boltdp.model import Model
 from boltdp.privacy.events import SEEDED, Event
 from boltdp.privacy.records import from_record, to_record
-from boltdp.sealed import sealed
 from boltdp.training import BAD_ROWS_SHOWN
 
 from .conftest import SECRET, Run, find_events

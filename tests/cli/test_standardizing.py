@@ -7,8 +7,8 @@ import duckdb
 import pytest
 
 from boltdp.engines import open_source
+from boltdp.files.sealed import sealed
 from boltdp.model import Model
-from boltdp.sealed import sealed
 
 from .conftest import SECRET, Run, find_events
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from boltdp.files.sealed import sealed
 from boltdp.model import Model
-from boltdp.sealed import sealed
 from tests.cli.conftest import Run
 
 

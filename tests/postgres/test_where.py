@@ -23,8 +23,8 @@ from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.extension import why_unusable
 from boltdp.engines.postgres.server import Server, private_server
 from boltdp.errors import DataError
+from boltdp.files.sealed import ModelFileError
 from boltdp.model import Model
-from boltdp.sealed import ModelFileError
 from boltdp.settings import Settings
 from boltdp.training import train
 from boltdp.tuning import candidates, tune

@@ -11,10 +11,10 @@ from boltdp.algorithms.standardize import describe_moments
 from boltdp.cli.options import as_json
 from boltdp.cli.terminal import emit, emit_json, emit_promise, emit_table, examples
 from boltdp.export.sql import Dialect, probability_expression, scoring_expression
+from boltdp.files.sealed import read_sealed
+from boltdp.files.signing import check_signature, make_keys, read_private_key, read_public_key, sign_file
 from boltdp.model import Model
 from boltdp.privacy.certificate import CertificateError, check_within
-from boltdp.sealed import read_sealed
-from boltdp.signing import check_signature, make_keys, read_private_key, read_public_key, sign_file
 
 
 @click.command(

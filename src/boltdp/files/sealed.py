@@ -53,7 +53,7 @@ def unsealed(record: Any) -> dict[str, Any]:
 
     >>> unsealed({**sealed({"a": 1}), "a": 2})
     Traceback (most recent call last):
-    boltdp.sealed.ModelFileError: the model was changed after it was written: its digest is another one
+    boltdp.files.sealed.ModelFileError: the model was changed after it was written: its digest is another one
     """
     if not isinstance(record, dict):
         raise ModelFileError("this is not a boltdp model")
@@ -88,7 +88,7 @@ def strict_json(text: str, *, what: str) -> Any:
 
     >>> strict_json('{"epsilon": 100, "epsilon": 1}', what="it")
     Traceback (most recent call last):
-    boltdp.sealed.ModelFileError: it has the key 'epsilon' more than once
+    boltdp.files.sealed.ModelFileError: it has the key 'epsilon' more than once
     """
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

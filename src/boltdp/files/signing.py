@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from boltdp.errors import BoltdpError
 from boltdp.files import InputError, OutputError, read_text, replacing
-from boltdp.sealed import ModelFileError, unsealed
+from boltdp.files.sealed import ModelFileError, unsealed
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
