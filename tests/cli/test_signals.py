@@ -19,6 +19,7 @@ import pytest
 import boltdp
 from boltdp.cli import training
 from boltdp.data.encode import Encoder
+from boltdp.errors import DataError
 from boltdp.files import replacing
 from boltdp.kernel import objective
 from boltdp.model import Model
@@ -64,6 +65,19 @@ def test_a_signal_that_a_library_swallows_ends_the_run_all_the_same(
     monkeypatch.undo()
     monkeypatch.chdir(rows.parent)
     assert run("verify", rows).exit_code == 1  # not interrupted
+
+
+@pytest.mark.parametrize("error", [DataError("the query cannot be run"), OSError("broken"), MemoryError()])
+def test_an_error_that_a_library_makes_of_a_signal_is_told_as_an_interruption(
+    run: Run, rows: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(training, "train_model", swallowing(fail, signal.SIGTERM))
+    result = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert result.stderr.endswith("error: interrupted; no output file was changed\n")
 
 
 def test_a_signal_after_the_model_was_written_is_told_as_such(

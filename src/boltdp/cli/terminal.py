@@ -46,8 +46,12 @@ class Commands(click.Group):
         replaced = len(files.replaced)
         try:
             with _stopping_cleanly(stopped):
-                # Exit codes of --help and the like are returned; commands return nothing.
-                code = super().main(*args, **kwargs) or 0
+                try:
+                    # Exit codes of --help and the like are returned; commands return nothing.
+                    code = super().main(*args, **kwargs) or 0
+                except Exception:
+                    stopping.check()  # a library can make any other error of the interrupt
+                    raise
                 # Nobody who asked for an end may take the exit code for success.
                 if not code:
                     stopping.check()
