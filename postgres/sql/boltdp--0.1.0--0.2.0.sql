@@ -11,3 +11,6 @@ CREATE AGGREGATE boltdp.errors(state bytea, block real[]) (
 	SFUNC = boltdp.errors_block, STYPE = internal, FINALFUNC = boltdp.errors_final,
 	FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE
 );
+
+-- What shapes the loss, as the kernel has it.
+ALTER TABLE boltdp.models ADD COLUMN parameter double precision NOT NULL DEFAULT 1;

@@ -137,7 +137,8 @@ CREATE TABLE boltdp.models (
 	projection double precision[],            -- the matrix of the random projection, if there is one
 	schema json NOT NULL,
 	certificate json NOT NULL,
-	stored timestamptz NOT NULL DEFAULT pg_catalog.now()
+	stored timestamptz NOT NULL DEFAULT pg_catalog.now(),
+	parameter double precision NOT NULL DEFAULT 1 -- what shapes the loss, as the kernel has it
 );
 GRANT SELECT ON boltdp.models TO PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');

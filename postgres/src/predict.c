@@ -16,6 +16,7 @@ typedef struct Model
 	MemoryContext context;
 	char	   *name;
 	uint64		loss;			/* enum loss */
+	float8		parameter;		/* that shapes it */
 	int			n_classes;
 	Datum	   *classes;		/* texts */
 	int			vectors;		/* 1 for two classes, else one a class */
@@ -62,18 +63,20 @@ static Model *
 BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 {
 	Model	   *model = palloc0(sizeof(Model));
-	Datum		cells[9];
-	bool		nulls[9];
+	Datum		cells[10];
+	bool		nulls[10];
 	int			dims[2];
 
-	for (int i = 0; i < 9; i++)
+	for (int i = 0; i < 10; i++)
 	{
 		cells[i] = SPI_getbinval(tuple, columns, i + 1, &nulls[i]);
-		CheckFits(!nulls[i] || i >= 7);
+		CheckFits(!nulls[i] || i == 7 || i == 8);
 	}
 	model->name = pstrdup(name);
 	model->loss = loss_named(TextDatumGetCString(cells[0]));
 	CheckFits(model->loss < LOSS_COUNT);
+	model->parameter = DatumGetFloat8(cells[9]);
+	CheckFits(model->parameter > 0);
 	deconstruct_array(DatumGetArrayTypePCopy(cells[1]), TEXTOID, -1, false, TYPALIGN_INT, &model->classes, NULL,
 					  &model->n_classes);
 	model->weights = CopyNumbers(cells[2], 2, dims);
@@ -127,7 +130,7 @@ GetModel(FunctionCallInfo fcinfo)
 		MemoryContextDelete(model->context);
 	}
 	SPI_connect();
-	if (SPI_execute_with_args("SELECT loss, classes, weights, low, high, middle, factor, intercept, projection"
+	if (SPI_execute_with_args("SELECT loss, classes, weights, low, high, middle, factor, intercept, projection, parameter"
 							  " FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) $1",
 							  1, types, values, NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
 		ereport(ERROR,
@@ -231,7 +234,7 @@ PredictProba(FunctionCallInfo fcinfo, Size size)
 		largest = Max(largest, scores[k]);
 	for (int k = 0; k < model->vectors; k++)
 	{
-		scores[k] = loss_odds(model->loss, scores[k], largest);
+		scores[k] = loss_odds(model->loss, model->parameter, scores[k], largest);
 		sum += scores[k];
 	}
 	if (model->vectors == 1)

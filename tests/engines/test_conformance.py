@@ -20,7 +20,7 @@ from boltdp.engines.base import encoded, plain
 from boltdp.engines.spool import spool
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.objective import Sums
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.schedules import constant
@@ -37,7 +37,7 @@ def content(prepared: Prepared) -> npt.NDArray[np.float32]:
 
 def states(dims: int, rows: int, *, passes: int = 1, marked: bool = False) -> list[kernel.State]:
     made = []
-    for loss in (Logistic(), HuberSVM(0.5), Multinomial(3)):
+    for loss in (Logistic(), MarginLogistic(), HuberSVM(0.5), Multinomial(3)):
         recipe = Recipe(
             loss=loss, dims=dims, rows=rows, batch_size=10, passes=passes, schedule=constant(0.5), averaging="all"
         )
@@ -155,7 +155,9 @@ def test_passes_of_several_models_give_the_bits_of_one_run_over_the_array(spoole
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)], ids=["logistic", "multinomial"])
+@pytest.mark.parametrize(
+    "loss", [Logistic(), MarginLogistic(), Multinomial(3)], ids=["logistic", "margin", "multinomial"]
+)
 def test_derivatives_have_the_bits_of_those_over_the_array(spooled: Source, loss: Loss) -> None:
     rows, random = in_order(spooled.packed, 9), np.random.default_rng(2)
     weights, direction = random.standard_normal((2, loss.vectors, spooled.schema.dims))

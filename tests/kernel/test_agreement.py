@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from boltdp.arraytypes import Floats
 from boltdp.kernel.reference import reference_sgd
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.recipe import Averaging, Recipe
 from boltdp.privacy.schedules import constant
 from tests.kernel.cases import (
@@ -70,7 +70,7 @@ def test_any_recipe_agrees_with_the_reference(recipe: Recipe, seed: int, element
 
 @pytest.mark.parametrize("batch_size", [1, 10])
 @pytest.mark.parametrize("dims", [50, 784, 2001])
-@pytest.mark.parametrize("loss", [Logistic(), HuberSVM(0.1), Multinomial(10)], ids=str)
+@pytest.mark.parametrize("loss", [Logistic(), MarginLogistic(), HuberSVM(0.1), Multinomial(10)], ids=str)
 def test_rows_of_any_width_agree_with_the_reference(loss: Loss, dims: int, batch_size: int) -> None:
     recipe = Recipe(
         loss=loss, dims=dims, rows=201, batch_size=batch_size, passes=1, schedule=constant(0.3), averaging="tail"
@@ -79,7 +79,7 @@ def test_rows_of_any_width_agree_with_the_reference(loss: Loss, dims: int, batch
 
 
 @pytest.mark.parametrize("positive", [0, 1, 2])
-@pytest.mark.parametrize("loss", [Logistic(), HuberSVM(0.1)], ids=str)
+@pytest.mark.parametrize("loss", [Logistic(), MarginLogistic(3.0), HuberSVM(0.1)], ids=str)
 def test_one_against_all_agrees_with_the_reference_for_every_class(loss: Loss, positive: int) -> None:
     recipe = Recipe(loss=loss, dims=4, rows=30, batch_size=4, passes=2, schedule=constant(0.1))
     assert_agrees(recipe, packed_rows(recipe, seed=positive), positive=positive)

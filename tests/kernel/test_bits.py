@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from boltdp.arraytypes import Floats
 from boltdp.kernel import State, builds, run
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
 from tests.kernel.cases import (
@@ -86,7 +86,7 @@ def test_every_build_gives_the_same_bits(recipe: Recipe, seed: int, element: Ele
 
 @pytest.mark.parametrize("batch_size", [1, 5])
 @pytest.mark.parametrize("dims", [*DIMS, 784, 1535, 1536, 1537])
-@pytest.mark.parametrize("loss", [Logistic(), HuberSVM(0.1), Multinomial(7)], ids=str)
+@pytest.mark.parametrize("loss", [Logistic(), MarginLogistic(), HuberSVM(0.1), Multinomial(7)], ids=str)
 def test_every_width_gives_the_same_bits_from_every_build_and_cut(loss: Loss, dims: int, batch_size: int) -> None:
     recipe = Recipe(loss=loss, dims=dims, rows=33, batch_size=batch_size, passes=1, schedule=constant(0.2))
     rows = packed_rows(recipe, seed=dims, element=np.float32)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from boltdp.errors import BoltdpError, DataError, ParameterError
 from boltdp.kernel import State, _Header, run
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
 from tests.kernel.cases import noise_for, packed_rows
@@ -176,7 +176,7 @@ def damaged(data: bytes, flips: list[tuple[int, int]]) -> bytes:
 
 kinds = st.fixed_dictionaries(
     {
-        "loss": st.sampled_from([Logistic(), HuberSVM(0.1), Multinomial(2)]),
+        "loss": st.sampled_from([Logistic(), MarginLogistic(), HuberSVM(0.1), Multinomial(2)]),
         "batch_size": st.sampled_from([1, 3]),
         "noisy": st.booleans(),
         "marked": st.booleans(),

@@ -10,7 +10,7 @@ import pytest
 
 from boltdp.kernel import State, _library, run
 from boltdp.kernel.reference import reference_sgd
-from boltdp.privacy.losses import LOSSES, HuberSVM, Loss, Multinomial
+from boltdp.privacy.losses import LOSSES, HuberSVM, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.noise import Kind
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
@@ -27,7 +27,7 @@ def example(kind: type[Loss]) -> Loss:
     return loss
 
 
-EXAMPLES: list[Loss] = [*map(example, LOSSES.values()), HuberSVM(2.0)]
+EXAMPLES: list[Loss] = [*map(example, LOSSES.values()), HuberSVM(2.0), MarginLogistic(0.25), MarginLogistic(16.0)]
 MARGIN_LOSSES = [loss for loss in EXAMPLES if loss.vectors == 1]
 MARGINS = [*np.linspace(-6.0, 6.0, 97).tolist(), -800.0, -40.0, 40.0, 800.0, 1e300, -1e300]
 

@@ -16,7 +16,7 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import builds
 from boltdp.kernel.objective import Sums
 from boltdp.kernel.reference import guarded, row_gradient
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.objective import gradient_rounding
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
@@ -24,7 +24,7 @@ from tests.kernel.cases import DIMS, declared_classes, packed_rows
 
 Matrix = npt.NDArray[np.float64]
 
-LOSSES: tuple[Loss, ...] = (Logistic(), Multinomial(2), Multinomial(5))
+LOSSES: tuple[Loss, ...] = (Logistic(), MarginLogistic(), MarginLogistic(8.0), Multinomial(2), Multinomial(5))
 
 
 def plan(loss: Loss, *, dims: int, rows: int) -> Recipe:
@@ -94,7 +94,9 @@ def test_hessian_agrees_with_its_equation_bad_rows_among_them(loss: Loss) -> Non
     for row in rows.astype(np.float64):
         x = guarded(row[1:])
         if x is not None and row[0] in range(declared_classes(loss)):
-            p = softmax(weights @ x) if isinstance(loss, Multinomial) else expit(weights @ x)
+            y = 1.0 if row[0] == 0 else -1.0
+            shift = y * loss.margin if isinstance(loss, MarginLogistic) else 0.0
+            p = softmax(weights @ x) if isinstance(loss, Multinomial) else expit(weights @ x - shift)
             expected += (p * (1 - p))[:, None, None] * np.outer(x, x)
     assert summed(loss, rows, weights, hessian=True, positive=0) == pytest.approx(expected, rel=1e-11, abs=1e-13)
 
@@ -158,7 +160,9 @@ def test_rounding_stays_within_its_bound(loss: Loss, size: float) -> None:
                 factors[int(label)] -= 1
             else:
                 y = 1 if label == 1 else -1
-                factors = [-y / (1 + mpmath.exp(y * scores[0]))]
+                # The margin as it is, not as its parameter rounds: that is another margin, by half a bit.
+                shift = -mpmath.log(mpmath.mpf(loss.parameter))
+                factors = [-y / (1 + mpmath.exp(y * scores[0] - shift))]
             for vector, factor in zip(exact, factors, strict=True):
                 for j, feature in enumerate(features):
                     vector[j] += factor * feature

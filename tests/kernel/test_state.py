@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from boltdp import kernel
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State, run
-from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
+from boltdp.privacy.losses import LOSSES, HuberSVM, Logistic, Multinomial
 from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
@@ -82,7 +82,7 @@ def test_a_longer_block_is_refused(extra: int) -> None:
         ("version", 1),
         ("version", 3),
         ("bytes", 8),
-        ("loss", 3),
+        ("loss", len(LOSSES)),
         ("loss", 2),
         ("dims", 0),
         ("dims", 9),

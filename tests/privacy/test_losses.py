@@ -10,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.arraytypes import Doubles
-from boltdp.privacy.losses import LOSSES, Curvature, HuberSVM, Logistic, Loss, Multinomial, contrasts
+from boltdp.errors import ParameterError
+from boltdp.privacy.losses import LOSSES, Curvature, HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, contrasts
 
-EVERY: list[Loss] = [Logistic(), HuberSVM(0.1), HuberSVM(3.0), Multinomial(2), Multinomial(5)]
+EVERY: list[Loss] = [
+    Logistic(),
+    MarginLogistic(),
+    MarginLogistic(0.5),
+    HuberSVM(0.1),
+    HuberSVM(3.0),
+    Multinomial(2),
+    Multinomial(5),
+]
 ids = [f"{loss.name} {loss.parameter:g} {loss.vectors}" for loss in EVERY]
 every = pytest.mark.parametrize("loss", EVERY, ids=ids)
 
@@ -22,12 +31,19 @@ def value(loss: Loss, scores: Doubles, label: int) -> float:
     if isinstance(loss, Multinomial):
         return float(np.log(np.exp(scores - scores[label]).sum()))
     margin = float(scores[0]) if label == 1 else -float(scores[0])
+    if isinstance(loss, MarginLogistic):
+        margin -= loss.margin
     if isinstance(loss, Logistic):
         return math.log1p(math.exp(-margin))
     assert isinstance(loss, HuberSVM)
     if margin >= 1 + loss.width:
         return 0.0
     return 1 - margin if margin <= 1 - loss.width else (1 + loss.width - margin) ** 2 / (4 * loss.width)
+
+
+def middle(loss: Loss) -> float:
+    """The margin at which the slope changes fastest."""
+    return 1.0 if isinstance(loss, HuberSVM) else loss.margin if isinstance(loss, MarginLogistic) else 0.0
 
 
 def labels(loss: Loss) -> range:
@@ -72,9 +88,7 @@ def test_the_constants_are_reached(loss: Loss) -> None:
     far[-1] = far[-1] if loss.vectors == 1 else 60.0
     steepest = np.linalg.norm(loss.slopes(far, 1 if loss.vectors == 1 else 0, positive=1))
     assert steepest == pytest.approx(loss.lipschitz, rel=1e-12)
-    at = np.zeros(loss.vectors)
-    if isinstance(loss, HuberSVM):
-        at[0] = 1.0
+    at = np.full(loss.vectors, middle(loss))
     if loss.vectors > 2:
         at[2:] = -60.0  # two classes that are equally likely, and no other
     step = np.zeros(loss.vectors)
@@ -113,7 +127,7 @@ def test_the_curvature_is_that_of_the_hessian(loss: Loss) -> None:
     assert loss.curvature.directions == loss.directions
     step, highest = 1e-5, 0.0
     for seed in range(50):
-        scores = some_scores(loss, seed, 0.0 if seed == 0 else 1.0)
+        scores = some_scores(loss, seed, 0.0 if seed == 0 else 1.0) - middle(loss)
         moved = step * np.eye(loss.vectors)
         bends = [
             (loss.slopes(scores + one, 0, positive=1)[i] - loss.slopes(scores - one, 0, positive=1)[i]) / (2 * step)
@@ -146,24 +160,35 @@ def test_odds_are_those_of_the_loss(loss: Loss, seed: int, scale: float) -> None
     for row, told in zip(margins, odds, strict=True):
         shares = told / told.sum() if loss.vectors > 1 else np.array([1 - told[0], told[0]])
         for label in labels(loss):
-            # A loss that is the logarithm of a probability: its derivative tells how far that is from sure.
             slope = loss.slopes(row, label, positive=1)[label if loss.vectors > 1 else 0]
-            assert shares[label] == pytest.approx(1 - abs(slope), abs=1e-12)
+            if loss.softmax:
+                # A loss that is the logarithm of a probability: its derivative tells how far that is from sure.
+                assert shares[label] == pytest.approx(1 - abs(slope), abs=1e-12)
+        # Among rows with these shares the loss would not move the scores.
+        slopes = np.array([loss.slopes(row, label, positive=1) for label in labels(loss)])
+        assert shares @ slopes == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.parametrize("loss", [Logistic(), MarginLogistic(), MarginLogistic(16.0)], ids=str)
 @pytest.mark.parametrize("margin", [-900.0, -2.0, 0.0, 0.3, 900.0])
-def test_the_link_is_the_probability(margin: float) -> None:
+def test_the_link_is_the_probability(loss: Logistic, margin: float) -> None:
     """Written in words that Python understands as well."""
-    text = Logistic().link("margin", repr)
-    (expected,) = Logistic().probabilities(np.array([margin]))
+    text = loss.link("margin", repr)
+    (expected,) = loss.probabilities(np.array([margin]))
     assert eval(text, {"tanh": math.tanh, "margin": margin}) == pytest.approx(expected, abs=1e-15)
     others: list[Loss] = [HuberSVM(0.1), Multinomial(3)]
     assert [loss.link("margin", repr) for loss in others] == [None, None]
 
 
 def test_a_loss_for_several_classes() -> None:
-    losses: list[Loss] = [Logistic(), Multinomial(3), HuberSVM(0.1)]
-    assert [loss.joint(7) for loss in losses] == [Multinomial(7), Multinomial(7), None]
+    losses: list[Loss] = [Logistic(), MarginLogistic(), Multinomial(3), HuberSVM(0.1)]
+    assert [loss.joint(7) for loss in losses] == [Multinomial(7), Multinomial(7), Multinomial(7), None]
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0, 16.5, math.nan, math.inf])
+def test_a_margin_is_above_zero_and_not_too_large(margin: float) -> None:
+    with pytest.raises(ParameterError, match="margin must be"):
+        MarginLogistic(margin)
 
 
 @every
@@ -181,7 +206,8 @@ def test_the_space_of_the_weights(loss: Loss) -> None:
 
 
 def test_a_loss_is_listed_once_under_its_name() -> None:
-    assert dict(LOSSES) == {"logistic": Logistic, "huber": HuberSVM, "multinomial": Multinomial}
-    assert sorted(kind.number for kind in LOSSES.values()) == [0, 1, 2]
+    margin = {"margin": MarginLogistic}
+    assert dict(LOSSES) == {"logistic": Logistic, **margin, "huber": HuberSVM, "multinomial": Multinomial}
+    assert sorted(kind.number for kind in LOSSES.values()) == [0, 1, 2, 3]
     assert Logistic().curvature == Curvature(1, 0.25)
     assert [HuberSVM(0.3).parameter, Logistic().parameter, Multinomial(3).parameter] == [0.3, 1.0, 1.0]

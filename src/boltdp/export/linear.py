@@ -52,9 +52,12 @@ def raw_weights(schema: Schema, weights: Doubles) -> tuple[Doubles, Doubles]:
 def to_sklearn(model: Model) -> Any:
     """The estimator of `Model.to_sklearn`."""
     # Only here: importing scikit-learn takes longer than most commands.
+    from sklearn.base import clone
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.svm import LinearSVC
+
+    from boltdp.export.linked import LinkedLogisticRegression
 
     schema, classes = model.schema, np.array(model.classes)
     coefficients, constants = raw_weights(schema, model.weights)
@@ -75,11 +78,12 @@ def to_sklearn(model: Model) -> Any:
     every = slice(None)
     if not loss.probabilistic:
         return fitted(LinearSVC(), every, classes)
+    estimator = LogisticRegression() if loss.softmax else LinkedLogisticRegression(loss)
     if loss.vectors > 1 or len(classes) == 2:
-        return fitted(LogisticRegression(), every, classes)
+        return fitted(estimator, every, classes)
     # Fitted on anything for what the ensemble keeps about its classes, which it sorts; then given the real estimators.
     ensemble = OneVsRestClassifier(LogisticRegression()).fit(np.zeros((len(classes), coefficients.shape[1])), classes)
     ensemble.estimators_ = [
-        fitted(LogisticRegression(), slice(index, index + 1), np.array([0, 1])) for index in np.argsort(classes)
+        fitted(clone(estimator), slice(index, index + 1), np.array([0, 1])) for index in np.argsort(classes)
     ]
     return name(ensemble)

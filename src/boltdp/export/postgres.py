@@ -69,6 +69,7 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
         "name": name,
         "private": model.certificate.private,
         "loss": model.certificate.problem.loss.name,
+        "parameter": model.certificate.problem.loss.parameter,
         "classes": [spellings(value)[0] for value in model.classes],
         "weights": model.weights.tolist(),
         **input_scaling(schema),
@@ -87,9 +88,9 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
                 connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])
             done = connection.execute(
                 "INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, middle, factor,"
-                " intercept, projection, schema, certificate) VALUES (%(name)s, %(private)s, %(loss)s, %(classes)s,"
-                " %(weights)s, %(low)s, %(high)s, %(middle)s, %(factor)s, %(intercept)s, %(projection)s, %(schema)s,"
-                " %(certificate)s) ON CONFLICT (name) DO NOTHING",
+                " intercept, projection, schema, certificate, parameter) VALUES (%(name)s, %(private)s, %(loss)s,"
+                " %(classes)s, %(weights)s, %(low)s, %(high)s, %(middle)s, %(factor)s, %(intercept)s, %(projection)s,"
+                " %(schema)s, %(certificate)s, %(parameter)s) ON CONFLICT (name) DO NOTHING",
                 row,
             )
             return done.rowcount == 1

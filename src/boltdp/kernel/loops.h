@@ -258,11 +258,11 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
             NAME(pair_dots)(&dots, w, x, x + stride, stride);
         for (; i < end; i += 2, x += 2 * stride) {
             const double *x1 = x + stride, kept = keep[i] * keep[i + 1];
-            const double f0 = margin_factor(loss, dots[0] * gain[i], r.parameter, rate[i]);
+            const double f0 = loss_factor(loss, dots[0] * gain[i], r.parameter, rate[i]);
             READ_AHEAD(i - waited); /* the next factor has to wait for this one: time to read */
             READ_AHEAD(i + 1 - waited);
             const double margin = keep[i] * (dots[1] * gain[i + 1]) + f0 * (dots[2] * gain[i + 1]);
-            const double f1 = margin_factor(loss, margin, r.parameter, rate[i + 1]);
+            const double f1 = loss_factor(loss, margin, r.parameter, rate[i + 1]);
             update += 2;
             if (update > unaveraged) {
                 const double first = update - 1 > unaveraged;
@@ -280,7 +280,7 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
             update++;
             if (row == r.rows) {
                 NAME(pair_dots)(&dots, w, x, x, stride);
-                const double f = margin_factor(loss, dots[0] * gain[i], r.parameter, rate[i]);
+                const double f = loss_factor(loss, dots[0] * gain[i], r.parameter, rate[i]);
                 NAME(move)(w, keep[i], f, x, stride);
                 if (update > unaveraged)
                     NAME(move)(total, 1.0, 1.0, w, stride);
@@ -319,7 +319,7 @@ INLINE void NAME(add_margins)(const struct sgd_recipe *r, const double *w, doubl
     double f[4];
     NAME(four_dots)(f, w, x, stride);
     for (size_t j = 0; j < n; j++)
-        f[j] = margin_factor(r->loss, f[j] * (scale[j] * loss_unit(r->loss)), r->parameter, rate * scale[j]);
+        f[j] = loss_factor(r->loss, f[j] * (scale[j] * loss_unit(r->loss)), r->parameter, rate * scale[j]);
     NAME(move_by_up_to_four)(step, f, x, n, stride);
 }
 

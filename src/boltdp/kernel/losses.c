@@ -33,11 +33,11 @@ uint64_t losses_vectors(uint64_t loss, uint64_t classes)
 
 double losses_slope(uint64_t loss, double parameter, double margin)
 {
-    return -margin_factor(loss, margin * loss_unit(loss), parameter, 1.0);
+    return -loss_factor(loss, margin * loss_unit(loss), parameter, 1.0);
 }
 
 double losses_curvature(uint64_t loss, double parameter, double margin)
 {
     double slope;
-    return margin_curvature(loss, margin * loss_unit(loss), parameter, &slope);
+    return loss_curvature(loss, margin * loss_unit(loss), parameter, &slope);
 }

@@ -16,15 +16,15 @@
 
 #include "exp.h"
 
-enum loss { LOSS_LOGISTIC = 0, LOSS_HUBER = 1, LOSS_MULTINOMIAL = 2 };
-#define LOSS_COUNT 3
+enum loss { LOSS_LOGISTIC = 0, LOSS_HUBER = 1, LOSS_MULTINOMIAL = 2, LOSS_MARGIN = 3 };
+#define LOSS_COUNT 4
 
 /*
  * EACH(number, name, unit) for the losses of one margin y*<w, x>, which have one weight vector: those with a Hessian
  * everywhere, and those whose slope has kinks. The unit is what the margin is multiplied by before their functions get
  * it; it goes into the guard's factor, which is there anyway, and spares a product where the next row waits for it.
  */
-#define CURVED_LOSSES(EACH) EACH(LOSS_LOGISTIC, logistic, UNITS_PER_NAT)
+#define CURVED_LOSSES(EACH) EACH(LOSS_LOGISTIC, logistic, UNITS_PER_NAT) EACH(LOSS_MARGIN, margin, UNITS_PER_NAT)
 #define KINKED_LOSSES(EACH) EACH(LOSS_HUBER, huber, 1.0)
 #define MARGIN_LOSSES(EACH) CURVED_LOSSES(EACH) KINKED_LOSSES(EACH)
 
@@ -59,6 +59,22 @@ static inline double logistic_curvature(double margin, double parameter, double 
     double rest, whole = exp2_256ths(margin, &rest);
     (void) parameter;
     *slope = 1.0 / (1.0 + (whole + rest));
+    return *slope * (1.0 - *slope);
+}
+
+/* ---- margin: ln(1 + exp(b - margin)), e^-b the parameter ------------------------------------------------------ */
+
+static inline double margin_factor(double margin, double parameter, double rate)
+{
+    /* -slope = 1/(1 + exp(margin - b)), and again the denominator is at least 1. */
+    double rest, whole = exp2_256ths(margin, &rest);
+    return rate / ((1.0 + whole * parameter) + rest * parameter);
+}
+
+static inline double margin_curvature(double margin, double parameter, double *slope)
+{
+    double rest, whole = exp2_256ths(margin, &rest);
+    *slope = 1.0 / (1.0 + (whole + rest) * parameter);
     return *slope * (1.0 - *slope);
 }
 
@@ -110,7 +126,7 @@ static inline double loss_unit(uint64_t loss)
     return 1.0;
 }
 
-static inline double margin_factor(uint64_t loss, double margin, double parameter, double rate)
+static inline double loss_factor(uint64_t loss, double margin, double parameter, double rate)
 {
 #define CASE(number, name, unit) \
     case number:                 \
@@ -122,7 +138,7 @@ static inline double margin_factor(uint64_t loss, double margin, double paramete
     return 0.0;
 }
 
-static inline double margin_curvature(uint64_t loss, double margin, double parameter, double *slope)
+static inline double loss_curvature(uint64_t loss, double margin, double parameter, double *slope)
 {
 #define CASE(number, name, unit) \
     case number:                 \
@@ -186,6 +202,7 @@ static inline const char *loss_without_odds(uint64_t loss)
     switch (loss) {
     case LOSS_LOGISTIC:
     case LOSS_MULTINOMIAL:
+    case LOSS_MARGIN:
         return NULL;
     case LOSS_HUBER:
         return "a Huber SVM";
@@ -193,13 +210,23 @@ static inline const char *loss_without_odds(uint64_t loss)
     return "a model of this loss";
 }
 
-/*
- * The odds of a class with this margin; `largest` is that of the row. With one vector they are a probability. By libm:
- * what is told to people needs no promise of bits.
- */
-static inline double loss_odds(uint64_t loss, double margin, double largest)
+/* 1 / (1 + exp(-margin)). By libm: what is told to people needs no promise of bits. */
+static inline double logistic_odds(double margin)
 {
-    return loss_is_joint(loss) ? exp(margin - largest) : 0.5 * (1.0 + tanh(0.5 * margin));
+    return 0.5 * (1.0 + tanh(0.5 * margin));
+}
+
+/* The odds of a class with this margin; `largest` is that of the row. With one vector they are a probability. */
+static inline double loss_odds(uint64_t loss, double parameter, double margin, double largest)
+{
+    double b, up;
+    if (loss_is_joint(loss))
+        return exp(margin - largest);
+    if (loss != LOSS_MARGIN)
+        return logistic_odds(margin);
+    b = -log(parameter);
+    up = logistic_odds(b + margin);
+    return up / (up + logistic_odds(b - margin));
 }
 
 /* ---- for the binding and the tests: losses.c ----------------------------------------------------------------- */

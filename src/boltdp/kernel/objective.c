@@ -218,7 +218,7 @@ INLINE void add_margins(struct objective_state *s, const struct tile *t, int fir
         const double margin = factors[r] * (signed_scale * loss_unit(s->loss));
         const double bend = s->kind == OBJECTIVE_PRODUCT ? along[r] * scale : scale;
         double slope;
-        const double curvature = margin_curvature(s->loss, margin, s->parameter, &slope);
+        const double curvature = loss_curvature(s->loss, margin, s->parameter, &slope);
         factors[r] = s->kind == OBJECTIVE_GRADIENT ? -slope * signed_scale : curvature * bend * scale;
     }
     add_factors(s, 0, factors, x, n);

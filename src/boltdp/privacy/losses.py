@@ -21,6 +21,9 @@ import numpy as np
 from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError, real_number, whole_number
 
+#: Of the margin that a loss asks for, at most.
+LARGEST_MARGIN = 16.0
+
 
 @dataclass(frozen=True)
 class Curvature:
@@ -35,6 +38,7 @@ class Loss(ABC):
 
     name: ClassVar[str]
     number: ClassVar[int]  #: in `enum loss` of kernel/losses.h
+    softmax: ClassVar[bool]  #: whether its probabilities are the softmax of its margins, as others expect them
     shape: ClassVar[str] = ""  #: for --help: what its parameter is, if it has one
 
     @property
@@ -123,6 +127,7 @@ class Logistic(Loss):
 
     name = "logistic"
     number = 0
+    softmax = True
     lipschitz = 1.0
     smoothness = 0.25
     at_zero = math.log(2.0)
@@ -153,6 +158,64 @@ class Logistic(Loss):
 
 
 @dataclass(frozen=True)
+class MarginLogistic(Logistic):
+    """Logistic loss that wants a margin: ln(1 + exp(b - y <w, x>)).
+
+    L, beta, the corners and the curvature are those of the logistic loss, which it is, moved by b. But a row that is
+    not decided yet, as all are at first, has a slope near L, not half of it: the noise, which pays for L, buys more.
+
+    >>> MarginLogistic().at_zero > Logistic().at_zero, MarginLogistic().lipschitz
+    (True, 1.0)
+    """
+
+    margin: float = 2.0
+
+    name = "margin"
+    number = 3
+    shape = "the margin b (default 2)"
+    softmax = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "margin", real_number(self.margin, "margin"))
+        if not 0 < self.margin <= LARGEST_MARGIN:
+            raise ParameterError(f"margin must be above 0 and at most {LARGEST_MARGIN:g}, got {self.margin:g}")
+
+    @property
+    def at_zero(self) -> float:  # type: ignore[override]
+        """ln(1 + e^b)."""
+        return math.log1p(math.exp(self.margin)) * (1.0 + 2.0**-50)
+
+    @property
+    def parameter(self) -> float:  # type: ignore[override]
+        """e^-b: the loss is that of this number, whatever its last bit is."""
+        return math.exp(-self.margin)
+
+    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+        """-y / (1 + exp(y*score - b))."""
+        y = 1.0 if label == positive else -1.0
+        return super().slopes(scores - y * self.margin, label, positive=positive)
+
+    def probabilities(self, margins: Doubles) -> Doubles:
+        """The odds at which the loss is smallest in the mean: s(b + margin) to s(b - margin), s the logistic function.
+
+        A row of the positive class pulls the margin up by s(b - margin), one of the other class down by s(b + margin).
+        """
+        up, down = super().probabilities(self.margin + margins), super().probabilities(self.margin - margins)
+        odds: Doubles = up / (up + down)
+        return odds
+
+    def link(self, margin: str, number: Callable[[float], str]) -> str:
+        """The same, by tanh."""
+        half, one, two, b = (number(value) for value in (0.5, 1.0, 2.0, self.margin))
+        up, down = (f"tanh({half} * ({b} {sign} ({margin})))" for sign in "+-")
+        return f"({one} + {up}) / ({two} + {up} + {down})"
+
+    def joint(self, classes: int) -> Multinomial:
+        """Softmax cross-entropy, whose slopes are near their L without a margin."""
+        return Multinomial(classes)
+
+
+@dataclass(frozen=True)
 class HuberSVM(Loss):
     """Hinge loss with its kink replaced by a parabola of half-width h around margin 1.
 
@@ -164,6 +227,7 @@ class HuberSVM(Loss):
 
     name = "huber"
     number = 1
+    softmax = False
     shape = "half the width of its parabola (default 0.1)"
     lipschitz = 1.0
     corners = None
@@ -220,6 +284,7 @@ class Multinomial(Loss):
 
     name = "multinomial"
     number = 2
+    softmax = True
     # sqrt(2) rounded up, so that the float is a bound.
     lipschitz = math.sqrt(2.0)
     smoothness = 0.5
@@ -271,7 +336,7 @@ class Multinomial(Loss):
 
 
 #: By name. A loss is here once, and nowhere else.
-LOSSES: Mapping[str, type[Loss]] = {loss.name: loss for loss in (Logistic, HuberSVM, Multinomial)}
+LOSSES: Mapping[str, type[Loss]] = {loss.name: loss for loss in (Logistic, MarginLogistic, HuberSVM, Multinomial)}
 
 
 def contrasts(classes: int) -> Doubles:

@@ -305,7 +305,7 @@ def gradient_rounding(problem: Problem, *, weights: float, noise: float) -> floa
     True
     """
     loss, root = problem.loss, math.sqrt(problem.loss.vectors)
-    scores = (problem.dims + 4.0 + 6.0 * root) * weights + 3.0 * root
+    scores = (problem.dims + 4.0 + 6.0 * root) * weights + 4.0 * root
     # The totals' compensations are themselves added up: a hair, until there are 2^34 rows.
     added = SUMMED_ROWS + 8.0 + UNIT * (problem.rows / SUMMED_ROWS) ** 2
     row = loss.smoothness * scores + loss.vectors + 6.0 + loss.lipschitz * added
