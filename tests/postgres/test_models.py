@@ -30,6 +30,8 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "two classes": ({"classes": (0, 1)}, {}),
     "multinomial": ({"classes": (0, 1, 2)}, {}),
     "one-vs-all": ({"classes": (0, 1, 2)}, {"multiclass": "one-vs-all"}),
+    "margin": ({"classes": (0, 1)}, {"loss": "margin", "loss_parameter": 3.0}),
+    "margin, three classes": ({"classes": (0, 1, 2)}, {"loss": "margin", "multiclass": "one-vs-all"}),
     "Huber": ({"classes": (0, 1)}, {"loss": "huber"}),
     "Huber, three classes": ({"classes": (0, 1, 2)}, {"loss": "huber"}),
     "intercept": ({"classes": (0, 1), "intercept": True}, {}),
