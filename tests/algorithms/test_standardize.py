@@ -192,6 +192,46 @@ def test_centres_that_noise_alone_could_make_are_guesses_that_need_no_data() -> 
     assert made.scales == pytest.approx((math.sqrt(10.0),) * 6)
 
 
+#: With steps where the ages are.
+CURVED = replace(SCHEMA, columns=(Numeric("age", 0, 200, curve=(156, 160, 164)), *SCHEMA.columns[1:]))
+
+
+def test_steps_are_centred_and_scaled_as_categories_are() -> None:
+    event = moments_of(replace(PRIVATE, epsilon=None), CURVED)
+    assert (event.features, event.numbers, event.dimensions) == (9, 3, 12)
+    assert event.clip_norm == math.sqrt(4 + 1 + 2)
+    (x,) = encoded(open_source(people()), plain(CURVED))
+    made = standardize(open_source(people()), CURVED, event, Context()).standardization
+    assert made is not None
+    means = x[:, 1:].mean(axis=0)
+    assert made.centers == pytest.approx(means, abs=1e-4)
+    steps = means[1:4]
+    assert steps.tolist() == sorted(steps, reverse=True)
+    assert made.scales[1:4] == pytest.approx(np.sqrt(steps * (1 - steps)), abs=1e-4)
+
+
+def test_steps_are_guessed_to_divide_the_values_equally() -> None:
+    noise = ReleasedMoments(np.full(9, 0.3), np.full(3, 5.0), None, deviation=10.0)
+    assert standardization(CURVED, noise).centers == pytest.approx((0, 0.75, 0.5, 0.25, *[1 / 3] * 3, 0, 0))
+
+
+@pytest.mark.parametrize("moments", ["squares", "mean"])
+def test_a_model_with_a_curve_is_private_certified_and_survives_the_disk(tmp_path: Path, moments: Any) -> None:
+    engine = open_source(people())
+    model = train(engine, CURVED, replace(PRIVATE, standardize_moments=moments, epsilon=100.0))
+    assert model.certificate.private
+    assert model.certificate.moments is not None
+    assert model.certificate.moments.numbers == 3
+    model.verify()
+    model.save(tmp_path / "model.json")
+    again = Model.load(tmp_path / "model.json")
+    assert again.schema == model.schema
+    assert again.predict(engine).tolist() == model.predict(engine).tolist()
+    # Steps that are taken for numbers would be another release.
+    with pytest.raises(ParameterError, match="(must be that of the schema's features|must have 15 dimensions, got 12)"):
+        replace(model, certificate=with_moments(model.certificate, numbers=6))
+
+
 @pytest.mark.parametrize("squares", [True, False])
 @pytest.mark.parametrize("size", [0.0, 1e-9, 1.0, 1e9])
 def test_any_noise_gives_a_standardization(squares: bool, size: float) -> None:

@@ -76,7 +76,9 @@ def schemas(draw: st.DrawFn) -> Schema:
         assume(low < high and math.isfinite(high - low))
         kind = draw(st.sampled_from(["numeric", "categorical", "vector"]))
         if kind == "numeric":
-            columns.append(Numeric(name, low, high))
+            inside = st.floats(low, high, exclude_min=True, exclude_max=True)
+            places = draw(st.lists(inside, max_size=3, unique=True)) if math.nextafter(low, high) < high else []
+            columns.append(Numeric(name, low, high, curve=tuple(sorted(places))))
         elif kind == "categorical":
             columns.append(Categorical(name, draw(distinct_values(at_least=1))))
         else:

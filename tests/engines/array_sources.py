@@ -11,7 +11,18 @@ import pytest
 
 from boltdp.data.schema import array_schema
 from boltdp.engines import open_source
-from tests.engines.sources import MIDDLE, ROWS, SCHEMA, Source, columns, longer_table, reference, register, table
+from tests.engines.sources import (
+    MIDDLE,
+    ROWS,
+    SCHEMA,
+    Source,
+    columns,
+    curved,
+    longer_table,
+    reference,
+    register,
+    table,
+)
 
 
 @register("numpy", cannot={"^test_wrong_type_is_told": "its only feature column is x"})
@@ -41,3 +52,16 @@ def from_arrow(_: pytest.FixtureRequest) -> Iterator[Source]:
 @register("slice of arrow", buckets=("memory", "few buckets"))
 def from_slice(_: pytest.FixtureRequest) -> Iterator[Source]:
     yield Source(open_source(longer_table()).slice(*MIDDLE), SCHEMA, reference())
+
+
+@register(
+    "pandas curved",
+    cannot={"^test_wrong_type_is_told.*(sex|scan)": "a column of objects is what the schema says that it is"},
+)
+def from_pandas_curved(_: pytest.FixtureRequest) -> Iterator[Source]:
+    yield curved(open_source(pd.DataFrame(columns())))
+
+
+@register("arrow curved")
+def from_arrow_curved(_: pytest.FixtureRequest) -> Iterator[Source]:
+    yield curved(open_source(table()))

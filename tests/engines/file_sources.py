@@ -17,6 +17,7 @@ from tests.engines.sources import (
     SCHEMA,
     Source,
     columns,
+    curved,
     longer_table,
     projected,
     reference,
@@ -94,6 +95,18 @@ def from_duckdb_relation(_: pytest.FixtureRequest) -> Iterator[Source]:
 def with_projection(request: pytest.FixtureRequest) -> Iterator[Source]:
     with open_source(csv_file(request)) as engine:
         yield projected(engine)
+
+
+@register("csv curved", buckets=("memory", "many buckets"), cannot=UNTYPED)
+def with_curves(request: pytest.FixtureRequest) -> Iterator[Source]:
+    with open_source(csv_file(request)) as engine:
+        yield curved(engine)
+
+
+@register("duckdb curved", buckets=("few buckets",))
+def from_duckdb_with_curves(request: pytest.FixtureRequest) -> Iterator[Source]:
+    with open_source(database(request, "curved.duckdb"), table="the rows") as engine:
+        yield curved(engine)
 
 
 @register("slice of parquet", buckets=("memory", "few buckets"))

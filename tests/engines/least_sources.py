@@ -9,7 +9,18 @@ import pytest
 
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines import Engine
-from tests.engines.sources import BUCKETS, MIDDLE, SCHEMA, Source, longer_table, projected, reference, register, table
+from tests.engines.sources import (
+    BUCKETS,
+    MIDDLE,
+    SCHEMA,
+    Source,
+    curved,
+    longer_table,
+    projected,
+    reference,
+    register,
+    table,
+)
 
 
 class BatchesEngine(Engine):
@@ -36,6 +47,11 @@ def from_batches(_: pytest.FixtureRequest) -> Iterator[Source]:
 @register("batches projected", buckets=("few buckets",))
 def from_batches_projected(_: pytest.FixtureRequest) -> Iterator[Source]:
     yield projected(BatchesEngine(table().to_batches(max_chunksize=300)))
+
+
+@register("batches curved", buckets=("few buckets",))
+def from_batches_curved(_: pytest.FixtureRequest) -> Iterator[Source]:
+    yield curved(BatchesEngine(table().to_batches(max_chunksize=300)))
 
 
 @register("slice of a slice of batches")

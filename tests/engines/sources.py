@@ -89,6 +89,26 @@ def projected(engine: Engine) -> Source:
     return Source(engine, replace(SCHEMA, projection=projection), packed)
 
 
+def curved(engine: Engine) -> Source:
+    """The same rows with steps: at cells of the rows, at the doubles beside them, and at whole numbers."""
+
+    def around(name: str, low: float, high: float) -> list[float]:
+        # A dose is a float32, and the doubles beside it are none.
+        inside = [cell for cell in columns()[name] if cell is not None and low < cell < high]
+        return [place for cell in inside[:2] for place in (math.nextafter(cell, low), cell, math.nextafter(cell, high))]
+
+    schema = replace(
+        SCHEMA,
+        columns=(
+            Numeric("age", 0, 100, curve=tuple(sorted([0.1, *around("age", 1, 99), 99.9]))),
+            Numeric("visits", 0, 9, curve=(1, 3, 8.5)),
+            Numeric("dose", -1, 1, curve=tuple(sorted([0, *around("dose", -0.9, 0.9)]))),
+            *SCHEMA.columns[2:],
+        ),
+    )
+    return Source(engine, schema, reference(schema))
+
+
 @cache
 def columns() -> dict[str, list[Any]]:
     """Rows with everything that can be wrong with a cell and is no fault of the schema."""
@@ -98,7 +118,10 @@ def columns() -> dict[str, list[Any]]:
     sex = [["F", "M", "unknown", None][i] for i in rng.integers(0, 4, ROWS)]
     scan = [None if i % 17 == 0 else [float(a), float(b)] for i, (a, b) in enumerate(rng.normal(0, 2, (ROWS, 2)))]
     sick = [None if i % 19 == 0 else int(x) for i, x in enumerate(rng.integers(0, 4, ROWS))]
-    return {"id": list(range(ROWS)), "age": age, "visits": visits, "sex": sex, "scan": scan, "sick": sick}
+    singles = rng.normal(0, 1, ROWS).astype(np.float32)
+    odd = {2: None, 3: math.nan, 6: math.inf, 7: -math.inf}
+    dose = [odd.get(i % 23, float(x)) for i, x in enumerate(singles)]
+    return {"id": list(range(ROWS)), "age": age, "visits": visits, "sex": sex, "scan": scan, "sick": sick, "dose": dose}
 
 
 @cache
@@ -110,11 +133,16 @@ def reference(schema: Schema = SCHEMA) -> npt.NDArray[np.float32]:
     def scaled(x: float | None, low: float, high: float) -> float:
         return 0.0 if x is None else (min(max(x, low), high) - (low + high) / 2) * (unit / ((high - low) / 2))
 
+    def number(column: Numeric, x: float | None) -> list[float]:
+        known = None if x is None or math.isnan(x) else x
+        steps = [0.0 if known is None else unit * (known >= place) for place in column.curve]
+        return [scaled(known, column.low, column.high), *steps]
+
+    numeric = [column for column in schema.columns if isinstance(column, Numeric)]
     packed = [
         [
             float(cells["sick"][i]) if cells["sick"][i] in (0, 1, 2) else math.nan,
-            scaled(cells["age"][i], 0.0, 100.0),
-            scaled(cells["visits"][i], 0.0, 9.0),
+            *(feature for column in numeric for feature in number(column, cells[column.name][i])),
             unit if cells["sex"][i] == "F" else 0.0,
             unit if cells["sex"][i] == "M" else 0.0,
             *(scaled(x, -3.0, 3.0) for x in cells["scan"][i] or (None, None)),
@@ -126,7 +154,9 @@ def reference(schema: Schema = SCHEMA) -> npt.NDArray[np.float32]:
 
 
 def table() -> pa.Table:
-    return pa.table(columns())
+    singles = pa.field("dose", pa.float32())
+    rows = pa.table(columns())
+    return rows.set_column(rows.schema.get_field_index("dose"), singles, rows["dose"].cast(pa.float32()))
 
 
 #: Where `table` is inside of `longer_table`.

@@ -21,6 +21,7 @@ from boltdp.kernel import (
     moments,
     pack_categories,
     pack_numeric,
+    pack_steps,
     permuted_position,
     project,
     run,
@@ -304,3 +305,52 @@ def test_a_projection_that_does_not_fit_is_refused() -> None:
         if (rows, out) != ((3, 4), (3, 3)):
             with pytest.raises(ParameterError, match="must be a C-contiguous float32 array of shape"):
                 project(np.zeros(rows, dtype=np.float32), matrix, np.zeros(out, dtype=np.float32))
+
+
+@given(
+    column=st.lists(st.floats(width=64) | numbers, max_size=20),
+    places=st.lists(st.floats(allow_nan=False), max_size=5),
+    dtype=st.sampled_from([np.float32, np.float64]),
+)
+@settings(max_examples=100)
+def test_steps_are_present_from_their_place_on(column: list[float], places: list[float], dtype: type) -> None:
+    with np.errstate(over="ignore"):
+        values: Floats = np.array([*column, *places]).astype(dtype)
+    count = len(places)
+    out = np.full((len(values), 8), 9.0, dtype=np.float32)
+    absent, present = -1 - np.arange(count, dtype=np.float32), 1 + np.arange(count, dtype=np.float32)
+    pack_steps(values, out, 2, places=places, absent=absent, present=present)
+    expected = [
+        [0.0 if math.isnan(x) else present[k] if float(x) >= places[k] else absent[k] for k in range(count)]
+        for x in values
+    ]
+    np.testing.assert_array_equal(out[:, 2 : 2 + count], np.array(expected).reshape(len(values), count))
+    assert (out[:, :2] == 9.0).all()
+    assert (out[:, 2 + count :] == 9.0).all()
+
+
+def test_cells_and_values_of_steps_may_be_strided() -> None:
+    out = np.zeros((3, 2), dtype=np.float32)
+    values = {"absent": np.zeros(4, np.float32)[::2], "present": np.arange(1, 5, dtype=np.float32)[::2]}
+    pack_steps(np.arange(6.0)[::2], out, 0, places=(2, 4), **values)
+    np.testing.assert_array_equal(out, [[0, 0], [1, 0], [1, 3]])
+
+
+@pytest.mark.parametrize(
+    ("cells", "places", "count", "at", "message"),
+    [
+        (np.zeros(3, dtype=np.int64), (1,), 1, 1, "column must be float32 or float64, got int64"),
+        (np.zeros((3, 1)), (1,), 1, 1, "a column must be 1-D and out 2-D, got 2-D and 2-D"),
+        (np.zeros(2), (1,), 1, 1, "out must be a C-contiguous float32 array of shape"),
+        (np.zeros(3), (1, 2), 1, 1, "places must be as many as absent and present, got 2 and 1"),
+        (np.zeros(3), (1, 2), 2, 3, "columns 3 to 4 must lie within the 4 columns of out"),
+    ],
+)
+def test_steps_that_do_not_fit_are_refused(cells: Any, places: Any, count: int, at: int, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        pack_steps(cells, OUT, at, places=places, **one_hot(count))
+
+
+def test_values_of_steps_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ParameterError, match="absent and present must be float32 vectors of one length"):
+        pack_steps(np.zeros(3), OUT, 1, places=(1,), absent=np.zeros(1, np.float32), present=np.zeros(2, np.float32))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -11,13 +11,15 @@ import pyarrow as pa
 import pytest
 
 from boltdp.engines.postgres import PostgresEngine
-from tests.engines.sources import MIDDLE, SCHEMA, Source, longer_table, projected, reference, register, table
+from tests.engines.sources import MIDDLE, SCHEMA, Source, curved, longer_table, projected, reference, register, table
 
-ORDERED = "SELECT sick, scan, sex, visits, age FROM {} ORDER BY id -- the end"
+ORDERED = "SELECT sick, scan, sex, visits, dose, age FROM {} ORDER BY id -- the end"
 
 
 def fill(connection: psycopg.Connection, name: str, rows: pa.Table) -> None:
-    connection.execute(f"CREATE TABLE {name} (id int, age float8, visits int, sex text, scan float8[], sick int)")
+    connection.execute(
+        f"CREATE TABLE {name} (id int, age float8, visits int, sex text, scan float8[], sick int, dose real)"
+    )
     with connection.cursor().copy(f"COPY {name} FROM STDIN") as copy:
         for row in zip(*rows.to_pydict().values(), strict=True):
             copy.write_row(row)
@@ -38,12 +40,16 @@ def opened(request: pytest.FixtureRequest, **options: Any) -> PostgresEngine:
     return PostgresEngine(uri, **options)
 
 
-def register_whole(name: str, *, with_projection: bool = False, **options: Any) -> None:
+def plain(engine: PostgresEngine) -> Source:
+    return Source(engine, SCHEMA, reference())
+
+
+def register_whole(name: str, *, source: Callable[[PostgresEngine], Source] = plain, **options: Any) -> None:
     # Streamed rows are in a file of few buckets; the others stay in the server.
     @register(f"postgres, {name}", shared=False, buckets=("few buckets",))
     def whole(request: pytest.FixtureRequest) -> Iterator[Source]:
         with opened(request, **options) as engine:
-            yield projected(engine) if with_projection else Source(engine, SCHEMA, reference())
+            yield source(engine)
 
 
 def register_slice(name: str, **options: Any) -> None:
@@ -58,8 +64,11 @@ register_whole("one row per tuple", table="conformance", layout="rows")
 register_whole("streamed", table="conformance", where="client")
 register_whole("view", table="conformance view")
 register_whole("query", query=ORDERED.format("conformance"))
-register_whole("packed, projected", with_projection=True, table="conformance")
-register_whole("streamed, projected", with_projection=True, table="conformance", where="client")
+register_whole("packed, projected", source=projected, table="conformance")
+register_whole("streamed, projected", source=projected, table="conformance", where="client")
+register_whole("packed, curved", source=curved, table="conformance")
+register_whole("query, one row per tuple, curved", source=curved, query=ORDERED.format("conformance"), layout="rows")
+register_whole("streamed, curved", source=curved, table="conformance", where="client")
 register_slice("packed", table="longer")
 register_slice("query, one row per tuple", query=ORDERED.format("longer"), layout="rows")
 register_slice("streamed", table="longer", where="client")

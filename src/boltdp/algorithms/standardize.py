@@ -11,7 +11,7 @@ import numpy as np
 
 from boltdp.arraytypes import Booleans, Doubles, Integers
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Schema, Standardization
+from boltdp.data.schema import Categorical, Column, Schema, Standardization
 from boltdp.engines.base import Engine
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
@@ -136,7 +136,7 @@ def standardization(schema: Schema, released: ReleasedMoments) -> Standardizatio
     """Centres, scales and the clip norm by released moments.
 
     Where the noise is larger than a moment, centres are shrunk towards what would be guessed without looking: the
-    middle of a number's bounds, equally many of each category.
+    middle of a number's bounds, equally many of each category and between each two places of a curve.
 
     >>> from boltdp.data.schema import Numeric
     >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
@@ -147,7 +147,7 @@ def standardization(schema: Schema, released: ReleasedMoments) -> Standardizatio
     means = np.clip(released.means, np.where(numbers, -1.0, 0.0), 1.0)
     centers = prior + _shrunk(means - prior, released.deviation)
     if released.squares is not None:
-        squares = means.copy()  # of a category x = x^2
+        squares = means.copy()  # of a category or a step x = x^2
         squares[numbers] = np.clip(released.squares, 0.0, 1.0)
         variances = np.maximum(squares - centers * (2.0 * means - centers), 0.0)
         scales = np.sqrt(np.maximum(variances, max(released.deviation, SMALLEST_SCALE**2)))
@@ -168,15 +168,21 @@ def standardization(schema: Schema, released: ReleasedMoments) -> Standardizatio
 
 
 def _numbers(schema: Schema) -> Booleans:
-    """Which features are numbers, not categories."""
-    return np.concatenate([np.full(len(c.names), not isinstance(c, Categorical)) for c in schema.columns])
+    """Which features are numbers, not categories or steps."""
+    return np.concatenate([np.arange(len(c.names)) < len(c.names) - c.indicators for c in schema.columns])
 
 
 def _prior(schema: Schema) -> Doubles:
     """What the means are taken for where nothing is known."""
-    return np.concatenate(
-        [np.full(len(c.names), 1.0 / len(c.names) if isinstance(c, Categorical) else 0.0) for c in schema.columns]
-    )
+
+    def of(column: Column) -> Doubles:
+        if isinstance(column, Categorical):
+            return np.full(len(column.names), 1.0 / len(column.names))
+        # As many values between each two places of a curve; none of a column without one.
+        steps = 1.0 - np.arange(1, 1 + column.indicators) / (1 + column.indicators)
+        return np.concatenate([np.zeros(len(column.names) - column.indicators), steps])
+
+    return np.concatenate([of(column) for column in schema.columns])
 
 
 def _shrunk(offsets: Doubles, deviation: float) -> Doubles:

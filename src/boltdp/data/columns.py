@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,8 @@ from boltdp.errors import ParameterError, shown
 #: Features of an encoded row, at most, and so columns, categories of one and numbers of a vector: a schema of a few
 #: bytes must not ask for more memory than there is.
 MOST_FEATURES = 100_000
+#: Places of a curve, at most.
+MOST_PLACES = 64
 #: Digits of a number in a brace range, at most.
 MOST_RANGE_DIGITS = 18
 
@@ -26,27 +29,38 @@ _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
 class Numeric:
     """A column of numbers with public bounds; encoded to [-1, 1].
 
+    A curve has a step at each of its places: a feature that is 1 from there on and 0 below, beside the number itself.
+
     >>> Numeric("age", 0, 100).names
     ('age',)
+    >>> Numeric("age", 0, 100, curve=(18, 65)).names
+    ('age', 'age>=18', 'age>=65')
     """
 
     name: str
     low: float
     high: float
+    curve: tuple[float, ...] = ()  #: the places of its steps, increasing, strictly inside the bounds
 
     def __post_init__(self) -> None:
         check_name(self.name)
         _set_bounds(self)
+        _set_curve(self)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the features it gives."""
-        return (self.name,)
+        return (self.name, *(f"{self.name}>={repr(place).removesuffix('.0')}" for place in self.curve))
 
     @property
     def squared_norm(self) -> float:
         """The most it can add to the squared norm of an encoded row."""
-        return 1.0
+        return 1.0 + len(self.curve)
+
+    @property
+    def indicators(self) -> int:
+        """How many of its features, the last ones, are 0 or 1 instead of numbers."""
+        return len(self.curve)
 
 
 @dataclass(frozen=True)
@@ -78,6 +92,11 @@ class Categorical:
     def squared_norm(self) -> float:
         """The most it can add to the squared norm of an encoded row."""
         return 1.0
+
+    @property
+    def indicators(self) -> int:
+        """How many of its features, the last ones, are 0 or 1 instead of numbers."""
+        return len(self.categories)
 
 
 @dataclass(frozen=True)
@@ -111,6 +130,11 @@ class Vector:
     def squared_norm(self) -> float:
         """The most it can add to the squared norm of an encoded row."""
         return float(self.length)
+
+    @property
+    def indicators(self) -> int:
+        """How many of its features, the last ones, are 0 or 1 instead of numbers."""
+        return 0
 
 
 Column: TypeAlias = Numeric | Categorical | Vector
@@ -185,3 +209,19 @@ def _set_bounds(column: Numeric | Vector) -> None:
         raise ParameterError(f"the bounds of {column.name!r} must be finite with low < high, got [{low:g}, {high:g}]")
     object.__setattr__(column, "low", low)
     object.__setattr__(column, "high", high)
+
+
+def _set_curve(column: Numeric) -> None:
+    what = f"the curve of {column.name!r}"
+    if not isinstance(column.curve, (list, tuple)):
+        raise ParameterError(f"{what} must be a list of places, got {shown(column.curve)}")
+    check_count(column.curve, MOST_PLACES, what)
+    # Adding 0 makes a 0 of -0.
+    places = tuple(checked_number(place, f"each place of {what}") + 0.0 for place in column.curve)
+    ends = (column.low, *places, column.high)
+    if not all(before < after for before, after in pairwise(ends)):
+        raise ParameterError(
+            f"{what} must have increasing places between the bounds {column.low:g} and {column.high:g}, "
+            f"got {shown(list(column.curve))}"
+        )
+    object.__setattr__(column, "curve", places)

@@ -82,7 +82,7 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
 
     >>> columns = {"sick": ColumnType("bool"), "age": ColumnType("number", bounds=(0.0, 120.0))}
     >>> declared_schema(columns, "sick").columns
-    (Numeric(name='age', low=0.0, high=120.0),)
+    (Numeric(name='age', low=0.0, high=120.0, curve=()),)
     """
     if label not in columns:
         raise DataError(f"the data must have the column {label!r} for the label")

@@ -1,10 +1,10 @@
 """From columns to packed rows: the class index, then the features, as float32.
 
-Numeric columns are clipped to their bounds and scaled to [-1, 1], categories are one-hot, the intercept is a 1; all
-of it is standardized if the schema has public numbers for that, divided by the schema's `row_norm`, and then projected
-if the schema says so. Nothing is learned from the values. What is missing or undeclared is neutral: a number becomes
-0, the middle of its bounds or its centre, a category none of them, a label NaN, which the kernel counts as a row
-without a gradient.
+Numeric columns are clipped to their bounds and scaled to [-1, 1], the steps of their curves are 0 or 1, categories are
+one-hot, the intercept is a 1; all of it is standardized if the schema has public numbers for that, divided by the
+schema's `row_norm`, and then projected if the schema says so. Nothing is learned from the values. What is missing or
+undeclared is neutral: a number becomes 0, the middle of its bounds or its centre, and its steps become 0, a category
+none of them, a label NaN, which the kernel counts as a row without a gradient.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from boltdp import kernel
 from boltdp.arraytypes import Booleans, Doubles, Floats, PackedRows
 from boltdp.data.buffers import dtype_of, missing, text_array, values
-from boltdp.data.schema import Categorical, Projection, Schema, Vector
+from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector, indicator_values
 from boltdp.data.values import Matcher
 from boltdp.errors import DataError, ParameterError
 
@@ -81,17 +81,21 @@ class Encoder:
             if isinstance(column, Categorical):
                 codes = _codes(cells, self._categories[column.name])
                 self._refuse(codes < 0, column.name, "an undeclared category")
-                absent, present = ((value - middles) * factors for value in (0.0, 1.0))
-                kernel.pack_categories(
-                    codes, rows, at, absent=absent.astype(np.float32), present=present.astype(np.float32)
-                )
+                absent, present = indicator_values(middles, factors)
+                kernel.pack_categories(codes, rows, at, absent=absent, present=present)
             else:
                 if isinstance(column, Vector):
                     numbers = _vectors(cells, column.length).reshape(count, column.length)
                 else:
                     numbers = _numbers(cells)
                 self._refuse(np.isnan(numbers) if self._strict else None, column.name, "one that is no number")
-                kernel.pack_numeric(numbers, rows, at, low=column.low, high=column.high, middle=middles, factor=factors)
+                of = slice(len(middles) - column.indicators)
+                kernel.pack_numeric(
+                    numbers, rows, at, low=column.low, high=column.high, middle=middles[of], factor=factors[of]
+                )
+                if isinstance(column, Numeric) and column.curve:
+                    absent, present = indicator_values(middles[1:], factors[1:])
+                    kernel.pack_steps(numbers, rows, at + 1, places=column.curve, absent=absent, present=present)
             at += len(middles)
         if schema.intercept:
             rows[:, at] = schema.constant

@@ -10,6 +10,9 @@ On disk it is TOML:
     [numeric]
     age = [0, 100]                 # values outside are moved to the nearest bound
     "f{0..783}" = [-255, 255]      # a brace range stands for many columns
+    height = { bounds = [0, 220], curve = 8 }               # with steps at 8 places, evenly spaced
+    weight = { bounds = [0, 250], curve = [50, 70, 100] }   # or at these
+    income = { bounds = [0, 1e6], curve = 8, spacing = "log" }   # closer to each other near 0
 
     [categorical]
     sex = ["F", "M"]
@@ -29,7 +32,7 @@ On disk it is TOML:
     source = "declared"            # "private" in a model's schema: paid for by its budget, and for no other model
 
 The features of an encoded row are the numeric columns, the categories, the vectors, each in the order of
-declaration, and the intercept last.
+declaration, and the intercept last. The steps of a number follow it: each is 1 from its place on, and 0 below.
 """
 
 from __future__ import annotations
@@ -38,13 +41,13 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from boltdp.arraytypes import Doubles
+from boltdp.arraytypes import Doubles, PackedRows
 from boltdp.data.columns import (
     MOST_FEATURES,
     Categorical,
@@ -57,6 +60,7 @@ from boltdp.data.columns import (
     checked_number,
     spell_out,
 )
+from boltdp.data.curves import curve_places
 from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value, declared_values
 from boltdp.errors import BoltdpError, ParameterError, shown
@@ -78,6 +82,7 @@ __all__ = [
     "Vector",
     "array_schema",
     "check_size",
+    "indicator_values",
 ]
 
 Source = Literal["declared", "private"]
@@ -117,8 +122,8 @@ class Projection:
 class Standardization:
     """Public numbers that centre and scale each feature but the intercept: ((x - center) / scale) / clip_norm.
 
-    x is what the columns are encoded to: from -1 to 1 for numbers, 0 or 1 for categories. A missing number becomes 0
-    after centring.
+    x is what the columns are encoded to: from -1 to 1 for numbers, 0 or 1 for categories and steps. A missing number
+    becomes 0 after centring, and so do its steps.
 
     >>> Standardization(centers=(0.5,), scales=(0.1,), clip_norm=2.0).intercept
     1.0
@@ -261,8 +266,8 @@ class Schema:
 
     @property
     def numbers(self) -> int:
-        """How many features are numbers, not categories."""
-        return sum(len(column.names) for column in self.columns if not isinstance(column, Categorical))
+        """How many features are numbers, not categories or steps."""
+        return sum(len(column.names) - column.indicators for column in self.columns)
 
     @property
     def constant(self) -> float:
@@ -272,11 +277,11 @@ class Schema:
     def transforms(self) -> Iterator[Transform]:
         """Each column with the middles and factors of its features, which are (value - middle) * factor.
 
-        The value is the cell, clipped to its bounds, or 0 or 1 for a category.
+        The value is the cell, clipped to its bounds, or 0 or 1 for a category or a step.
 
         >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False)
         >>> list(schema.transforms())
-        [(Numeric(name='age', low=0.0, high=100.0), array([50.]), array([0.02]))]
+        [(Numeric(name='age', low=0.0, high=100.0, curve=()), array([50.]), array([0.02]))]
         """
         unit, at = 1.0 / self.row_norm, 0
         for column in self.columns:
@@ -287,13 +292,14 @@ class Schema:
                 centers = np.array(self.standardization.centers[at : at + width])
                 scales = np.array(self.standardization.scales[at : at + width])
             at += width
-            if isinstance(column, Categorical):
-                yield column, centers, unit / scales
-            else:
+            middles, factors = centers, unit / scales
+            if not isinstance(column, Categorical):
                 middle, half = (column.low + column.high) / 2.0, (column.high - column.low) / 2.0
+                numbers = slice(width - column.indicators)
                 # Rounding must not put it outside, where a missing number would not become 0 in SQL.
-                middles = np.clip(middle + half * centers, column.low, column.high)
-                yield column, middles, unit / scales / half
+                middles[numbers] = np.clip(middle + half * centers[numbers], column.low, column.high)
+                factors[numbers] /= half
+            yield column, middles, factors
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries and lists in the shape of the TOML file. The order of keys is the order of features.
@@ -304,7 +310,10 @@ class Schema:
         tables: dict[str, dict[str, Any]] = {"numeric": {}, "categorical": {}, "vector": {}}
         for column in self.columns:
             if isinstance(column, Numeric):
-                tables["numeric"][column.name] = [column.low, column.high]
+                bounds = [column.low, column.high]
+                tables["numeric"][column.name] = (
+                    {"bounds": bounds, "curve": list(column.curve)} if column.curve else bounds
+                )
             elif isinstance(column, Categorical):
                 tables["categorical"][column.name] = list(column.categories)
             else:
@@ -339,8 +348,11 @@ class Schema:
         """
         _check_keys(declared, required=("label", "classes"), optional=_OPTIONAL, what="the schema")
         columns: list[Column] = []
-        for name, bounds in _table(declared, "numeric"):
-            columns.append(Numeric(name, *_pair(bounds, name)))
+        features = 0
+        for name, numeric in _table(declared, "numeric"):
+            columns.append(_numeric(name, numeric))
+            features += 1 + columns[-1].indicators
+            check_size(features=features, classes=1)  # before there are too many to be kept
         for name, categories in _table(declared, "categorical"):
             columns.append(Categorical(name, _list(categories, f"the categories of {name!r}")))
         for name, vector in _table(declared, "vector"):
@@ -420,6 +432,15 @@ _KINDS: tuple[type[Column], ...] = (Numeric, Categorical, Vector)
 _OPTIONAL = ("intercept", "clip_norm", "numeric", "categorical", "vector", "projection", "standardization")
 
 
+def indicator_values(middles: Doubles, factors: Doubles) -> tuple[PackedRows, PackedRows]:
+    """What features that are 0 or 1, of categories and steps, are encoded to: where it is 0, and where it is 1.
+
+    >>> indicator_values(np.array([0.5, 0.25]), np.array([2.0, 4.0]))
+    (array([-1., -1.], dtype=float32), array([1., 3.], dtype=float32))
+    """
+    return ((0.0 - middles) * factors).astype(np.float32), ((1.0 - middles) * factors).astype(np.float32)
+
+
 def check_size(*, features: int, classes: int) -> None:
     """Refuse more features, classes or weights than a schema may declare.
 
@@ -460,6 +481,20 @@ def _list(value: Any, what: str) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         raise ParameterError(f"{what} must be a list, got {shown(value)}")
     return tuple(value)
+
+
+def _numeric(name: str, declared: Any) -> Numeric:
+    """A column by its bounds, or by a table of its bounds and its curve."""
+    if not isinstance(declared, Mapping):
+        return Numeric(name, *_pair(declared, name))
+    _check_keys(declared, required=("bounds",), optional=("curve", "spacing"), what=f"the column {name!r}")
+    column = Numeric(name, *_pair(declared["bounds"], name))
+    curve = declared.get("curve", ())
+    if isinstance(curve, (list, tuple)):
+        if "spacing" in declared:
+            raise ParameterError(f"the column {name!r} must declare a number of places for its curve beside 'spacing'")
+        return replace(column, curve=tuple(curve))
+    return replace(column, curve=curve_places(column, curve, declared.get("spacing", "even")))
 
 
 def _pair(bounds: Any, name: str) -> tuple[Any, Any]:

@@ -31,6 +31,7 @@ __all__ = [
     "moments",
     "pack_categories",
     "pack_numeric",
+    "pack_steps",
     "permuted_position",
     "project",
     "run",
@@ -137,6 +138,8 @@ _library = load(
             None,
             [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_double, c_double, c_void_p, c_void_p],
         ),
+        "rows_pack_steps_float32": (None, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, *[c_void_p] * 3]),
+        "rows_pack_steps_float64": (None, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, *[c_void_p] * 3]),
         "rows_pack_categories": (None, [c_void_p, c_size_t, c_void_p, c_size_t, c_int32, c_void_p, c_void_p]),
         "rows_moments": (None, [c_void_p, c_size_t, c_size_t, c_double, c_void_p]),
         "rows_project": (None, [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_void_p]),
@@ -407,6 +410,53 @@ def pack_numeric(
     )
 
 
+def pack_steps(
+    cells: Floats,
+    out: PackedRows,
+    at: int,
+    *,
+    places: Sequence[float],
+    absent: PackedRows,
+    present: PackedRows,
+) -> None:
+    """Write the steps of numbers into packed rows, a column a place: `present` from the place on, `absent` below.
+
+    Cells and places are compared as doubles; the steps of NaN are 0.
+
+    >>> rows = np.zeros((3, 3), dtype=np.float32)
+    >>> values = {"absent": np.zeros(2, np.float32), "present": np.array([0.5, 0.25], np.float32)}
+    >>> pack_steps(np.array([17.0, 18.0, 99.0]), rows, 1, places=(18, 65), **values)
+    >>> rows[:, 1:]
+    array([[0.  , 0.  ],
+           [0.5 , 0.  ],
+           [0.5 , 0.25]], dtype=float32)
+    """
+    if cells.dtype not in _ELEMENTS:
+        raise ParameterError(f"column must be float32 or float64, got {cells.dtype}")
+    _check_indicators(absent, present)
+    if len(places) != len(absent):
+        raise ParameterError(f"places must be as many as absent and present, got {len(places)} and {len(absent)}")
+    _check_columns(out, rows=cells.shape, at=at, count=len(absent))
+    pack = _library.rows_pack_steps_float32 if cells.dtype == np.float32 else _library.rows_pack_steps_float64
+    contiguous, absent, present = (
+        np.ascontiguousarray(cells),
+        np.ascontiguousarray(absent),
+        np.ascontiguousarray(present),
+    )
+    doubles = np.array(places, dtype=np.float64)
+    target = out.ctypes.data + at * out.itemsize
+    pack(
+        contiguous.ctypes.data,
+        len(contiguous),
+        target,
+        out.shape[1],
+        len(doubles),
+        doubles.ctypes.data,
+        absent.ctypes.data,
+        present.ctypes.data,
+    )
+
+
 def pack_categories(
     codes: npt.NDArray[np.int32],
     out: PackedRows,
@@ -427,10 +477,7 @@ def pack_categories(
     """
     if codes.dtype != np.int32:
         raise ParameterError(f"codes must be int32, got {codes.dtype}")
-    if absent.shape != present.shape or absent.ndim != 1 or absent.dtype != np.float32 or present.dtype != np.float32:
-        raise ParameterError(
-            f"absent and present must be float32 vectors of one length, got shapes {absent.shape} and {present.shape}"
-        )
+    _check_indicators(absent, present)
     count = len(absent)
     _check_columns(out, rows=codes.shape, at=at, count=count)
     contiguous, absent, present = (
@@ -545,6 +592,13 @@ def _check_rows(name: str, array: PackedRows, shape: tuple[int, int]) -> None:
         )
     if name == "out" and not array.flags.writeable:
         raise ParameterError("out must be writable, got a read-only array")
+
+
+def _check_indicators(absent: PackedRows, present: PackedRows) -> None:
+    if absent.shape != present.shape or absent.ndim != 1 or absent.dtype != np.float32 or present.dtype != np.float32:
+        raise ParameterError(
+            f"absent and present must be float32 vectors of one length, got shapes {absent.shape} and {present.shape}"
+        )
 
 
 def _check_columns(out: PackedRows, *, rows: tuple[int, ...], at: int, count: int) -> None:

@@ -35,6 +35,27 @@ void rows_pack_float64(const double *cells, size_t n, size_t width, float *out, 
             out[i * stride + k] = pack(cells[i * width + k], low, high, middle[k], factor[k]);
 }
 
+static inline void pack_steps(double x, float *out, size_t count, const double *places, const float *absent,
+                              const float *present)
+{
+    for (size_t k = 0; k < count; k++)
+        out[k] = x != x ? 0.0f : x >= places[k] ? present[k] : absent[k];
+}
+
+void rows_pack_steps_float32(const float *cells, size_t n, float *out, size_t stride, size_t count,
+                             const double *places, const float *absent, const float *present)
+{
+    for (size_t i = 0; i < n; i++)
+        pack_steps((double) cells[i], out + i * stride, count, places, absent, present);
+}
+
+void rows_pack_steps_float64(const double *cells, size_t n, float *out, size_t stride, size_t count,
+                             const double *places, const float *absent, const float *present)
+{
+    for (size_t i = 0; i < n; i++)
+        pack_steps(cells[i], out + i * stride, count, places, absent, present);
+}
+
 void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t stride, int32_t count,
                           const float *absent, const float *present)
 {

@@ -14,6 +14,15 @@ void rows_pack_float32(const float *cells, size_t n, size_t width, float *out, s
 void rows_pack_float64(const double *cells, size_t n, size_t width, float *out, size_t stride, double low, double high,
                        const double *middle, const double *factor);
 
+/*
+ * Steps of a number: out[i*stride + k] = present[k] where cells[i] >= places[k], else absent[k], compared in double; all of
+ * them 0 where the cell is NaN. Places lie inside the bounds of a column, so that clipping the cell would change nothing.
+ */
+void rows_pack_steps_float32(const float *cells, size_t n, float *out, size_t stride, size_t count,
+                             const double *places, const float *absent, const float *present);
+void rows_pack_steps_float64(const double *cells, size_t n, float *out, size_t stride, size_t count,
+                             const double *places, const float *absent, const float *present);
+
 /* out[i*stride + k] = absent[k], but present[k] where k is codes[i]; a code outside 0 .. count-1 is none of them. */
 void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t stride, int32_t count,
                           const float *absent, const float *present);

@@ -6,7 +6,7 @@ centres and scales of them.
 A row x is encoded, without the intercept and before any division: |x_j| <= 1, and ||x|| <= r, the clip norm.
 Released is one vector with one draw of noise. It is, by `moments`,
 
-`squares`   the sums of all x_j, and those of x_j^2 where the feature is a number (of a category x_j^2 = x_j)
+`squares`   the sums of all x_j, and those of x_j^2 where the feature is a number (of a category or a step x_j^2 = x_j)
 `mean`      the sums of all x_j, and that of ||x||^2, times a public weight
 """
 
