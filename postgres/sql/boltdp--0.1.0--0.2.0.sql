@@ -11,3 +11,6 @@ CREATE AGGREGATE boltdp.errors(state bytea, block real[]) (
 	SFUNC = boltdp.errors_block, STYPE = internal, FINALFUNC = boltdp.errors_final,
 	FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE
 );
+
+-- The margin above which the second of two classes is predicted: that of a threshold on its probability, or 0.
+ALTER TABLE boltdp.models ADD COLUMN cut double precision NOT NULL DEFAULT 0;

@@ -137,7 +137,8 @@ CREATE TABLE boltdp.models (
 	projection double precision[],            -- the matrix of the random projection, if there is one
 	schema json NOT NULL,
 	certificate json NOT NULL,
-	stored timestamptz NOT NULL DEFAULT pg_catalog.now()
+	stored timestamptz NOT NULL DEFAULT pg_catalog.now(),
+	cut double precision NOT NULL DEFAULT 0   -- the second of two classes is predicted where the margin is above it
 );
 GRANT SELECT ON boltdp.models TO PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');

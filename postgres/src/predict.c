@@ -21,6 +21,7 @@ typedef struct Model
 	int			vectors;		/* 1 for two classes, else one a class */
 	int			dims;			/* features the weights have */
 	float8	   *weights;
+	float8		cut;			/* the second of two classes is predicted where the margin is above it */
 	int			inputs;			/* numbers the caller gives, each with its bounds, middle and factor */
 	float8	   *low;
 	float8	   *high;
@@ -34,6 +35,10 @@ typedef struct Model
 	float4	   *projected;		/* and after it */
 	float8	   *scores;			/* scratch: one a vector */
 } Model;
+
+/* What is read of a model's row, in this order; the first seven are never NULL. */
+static const char *const CELLS[] = {"loss", "classes", "weights", "low", "high", "middle", "factor", "intercept",
+"projection"};
 
 /* The numbers of a complete float8[], copied into the current memory context. */
 static float8 *
@@ -62,14 +67,15 @@ static Model *
 BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 {
 	Model	   *model = palloc0(sizeof(Model));
-	Datum		cells[9];
-	bool		nulls[9];
+	Datum		cells[lengthof(CELLS)];
+	bool		nulls[lengthof(CELLS)];
 	int			dims[2];
+	int			cut = SPI_fnumber(columns, "cut");
 
-	for (int i = 0; i < 9; i++)
+	for (int i = 0; i < lengthof(CELLS); i++)
 	{
-		cells[i] = SPI_getbinval(tuple, columns, i + 1, &nulls[i]);
-		CheckFits(!nulls[i] || i >= 7);
+		cells[i] = SPI_getbinval(tuple, columns, SPI_fnumber(columns, CELLS[i]), &nulls[i]);
+		CheckFits(SPI_result == 0 && (!nulls[i] || i >= 7));
 	}
 	model->name = pstrdup(name);
 	model->loss = loss_named(TextDatumGetCString(cells[0]));
@@ -80,6 +86,16 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	model->vectors = dims[0];
 	model->dims = dims[1];
 	CheckFits(model->n_classes >= 2 && model->vectors == (model->n_classes == 2 ? 1 : model->n_classes));
+	/* The table of a database that was not updated from 0.1.0 has no such column. */
+	if (cut > 0)
+	{
+		bool		null;
+		Datum		cell = SPI_getbinval(tuple, columns, cut, &null);
+
+		CheckFits(!null && SPI_gettypeid(columns, cut) == FLOAT8OID);
+		model->cut = DatumGetFloat8(cell);
+		CheckFits(isfinite(model->cut) && (model->vectors == 1 || model->cut == 0));
+	}
 	model->low = CopyNumbers(cells[3], 1, dims);
 	model->inputs = dims[0];
 	model->high = CopyNumbers(cells[4], 1, dims);
@@ -127,8 +143,7 @@ GetModel(FunctionCallInfo fcinfo)
 		MemoryContextDelete(model->context);
 	}
 	SPI_connect();
-	if (SPI_execute_with_args("SELECT loss, classes, weights, low, high, middle, factor, intercept, projection"
-							  " FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) $1",
+	if (SPI_execute_with_args("SELECT * FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) $1",
 							  1, types, values, NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("boltdp.models must have a model named \"%s\"", name)));
@@ -203,7 +218,7 @@ Predict(FunctionCallInfo fcinfo, Size size)
 
 	Score(model, PG_GETARG_DATUM(1), size);
 	if (model->vectors == 1)
-		best = model->scores[0] > 0;
+		best = model->scores[0] > model->cut;
 	else
 		for (int k = 1; k < model->vectors; k++)
 			if (model->scores[k] > model->scores[best])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,9 @@ def raw_weights(schema: Schema, weights: Doubles) -> tuple[Doubles, Doubles]:
 def to_sklearn(model: Model) -> Any:
     """The estimator of `Model.to_sklearn`."""
     # Only here: importing scikit-learn takes longer than most commands.
+    from sklearn.frozen import FrozenEstimator
     from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import FixedThresholdClassifier
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.svm import LinearSVC
 
@@ -76,7 +79,14 @@ def to_sklearn(model: Model) -> Any:
     if not loss.probabilistic:
         return fitted(LinearSVC(), every, classes)
     if loss.vectors > 1 or len(classes) == 2:
-        return fitted(LogisticRegression(), every, classes)
+        plain = fitted(LogisticRegression(), every, classes)
+        if not model.cut:
+            return plain
+        # It takes the second class from the threshold on, and the model takes it above.
+        above = float(np.nextafter(model.cut, math.inf))
+        decided = FixedThresholdClassifier(FrozenEstimator(plain), threshold=above, response_method="decision_function")
+        decided.estimator_ = decided.estimator
+        return decided
     # Fitted on anything for what the ensemble keeps about its classes, which it sorts; then given the real estimators.
     ensemble = OneVsRestClassifier(LogisticRegression()).fit(np.zeros((len(classes), coefficients.shape[1])), classes)
     ensemble.estimators_ = [

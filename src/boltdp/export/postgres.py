@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MISSING = "CREATE EXTENSION boltdp makes the table, once the extension is installed"
+_OLD = "ALTER EXTENSION boltdp UPDATE makes the table one that holds models with a threshold"
 
 
 class ModelStoreError(BoltdpError):
@@ -92,6 +93,10 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
                 " %(certificate)s) ON CONFLICT (name) DO NOTHING",
                 row,
             )
+            if model.cut and done.rowcount == 1:
+                # Apart: the table of an extension before 0.2.0 has no such column, and takes all other models.
+                decide = "UPDATE boltdp.models SET cut = %s WHERE name OPERATOR(pg_catalog.=) %s"
+                connection.execute(decide, [model.cut, name])
             return done.rowcount == 1
 
     if not _attempt(run, f"the model {name!r} cannot be stored"):
@@ -118,5 +123,5 @@ def _attempt(action: Callable[[], T], fault: str) -> T:
     except psycopg.Error as error:
         # Models are released: what the server says of them may be shown.
         said = error.diag.message_primary or str(error).strip().splitlines()[0]
-        missing = error.sqlstate in ("42P01", "3F000")
-    raise ModelStoreError(f"{fault}: {said}", hint=_MISSING if missing else None)
+        hint = {"42P01": _MISSING, "3F000": _MISSING, "42703": _OLD}.get(error.sqlstate or "")
+    raise ModelStoreError(f"{fault}: {said}", hint=hint)
