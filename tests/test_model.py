@@ -95,6 +95,76 @@ def test_a_huber_svm_has_no_probabilities() -> None:
         model(2, Settings(epsilon=1.0, loss="huber")).probabilities(np.zeros((1, 1)))
 
 
+def test_the_second_class_is_predicted_where_its_probability_exceeds_the_threshold() -> None:
+    made = model()
+    margins = np.random.default_rng(0).normal(0, 3, (500, 1))
+    likely = made.probabilities(margins)[:, 1]
+    for threshold in (0.01, 0.11, 0.5, 0.9):
+        decided = made.with_threshold(threshold)
+        assert (decided.choices(margins) == (likely > threshold)).all()
+        assert (decided.probabilities(margins) == made.probabilities(margins)).all()
+    at = np.full((1, 1), made.with_threshold(0.11).cut)
+    assert made.with_threshold(0.11).choices(at).tolist() == [0], "at the threshold it is not exceeded"
+    assert made.with_threshold(0.11).with_threshold(None).choices(margins).tolist() == made.choices(margins).tolist()
+
+
+def test_the_threshold_of_the_prior_is_the_share_of_the_second_class() -> None:
+    made = model()
+    with pytest.raises(ParameterError, match=r"^the threshold 'prior' must be declared in the schema"):
+        made.with_threshold("prior")
+    known = replace(made, schema=replace(made.schema, prior=(0.89, 0.11)))
+    assert known.with_threshold("prior").threshold == 0.11
+
+
+@pytest.mark.parametrize("threshold", [0.0, 1.0, -0.1, 1.5, np.nan, np.inf])
+def test_a_threshold_is_a_probability_between_none_and_all(threshold: float) -> None:
+    with pytest.raises(ParameterError, match=r"^threshold must be between 0 and 1, without these, got "):
+        model().with_threshold(threshold)
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (model(3), "^a threshold must be for a model of 2 classes, got 3$"),
+        (
+            model(2, Settings(epsilon=1.0, loss="huber")),
+            "^a threshold must be for a model that gives probabilities, got the loss 'huber'$",
+        ),
+    ],
+)
+def test_a_model_that_cannot_decide_by_a_threshold_refuses_it(made: Model, said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        made.with_threshold(0.3)
+
+
+def test_a_threshold_survives_the_disk_and_a_model_without_one_is_written_as_ever(tmp_path: Path) -> None:
+    made = model()
+    assert list(made.to_dict()) == [
+        "format",
+        "format_version",
+        "private",
+        "schema",
+        "weights",
+        "certificate",
+        "trained_where",
+    ]
+    made.with_threshold(0.11).save(tmp_path / "model.json")
+    again = Model.load(tmp_path / "model.json")
+    assert again.threshold == 0.11
+    again.verify()
+    again.with_threshold(None).save(tmp_path / "again.json")
+    made.save(tmp_path / "plain.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "plain.json").read_bytes()
+
+
+@pytest.mark.parametrize("threshold", [None, 1, True, "prior", "0.5", 0.0, 1.5, [0.5], {}])
+def test_a_file_with_a_threshold_that_is_none_is_refused(tmp_path: Path, threshold: Any) -> None:
+    record = {**model().to_dict(), "threshold": threshold}
+    (tmp_path / "model.json").write_text(json.dumps(sealed(record)))
+    with pytest.raises(BoltdpError, match=r"^the model cannot be read: "):
+        Model.load(tmp_path / "model.json")
+
+
 def test_rows_outside_the_ball_are_shortened_as_in_training() -> None:
     made = model()
     packed = np.array([[np.nan, 30.0, 0.0, 40.0], [np.nan, 0.6, 0.0, 0.8]], dtype=np.float32)

@@ -12,5 +12,7 @@ CREATE AGGREGATE boltdp.errors(state bytea, block real[]) (
 	FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE
 );
 
+-- The margin above which the second of two classes is predicted: that of a threshold on its probability, or 0.
+ALTER TABLE boltdp.models ADD COLUMN cut double precision NOT NULL DEFAULT 0;
 -- What shapes the loss, as the kernel has it.
 ALTER TABLE boltdp.models ADD COLUMN parameter double precision NOT NULL DEFAULT 1;

@@ -138,6 +138,7 @@ CREATE TABLE boltdp.models (
 	schema json NOT NULL,
 	certificate json NOT NULL,
 	stored timestamptz NOT NULL DEFAULT pg_catalog.now(),
+	cut double precision NOT NULL DEFAULT 0,  -- the second of two classes is predicted where the margin is above it
 	parameter double precision NOT NULL DEFAULT 1 -- what shapes the loss, as the kernel has it
 );
 GRANT SELECT ON boltdp.models TO PUBLIC;

@@ -22,6 +22,7 @@ typedef struct Model
 	int			vectors;		/* 1 for two classes, else one a class */
 	int			dims;			/* features the weights have */
 	float8	   *weights;
+	float8		cut;			/* the second of two classes is predicted where the margin is above it */
 	int			inputs;			/* numbers the caller gives, each with its bounds, middle and factor */
 	float8	   *low;
 	float8	   *high;
@@ -35,6 +36,10 @@ typedef struct Model
 	float4	   *projected;		/* and after it */
 	float8	   *scores;			/* scratch: one a vector */
 } Model;
+
+/* What is read of a model's row, in this order; the first seven are never NULL. */
+static const char *const CELLS[] = {"loss", "classes", "weights", "low", "high", "middle", "factor", "intercept",
+"projection"};
 
 /* The numbers of a complete float8[], copied into the current memory context. */
 static float8 *
@@ -58,31 +63,48 @@ CheckFits(bool fits)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("the stored model is damaged: its parts do not fit")));
 }
 
+/* A number that the table of a database which was not updated from 0.1.0 has no column for: then the usual one. */
+static float8
+OptionalNumber(HeapTuple tuple, TupleDesc columns, const char *name, float8 usual)
+{
+	int			column = SPI_fnumber(columns, name);
+	bool		null;
+	Datum		cell;
+
+	if (column <= 0)
+		return usual;
+	cell = SPI_getbinval(tuple, columns, column, &null);
+	CheckFits(!null && SPI_gettypeid(columns, column) == FLOAT8OID);
+	return DatumGetFloat8(cell);
+}
+
 /* Make a model of the row that SPI found, in the current memory context. */
 static Model *
 BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 {
 	Model	   *model = palloc0(sizeof(Model));
-	Datum		cells[10];
-	bool		nulls[10];
+	Datum		cells[lengthof(CELLS)];
+	bool		nulls[lengthof(CELLS)];
 	int			dims[2];
 
-	for (int i = 0; i < 10; i++)
+	for (int i = 0; i < lengthof(CELLS); i++)
 	{
-		cells[i] = SPI_getbinval(tuple, columns, i + 1, &nulls[i]);
-		CheckFits(!nulls[i] || i == 7 || i == 8);
+		cells[i] = SPI_getbinval(tuple, columns, SPI_fnumber(columns, CELLS[i]), &nulls[i]);
+		CheckFits(SPI_result == 0 && (!nulls[i] || i >= 7));
 	}
 	model->name = pstrdup(name);
 	model->loss = loss_named(TextDatumGetCString(cells[0]));
 	CheckFits(model->loss < LOSS_COUNT);
-	model->parameter = DatumGetFloat8(cells[9]);
-	CheckFits(model->parameter > 0);
+	model->parameter = OptionalNumber(tuple, columns, "parameter", 1);
+	CheckFits(model->parameter > 0 && isfinite(model->parameter));
 	deconstruct_array(DatumGetArrayTypePCopy(cells[1]), TEXTOID, -1, false, TYPALIGN_INT, &model->classes, NULL,
 					  &model->n_classes);
 	model->weights = CopyNumbers(cells[2], 2, dims);
 	model->vectors = dims[0];
 	model->dims = dims[1];
 	CheckFits(model->n_classes >= 2 && model->vectors == (model->n_classes == 2 ? 1 : model->n_classes));
+	model->cut = OptionalNumber(tuple, columns, "cut", 0);
+	CheckFits(isfinite(model->cut) && (model->vectors == 1 || model->cut == 0));
 	model->low = CopyNumbers(cells[3], 1, dims);
 	model->inputs = dims[0];
 	model->high = CopyNumbers(cells[4], 1, dims);
@@ -130,8 +152,7 @@ GetModel(FunctionCallInfo fcinfo)
 		MemoryContextDelete(model->context);
 	}
 	SPI_connect();
-	if (SPI_execute_with_args("SELECT loss, classes, weights, low, high, middle, factor, intercept, projection, parameter"
-							  " FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) $1",
+	if (SPI_execute_with_args("SELECT * FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) $1",
 							  1, types, values, NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT), errmsg("boltdp.models must have a model named \"%s\"", name)));
@@ -206,7 +227,7 @@ Predict(FunctionCallInfo fcinfo, Size size)
 
 	Score(model, PG_GETARG_DATUM(1), size);
 	if (model->vectors == 1)
-		best = model->scores[0] > 0;
+		best = model->scores[0] > model->cut;
 	else
 		for (int k = 1; k < model->vectors; k++)
 			if (model->scores[k] > model->scores[best])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,18 +15,22 @@ from boltdp.arraytypes import Doubles, PackedRows
 from boltdp.data.schema import Schema
 from boltdp.data.values import Value
 from boltdp.engines.base import Engine, encoded
-from boltdp.errors import ParameterError, shown
+from boltdp.errors import ParameterError, real_number, shown
 from boltdp.export import linear
 from boltdp.files import replacing
 from boltdp.files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.losses import Loss
 from boltdp.privacy.release import could_be_released
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "unit_rows"]
+__all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold", "checked_threshold", "unit_rows"]
 
 FORMAT = "boltdp-model"
 FORMAT_VERSION = 3
+
+#: A probability of the second of two classes, or "prior": that class's share in the schema.
+Threshold: TypeAlias = float | Literal["prior"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +41,7 @@ class Model:
     weights: Doubles
     certificate: Certificate
     trained_where: str | None = None  #: where the rows were while it was trained, in words; certified by nobody
+    threshold: float | None = None  #: the second of two classes is predicted where its probability exceeds this
 
     def __post_init__(self) -> None:
         certificate, classes, dims = self.certificate, len(self.schema.classes), self.schema.dims
@@ -57,6 +62,8 @@ class Model:
             self.schema.feature_clip_norm,
         ):
             raise ParameterError("the standardization of the certificate must be that of the schema's features")
+        if self.threshold is not None:
+            object.__setattr__(self, "threshold", checked_threshold(self.threshold, self.schema, loss))
 
     @classmethod
     def of_release(cls, schema: Schema, released: Doubles, certificate: Certificate) -> Model:
@@ -68,6 +75,22 @@ class Model:
         """The declared classes, in the order of the probabilities."""
         return self.schema.classes
 
+    @property
+    def cut(self) -> float:
+        """The margin above which the second of two classes is predicted: that of the threshold, or 0."""
+        return 0.0 if self.threshold is None else self.certificate.problem.loss.cut(self.threshold)
+
+    def with_threshold(self, threshold: Threshold | None) -> Model:
+        """The same, predicting the second of two classes where its probability exceeds `threshold`; None: 0.5.
+
+        "prior" is the share of that class which the schema declares: it is predicted where it is likelier than
+        usual. The weights stay as they are, so that this costs no privacy: but a threshold that was found by looking
+        at private rows tells something about them, which no certificate covers.
+        """
+        if threshold is not None:
+            threshold = checked_threshold(threshold, self.schema, self.certificate.problem.loss)
+        return replace(self, threshold=threshold)
+
     def margins(self, packed: PackedRows) -> Doubles:
         """<w, x> for each packed row and weight vector; rows longer than 1 are shortened as in training."""
         return unit_rows(packed) @ self.weights.T
@@ -75,7 +98,7 @@ class Model:
     def choices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """The class index that wins for each row of margins."""
         chosen: npt.NDArray[np.intp] = np.argmax(margins, axis=1)
-        return chosen if len(self.weights) > 1 else (margins[:, 0] > 0).astype(np.intp)
+        return chosen if len(self.weights) > 1 else (margins[:, 0] > self.cut).astype(np.intp)
 
     def probabilities(self, margins: Doubles) -> Doubles:
         """The probability of each class; some losses tell none."""
@@ -103,9 +126,11 @@ class Model:
     def to_sklearn(self) -> Any:
         """A plain LogisticRegression (one-vs-rest of them, for one-vs-all) or LinearSVC that needs no boltdp.
 
+        One that decides by a threshold is in a FixedThresholdClassifier, whose threshold is the margin `cut`.
         It takes the columns in their own units: numbers, 0 or 1 for each category, the entries of a vector, in the
         order of the schema's feature names. It predicts what `predict` does for rows whose values are within the
-        bounds; its probabilities are more extreme for the rows that are longer than the clip norm.
+        bounds; its probabilities are more extreme for the rows that are longer than the clip norm, and so are its
+        decisions by a threshold.
         """
         return linear.to_sklearn(self)
 
@@ -121,6 +146,7 @@ class Model:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values."""
+        optional = {} if self.threshold is None else {"threshold": self.threshold}
         return {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -129,6 +155,7 @@ class Model:
             "weights": self.weights.tolist(),
             "certificate": self.certificate.to_dict(),
             "trained_where": self.trained_where,
+            **optional,
         }
 
     @classmethod
@@ -146,7 +173,7 @@ class Model:
             if key not in record:
                 raise ModelFileError(f"the model cannot be read: {key!r} is missing")
         for key in record:
-            if key not in _KEYS:
+            if key not in (*_KEYS, "threshold"):
                 raise ModelFileError(f"the model has an entry {shown(key)} that this boltdp does not know")
         private, certificate = record["private"], record["certificate"]
         if not isinstance(certificate, dict) or not isinstance(private, bool) or certificate.get("private") != private:
@@ -156,7 +183,10 @@ class Model:
             where = record["trained_where"]
             if where is not None and not isinstance(where, str):
                 raise ValueError("where it was trained must be said in words")
-            return cls(schema, weights, Certificate.from_dict(certificate), trained_where=where)
+            threshold = record.get("threshold")
+            if "threshold" in record and type(threshold) is not float:
+                raise ValueError("its threshold must be a number, written with a decimal point")
+            return cls(schema, weights, Certificate.from_dict(certificate), where, threshold)
         except (TypeError, ValueError, OverflowError) as error:
             raise ModelFileError(f"the model cannot be read: {error}") from error
 
@@ -182,6 +212,36 @@ class Model:
 
 
 _KEYS = ("format", "format_version", "private", "schema", "weights", "certificate", "trained_where")
+
+
+def checked_threshold(threshold: Threshold, schema: Schema, loss: Loss) -> float:
+    """The threshold as a probability; refused where a model of this schema and loss could not decide by it.
+
+    >>> from boltdp.data.schema import Numeric
+    >>> from boltdp.privacy.losses import Logistic
+    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),), prior=(0.89, 0.11))
+    >>> checked_threshold("prior", schema, Logistic())
+    0.11
+    """
+    if len(schema.classes) != 2:
+        raise ParameterError(f"a threshold must be for a model of 2 classes, got {len(schema.classes)}")
+    if loss.vectors != 1 or not loss.probabilistic:
+        raise ParameterError(
+            f"a threshold must be for a model that gives probabilities, got the loss {loss.name!r}",
+            hint="--loss logistic has them",
+        )
+    if threshold == "prior":
+        if schema.prior is None:
+            raise ParameterError(
+                "the threshold 'prior' must be declared in the schema, which has no prior",
+                hint="`prior = [0.89, 0.11]` says the share of each class, if that is public",
+            )
+        threshold = schema.prior[1]
+    probability = real_number(threshold, "threshold")
+    if not 0 < probability < 1:
+        raise ParameterError(f"threshold must be between 0 and 1, without these, got {probability:g}")
+    loss.cut(probability)
+    return probability
 
 
 def _weights(rows: Any) -> Doubles:

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, roc_auc_score
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, log_loss, roc_auc_score
 
 from boltdp import __version__
 from boltdp.cli import main
@@ -221,10 +222,85 @@ def test_evaluate_measures_what_scikit_learn_measures(run: Run, model: Path, row
     assert record["accuracy"] == pytest.approx(accuracy_score(y, p))
     assert record["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(y, p))
     assert record["area_under_the_curve"] == pytest.approx(roc_auc_score(y, [margins[i] for i in known]))
+    likely = loaded.probabilities(np.array(margins)[known][:, None])
+    assert record["log_loss"] == pytest.approx(log_loss(y, likely, labels=["no", "yes"]))
     assert record["confusion"] == confusion_matrix(y, p, labels=["no", "yes"]).tolist()
     shown = run("evaluate", model, rows).stdout
     assert f"accuracy                       {record['accuracy']:.4f}" in shown
     assert SECRET not in shown
+
+
+def test_a_threshold_of_the_training_is_in_the_model_and_one_of_the_scoring_goes_before_it(
+    run: Run, rows: Path
+) -> None:
+    options = ["--schema", "schema.toml", "--epsilon", 1, "--seed", 1, "--noise-seed", 1]
+    assert run("train", rows, *options, "-o", "plain.json").exit_code == 0
+    model, plain = "plain.json", Model.load("plain.json")
+    trained = run("train", rows, *options, "-o", "decided.json", "--threshold", 0.2)
+    assert trained.exit_code == 0, trained.output
+    assert "threshold      'yes' where its probability exceeds 0.2; this costs no privacy" in trained.stdout
+    decided = Model.load("decided.json")
+    assert decided.threshold == 0.2
+    # With the same seeds nothing but the decision differs.
+    assert (decided.weights == plain.weights).all()
+    assert decided.certificate == plain.certificate
+    assert run("verify", "decided.json", "--allow-not-private").exit_code == 0
+
+    def predictions(*arguments: object) -> list[str]:
+        return [str(line) for line in run("predict", *arguments).stdout.splitlines()[1:]]
+
+    expected = plain.with_threshold(0.2).predict(open_source(rows)).tolist()
+    assert predictions("decided.json", rows) == predictions(model, rows, "--threshold", 0.2) == expected
+    assert predictions("decided.json", rows, "--threshold", 0.5) == predictions(model, rows) != expected
+    for arguments in (("decided.json",), (model, "--threshold", 0.2)):
+        expression = run("sql", *arguments).stdout
+        with duckdb.connect() as connection:
+            scored = connection.execute(f"SELECT {expression} FROM '{rows}'").fetchall()
+        assert [row[0] for row in scored] == expected
+    told = [json.loads(run("evaluate", *one, "--json").stdout) for one in (("decided.json", rows), (model, rows))]
+    assert [one["threshold"] for one in told] == [0.2, None]
+    assert told[0]["confusion"] != told[1]["confusion"]
+    assert told[0]["log_loss"] == told[1]["log_loss"]
+    assert "\nthreshold                         0.3\n" in run("evaluate", model, rows, "--threshold", 0.3).stdout
+
+
+@pytest.mark.parametrize("command", ["train", "tune"])
+def test_the_prior_of_the_schema_is_a_threshold(run: Run, rows: Path, command: str) -> None:
+    declared = Path("schema.toml").read_text()
+    options: list[object] = ["--schema", "schema.toml", "--epsilon", 1, "--threshold", "prior", "-o", "model.json"]
+    if command == "tune":
+        options += ["--grid", "regularization=0.01,0.1", "--trials", 2]
+    refused = run(command, rows, *options)
+    assert refused.exit_code == 1
+    assert "the threshold 'prior' must be declared in the schema, which has no prior" in refused.stderr
+    Path("schema.toml").write_text(f"prior = [0.6, 0.4]\n{declared}")
+    made = run(command, rows, *options, "--json")
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)["threshold"] == Model.load("model.json").threshold == 0.4
+    assert Model.load("model.json").schema.prior == (0.6, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--threshold", "1"], "threshold must be between 0 and 1, without these, got 1"),
+        (["--threshold", "many"], "--threshold must be a number or 'prior', got 'many'"),
+        (["--threshold", "0.2", "--loss", "huber"], "a threshold must be for a model that gives probabilities"),
+    ],
+)
+def test_a_threshold_that_cannot_be_is_refused_before_a_row_is_read(
+    run: Run, rows: Path, options: list[str], said: str
+) -> None:
+    rows.unlink()
+    result = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json", *options)
+    assert result.exit_code == 1
+    assert said in result.stderr
+
+
+def test_a_probability_in_sql_has_no_threshold(run: Run, model: Path) -> None:
+    result = run("sql", model, "--proba", "--threshold", 0.2)
+    assert result.exit_code == 1
+    assert "--threshold is for classes, and must not be given with --proba" in result.stderr
 
 
 def test_evaluate_without_any_declared_class_is_an_error(run: Run, model: Path, table: pa.Table) -> None:

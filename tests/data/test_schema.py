@@ -83,10 +83,13 @@ def schemas(draw: st.DrawFn) -> Schema:
             columns.append(Categorical(name, draw(distinct_values(at_least=1))))
         else:
             columns.append(Vector(name, draw(st.integers(1, 5)), low, high))
+    classes = draw(distinct_values(at_least=2))
+    parts = draw(st.lists(st.integers(1, 100), min_size=len(classes), max_size=len(classes)))
     return Schema(
         used[0],
-        draw(distinct_values(at_least=2)),
+        classes,
         tuple(columns),
+        prior=draw(st.none() | st.just(tuple(part / sum(parts) for part in parts))),
         intercept=draw(st.booleans()),
         clip_norm=draw(st.none() | st.floats(1e-300, 1e300)),
         projection=draw(st.none() | st.builds(Projection, st.just(1), st.integers(0, 2**62))),
@@ -152,6 +155,13 @@ def declared(**changes: object) -> dict[str, object]:
         ({"vector": {"v": {"length": 0, "bounds": [0, 1]}}}, r"^the length of 'v' must be a whole number >= 1, got 0$"),
         ({"vector": {"v": {"length": 2}}}, r"^the vector 'v' must declare 'bounds'$"),
         ({"vector": {"v": [0, 1]}}, r"^the vector 'v' must be a table with length, bounds, got \[0, 1\]$"),
+        ({"prior": 0.5}, r"^the prior must be a list, got 0\.5$"),
+        ({"prior": [1.0]}, r"^the prior must have one share for each of the 2 classes, got 1$"),
+        ({"prior": [0.5, "0.5"]}, r"^each share of the prior must be a number, got '0\.5'$"),
+        ({"prior": [0.5, 0.4]}, r"^the shares of the prior must be above 0 and add up to 1, got \[0\.5, 0\.4\]$"),
+        ({"prior": [0.5, 0.50001]}, r"^the shares of the prior must be above 0 and add up to 1, got"),
+        ({"prior": [1.0, 0.0]}, r"^the shares of the prior must be above 0 and add up to 1, got \[1\.0, 0\.0\]$"),
+        ({"prior": [math.nan, 0.5]}, r"^the shares of the prior must be above 0 and add up to 1, got"),
         ({"intercept": 1}, r"^intercept must be true or false, got 1$"),
         ({"clip_norm": 0}, r"^clip_norm must be a finite number > 0, got 0$"),
         ({"clip_norm": "4"}, r"^clip_norm must be a number, got '4'$"),

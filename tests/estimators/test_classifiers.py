@@ -613,6 +613,61 @@ def test_a_noiseless_search_and_a_fit_after_a_split_warn_of_nothing() -> None:
     assert private.certificate_.private
 
 
+def test_a_threshold_is_a_parameter_and_costs_nothing() -> None:
+    X = np.random.default_rng(5).uniform(-5, 5, (2000, 4))
+    y = (X[:, 0] > 0).astype(int)
+    threshold: Any = np.float32(0.25)
+    private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5), threshold=threshold).fit(X, y)
+    assert private.certificate_.private
+    assert private.model_.threshold == 0.25
+    likely = private.predict_proba(X)[:, 1]
+    assert np.array_equal(private.predict(X), (likely > 0.25).astype(int))
+    assert (likely > 0.25).sum() > (likely > 0.5).sum()
+    assert np.array_equal(private.predict(X), (private.decision_function(X) > private.model_.cut).astype(int))
+
+
+def test_the_prior_follows_its_class_where_classes_are_sorted() -> None:
+    X, y = blobs()
+    frame = pd.DataFrame(X, columns=[*"abcd"])
+    columns = tuple(Numeric(name, -5, 5) for name in "abcd")
+    schema = Schema("label", ("yes", "no"), columns, prior=(0.3, 0.7))
+    private = PrivateLogisticRegression(schema=schema, threshold="prior").fit(frame, np.where(y == 1, "yes", "no"))
+    assert private.model_.schema.prior == (0.7, 0.3)
+    assert private.model_.classes == ("no", "yes")
+    assert private.model_.threshold == 0.3
+
+
+@pytest.mark.parametrize(
+    ("estimator", "classes", "threshold", "said"),
+    [
+        (PrivateLogisticRegression, 3, 0.3, "a threshold must be for a model of 2 classes, got 3"),
+        (PrivateLogisticRegression, 2, 1.5, "threshold must be between 0 and 1"),
+        (PrivateLogisticRegression, 2, "prior", "the threshold 'prior' must be declared in the schema"),
+        (PrivateLogisticRegression, 2, "most", "threshold must be a number, got 'most'"),
+        (PrivateHuberSVM, 2, 0.3, "a threshold must be for a model that gives probabilities, got the loss 'huber'"),
+    ],
+)
+def test_a_threshold_that_cannot_be_is_refused_before_training(
+    monkeypatch: pytest.MonkeyPatch, estimator: Any, classes: int, threshold: Any, said: str
+) -> None:
+    X, y = blobs(classes=classes)
+    monkeypatch.delattr("boltdp.estimators.classifiers.train")
+    with pytest.raises(ParameterError, match=said):
+        estimator(classes=[*range(classes)], bounds=(-5, 5), threshold=threshold).fit(X, y)
+
+
+def test_a_threshold_leaves_a_random_state_as_it_was() -> None:
+    X, y = blobs()
+    weights = []
+    for threshold in (None, 0.3):
+        with pytest.warns(PrivacyWarning):
+            fitted = PrivateLogisticRegression(
+                classes=[0, 1], bounds=(-5, 5), threshold=threshold, random_state=np.random.RandomState(3)
+            ).fit(X, y)
+        weights.append(fitted.model_.weights)
+    assert np.array_equal(*weights)
+
+
 def test_a_fixed_threshold_changes_nothing_of_the_promise() -> None:
     X, y = blobs()
     private = PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(-5, 5))

@@ -52,6 +52,13 @@ def test_a_search_is_private_and_predicts(method: Method) -> None:
     assert (search.predict(X) == (search.decision_function(X) > 0)).all()
 
 
+def test_what_a_search_finds_decides_by_the_threshold_of_its_classifier() -> None:
+    X, y = blobs()
+    search = PrivateGridSearch(classifier(threshold=0.2), {"regularization": [1e-2, 1e-1]}, trials=2).fit(X, y)
+    assert search.best_estimator_.model_.threshold == 0.2
+    assert (search.predict(X) == (search.predict_proba(X)[:, 1] > 0.2)).all()
+
+
 def test_an_svm_can_be_searched_and_has_no_probabilities() -> None:
     X, y = blobs()
     svm = PrivateHuberSVM(epsilon=20.0, classes=[0, 1], bounds=(-5, 5))

@@ -81,6 +81,60 @@ def test_sql_predicts_what_the_model_predicts(name: str, classes: tuple[Value, .
     assert_same(make_model(schema, seed=len(name)), table)
 
 
+@pytest.mark.parametrize("threshold", [0.11, 0.5, 0.8])
+@pytest.mark.parametrize("classes", [(0, 1), ("it's {0}", 'q"{}\\')])
+def test_sql_decides_by_the_threshold(classes: tuple[Value, ...], threshold: float) -> None:
+    generator = np.random.default_rng(7)
+    columns = (Numeric("x", -20, 50), Numeric("other", 0, 1), Categorical("c", ("a", "b")))
+    # Rows that are longer than the clip norm are shortened before they are compared.
+    schema = Schema("label", classes, columns, clip_norm=1.1)
+    table = pa.table(
+        {
+            "x": pa.array(random_floats(generator, 2000), pa.float64()),
+            "other": pa.array(generator.uniform(0, 1, 2000)),
+            "c": pa.array(np.array(["a", "b", None], dtype=object)[generator.integers(3, size=2000)].tolist()),
+        }
+    )
+    model = make_model(schema, weights=np.array([[3.0, 1.0, 2.0, -2.0, -1.0]])).with_threshold(threshold)
+    assert_same(model, table)
+    decided, plain = (one.predict(open_source(table)).tolist() for one in (model, model.with_threshold(None)))
+    assert len(set(decided)) == 2
+    assert (decided == plain) == (threshold == 0.5)
+
+
+@pytest.mark.parametrize("dialect", GRAMMARS)
+def test_a_threshold_of_a_half_is_the_expression_without_one(dialect: Dialect) -> None:
+    model = make_model(Schema("label", (0, 1), (Numeric("x", -20, 50),)))
+    plain = scoring_expression(model, dialect)
+    assert scoring_expression(model.with_threshold(0.5), dialect) == plain
+    assert scoring_expression(model.with_threshold(0.4), dialect) != plain
+    assert probability_expression(model.with_threshold(0.4), dialect) == probability_expression(model, dialect)
+
+
+def test_a_threshold_after_a_projection_is_refused_in_sql() -> None:
+    columns = tuple(Numeric(f"f{i}", -40, 60) for i in range(5))
+    model = make_model(Schema("label", (0, 1), columns, projection=Projection(dims=3, seed=1)))
+    assert scoring_expression(model.with_threshold(0.5), "duckdb")
+    with pytest.raises(ParameterError, match=r"^a threshold other than 0\.5 in SQL must be that of a model without"):
+        scoring_expression(model.with_threshold(0.4), "duckdb")
+
+
+@pytest.mark.parametrize("classes", [("b", "a"), (0, 1)])
+def test_scikit_learn_decides_by_the_threshold(classes: tuple[Value, ...]) -> None:
+    generator = np.random.default_rng(7)
+    schema = Schema("label", classes, (Numeric("x", -2, 5), Numeric("other", 0, 1)))
+    table = pa.table({"x": generator.uniform(-2, 5, 500), "other": generator.uniform(0, 1, 500)})
+    X = table.to_pandas()
+    model = make_model(schema, weights=np.array([[4.0, 1.0, -1.0]]))
+    decided, plain = model.with_threshold(0.2).to_sklearn(), model.to_sklearn()
+    assert decided.predict(X).tolist() == model.with_threshold(0.2).predict(open_source(table)).tolist()
+    assert decided.predict(X).tolist() != plain.predict(X).tolist()
+    np.testing.assert_array_equal(decided.predict_proba(X), plain.predict_proba(X))
+    # Exactly at the threshold it is not exceeded.
+    cut = decided.threshold
+    assert np.nextafter(cut, -np.inf) == model.with_threshold(0.2).cut
+
+
 @pytest.mark.parametrize("loss", ["logistic", "huber"])
 def test_one_vs_all_models_agree(loss: str) -> None:
     generator = np.random.default_rng(3)

@@ -36,16 +36,20 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Huber, three classes": ({"classes": (0, 1, 2)}, {"loss": "huber"}),
     "intercept": ({"classes": (0, 1), "intercept": True}, {}),
     "standardized": ({"classes": (0, 1, 2), "intercept": True}, {"standardize": "private"}),
+    "threshold": ({"classes": (0, 1), "intercept": True, "threshold": 0.2}, {}),
     "texts": ({"classes": ("no 'o'", "yes; -- ü")}, {}),
 }
 
 
-def trained(classes: tuple[Any, ...], settings: dict[str, Any], **schema: Any) -> tuple[Model, np.ndarray[Any, Any]]:
+def trained(
+    classes: tuple[Any, ...], settings: dict[str, Any], threshold: float | None = None, **schema: Any
+) -> tuple[Model, np.ndarray[Any, Any]]:
     rng = np.random.default_rng(3)
     X = rng.normal(0, 0.6, (ROWS, 4))
     y = np.array(classes)[np.argmax(X[:, : len(classes)], axis=1)]
     declared = array_schema(dims=4, classes=classes, clip_norm=1.5, **schema)
-    return train(open_source((X, y)), declared, Settings(epsilon=100.0, seed=5, noise_seed=1, **settings)), X
+    model = train(open_source((X, y)), declared, Settings(epsilon=100.0, seed=5, noise_seed=1, **settings))
+    return model.with_threshold(threshold), X
 
 
 def score(admin: psycopg.Connection, function: str, name: str, X: Any, kind: str = "float8") -> list[Any]:
@@ -62,6 +66,7 @@ def test_predictions_in_sql_are_those_of_predict(server: Server, admin: psycopg.
     expected = [str(value) for value in model.predict(engine)]
     assert score(admin, "predict", name, X) == expected
     assert len(set(expected)) == len(model.classes)
+    assert (expected == [str(value) for value in model.with_threshold(None).predict(engine)]) == (not model.cut)
     if "Huber" in name:
         with pytest.raises(psycopg.errors.FeatureNotSupported, match="a Huber SVM gives no probabilities"):
             score(admin, "predict_proba", name, X)
@@ -150,6 +155,26 @@ def test_database_without_the_extension_is_told_what_makes_the_table(server: Ser
     assert "CREATE EXTENSION boltdp" in caught.value.hint
 
 
+def test_a_database_of_the_version_before_scores_and_takes_models_without_a_threshold(server: Server) -> None:
+    model, X = trained((0, 1), {})
+    with psycopg.connect(server.uri, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE older")
+    uri = server.uri.replace("/postgres?", "/older?")
+    with psycopg.connect(uri, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION boltdp VERSION '0.1.0'")
+        store_model(uri, "plain", model)
+        expected = [str(value) for value in model.predict(open_source(pa.table({"x": list(X)})))]
+        assert score(connection, "predict", "plain", X) == expected
+        with pytest.raises(ModelStoreError, match="cut") as caught:
+            store_model(uri, "decided", model.with_threshold(0.2))
+        assert caught.value.hint is not None
+        assert "ALTER EXTENSION boltdp UPDATE" in caught.value.hint
+        connection.execute("ALTER EXTENSION boltdp UPDATE")
+        store_model(uri, "decided", model.with_threshold(0.2))
+        decided = [str(value) for value in model.with_threshold(0.2).predict(open_source(pa.table({"x": list(X)})))]
+        assert score(connection, "predict", "decided", X) == decided != expected
+
+
 HOSTILE = "a{0}?%s'\"; --"
 #: Schemas over the columns of the table `cells`, each with classes.
 SCORED: dict[str, Schema] = {
@@ -227,3 +252,10 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
     assert len(set(expected)) > 1
     rows = admin.execute(f"SELECT {printed.stdout} FROM {cells}".encode()).fetchall()
     assert [row[0] for row in rows] == expected
+    if len(model.classes) == 2:
+        decided = ["sql", str(tmp_path / "model.json"), "--dialect", "postgres", "--threshold", "0.4"]
+        expression = CliRunner().invoke(main, decided).stdout
+        with PostgresEngine(server.uri, table=cells) as engine:
+            expected = model.with_threshold(0.4).predict(engine).tolist()
+        rows = admin.execute(f"SELECT {expression} FROM {cells}".encode()).fetchall()
+        assert [row[0] for row in rows] == expected

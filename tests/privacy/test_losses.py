@@ -180,6 +180,49 @@ def test_the_link_is_the_probability(loss: Logistic, margin: float) -> None:
     assert [loss.link("margin", repr) for loss in others] == [None, None]
 
 
+class Halved(Logistic):
+    """The logistic loss with the inverse of its link found by halving."""
+
+    cut = Loss.cut
+
+
+class Doubtful(Halved):
+    """A loss that is never sure."""
+
+    def probabilities(self, margins: Doubles) -> Doubles:
+        return 0.1 + 0.8 * super().probabilities(margins)
+
+
+PROBABILITIES = [1e-12, 0.01, 0.11, 0.3, 0.5, 0.75, 0.999, 1 - 1e-12]
+
+
+@pytest.mark.parametrize("probability", PROBABILITIES)
+def test_the_cut_is_the_margin_of_a_probability(probability: float) -> None:
+    exact, halved = Logistic().cut(probability), Halved().cut(probability)
+    assert exact == pytest.approx(halved, rel=1e-4, abs=1e-15)
+    assert Logistic().probabilities(np.array([[exact]])) == pytest.approx(probability, rel=1e-4)
+    # By halving it is the last margin at which the probability does not exceed it.
+    below, above = Halved().probabilities(np.array([halved, np.nextafter(halved, np.inf)]))
+    assert below <= probability < above
+
+
+def test_the_cut_of_a_half_is_no_margin_at_all() -> None:
+    assert Logistic().cut(0.5) == 0.0
+
+
+def test_a_probability_that_is_never_reached_has_no_cut() -> None:
+    assert Doubtful().cut(0.5) == pytest.approx(0.0, abs=1e-12)
+    for probability in (0.05, 0.95):
+        with pytest.raises(ParameterError, match=r"^the loss 'logistic' has no margin with a probability of 0"):
+            Doubtful().cut(probability)
+
+
+@pytest.mark.parametrize("loss", [HuberSVM(0.1), Multinomial(2)])
+def test_a_loss_without_a_link_has_no_cut(loss: Loss) -> None:
+    with pytest.raises(ParameterError, match=r"has no margin that stands for a probability$"):
+        loss.cut(0.5)
+
+
 def test_a_loss_for_several_classes() -> None:
     losses: list[Loss] = [Logistic(), MarginLogistic(), Multinomial(3), HuberSVM(0.1)]
     assert [loss.joint(7) for loss in losses] == [Multinomial(7), Multinomial(7), Multinomial(7), None]

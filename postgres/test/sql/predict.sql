@@ -17,16 +17,20 @@ INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, mid
 	('one class', true, 'logistic', '{no}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
 	('nulls', true, 'logistic', '{no,yes}', '{{2,NULL}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
 	('bounds', true, 'logistic', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
+	('cut', true, 'logistic', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
+	('cut of three', true, 'multinomial', '{a,b,c}', '{{1,0,0},{0,1,0},{0,0,0.2}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', 0.5, NULL, '{}', '{}'),
 	('loss', true, 'square', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}');
 SET extra_float_digits = -3;
 SELECT name, x, boltdp.predict(name, x), boltdp.predict_proba(name, x)
 	FROM unnest(ARRAY['two', 'three', 'projected']) AS name, (VALUES ('{1,0}'::real[]), ('{0,1}'), ('{-9,NULL}')) AS s (x);
 SELECT boltdp.predict('two', '{1,0}'::float8[]), boltdp.predict('huber', '{1,0}'::float8[]);
+UPDATE boltdp.models SET cut = c FROM (VALUES ('two', 0.9), ('huber', 1.5), ('three', 0), ('cut', 'NaN'), ('cut of three', 0.1)) AS s (n, c) WHERE n = name;
+SELECT boltdp.predict('two', '{1,0}'::float8[]), boltdp.predict('two', '{1,0.9}'::float8[]), boltdp.predict('huber', '{1,0}'::float8[]);
 SELECT boltdp.predict(NULL, '{1,0}'::real[]) IS NULL AS no_model, boltdp.predict('two', NULL::real[]) IS NULL AS no_x;
 SELECT pg_temp.fails('SELECT boltdp.predict_proba(''huber'', ''{1,0}''::real[])');
 SELECT pg_temp.fails('SELECT boltdp.predict(''two'', ''{1}''::real[])');
 SELECT pg_temp.fails('SELECT boltdp.predict(''two'', ''{{1,0}}''::real[])');
 SELECT pg_temp.fails('SELECT boltdp.predict(''nobody''''s'', ''{1,0}''::real[])');
 SELECT name, pg_temp.fails(format('SELECT boltdp.predict(%L, ''{1,0}''::real[])', name))
-	FROM unnest(ARRAY['damaged', 'one class', 'nulls', 'bounds', 'loss']) AS name;
+	FROM unnest(ARRAY['damaged', 'one class', 'nulls', 'bounds', 'loss', 'cut', 'cut of three']) AS name;
 ROLLBACK;

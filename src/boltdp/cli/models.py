@@ -8,12 +8,14 @@ import click
 
 from boltdp.algorithms import algorithm_of
 from boltdp.algorithms.standardize import describe_moments
-from boltdp.cli.options import as_json
+from boltdp.cli.options import as_json, load_model, scoring_threshold
 from boltdp.cli.terminal import emit, emit_json, emit_promise, emit_table, examples
+from boltdp.cli.training import decision
+from boltdp.errors import ParameterError
 from boltdp.export.sql import Dialect, probability_expression, scoring_expression
 from boltdp.files.sealed import read_sealed
 from boltdp.files.signing import check_signature, make_keys, read_private_key, read_public_key, sign_file
-from boltdp.model import Model
+from boltdp.model import Model, Threshold
 from boltdp.privacy.certificate import CertificateError, check_within
 
 
@@ -79,6 +81,7 @@ def verify(
     if certificate.private and certificate.budget is not None:
         epsilon = certificate.budget.epsilon
         checked.append(("spent", f"at epsilon = {epsilon:g}, delta = {certificate.delta(epsilon):.3g}: recomputed"))
+    checked += decision(model)
     if signed is None:
         checked.append(("signature", "none"))
     else:
@@ -127,10 +130,13 @@ def sign(model_path: str, *, key: str) -> None:
 @click.argument("model_path", metavar="MODEL")
 @click.option("--dialect", type=click.Choice(get_args(Dialect)), default="duckdb", show_default=True)
 @click.option("--proba", is_flag=True, help="The probability of the second of two classes, of a logistic model.")
+@scoring_threshold
 @as_json
-def sql(model_path: str, *, dialect: Dialect, proba: bool, as_json: bool) -> None:
+def sql(model_path: str, *, dialect: Dialect, proba: bool, threshold: Threshold | None, as_json: bool) -> None:
     """Print a SQL expression over the columns of the data that gives what `boltdp predict` gives."""
-    model = Model.load(model_path)
+    if proba and threshold is not None:
+        raise ParameterError("--threshold is for classes, and must not be given with --proba")
+    model = load_model(model_path, threshold)
     expression = (probability_expression if proba else scoring_expression)(model, dialect)
     if as_json:
         emit_json({"dialect": dialect, "expression": expression})

@@ -17,6 +17,7 @@ from boltdp.data.values import spellings
 from boltdp.engines import POSTGRES, open_source
 from boltdp.errors import ParameterError
 from boltdp.files import OutputError, check_writable
+from boltdp.model import Model, Threshold
 from boltdp.privacy.losses import LOSSES
 from boltdp.privacy.moments import Moments
 from boltdp.privacy.output import Analysis
@@ -37,6 +38,31 @@ algorithm_option = click.option(
     help=f"Where noise is added. {_ABOUT}. auto: {' or '.join(AUTO)}, the first that can do what is asked for.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+def _threshold(context: click.Context, parameter: click.Parameter, text: str | None) -> Threshold | None:
+    """A number, or the word; its range is checked where the schema and the loss are known."""
+    del context, parameter
+    if text is None or text == "prior":
+        return text  # type: ignore[return-value]
+    try:
+        return float(text)
+    except ValueError:
+        raise ParameterError(f"--threshold must be a number or 'prior', got {text!r}") from None
+
+
+def _threshold_option(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--threshold",
+        callback=_threshold,
+        metavar="NUMBER|prior",
+        help="Predict the second of two classes where its probability exceeds this; prior: its share in the schema. "
+        f"It costs no privacy, unless it was found by looking at private rows.  [default: {default}]",
+    )
+
+
+training_threshold = _threshold_option("0.5")
+scoring_threshold = _threshold_option("the model's")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
 
 _OUTPUT = (
@@ -178,6 +204,12 @@ def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, A
     if noiseless and (chosen["delta"] or chosen["noise_seed"] is not None):
         raise ParameterError("--delta and --noise-seed are for noise, and must not be given with --noiseless")
     return Settings(epsilon=epsilon, **chosen)
+
+
+def load_model(path: str, threshold: Threshold | None) -> Model:
+    """The model of a file, deciding by --threshold if that is given."""
+    model = Model.load(path)
+    return model if threshold is None else model.with_threshold(threshold)
 
 
 def check_output(path: str, *, overwrite: bool) -> None:

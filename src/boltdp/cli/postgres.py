@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
+from boltdp.cli.options import load_model, scoring_threshold
 from boltdp.cli.terminal import RowsBar, emit, emit_table, examples
 from boltdp.errors import BoltdpError
-from boltdp.model import Model
+from boltdp.model import Threshold
 
 pg_config = click.option(
     "--pg-config", metavar="FILE", default="pg_config", show_default=True, help="The pg_config of the server to use."
@@ -84,11 +85,12 @@ def check(uri: str | None, *, pg_config: str) -> None:
 @click.argument("uri")
 @click.option("--name", help="What to call the model there.  [default: the name of the file]")
 @click.option("--replace", is_flag=True, help="Take the place of a model of this name.")
-def store(model_path: str, uri: str, *, name: str | None, replace: bool) -> None:
+@scoring_threshold
+def store(model_path: str, uri: str, *, name: str | None, replace: bool, threshold: Threshold | None) -> None:
     """Put a released MODEL into the table boltdp.models of the database at URI, to be scored there."""
     from boltdp.export.postgres import quoted, store_model
 
-    model = Model.load(model_path)
+    model = load_model(model_path, threshold)
     model.verify()
     name = name or Path(model_path).stem
     store_model(uri, name, model, replace=replace)

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from boltdp.arraytypes import Doubles
-from boltdp.cli.options import as_json, source_options
+from boltdp.cli.options import as_json, load_model, scoring_threshold, source_options
 from boltdp.cli.terminal import emit, emit_json, emit_table, examples, note, warn
 from boltdp.data.values import spellings
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encoded
 from boltdp.errors import DataError, ParameterError
 from boltdp.files import replacing
-from boltdp.model import Model
+from boltdp.model import Model, Threshold
 
 Indices: TypeAlias = npt.NDArray[np.intp]
 #: Class indices of some rows, and their probabilities if asked for.
@@ -40,14 +40,22 @@ Batch: TypeAlias = tuple[Indices, Doubles | None]
 @source_options
 @click.option("-o", "--output", metavar="FILE", help="A .csv or .parquet file, instead of CSV on standard output.")
 @click.option("--proba", is_flag=True, help="Add the probability of each class.")
+@scoring_threshold
 def predict(
-    model_path: str, source: str, *, table: str | None, query: str | None, output: str | None, proba: bool
+    model_path: str,
+    source: str,
+    *,
+    table: str | None,
+    query: str | None,
+    output: str | None,
+    proba: bool,
+    threshold: Threshold | None,
 ) -> None:
     """Predict the class of each row of SOURCE, in the order of the rows.
 
     The label need not be there. The model may be shown to anyone, but its predictions are about the rows of SOURCE.
     """
-    model = Model.load(model_path)
+    model = load_model(model_path, threshold)
     ending = ".csv" if output is None else Path(output).suffix
     if ending not in (".csv", ".parquet"):
         raise ParameterError(f"the output must end in .csv or .parquet, got {output!r}")
@@ -73,22 +81,28 @@ def predict(
 )
 @click.argument("model_path", metavar="MODEL")
 @source_options
+@scoring_threshold
 @as_json
-def evaluate(model_path: str, source: str, *, table: str | None, query: str | None, as_json: bool) -> None:
+def evaluate(
+    model_path: str, source: str, *, table: str | None, query: str | None, threshold: Threshold | None, as_json: bool
+) -> None:
     """Measure how well a model predicts the label of the rows of SOURCE.
 
     The result is computed from the rows without noise: it is for data that you may look at, and is not covered by the
     model's promise. Rows whose label is no declared class are left out, and counted.
     """
-    model = Model.load(model_path)
+    model = load_model(model_path, threshold)
     counts, unlabelled = np.zeros((len(model.classes),) * 2, np.int64), 0
     margins_seen, labels_seen = [np.empty(0)], [np.empty(0, np.intp)]
+    probabilistic, surprise = model.certificate.problem.loss.probabilistic, 0.0
     with open_source(source, table=table, query=query) as engine:
         for packed in encoded(engine, model.schema):
             known = packed[~np.isnan(packed[:, 0])]
             labels, margins = known[:, 0].astype(np.intp), model.margins(known)
             np.add.at(counts, (labels, model.choices(margins)), 1)
             unlabelled += len(packed) - len(known)
+            if probabilistic:
+                surprise += total_log_loss(model.probabilities(margins), labels)
             if len(model.weights) == 1:
                 margins_seen.append(margins[:, 0])
                 labels_seen.append(labels)
@@ -114,6 +128,7 @@ def evaluate(model_path: str, source: str, *, table: str | None, query: str | No
         "accuracy": float(right.sum() / counts.sum()),
         "balanced accuracy": float((right[met] / present[met]).mean()),
         "area under the curve": area_under_curve(np.concatenate(margins_seen), np.concatenate(labels_seen)),
+        "log loss": float(surprise / counts.sum()) if probabilistic else None,
     }
     if as_json:
         emit_json(
@@ -121,12 +136,14 @@ def evaluate(model_path: str, source: str, *, table: str | None, query: str | No
                 "rows": int(counts.sum()),
                 "rows_without_class": unlabelled,
                 **{name.replace(" ", "_"): score for name, score in scores.items()},
+                "threshold": model.threshold,
                 "classes": list(model.classes),
                 "confusion": counts.tolist(),
             }
         )
         return
     lines = [("rows", f"{counts.sum():,}"), ("rows without a declared class", f"{unlabelled:,}")]
+    lines += [] if model.threshold is None else [("threshold", f"{model.threshold:g}")]
     emit_table([*lines, *((name, f"{score:.4f}") for name, score in scores.items() if score is not None)], numbers=True)
     emit("")
     cells = [(name, *(f"{count:,}" for count in row)) for name, row in zip(names, counts, strict=True)]
@@ -145,6 +162,16 @@ def area_under_curve(margins: Doubles, labels: Indices) -> float | None:
     pairs = float(positive.sum()) * float(negative.sum())
     below = np.cumsum(negative) - negative / 2
     return float(positive @ below / pairs) if pairs else None
+
+
+def total_log_loss(probabilities: Doubles, labels: Indices) -> float:
+    """-ln of the probability of each row's own class, added up; a smaller one than 2^-52 counts as that.
+
+    >>> round(total_log_loss(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([1, 0])), 6)
+    0.693147
+    """
+    own = probabilities[np.arange(len(labels)), labels]
+    return float(-np.log(np.maximum(own, np.finfo(np.float64).eps)).sum())
 
 
 def _predictions(model: Model, engine: Engine, *, proba: bool) -> Iterator[Batch]:

@@ -22,13 +22,15 @@ from boltdp.cli.options import (
     settings_options,
     source_options,
     training_options,
+    training_threshold,
 )
 from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
 from boltdp.context import OnBadRow
 from boltdp.data.schema import Numeric, Schema, check_size
+from boltdp.data.values import spellings
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.model import Model
+from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.planning import plan as plan_training
 from boltdp.privacy.certificate import Certificate
 from boltdp.training import train as train_model
@@ -61,6 +63,7 @@ QUERY_PROMISE = (
 @click.option("--in-server", is_flag=True, help="PostgreSQL: fail rather than let the rows leave the server.")
 @algorithm_option
 @settings_options
+@training_threshold
 @click.option(
     "--on-bad-row",
     type=click.Choice(["neutral", "error"]),
@@ -84,6 +87,7 @@ def train(
     in_server: bool,
     spool: str | None,
     on_bad_row: OnBadRow,
+    threshold: Threshold | None,
     as_json: bool,
     quiet: bool,
     **chosen: Any,
@@ -97,6 +101,9 @@ def train(
     """
     settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
     schema = load_schema(schema_path, source=source, table=table, query=query, label=label)
+    if threshold is not None:
+        # Before a row is read: what a model costs is not given back.
+        checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])
     check_output(output, overwrite=overwrite)
     if query is not None and settings.epsilon is not None:
         note(QUERY_PROMISE)
@@ -106,6 +113,7 @@ def train(
     with open_source(source, table=table, query=query, spool=spool, where=where) as engine, RowsBar(quiet=quiet) as bar:
         context = settings.context(on_bad_row=on_bad_row, progress=bar)
         model = train_model(engine, schema, settings, context=context)
+    model = model.with_threshold(threshold)
     model.save(output)
     report(model, output, as_json=as_json)
 
@@ -116,7 +124,9 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
     certificate = model.certificate
     if as_json:
         cost = {"noise_per_weight": noise_per_weight(certificate)}
-        told = {"model": output, "promise": certificate.promise(), "where": model.trained_where}
+        told: dict[str, Any] = {"model": output, "promise": certificate.promise(), "where": model.trained_where}
+        if model.threshold is not None:
+            told["threshold"] = model.threshold
         emit_json({**told, **cost, **certificate.to_dict()})
         return
     emit_promise(certificate.promise(), private=certificate.private)
@@ -128,9 +138,18 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
             *([] if selection is None else [("chosen", selection.describe())]),
             ("training", algorithm.trained(certificate)),
             *([] if model.trained_where is None else [("rows", model.trained_where)]),
+            *decision(model),
             ("model", f"{output}: {model.weights.size:,} weights for {len(model.classes)} classes"),
         ]
     )
+
+
+def decision(model: Model) -> list[tuple[str, str]]:
+    """By which threshold it decides, if it has one."""
+    if model.threshold is None:
+        return []
+    second = spellings(model.classes[1])[0]
+    return [("threshold", f"{second!r} where its probability exceeds {model.threshold:g}; this costs no privacy")]
 
 
 @click.command(

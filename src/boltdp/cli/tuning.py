@@ -18,12 +18,14 @@ from boltdp.cli.options import (
     settings_options,
     source_options,
     training_options,
+    training_threshold,
 )
 from boltdp.cli.terminal import RowsBar, emit_table, examples, note
 from boltdp.cli.training import report
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine
 from boltdp.errors import ParameterError
+from boltdp.model import Threshold, checked_threshold
 from boltdp.privacy.recipe import Averaging
 from boltdp.settings import ScheduleName
 from boltdp.tuning import TRIALS, TUNABLE, Method, candidates
@@ -71,6 +73,7 @@ _WHOLE = ("passes", "batch_size")
 )
 @algorithm_option
 @settings_options
+@training_threshold
 @as_json
 @quiet
 def tune(
@@ -90,6 +93,7 @@ def tune(
     trials: float,
     public: str | None,
     public_rows: int | None,
+    threshold: Threshold | None,
     as_json: bool,
     quiet: bool,
     **chosen: Any,
@@ -97,6 +101,7 @@ def tune(
     """Train candidates on the rows of SOURCE, choose one of them, and write it; all of it costs epsilon once.
 
     Which candidate was chosen is part of the result and of the promise. How well each did is private, and not told.
+    Candidates are compared by how many rows they get wrong at a threshold of 0.5, whatever --threshold is.
     Without tuning, `boltdp train` takes its settings from public numbers, which costs nothing: try it first.
     """
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
@@ -107,6 +112,9 @@ def tune(
     if public is not None and public_rows is not None:
         raise ParameterError("give either --public or --public-rows")
     schema = load_schema(schema_path, source=source, table=table, query=query, label=label)
+    if threshold is not None:
+        # Before a row is read: what a model costs is not given back.
+        checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])
     check_output(output, overwrite=overwrite)
     with ExitStack() as stack:
         engine: Engine = open_source(source, table=table, query=query, spool=spool)
@@ -123,6 +131,7 @@ def tune(
         bar = stack.enter_context(RowsBar(quiet=quiet))
         context = settings.context(progress=bar)
         model = tune_model(engine, schema, tried, method=method, public=shown, trials=trials, context=context)
+    model = model.with_threshold(threshold)
     model.save(output)
     report(model, output, as_json=as_json)
     if not as_json:

@@ -4,6 +4,7 @@ On disk it is TOML:
 
     label = "outcome"
     classes = [0, 1]               # the first is the negative one
+    prior = [0.89, 0.11]           # optional: the share of each class, if it is public; for `--threshold prior`
     intercept = true
     clip_norm = 4.0                # encoded rows longer than this are shortened to it
 
@@ -96,6 +97,9 @@ MOST_PROJECTED = 100_000_000
 #: Bytes of a schema file, at most: more than the largest schema takes.
 MOST_BYTES = 16 * 2**20
 
+#: How far from 1 the shares of a prior may add up to.
+PRIOR_TOLERANCE = 1e-6
+
 #: A column with the middles and factors of its features, see `Schema.transforms`.
 Transform: TypeAlias = tuple[Column, Doubles, Doubles]
 
@@ -178,6 +182,7 @@ class Schema:
     clip_norm: float | None = None
     projection: Projection | None = None
     standardization: Standardization | None = None
+    prior: tuple[float, ...] | None = None  #: the share of each class among rows to come, if that is public
     #: Features of an encoded row before projection, the intercept included.
     encoded_dims: int = field(init=False, repr=False, compare=False)
 
@@ -188,6 +193,8 @@ class Schema:
         check_count(self.classes, MOST_CLASSES, "classes")
         if len(self.classes) < 2:
             raise ParameterError(f"classes must be at least 2 values, got {list(self.classes)}")
+        if self.prior is not None:
+            object.__setattr__(self, "prior", _checked_prior(self.prior, len(self.classes)))
         check_count(self.columns, MOST_FEATURES, "the columns")
         # Sorted by kind, as the TOML tables are, so that a schema means the same before and after the disk.
         columns = tuple(sorted(self.columns, key=lambda column: _KINDS.index(type(column))))
@@ -321,6 +328,7 @@ class Schema:
         declared: dict[str, Any] = {
             "label": self.label,
             "classes": list(self.classes),
+            **({} if self.prior is None else {"prior": list(self.prior)}),
             "intercept": self.intercept,
         }
         if self.clip_norm is not None:
@@ -375,6 +383,7 @@ class Schema:
             clip_norm=declared.get("clip_norm"),
             projection=projection,
             standardization=standardization,
+            prior=declared.get("prior"),
         )
 
     @classmethod
@@ -429,7 +438,7 @@ class Schema:
 
 
 _KINDS: tuple[type[Column], ...] = (Numeric, Categorical, Vector)
-_OPTIONAL = ("intercept", "clip_norm", "numeric", "categorical", "vector", "projection", "standardization")
+_OPTIONAL = ("prior", "intercept", "clip_norm", "numeric", "categorical", "vector", "projection", "standardization")
 
 
 def indicator_values(middles: Doubles, factors: Doubles) -> tuple[PackedRows, PackedRows]:
@@ -475,6 +484,19 @@ def array_schema(
         intercept=intercept,
         clip_norm=math.sqrt(2.0) if intercept else 1.0,
     )
+
+
+def _checked_prior(prior: Any, classes: int) -> tuple[float, ...]:
+    """The declared share of each class."""
+    shares = tuple(checked_number(share, "each share of the prior") for share in _list(prior, "the prior"))
+    if len(shares) != classes:
+        raise ParameterError(f"the prior must have one share for each of the {classes} classes, got {len(shares)}")
+    if not all(share > 0 for share in shares) or not abs(math.fsum(shares) - 1) <= PRIOR_TOLERANCE:
+        raise ParameterError(
+            f"the shares of the prior must be above 0 and add up to 1, got {shown(list(shares))}",
+            hint="declare what is known without looking at the data, or leave the prior out",
+        )
+    return shares
 
 
 def _list(value: Any, what: str) -> tuple[Any, ...]:

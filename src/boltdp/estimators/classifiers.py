@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -34,7 +34,7 @@ from boltdp.data.source import BATCH_ROWS
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.errors import DataError, ParameterError, PrivacyWarning
 from boltdp.export.linear import raw_weights
-from boltdp.model import Model
+from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.privacy.moments import Moments
 from boltdp.privacy.output import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
@@ -85,6 +85,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     standardize: Standardize = "auto"
     standardize_share: float | None = None
     standardize_moments: Moments = "mean"
+    threshold: Threshold | None = None
     random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: Any, y: Any) -> Any:
@@ -103,16 +104,20 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if schema is None:
             name, schema = getattr(given, "name", None), self._declared()
             if schema is not None:
-                schema = replace(schema, classes=tuple(_sorted(schema.classes)))
+                schema = _in_order(schema)
             elif self.classes is None:
                 schema, reasons = self._array_schema(_classes_of(given), name), (*reasons, CLASSES_READ)
             else:
                 schema = self._array_schema(_sorted(self.classes), name)
+            if self.threshold is not None:
+                # Now, before the budget is spent; without a random state, which would be drawn from.
+                settings = clone(self).set_params(random_state=None)._settings()
+                checked_threshold(self.threshold, schema, settings.losses(len(schema.classes))[0])
         return _engine(schema, X).with_column(schema.label, y), schema, reasons
 
     def _keep(self, model: Model) -> Any:
         """Take the attributes from a trained model; warn if it should be private and is not."""
-        self.model_, self.certificate_ = model, model.certificate
+        self.model_, self.certificate_ = model.with_threshold(self.threshold), model.certificate
         self.classes_ = np.array(model.classes)
         self.coef_, self.intercept_ = raw_weights(model.schema, model.weights)
         if self.epsilon is not None and not self.certificate_.private:
@@ -122,7 +127,10 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> Doubles:
-        """The margin of each row: for two classes one number, positive for the second, else one for each class."""
+        """The margin of each row: for two classes one number, else one for each class.
+
+        The second of two classes is predicted above `model_.cut`, which is 0 without a threshold.
+        """
         margins = self._margins(X)
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
@@ -293,6 +301,9 @@ class PrivateLogisticRegression(_PrivateClassifier):
         The part of epsilon and delta that pays for it. None chooses it from the numbers of rows and features.
     standardize_moments : {"mean", "squares"}, default="mean"
         "mean" centres the features; "squares" scales them too, with more noise.
+    threshold : float, "prior" or None, default=None
+        Of two classes, predict the second where its probability exceeds this; None is 0.5, and "prior" the share that
+        the schema declares for it. It costs no privacy, unless it was found by looking at private rows.
     random_state : int, RandomState or None, default=None
         None takes the noise from the operating system. Anything else makes order and noise repeatable, for tests:
         the model is then not private.
@@ -345,7 +356,8 @@ class PrivateLogisticRegression(_PrivateClassifier):
 class PrivateHuberSVM(_PrivateClassifier):
     """Linear support vector machine with a Huber loss and differential privacy; one-vs-all for more than two classes.
 
-    Parameters and attributes are those of PrivateLogisticRegression, but for `multiclass`; there are no probabilities.
+    Parameters and attributes are those of PrivateLogisticRegression, but for `multiclass`; there are no probabilities,
+    and so a `threshold` is refused.
 
     Parameters
     ----------
@@ -438,6 +450,15 @@ def _sorted(classes: Any) -> npt.NDArray[Any]:
     except (TypeError, ValueError):
         raise ParameterError(f"classes must be texts, numbers or booleans, got {classes!r}") from None
     return distinct
+
+
+def _in_order(schema: Schema) -> Schema:
+    """The schema with its classes, and the prior with them, in the order of scikit-learn."""
+    classes = _sorted(schema.classes)
+    if schema.prior is None:
+        return replace(schema, classes=tuple(classes))
+    order = np.argsort(np.asarray(schema.classes))
+    return replace(schema, classes=tuple(classes), prior=tuple(schema.prior[index] for index in order))
 
 
 def _classes_of(y: Any) -> npt.NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,9 @@ def to_sklearn(model: Model) -> Any:
     """The estimator of `Model.to_sklearn`."""
     # Only here: importing scikit-learn takes longer than most commands.
     from sklearn.base import clone
+    from sklearn.frozen import FrozenEstimator
     from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import FixedThresholdClassifier
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.svm import LinearSVC
 
@@ -80,7 +83,14 @@ def to_sklearn(model: Model) -> Any:
         return fitted(LinearSVC(), every, classes)
     estimator = LogisticRegression() if loss.softmax else LinkedLogisticRegression(loss)
     if loss.vectors > 1 or len(classes) == 2:
-        return fitted(estimator, every, classes)
+        plain = fitted(estimator, every, classes)
+        if not model.cut:
+            return plain
+        # It takes the second class from the threshold on, and the model takes it above.
+        above = float(np.nextafter(model.cut, math.inf))
+        decided = FixedThresholdClassifier(FrozenEstimator(plain), threshold=above, response_method="decision_function")
+        decided.estimator_ = decided.estimator
+        return decided
     # Fitted on anything for what the ensemble keeps about its classes, which it sorts; then given the real estimators.
     ensemble = OneVsRestClassifier(LogisticRegression()).fit(np.zeros((len(classes), coefficients.shape[1])), classes)
     ensemble.estimators_ = [

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MISSING = "CREATE EXTENSION boltdp makes the table, once the extension is installed"
+_OLD = "ALTER EXTENSION boltdp UPDATE makes the table one that holds models with a threshold"
 
 
 class ModelStoreError(BoltdpError):
@@ -63,13 +64,12 @@ def quoted(text: str) -> str:
 def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> None:
     """Put a released model into `boltdp.models`; one that is there is replaced only if asked to."""
     schema = model.schema
-    projection = schema.projection
+    projection, parameter = schema.projection, model.certificate.problem.loss.parameter
     matrix = None if projection is None else projection_matrix(projection, schema.encoded_dims).tolist()
     row = {
         "name": name,
         "private": model.certificate.private,
         "loss": model.certificate.problem.loss.name,
-        "parameter": model.certificate.problem.loss.parameter,
         "classes": [spellings(value)[0] for value in model.classes],
         "weights": model.weights.tolist(),
         **input_scaling(schema),
@@ -88,11 +88,15 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
                 connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])
             done = connection.execute(
                 "INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, middle, factor,"
-                " intercept, projection, schema, certificate, parameter) VALUES (%(name)s, %(private)s, %(loss)s,"
-                " %(classes)s, %(weights)s, %(low)s, %(high)s, %(middle)s, %(factor)s, %(intercept)s, %(projection)s,"
-                " %(schema)s, %(certificate)s, %(parameter)s) ON CONFLICT (name) DO NOTHING",
+                " intercept, projection, schema, certificate) VALUES (%(name)s, %(private)s, %(loss)s, %(classes)s,"
+                " %(weights)s, %(low)s, %(high)s, %(middle)s, %(factor)s, %(intercept)s, %(projection)s, %(schema)s,"
+                " %(certificate)s) ON CONFLICT (name) DO NOTHING",
                 row,
             )
+            if (model.cut or parameter != 1) and done.rowcount == 1:
+                # Apart: the table of an extension before 0.2.0 has no such columns, and takes all other models.
+                decide = "UPDATE boltdp.models SET cut = %s, parameter = %s WHERE name OPERATOR(pg_catalog.=) %s"
+                connection.execute(decide, [model.cut, parameter, name])
             return done.rowcount == 1
 
     if not _attempt(run, f"the model {name!r} cannot be stored"):
@@ -119,5 +123,5 @@ def _attempt(action: Callable[[], T], fault: str) -> T:
     except psycopg.Error as error:
         # Models are released: what the server says of them may be shown.
         said = error.diag.message_primary or str(error).strip().splitlines()[0]
-        missing = error.sqlstate in ("42P01", "3F000")
-    raise ModelStoreError(f"{fault}: {said}", hint=_MISSING if missing else None)
+        hint = {"42P01": _MISSING, "3F000": _MISSING, "42703": _OLD}.get(error.sqlstate or "")
+    raise ModelStoreError(f"{fault}: {said}", hint=hint)

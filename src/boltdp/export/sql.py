@@ -2,8 +2,9 @@
 
 The expression gives the class that `Model.predict` gives: numbers are clipped, scaled and rounded to float32 as the
 encoder does, and missing or undeclared values add nothing. Shortening a long row cannot change which class wins,
-so it is left out. Sums are added in another order, so a row whose margins are equal up to rounding (about 1e-15 of
-them; 1e-7 with a projection, which is folded into the weights) may fall on the other side.
+so it is left out, unless the model has a threshold other than 0.5. Sums are added in another order, so a row whose
+margins are equal up to rounding (about 1e-15 of them; 1e-7 with a projection, which is folded into the weights) may
+fall on the other side.
 
 A model of two classes and few features is a plain sum. Others are made of arrays, so that each column and each weight
 is written once: 784 columns and 10 classes are 200 kB.
@@ -11,7 +12,7 @@ is written once: 784 columns and 10 classes are 200 kB.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, get_args
@@ -171,7 +172,7 @@ GRAMMARS: dict[Dialect, Grammar] = {
 
 
 def scoring_expression(model: Model, dialect: Dialect) -> str:
-    """SQL over the columns of the schema that gives the class `model` predicts.
+    """SQL over the columns of the schema that gives the class `model` predicts, by its threshold.
 
     >>> from boltdp.engines import open_source
     >>> from boltdp.settings import Settings
@@ -187,8 +188,16 @@ def scoring_expression(model: Model, dialect: Dialect) -> str:
     weights = encoded_weights(model.schema, model.weights)
     classes = [grammar.literal(value) for value in np.array(model.classes).tolist()]
     if len(weights) == 1:
-        margin = _margin(model.schema, weights[0], grammar)
-        return f"CASE WHEN\n{margin} > 0\nTHEN {classes[1]} ELSE {classes[0]} END"
+        decision = f"THEN {classes[1]} ELSE {classes[0]} END"
+        if model.cut:
+            if model.schema.projection:
+                raise ParameterError(
+                    "a threshold other than 0.5 in SQL must be that of a model without a projection",
+                    hint="`boltdp predict` decides by it, and so does boltdp.predict in PostgreSQL",
+                )
+            cut = grammar.constant(model.cut)
+            return _of_shortened_row(model, grammar, lambda margin: f"CASE WHEN {margin} > {cut}\n{decision}")
+        return f"CASE WHEN\n{_margin(model.schema, weights[0], grammar)} > 0\n{decision}"
     margins = [grammar.element("margin", index) for index in range(len(classes))]
     # The first of the classes that reach the greatest margin, as numpy.argmax has it.
     cases = [f"WHEN {margin} THEN {name}" for margin, name in zip(margins, classes, strict=True)]
@@ -212,15 +221,23 @@ def probability_expression(model: Model, dialect: Dialect) -> str:
     True
     """
     grammar = _grammar(dialect)
-    # Here the length of the row matters: one longer than 1 is shortened.
+
+    def linked(margin: str) -> str:
+        body = model.certificate.problem.loss.link(margin, grammar.constant)
+        if body is None or len(model.classes) != 2 or model.schema.projection:
+            raise ParameterError(
+                "a probability in SQL must be that of a logistic model of two classes without a projection"
+            )
+        return body
+
+    return _of_shortened_row(model, grammar, linked)
+
+
+def _of_shortened_row(model: Model, grammar: Grammar, body: Callable[[str], str]) -> str:
+    """What `body` makes of the margin of one vector, where its size matters: a row longer than 1 is shortened."""
     length = f"greatest({grammar.constant(1)}, sqrt({grammar.dot.format('x', 'x')}))"
     margin = f"{grammar.dot.format('x', grammar.constants(model.weights[0]))} / {length}"
-    body = model.certificate.problem.loss.link(margin, grammar.constant)
-    if body is None or len(model.classes) != 2 or model.schema.projection:
-        raise ParameterError(
-            "a probability in SQL must be that of a logistic model of two classes without a projection"
-        )
-    return grammar.let.format(name="x", value=_row(model.schema, grammar), body=body)
+    return grammar.let.format(name="x", value=_row(model.schema, grammar), body=body(margin))
 
 
 def _grammar(dialect: Dialect) -> Grammar:

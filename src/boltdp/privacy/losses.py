@@ -23,6 +23,8 @@ from boltdp.errors import ParameterError, real_number, whole_number
 
 #: Of the margin that a loss asks for, at most.
 LARGEST_MARGIN = 16.0
+#: No margin is looked for farther from 0: a probability there is 0 or 1.
+FARTHEST = 1000.0
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,25 @@ class Loss(ABC):
     def joint(self, classes: int) -> Loss | None:
         """The loss of one model for so many classes, in the place of one model a class; None: there is none."""
 
+    def cut(self, probability: float) -> float:
+        """The margin of one vector above which the probability of the second of two classes exceeds this one.
+
+        The inverse of `probabilities`, which must grow with the margin. Found by halving, unless a loss knows better.
+        """
+        if self.vectors != 1 or not self.probabilistic:
+            raise ParameterError(f"the loss {self.name!r} has no margin that stands for a probability")
+
+        def exceeds(margin: float) -> bool:
+            odds = self.probabilities(np.array([[margin]]))
+            return odds is not None and bool(odds[0, 0] > probability)
+
+        low, high = -FARTHEST, FARTHEST
+        if exceeds(low) or not exceeds(high):
+            raise ParameterError(f"the loss {self.name!r} has no margin with a probability of {probability:g}")
+        while low < (middle := 0.5 * (low + high)) < high:
+            low, high = (low, middle) if exceeds(middle) else (middle, high)
+        return low
+
     @property
     def probabilistic(self) -> bool:
         """Whether it tells probabilities."""
@@ -147,6 +168,10 @@ class Logistic(Loss):
         odds: Doubles = 0.5 * (1.0 + np.tanh(0.5 * margins))
         return odds
 
+    def cut(self, probability: float) -> float:
+        """ln(p / (1 - p)), which is 0 for 0.5."""
+        return math.log(probability / (1.0 - probability))
+
     def link(self, margin: str, number: Callable[[float], str]) -> str:
         """By tanh, which cannot overflow, unlike exp: that is an error in PostgreSQL."""
         half = number(0.5)
@@ -174,6 +199,7 @@ class MarginLogistic(Logistic):
     number = 3
     shape = "the margin b (default 2)"
     softmax = False
+    cut = Loss.cut
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "margin", real_number(self.margin, "margin"))
