@@ -24,6 +24,7 @@ OPTIONAL = (
     "batch_size",
     "schedule",
     "step_size",
+    "gradient_clip",
     "exponent",
     "radius",
     "averaging",
@@ -45,7 +46,7 @@ class Settings:
     epsilon: float | None  #: None: noiseless
     delta: float = 0.0
     algorithm: str = "auto"
-    loss: str = "logistic"
+    loss: str = "auto"  #: the logistic loss, with a margin if the algorithm is left to choose too and there is noise
     loss_parameter: float | None = None  #: of a loss that has one
     multiclass: Multiclass = "multinomial"  #: a loss without a multinomial form is always one-vs-all
     regularization: float | None = None  #: lambda
@@ -53,6 +54,7 @@ class Settings:
     batch_size: int | None = None
     schedule: ScheduleName = "auto"
     step_size: float | None = None  #: eta of the constant schedules
+    gradient_clip: float | None = None  #: C of noisy gradient descent
     exponent: float | None = None  #: c of the decreasing and square-root schedules
     radius: float | None = None  #: R of the ball in which the weights are kept
     averaging: Averaging | None = None
@@ -98,9 +100,10 @@ class Settings:
         >>> Settings(epsilon=1.0).losses(10), Settings(epsilon=1.0, loss="huber").losses(10)
         ((Multinomial(classes=10), 1), (HuberSVM(width=0.1), 10))
         """
-        if self.loss not in loss_names():
-            raise ParameterError(f"loss must be one of {', '.join(loss_names())}, got {self.loss!r}")
-        kind: Any = LOSSES[self.loss]
+        if self.loss not in ("auto", *loss_names()):
+            raise ParameterError(f"loss must be one of auto, {', '.join(loss_names())}, got {self.loss!r}")
+        chosen = "margin" if self.algorithm == "auto" and self.epsilon is not None else "logistic"
+        kind: Any = LOSSES[chosen if self.loss == "auto" else self.loss]
         try:
             loss: Loss = kind() if self.loss_parameter is None else kind(self.loss_parameter)
         except TypeError:

@@ -34,6 +34,7 @@ TUNABLE = (
     "regularization",
     "schedule",
     "step_size",
+    "gradient_clip",
     "exponent",
     "radius",
     "averaging",

@@ -62,6 +62,26 @@ def test_gradient_agrees_with_the_reference_bad_rows_among_them(loss: Loss, dims
     assert np.abs(summed(loss, rows, weights, positive=0) - expected).max() < 1e-11
 
 
+@pytest.mark.parametrize("loss", [*LOSSES, HuberSVM(0.3), Multinomial(70)])
+@pytest.mark.parametrize("dims", [1, 6, 50, 300])
+@pytest.mark.parametrize("clip", [0.1, 0.5, 1.2])
+def test_long_gradients_are_clipped_and_short_ones_are_not(loss: Loss, dims: int, clip: float) -> None:
+    rows, weights, _ = a_case(loss, dims=dims, rows=120)
+    expected = np.zeros_like(weights)
+    for row in rows:
+        one = reference_gradient(loss, row[None], weights)
+        expected += one * min(1.0, clip / max(float(np.linalg.norm(one)), 1e-300))
+        alone = summed(loss, row[None], weights, clip=clip)
+        assert np.linalg.norm(alone) <= clip * (1 + (dims + loss.vectors + 32) * 2.0**-53)
+    assert np.abs(summed(loss, rows, weights, clip=clip) - expected).max() < 1e-11
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_clip_that_no_gradient_reaches_changes_no_bit(loss: Loss) -> None:
+    rows, weights, _ = a_case(loss, dims=7)
+    assert summed(loss, rows, weights, clip=2.0).tobytes() == summed(loss, rows, weights).tobytes()
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("dims", [1, 6, 50])
 def test_product_is_the_derivative_of_the_gradient(loss: Loss, dims: int) -> None:
@@ -103,11 +123,11 @@ def test_hessian_agrees_with_its_equation_bad_rows_among_them(loss: Loss) -> Non
 
 def kinds(direction: Matrix) -> list[dict[str, Any]]:
     """The options of every derivative."""
-    return [{}, {"direction": direction}, {"hessian": True}]
+    return [{}, {"direction": direction}, {"hessian": True}, {"clip": 0.3}]
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@given(cuts=st.lists(st.integers(0, 600), max_size=5), dims=st.sampled_from([1, 7, 16]), kind=st.integers(0, 2))
+@given(cuts=st.lists(st.integers(0, 600), max_size=5), dims=st.sampled_from([1, 7, 16]), kind=st.integers(0, 3))
 def test_cutting_the_rows_and_the_build_change_no_bit(loss: Loss, cuts: list[int], dims: int, kind: int) -> None:
     rows, weights, direction = a_case(loss, dims=dims)
     options = kinds(direction)[kind]
@@ -194,11 +214,12 @@ def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
 
 def test_states_with_a_header_that_is_not_sound_are_refused() -> None:
     gradient, hessian = (Sums(Logistic(), np.ones((1, 3)), hessian=kind) for kind in (False, True))
-    fields = ("magic", "bytes", "loss", "dims", "classes", "positive", "kind", "parameter", "waiting", "unused")
+    fields = ("magic", "bytes", "loss", "dims", "classes", "positive", "kind", "parameter", "clip")
+    fields += ("waiting", "unused")
     for sums in (gradient, hessian):
         good = sums.to_bytes()
         wrong = {"magic": 0x316A626F746C6F62, "loss": 7, "dims": 2**62, "classes": 1, "positive": 2, "kind": 3}
-        wrong |= {"parameter": 0, "waiting": 256, "unused": 1}
+        wrong |= {"parameter": 0, "clip": 0, "waiting": 256, "unused": 1}
         for field, bad in wrong.items():
             at = 8 * fields.index(field)
             with pytest.raises(DataError, match="the state is corrupt"):
@@ -220,7 +241,10 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(ParameterError, match="build must be one of"):
         sums.add(np.zeros((3, 3), np.float32), build="fast")
     with pytest.raises(ParameterError, match="loss must have a Hessian everywhere, got 'huber'"):
-        Sums(HuberSVM(0.1), weights)
+        Sums(HuberSVM(0.1), weights, hessian=True)
+    for clip, options in ((0.0, {}), (np.nan, {}), (1.0, {"hessian": True}), (1.0, {"direction": weights})):
+        with pytest.raises(ParameterError, match="clip must be > 0, and infinite for anything but the gradient"):
+            Sums(Logistic(), weights, clip=clip, **options)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="weights must be finite numbers of shape"):
         Sums(Logistic(), np.full((1, 2), np.nan))
     with pytest.raises(ParameterError, match="direction must be finite numbers of shape"):

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.algorithms.bst14 import BST14
 from boltdp.algorithms.dpsgd import DPSGD
+from boltdp.algorithms.noisygd import NoisyGD
 from boltdp.algorithms.objective import Objective
 from boltdp.algorithms.scs13 import SCS13
 from boltdp.algorithms.shared.base import Algorithm, Job
@@ -22,9 +23,13 @@ from boltdp.settings import Settings
 __all__ = ["ALGORITHMS", "AUTO", "NOISELESS", "Algorithm", "Job", "algorithm_of", "chosen_algorithm", "named_algorithm"]
 
 #: By name. An algorithm is registered here, and nowhere else.
-ALGORITHMS: Mapping[str, Algorithm] = {one.name: one for one in (Objective(), BoltOn(), SCS13(), BST14(), DPSGD())}
+ALGORITHMS: Mapping[str, Algorithm] = {
+    one.name: one for one in (Objective(), NoisyGD(), BoltOn(), SCS13(), BST14(), DPSGD())
+}
 #: What "auto" tries, in this order: the first that can do what is asked for.
 AUTO = ("objective", "bolton")
+#: And what it tries before for several classes at once, where nothing is said about how to train.
+AUTO_JOINT = "noisy-gd"
 #: What "auto" is without noise, where there is nothing to gain by the others.
 NOISELESS = "bolton"
 
@@ -58,7 +63,8 @@ def chosen_algorithm(settings: Sequence[Settings], loss: Loss, budget: Budget | 
     """The algorithm that several settings ask for, or that "auto" is: the first that can do what all of them ask for.
 
     Objective perturbation needs the least noise for the same promise wherever its proof holds. It has no passes, and
-    some losses are not smooth enough for it.
+    some losses are not smooth enough for it. For many classes at once, clipped gradients tell more than the noise of
+    the objective leaves; that needs a delta. Which is better where was measured: docs/accuracy.md.
 
     >>> from boltdp.privacy.losses import HuberSVM, Logistic
     >>> settings, budget = [Settings(epsilon=1.0)], Budget(1.0)
@@ -67,6 +73,9 @@ def chosen_algorithm(settings: Sequence[Settings], loss: Loss, budget: Budget | 
     """
     asked = settings[0].algorithm
     names = (asked,) if asked != "auto" else AUTO if budget is not None else (NOISELESS,)
+    free = all(not each.given and each.regularization is None for each in settings)
+    if asked == "auto" and budget is not None and loss.vectors > 1 and free:
+        names = (AUTO_JOINT, *AUTO)
     tried = [named_algorithm(name) for name in names]
     fitting = next((one for one in tried if all(one.suits(each, loss, budget) for each in settings)), tried[-1])
     for each in settings:

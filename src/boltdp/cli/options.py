@@ -8,7 +8,8 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from boltdp.algorithms import ALGORITHMS, AUTO, NOISELESS
+from boltdp.algorithms import ALGORITHMS, AUTO, AUTO_JOINT, NOISELESS
+from boltdp.algorithms.noisygd import CLIP, SCANS
 from boltdp.algorithms.shared.sgd import BATCH_SIZE, EXPONENT, PASSES
 from boltdp.cli.terminal import note
 from boltdp.data.draft import declared_schema
@@ -35,7 +36,8 @@ algorithm_option = click.option(
     type=click.Choice(["auto", "noiseless", *ALGORITHMS]),
     default="auto",
     show_default=True,
-    help=f"Where noise is added. {_ABOUT}. auto: {' or '.join(AUTO)}, the first that can do what is asked for.",
+    help=f"Where noise is added. {_ABOUT}. auto: {AUTO_JOINT} for more than two classes with a delta, else "
+    f"{' or '.join(AUTO)}, the first that can do what is asked for.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
@@ -96,7 +98,13 @@ _TRAINING = (
 # One option for each field of Settings but the algorithm, which `compare` has several of, and epsilon.
 _SETTINGS = (
     click.option("--delta", type=float, default=0.0, show_default=True, help="0 is pure differential privacy."),
-    click.option("--loss", type=click.Choice(loss_names()), default="logistic", show_default=True),
+    click.option(
+        "--loss",
+        type=click.Choice(["auto", *loss_names()]),
+        default="auto",
+        show_default=True,
+        help="auto: margin, if the algorithm is left to choose too and there is noise, else logistic.",
+    ),
     click.option(
         "--multiclass",
         type=click.Choice(get_args(Multiclass)),
@@ -110,7 +118,7 @@ _SETTINGS = (
         type=float,
         help="; ".join(f"Of {name}: {kind.shape}" for name, kind in LOSSES.items() if kind.shape) + ".",
     ),
-    click.option("--passes", type=int, help=f"Passes over the rows.  [default: {PASSES}]"),
+    click.option("--passes", type=int, help=f"Passes over the rows.  [default: {PASSES}; noisy-gd: {SCANS}]"),
     click.option("--batch-size", type=int, help=f"Rows of an update.  [default: {BATCH_SIZE}]"),
     click.option(
         "--schedule",
@@ -121,6 +129,9 @@ _SETTINGS = (
     ),
     click.option(
         "--step-size", type=float, help="Step of the constant schedules.  [default: from rows, features and budget]"
+    ),
+    click.option(
+        "--gradient-clip", type=float, help=f"Of noisy-gd: what longer gradients are shortened to.  [default: {CLIP}]"
     ),
     click.option("--exponent", type=float, help=f"c of decreasing and square-root steps.  [default: {EXPONENT}]"),
     click.option("--regularization", type=float, help="Weight of ||w||^2 / 2.  [default: the algorithm's]"),

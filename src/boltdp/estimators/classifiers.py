@@ -76,6 +76,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     batch_size: int | None = None
     schedule: ScheduleName = "auto"
     step_size: float | None = None
+    gradient_clip: float | None = None
     exponent: float | None = None
     max_norm: float | None = None
     averaging: Averaging | None = None
@@ -177,6 +178,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             batch_size=self._number("batch_size", whole=True, optional=True),
             schedule=self.schedule,
             step_size=self._number("step_size", optional=True),
+            gradient_clip=self._number("gradient_clip", optional=True),
             exponent=self._number("exponent", optional=True),
             regularization=self._number("regularization", optional=True),
             radius=self._number("max_norm", optional=True),
@@ -275,11 +277,14 @@ class PrivateLogisticRegression(_PrivateClassifier):
     regularization : float or None, default=None
         lambda of the term (lambda/2)||w||^2, in the units of the scaled rows; None leaves it to the algorithm.
     passes, batch_size : int or None, default=None
-        How often each row is used, and rows in an update; None is 10, and 50 rows, or all if there are fewer.
+        How often each row is used, and rows in an update; None is 10 (noisy-gd: 40), and 50 rows, or all if there
+        are fewer.
     schedule : {"auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"}
         The step sizes; "auto" is "strongly-convex" with regularization, else "constant".
     step_size : float, optional
-        Of the constant schedules; None chooses one by public numbers.
+        Of the constant schedules and of noisy-gd; None chooses one by public numbers.
+    gradient_clip : float, optional
+        Of noisy-gd: what longer gradients are shortened to; None is 0.5.
     exponent : float or None, default=None
         c of the decreasing and square-root schedules; None is 0.5.
     max_norm : float, optional
@@ -289,9 +294,9 @@ class PrivateLogisticRegression(_PrivateClassifier):
     permutation : {"once", "fresh"} or None, default=None
         One random order of the rows for all passes, or one for each; None is one for all.
     algorithm : str, default="auto"
-        "auto" is the first of "objective" (noise once, before training) and "bolton" (noise once, to the trained
-        weights) that can do what is asked for; `boltdp train --help` names the others. An algorithm refuses parameters
-        that it does not have.
+        "auto" is "noisy-gd" (noise in every scan) for more than two classes with a delta, else the first of
+        "objective" (noise once, before training) and "bolton" (noise once, to the trained weights) that can do what is
+        asked for; `boltdp train --help` names the others. An algorithm refuses parameters that it does not have.
     analysis : {"proved", "paper"}, default="proved"
         "paper" takes sensitivity and noise as published, which is not private.
     standardize : {"auto", "none", "private"}, default="auto"
@@ -349,7 +354,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
         return logarithms
 
     def _settings(self) -> Settings:
-        return replace(super()._settings(), loss="logistic", multiclass=self.multiclass)
+        return replace(super()._settings(), loss="auto", multiclass=self.multiclass)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -122,7 +122,7 @@ _library = load(
         "losses_slope": (c_double, [c_uint64, c_double, c_double]),
         "losses_curvature": (c_double, [c_uint64, c_double, c_double]),
         "objective_bytes": (c_uint64, [c_uint64] * 5),
-        "objective_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 5, c_double, c_void_p, c_void_p]),
+        "objective_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 5, c_double, c_double, c_void_p, c_void_p]),
         "objective_check": (c_int, [c_void_p, c_size_t]),
         "objective_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
         "objective_sum": (c_int, [c_void_p, c_size_t, c_void_p]),

@@ -2,6 +2,7 @@
 #include "objective.h"
 
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "losses.h"
@@ -50,16 +51,16 @@ static double *array_of(struct objective_state *s, uint64_t array)
 uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive, uint64_t kind)
 {
     struct objective_state s = {.loss = loss, .dims = dims, .classes = classes, .kind = kind};
-    if (!loss_has_hessian(loss) || dims < 1 || dims > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES ||
+    if (loss >= LOSS_COUNT || (kind != OBJECTIVE_GRADIENT && !loss_has_hessian(loss)) || dims < 1 || dims > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES ||
         positive >= classes || kind > OBJECTIVE_HESSIAN ||
         (kind == OBJECTIVE_HESSIAN && dims > OBJECTIVE_MAX_HESSIAN_DIMS))
         return 0;
     return sizeof s + sizeof(double) * (place_of(&s, ARRAYS) + stride_of(&s) + 2 * vectors(&s));
 }
 
-static int parameter_is_sound(double parameter)
+static int numbers_are_sound(uint64_t kind, double parameter, double clip)
 {
-    return parameter > 0.0 && parameter <= DBL_MAX;
+    return parameter > 0.0 && parameter <= DBL_MAX && clip > 0.0 && (kind == OBJECTIVE_GRADIENT || clip > DBL_MAX);
 }
 
 int objective_check(const void *state, size_t bytes)
@@ -68,7 +69,7 @@ int objective_check(const void *state, size_t bytes)
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
     if (bytes < sizeof *s || s->magic != OBJECTIVE_MAGIC || s->bytes != bytes ||
-        s->waiting >= OBJECTIVE_SUMMED_ROWS || !parameter_is_sound(s->parameter) ||
+        s->waiting >= OBJECTIVE_SUMMED_ROWS || !numbers_are_sound(s->kind, s->parameter, s->clip) ||
         objective_bytes(s->loss, s->dims, s->classes, s->positive, s->kind) != bytes)
         return SGD_CORRUPT;
     for (size_t i = 0; i < sizeof s->unused / sizeof *s->unused; i++)
@@ -78,10 +79,10 @@ int objective_check(const void *state, size_t bytes)
 }
 
 int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive,
-                   uint64_t kind, double parameter, const double *weights, const double *direction)
+                   uint64_t kind, double parameter, double clip, const double *weights, const double *direction)
 {
     struct objective_state *s = state;
-    if (!parameter_is_sound(parameter) || objective_bytes(loss, dims, classes, positive, kind) != bytes ||
+    if (!numbers_are_sound(kind, parameter, clip) || objective_bytes(loss, dims, classes, positive, kind) != bytes ||
         (kind == OBJECTIVE_PRODUCT) != (direction != NULL))
         return SGD_BAD_RECIPE;
     if ((uintptr_t) state % sizeof(double) != 0)
@@ -95,6 +96,7 @@ int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint
     s->positive = positive;
     s->kind = kind;
     s->parameter = parameter;
+    s->clip = clip;
     for (uint64_t k = 0; k < vectors(s); k++) {
         memcpy(array_of(s, WEIGHTS) + k * stride_of(s), weights + k * dims, dims * sizeof *weights);
         if (direction != NULL)
@@ -133,7 +135,7 @@ static void fold(struct objective_state *s)
 struct tile {
     double *x;      /* rows of `stride` numbers */
     double *scores; /* 2 * V numbers for each row */
-    double labels[TILE], scales[TILE];
+    double labels[TILE], scales[TILE], lengths[TILE]; /* the last only where gradients are clipped */
 };
 
 /* Widen rows of `dims` numbers, padded with zeros, and sum the squares of each. */
@@ -209,6 +211,7 @@ INLINE void add_margins(struct objective_state *s, const struct tile *t, int fir
 {
     const size_t stride = stride_of(s);
     const double *x = t->x + first * stride, *labels = t->labels + first, *scales = t->scales + first;
+    const double *lengths = t->lengths + first;
     double factors[TILE], along[TILE] = {0};
     dots(factors, array_of(s, WEIGHTS), x, stride, n);
     if (s->kind == OBJECTIVE_PRODUCT)
@@ -217,11 +220,27 @@ INLINE void add_margins(struct objective_state *s, const struct tile *t, int fir
         const double scale = scales[r], signed_scale = labels[r] == (double) s->positive ? scale : -scale;
         const double margin = factors[r] * (signed_scale * loss_unit(s->loss));
         const double bend = s->kind == OBJECTIVE_PRODUCT ? along[r] * scale : scale;
-        double slope;
-        const double curvature = loss_curvature(s->loss, margin, s->parameter, &slope);
+        double slope, curvature = 0.0;
+        if (loss_has_hessian(s->loss))
+            curvature = loss_curvature(s->loss, margin, s->parameter, &slope);
+        else
+            slope = loss_factor(s->loss, margin, s->parameter, 1.0);
+        if (s->clip <= DBL_MAX && slope * (scale * lengths[r]) > s->clip)
+            slope = s->clip / (scale * lengths[r]);
         factors[r] = s->kind == OBJECTIVE_GRADIENT ? -slope * signed_scale : curvature * bend * scale;
     }
     add_factors(s, 0, factors, x, n);
+}
+
+/* Shorten factors, `step` numbers apart, whose outer product with a row of this length is longer than `clip`. */
+INLINE void clip_factors(double *factors, size_t step, size_t classes, double length, double clip)
+{
+    double square = 0.0;
+    for (size_t k = 0; k < classes; k++)
+        square += factors[k * step] * factors[k * step];
+    const double product = sqrt(square) * length;
+    for (size_t k = 0; product > clip && k < classes; k++)
+        factors[k * step] *= clip / product;
 }
 
 /*
@@ -232,6 +251,7 @@ INLINE void add_multinomial(struct objective_state *s, const struct tile *t, int
 {
     const size_t classes = s->classes, stride = stride_of(s);
     const double *x = t->x + first * stride, *labels = t->labels + first, *scales = t->scales + first;
+    const double *lengths = t->lengths + first;
     double *p = t->scores, *a = p + n * classes; /* of row r and class k at k * n + r */
     for (size_t k = 0; k < classes; k++)
         dots(p + k * n, array_of(s, WEIGHTS) + k * stride, x, stride, n);
@@ -251,6 +271,8 @@ INLINE void add_multinomial(struct objective_state *s, const struct tile *t, int
                                                                  : share * (1.0 - share) * scales[r];
             p[k * n + r] = scales[r] * factor;
         }
+        if (s->clip <= DBL_MAX)
+            clip_factors(p + r, n, classes, lengths[r], s->clip);
     }
     for (size_t k = 0; k < classes; k++)
         add_factors(s, k, p + k * n, x, n);
@@ -276,6 +298,7 @@ INLINE void add_tile(struct objective_state *s, struct tile *t, const float *row
         const int declared = label >= 0.0 && label < (double) s->classes && (double) (uint64_t) label == label;
         t->labels[r] = label;
         t->scales[r] = declared ? sgd_row_scale(squares[r], dims) : 0.0;
+        t->lengths[r] = s->clip <= DBL_MAX ? sqrt(squares[r]) : 0.0;
         good += t->scales[r] > 0.0;
     }
     if (good == n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -22,8 +23,9 @@ class Sums(Block):
     """The derivative of the loss of all rows fed so far, at fixed weights of shape (vectors, dims).
 
     Without a direction it is the gradient, else the Hessian times the direction; with `hessian`, the Hessian with
-    respect to each of the vectors. `positive` and `classes` are those of `State`. Packed rows are guarded as there, and
-    neutral ones add nothing. How rows are cut into blocks never changes a bit.
+    respect to each of the vectors. A row's gradient that is longer than `clip` is shortened to it. `positive` and
+    `classes` are those of `State`. Packed rows are guarded as there, and neutral ones add nothing. How rows are cut
+    into blocks never changes a bit.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> sums = Sums(Logistic(), np.zeros((1, 1)))
@@ -40,7 +42,7 @@ class Sums(Block):
 
     _check = _library.objective_check
     _add = _library.objective_add
-    _fixed = 8 * 8
+    _fixed = 8 * 9
     _other = "sums must stay those of the same derivative"
 
     def __init__(
@@ -50,16 +52,20 @@ class Sums(Block):
         *,
         direction: Doubles | None = None,
         hessian: bool = False,
+        clip: float = math.inf,
         positive: int = 1,
         classes: int = 2,
     ) -> None:
-        if loss.curvature is None:
+        bent = hessian or direction is not None
+        if bent and loss.curvature is None:
             raise ParameterError(f"loss must have a Hessian everywhere, got {loss.name!r}")
         if loss.vectors > 1:
             classes = loss.vectors
         weights = finite_numbers("weights", weights, (loss.vectors, weights.shape[-1]))
         direction = None if direction is None else finite_numbers("direction", direction, weights.shape)
         dims = weights.shape[1]
+        if not clip > 0 or (bent and clip < math.inf):
+            raise ParameterError(f"clip must be > 0, and infinite for anything but the gradient, got {clip}")
         if hessian and direction is not None:
             raise ParameterError("hessian must be False where there is a direction, got True")
         if hessian and dims > MAX_HESSIAN_DIMS:
@@ -72,7 +78,7 @@ class Sums(Block):
             raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
         super().__init__(size, dims)
         along = None if direction is None else direction.ctypes.data
-        _library.objective_init(self._block.ctypes.data, size, *shape, loss.parameter, weights.ctypes.data, along)
+        _library.objective_init(self._block.ctypes.data, size, *shape, loss.parameter, clip, weights.ctypes.data, along)
 
     @property
     def value(self) -> Doubles:

@@ -2,6 +2,7 @@
 
     `release_moments`   noisy sums, which centre the rows
     `linear_terms`      noise before training
+    `noisy_gradient`    noise in the sum of a scan
     `update_keys`       keys of the noise that the kernel adds to updates, and `sample_key` of its samples
     `release_weights`   noise after training
     `choose`, `noisy_count`, `draw_trials`, `pick`     the choice among candidates
@@ -24,7 +25,7 @@ from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.exact import RandomBytes as RandomBytes
 from boltdp.privacy.exact import Uniforms, add_noise, seeded_bytes, system_bytes
 from boltdp.privacy.moments import UNIT, NoisyMoments, ReleasedMoments, check_rows
-from boltdp.privacy.noise import calibrate, precision
+from boltdp.privacy.noise import Mechanism, calibrate, precision
 
 #: Length of a key: of the noise inside training, and of a pass's samples.
 KEY_BYTES = 32
@@ -69,19 +70,11 @@ def release_weights(weights: Doubles, certificate: Certificate, randomness: Rand
     >>> release_weights(np.zeros((1, 1, 9)), certificate, Randomness()).shape
     (1, 1, 9)
     """
-    problem, noise = certificate.problem, certificate.release_noise
-    shape = (certificate.models, problem.loss.vectors, problem.dims)
-    if weights.shape != shape:
-        raise ParameterError(f"weights must have shape {shape}, got {weights.shape}")
+    noise = certificate.release_noise
     check_seed(certificate, randomness)
     if noise is None:
         return weights.copy()
-    random_bytes, basis = randomness.stream(), problem.loss.basis
-    if basis is None:
-        return np.stack([add_noise(noise, model.ravel(), random_bytes).reshape(model.shape) for model in weights])
-    # Vectors that sum to zero: noise goes into the directions they can move in.
-    turned = [add_noise(noise, (basis @ model).ravel(), random_bytes) for model in weights]
-    return np.stack([basis.T @ model.reshape(-1, problem.dims) for model in turned])
+    return _noisy(weights, noise, certificate, randomness.stream())
 
 
 def linear_terms(certificate: Certificate, randomness: Randomness) -> Doubles:
@@ -107,6 +100,42 @@ def linear_terms(certificate: Certificate, randomness: Randomness) -> Doubles:
     if basis is None:
         return np.stack(drawn)[:, np.newaxis, :]
     return np.stack([basis.T @ vector.reshape(-1, problem.dims) for vector in drawn])
+
+
+def noisy_gradient(sums: Doubles, certificate: Certificate, randomness: Randomness, *, scan: int) -> Doubles:
+    """Add to the sums of one scan, of shape (models, vectors, dims), the noise that `certificate` states.
+
+    Each scan of a seed has its own noise.
+
+    Proof: gradients.md 2
+
+    >>> from boltdp.privacy.certificate import certify
+    >>> from boltdp.privacy.gradients import noisy_gradients
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.recipe import Problem
+    >>> problem, budget = Problem(loss=Logistic(), dims=9, rows=1000), Budget(1.0, 1e-6)
+    >>> event = noisy_gradients(problem, budget, clip=0.5, scans=40, step=1.0, momentum=0.8)
+    >>> noisy_gradient(np.zeros((1, 1, 9)), certify(event, budget), Randomness(), scan=0).shape
+    (1, 1, 9)
+    """
+    noise = certificate.training_noise
+    assert noise is not None
+    check_seed(certificate, randomness)
+    return _noisy(sums, noise, certificate, randomness.stream(f"scan {scan}"))
+
+
+def _noisy(numbers: Doubles, noise: Mechanism, certificate: Certificate, random_bytes: RandomBytes) -> Doubles:
+    """Numbers of shape (models, vectors, dims) with noise in each model."""
+    problem = certificate.problem
+    shape = (certificate.models, problem.loss.vectors, problem.dims)
+    if numbers.shape != shape:
+        raise ParameterError(f"weights must have shape {shape}, got {numbers.shape}")
+    basis = problem.loss.basis
+    if basis is None:
+        return np.stack([add_noise(noise, model.ravel(), random_bytes).reshape(model.shape) for model in numbers])
+    # Vectors that sum to zero: noise goes into the directions they can move in.
+    turned = [add_noise(noise, (basis @ model).ravel(), random_bytes) for model in numbers]
+    return np.stack([basis.T @ model.reshape(-1, problem.dims) for model in turned])
 
 
 def update_keys(certificate: Certificate, random_bytes: RandomBytes) -> list[bytes | None]:

@@ -1,0 +1,165 @@
+"""Noisy gradient descent: it descends, and is chosen where it should be; attacks find it private, half noise not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from boltdp.algorithms import ALGORITHMS, Job, chosen_algorithm, noisygd
+from boltdp.arraytypes import Doubles
+from boltdp.context import Context
+from boltdp.data.schema import array_schema
+from boltdp.engines import open_source
+from boltdp.engines.spool import PreparedRows, spool
+from boltdp.errors import ParameterError
+from boltdp.kernel.reference import row_gradient
+from boltdp.model import Model
+from boltdp.planning import plan
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import certify
+from boltdp.privacy.gradients import noisy_gradients
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.privacy.noise import Mechanism
+from boltdp.privacy.recipe import Problem
+from boltdp.privacy.release import Randomness
+from boltdp.settings import Settings
+from boltdp.training import train
+from tests.algorithms.counted import CountedRows
+
+BUDGET = Budget(1.0, 1e-6)
+
+
+def some_rows(classes: int, *, rows: int = 500, dims: int = 4) -> Any:
+    x = np.random.default_rng(1).uniform(-0.5, 0.5, (rows, dims)).astype(np.float32)
+    labels = np.argmax(x[:, :classes], axis=1) if classes > 2 else x[:, 0] > 0
+    return np.hstack([labels[:, None], x]).astype(np.float32)
+
+
+def prepared(rows: Any) -> PreparedRows:
+    return spool([rows], rows=len(rows), width=rows.shape[1], context=Context(seed=1), in_memory=True)
+
+
+def test_a_descent_is_the_reference_with_its_noise_taken_away() -> None:
+    """With next to no noise it is plain clipped gradient descent with momentum."""
+    rows = some_rows(3)
+    loss: Loss = Multinomial(3)
+    problem = Problem(loss=loss, dims=4, rows=len(rows), regularization=0.01)
+    event = noisy_gradients(problem, BUDGET, clip=0.5, scans=5, step=2.0, momentum=0.7)
+    event = replace(event, noise=Mechanism("gaussian", 1e-9, problem.dimensions))
+    job = Job(certify(event, BUDGET, seeded=True), Randomness(1))
+    with prepared(rows) as held:
+        (found,) = ALGORITHMS["noisy-gd"].run(held, [job], classes=3, context=Context())
+    weights, direction = np.zeros((3, 4)), np.zeros((3, 4))
+    for _ in range(5):
+        total = np.zeros((3, 4))
+        for label, *features in rows.astype(float):
+            one = row_gradient(loss, weights, np.array(features), int(label), positive=1)
+            total += one * min(1.0, 0.5 / max(float(np.linalg.norm(one)), 1e-300))
+        direction = 0.7 * direction + 0.3 * (total / len(rows) + 0.01 * weights)
+        weights = weights - 2.0 * direction
+    np.testing.assert_allclose(found[0], weights, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{}, {"multiclass": "one-vs-all"}, {"loss": "huber"}], ids=str)
+def test_it_learns_within_its_budget(settings: dict[str, Any]) -> None:
+    rows = some_rows(3, rows=20_000)
+    source = open_source((rows[:, 1:], rows[:, 0].astype(int)))
+    schema = array_schema(dims=4, classes=(0, 1, 2), intercept=True)
+    asked = Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", noise_seed=1, **settings)
+    model = train(source, schema, asked)
+    assert (model.predict(source) == rows[:, 0]).mean() > 0.7
+    assert Model.from_dict(model.to_dict()).certificate == model.certificate
+    assert train(source, schema, asked).weights.tobytes() == model.weights.tobytes()
+    assert train(source, schema, replace(asked, noise_seed=None)).certificate.private
+
+
+def test_jobs_share_scans_and_each_has_its_own_number() -> None:
+    rows = some_rows(2)
+    certificates = [
+        plan(Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", passes=passes), rows=500, dims=4, classes=2)
+        for passes in (2, 5)
+    ]
+    with prepared(rows) as held:
+        counted = CountedRows(held)
+        jobs = [Job(one, Randomness()) for one in certificates]
+        found = ALGORITHMS["noisy-gd"].run(counted, jobs, classes=2, context=Context())
+    assert [weights.shape for weights in found] == [(1, 1, 4)] * 2
+    assert counted.counts["sum"] == 5
+
+
+def released(rows: Any, *, noise: float, count: int) -> Doubles:
+    """First weights of many descents of two scans on the same rows."""
+    problem = Problem(loss=Logistic(), dims=1, rows=len(rows))
+    event = noisy_gradients(problem, Budget(1.0, 0.01), clip=0.5, scans=2, step=4.0, momentum=0.0)
+    event = replace(event, noise=Mechanism("gaussian", noise * event.noise.scale, 1))
+    certificate = certify(event, None if noise < 1 else Budget(1.0, 0.01))
+    with prepared(rows) as held:
+        jobs = [Job(certificate, Randomness()) for _ in range(count)]
+        return np.array(
+            [weights[0, 0, 0] for weights in ALGORITHMS["noisy-gd"].run(held, jobs, classes=2, context=Context())]
+        )
+
+
+def violation(noise: float) -> float:
+    """How far P(E) - e*P'(E) certainly exceeds delta, for the best of some events, at a confidence of 99.9 %."""
+    one, other = np.array([[1, 1.0], [1, 1.0]], np.float32), np.array([[1, 1.0], [0, 1.0]], np.float32)
+    count = 5_000
+    first, second = (released(rows, noise=noise, count=count) for rows in (one, other))
+    # The event is chosen by the first half, and judged by the second.
+    cuts = np.quantile(first, [0.3, 0.5, 0.7, 0.8, 0.9, 0.95])
+    half = count // 2
+    gains = [(first[:half] > cut).mean() - np.e * (second[:half] > cut).mean() for cut in cuts]
+    cut = cuts[int(np.argmax(gains))]
+    hits, false = int((first[half:] > cut).sum()), int((second[half:] > cut).sum())
+    low = stats.beta.ppf(0.0005, max(hits, 1), half - hits + 1)
+    high = stats.beta.ppf(0.9995, false + 1, half - false)
+    return float(low - np.e * high - 0.01)
+
+
+def test_an_attack_finds_nothing_and_half_of_the_noise_is_caught() -> None:
+    assert violation(1.0) <= 0
+    assert violation(0.5) > 0
+
+
+def test_auto_takes_it_for_several_classes_at_once_with_a_delta() -> None:
+    asked, pure = Settings(epsilon=1.0, delta=1e-6), Budget(1.0)
+    assert chosen_algorithm([asked], Multinomial(3), BUDGET).name == "noisy-gd"
+    assert chosen_algorithm([Settings(epsilon=1.0)], Multinomial(3), pure).name == "objective"
+    assert chosen_algorithm([asked], MarginLogistic(), BUDGET).name == "objective"
+    assert chosen_algorithm([replace(asked, regularization=0.1)], Multinomial(3), BUDGET).name == "objective"
+    assert chosen_algorithm([replace(asked, passes=3)], Multinomial(3), BUDGET).name == "bolton"
+    assert chosen_algorithm([asked], HuberSVM(), BUDGET).name == "bolton"
+
+
+def test_what_it_cannot_do_is_refused() -> None:
+    for settings, message in (
+        (Settings(epsilon=None, algorithm="noisy-gd"), "epsilon must be given for noisy-gd"),
+        (Settings(epsilon=1.0, algorithm="noisy-gd"), "delta must be > 0"),
+        (Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", batch_size=3), "batch_size must not be given"),
+        (
+            Settings(epsilon=1.0, delta=1e-6, algorithm="objective", gradient_clip=1.0),
+            "gradient_clip must not be given",
+        ),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            plan(settings, rows=100, dims=3, classes=2)
+
+
+def test_what_is_asked_for_is_taken_and_told() -> None:
+    asked = Settings(
+        epsilon=1.0, delta=1e-6, algorithm="noisy-gd", passes=9, gradient_clip=0.3, step_size=2.0, regularization=0.1
+    )
+    certificate = plan(asked, rows=100, dims=3, classes=2)
+    event = noisygd._event(certificate)
+    assert (event.scans, event.clip, event.step, event.problem.regularization) == (9, 0.3, 2.0, 0.1)
+    algorithm = ALGORITHMS["noisy-gd"]
+    told = dict(algorithm.choices(certificate, asked))
+    assert told["scans"] == "9: as asked for"
+    assert "public data" in dict(algorithm.choices(certificate, replace(asked, passes=None)))["scans"]
+    assert dict(algorithm.cost(certificate))["noise"].endswith("in each of 9 scans")
+    assert algorithm.trained(certificate) == "100 rows, 9 scans, gradients clipped to 0.3"
+    assert len(algorithm.forecast_line(algorithm.forecast(certificate))) == len(algorithm.headings) - 2

@@ -1,0 +1,147 @@
+"""Noisy gradient descent: how far a row moves a computed sum, and what all scans together spend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from flint import arb
+from scipy import integrate, optimize, stats
+
+from boltdp.arraytypes import Doubles
+from boltdp.errors import ParameterError
+from boltdp.kernel.objective import Sums
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.gradients import NoisyGradients, gradient_noise, noisy_gradients, sum_sensitivity
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.privacy.noise import Mechanism, gaussian_delta
+from boltdp.privacy.recipe import Problem
+from boltdp.privacy.records import from_record, to_record
+
+LOSSES: list[Loss] = [Logistic(), MarginLogistic(), HuberSVM(0.2), Multinomial(3)]
+BUDGET = Budget(1.0, 1e-6)
+
+
+def event(problem: Problem, **changes: Any) -> NoisyGradients:
+    asked: dict[str, Any] = {"clip": 0.5, "scans": 7, "step": 1.0, "momentum": 0.8, **changes}
+    return noisy_gradients(problem, BUDGET, **asked)
+
+
+def summed(loss: Loss, rows: Any, weights: Doubles, clip: float) -> Doubles:
+    sums = Sums(loss, weights, clip=clip, classes=3)
+    sums.add(np.ascontiguousarray(rows, np.float32))
+    return sums.value
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.parametrize("clip", [0.2, 0.7])
+def test_two_rows_found_by_an_optimiser_reach_the_sensitivity_and_no_more(loss: Loss, clip: float) -> None:
+    random, dims = np.random.default_rng(3), 2
+    others = np.hstack([random.integers(0, 3, (400, 1)), random.standard_normal((400, dims))])
+    bound = sum_sensitivity(Problem(loss=loss, dims=dims, rows=401), clip).total
+
+    def moved(point: Doubles, labels: tuple[int, int]) -> float:
+        weights = point[: loss.vectors * dims].reshape(loss.vectors, dims)
+        rows = point[loss.vectors * dims :].reshape(2, dims)
+        one, two = (np.vstack([others, [label, *row]]) for label, row in zip(labels, rows, strict=True))
+        return float(np.linalg.norm(summed(loss, one, weights, clip) - summed(loss, two, weights, clip)))
+
+    farthest = 0.0
+    for labels in ((0, 0), (0, 1), (1, 2)):
+        for _ in range(2):
+            start = 3 * random.standard_normal(loss.vectors * dims + 2 * dims)
+            found = optimize.minimize(
+                lambda p, labels=labels: -moved(p, labels), start, method="Nelder-Mead", options={"maxiter": 300}
+            )
+            farthest = max(farthest, -found.fun)
+    assert 1.99 * clip < farthest <= bound
+    assert bound < 2 * clip * (1 + 1e-9)
+
+
+def adaptive_delta(shift: Callable[[float], float], first: float, sigma: float, epsilon: float) -> float:
+    """Of two scans in one dimension: the second's sums differ by a function of what the first released."""
+
+    def at(noise: float) -> float:
+        loss = noise * first / sigma + first**2 / (2 * sigma**2)  # noise in units of sigma
+        distance, left = shift(first + sigma * noise) / sigma, epsilon - loss
+        rest = max(0.0, 1 - math.exp(left)) if distance == 0 else float(gaussian_profile(distance, left))
+        return rest * stats.norm.pdf(noise)
+
+    return float(integrate.quad(at, -12, 12, limit=400, epsabs=1e-13)[0])
+
+
+def gaussian_profile(distance: float, epsilon: float) -> float:
+    return float(
+        stats.norm.cdf(distance / 2 - epsilon / distance)
+        - math.exp(epsilon) * stats.norm.cdf(-distance / 2 - epsilon / distance)
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0])
+@pytest.mark.parametrize(
+    "shift",
+    [lambda _: 1.0, lambda _: 0.0, lambda o: min(1.0, abs(o)), lambda o: float(o > 0), lambda o: float(o < 0.3)],
+    ids=["always", "never", "growing", "after a large one", "after a small one"],
+)
+def test_adaptive_scans_spend_no_more_than_one_gaussian(shift: Callable[[float], float], epsilon: float) -> None:
+    """The exact divergence, integrated, of scans whose second sum depends on the first release."""
+    sigma, delta = 2.0, adaptive_delta(shift, 1.0, 2.0, epsilon)
+    together = gaussian_profile(math.sqrt(2.0) / sigma, epsilon)
+    assert delta <= together * (1 + 1e-9)
+    if shift(0.0) == shift(1.0) == shift(-1.0) == 1.0:
+        assert delta == pytest.approx(together, rel=1e-9), "two scans that always differ are exactly one Gaussian"
+    assert adaptive_delta(shift, 1.0, sigma / 2, epsilon) > together, "half of the noise must be caught"
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.parametrize(("scans", "clip"), [(1, 0.5), (40, 0.5), (1000, 3.0)])
+def test_the_noise_keeps_the_budget_and_little_less_would_not(loss: Loss, scans: int, clip: float) -> None:
+    problem = Problem(loss=loss, dims=20, rows=5000)
+    spent = event(problem, scans=scans, clip=clip)
+    assert 0.999 * BUDGET.delta < spent.delta(BUDGET.epsilon) <= BUDGET.delta
+    ratio = math.sqrt(scans) * sum_sensitivity(problem, clip).total / spent.noise.scale
+    assert spent.delta(0.7) == pytest.approx(float(gaussian_delta(arb(ratio), arb(0.7))), rel=1e-9)
+    less = Mechanism("gaussian", 0.999 * spent.noise.scale, problem.dimensions)
+    changed = NoisyGradients(problem=problem, clip=clip, scans=scans, noise=less, step=1.0, momentum=0.5)
+    assert changed.delta(BUDGET.epsilon) > BUDGET.delta
+
+
+def test_rounding_is_next_to_nothing_but_for_very_many_rows() -> None:
+    few, many = (sum_sensitivity(Problem(loss=Multinomial(10), dims=50, rows=rows), 0.5) for rows in (10**6, 10**10))
+    assert few.margin < 2e-7
+    assert 1e-4 < many.margin < 2e-2
+
+
+def test_it_is_read_as_it_was_written() -> None:
+    spent = event(Problem(loss=Logistic(), dims=3, rows=100))
+    assert from_record(NoisyGradients, to_record(spent)) == spent
+    assert spent.derived["sensitivity_of_a_sum"] >= 1.0
+    assert spent.training_noise is spent.noise
+    assert spent.release_noise is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scans": 0}, "scans must be"),
+        ({"scans": 10**8}, "scans must be at most"),
+        ({"clip": 0.0}, "clip must be between"),
+        ({"step": math.inf}, "step must be between"),
+        ({"momentum": 1.0}, "momentum must be at least 0 and below 1"),
+        ({"noise": Mechanism("spherical", 1.0, 3)}, "the noise of gradients must be gaussian"),
+        ({"noise": Mechanism("gaussian", 1.0, 4)}, "dimensions"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:
+    sound: dict[str, Any] = {"clip": 0.5, "scans": 7, "step": 1.0, "momentum": 0.8}
+    problem = Problem(loss=Logistic(), dims=3, rows=100)
+    with pytest.raises(ParameterError, match=message):
+        NoisyGradients(**{"problem": problem, "noise": Mechanism("gaussian", 1.0, 3), **sound, **changes})
+
+
+def test_pure_privacy_has_no_gaussian() -> None:
+    with pytest.raises(ParameterError, match="delta must be > 0 for noisy gradient descent"):
+        gradient_noise(Problem(loss=Logistic(), dims=3, rows=100), Budget(1.0), clip=0.5, scans=2)
