@@ -214,8 +214,7 @@ def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
 
 def test_states_with_a_header_that_is_not_sound_are_refused() -> None:
     gradient, hessian = (Sums(Logistic(), np.ones((1, 3)), hessian=kind) for kind in (False, True))
-    fields = ("magic", "bytes", "loss", "dims", "classes", "positive", "kind", "parameter", "clip")
-    fields += ("waiting", "unused")
+    fields = ["magic", "bytes", "loss", "dims", "classes", "positive", "kind", "parameter", "clip", "waiting", "unused"]
     for sums in (gradient, hessian):
         good = sums.to_bytes()
         wrong = {"magic": 0x316A626F746C6F62, "loss": 7, "dims": 2**62, "classes": 1, "positive": 2, "kind": 3}
@@ -242,9 +241,11 @@ def test_misuse_is_refused() -> None:
         sums.add(np.zeros((3, 3), np.float32), build="fast")
     with pytest.raises(ParameterError, match="loss must have a Hessian everywhere, got 'huber'"):
         Sums(HuberSVM(0.1), weights, hessian=True)
-    for clip, options in ((0.0, {}), (np.nan, {}), (1.0, {"hessian": True}), (1.0, {"direction": weights})):
+    cases: list[tuple[float, dict[str, Any]]]
+    cases = [(0.0, {}), (np.nan, {}), (1.0, {"hessian": True}), (1.0, {"direction": weights})]
+    for clip, options in cases:
         with pytest.raises(ParameterError, match="clip must be > 0, and infinite for anything but the gradient"):
-            Sums(Logistic(), weights, clip=clip, **options)  # type: ignore[arg-type]
+            Sums(Logistic(), weights, clip=clip, **options)
     with pytest.raises(ParameterError, match="weights must be finite numbers of shape"):
         Sums(Logistic(), np.full((1, 2), np.nan))
     with pytest.raises(ParameterError, match="direction must be finite numbers of shape"):

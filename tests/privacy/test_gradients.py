@@ -68,7 +68,7 @@ def adaptive_delta(shift: Callable[[float], float], first: float, sigma: float, 
         loss = noise * first / sigma + first**2 / (2 * sigma**2)  # noise in units of sigma
         distance, left = shift(first + sigma * noise) / sigma, epsilon - loss
         rest = max(0.0, 1 - math.exp(left)) if distance == 0 else float(gaussian_profile(distance, left))
-        return rest * stats.norm.pdf(noise)
+        return rest * float(stats.norm.pdf(noise))
 
     return float(integrate.quad(at, -12, 12, limit=400, epsabs=1e-13)[0])
 

@@ -72,7 +72,7 @@ def chosen_algorithm(settings: Sequence[Settings], loss: Loss, budget: Budget | 
     ('objective', 'bolton')
     """
     asked = settings[0].algorithm
-    names = (asked,) if asked != "auto" else AUTO if budget is not None else (NOISELESS,)
+    names: tuple[str, ...] = (asked,) if asked != "auto" else AUTO if budget is not None else (NOISELESS,)
     free = all(not each.given and each.regularization is None for each in settings)
     if asked == "auto" and budget is not None and loss.vectors > 1 and free:
         names = (AUTO_JOINT, *AUTO)
