@@ -228,7 +228,9 @@ def test_a_model_with_a_curve_is_private_certified_and_survives_the_disk(tmp_pat
     assert again.schema == model.schema
     assert again.predict(engine).tolist() == model.predict(engine).tolist()
     # Steps that are taken for numbers would be another release.
-    with pytest.raises(ParameterError, match="(must be that of the schema's features|must have 15 dimensions, got 12)"):
+    with pytest.raises(
+        ParameterError, match=r"(must be that of the schema's features|must have 15 dimensions, got 12)"
+    ):
         replace(model, certificate=with_moments(model.certificate, numbers=6))
 
 
