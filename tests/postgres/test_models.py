@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -210,6 +211,14 @@ def test_database_without_the_extension_is_told_what_makes_the_table(server: Ser
 
 
 HOSTILE = "a{0}?%s'\"; --"
+#: Steps at cells of each type, and at the doubles beside the real nearest to 0.7.
+CURVED = (
+    Numeric("a", -2, 2, curve=(-1.1, 0, 0.3, 1.5)),
+    Numeric("small", -2, 2, curve=(0.1, *(math.nextafter(float(np.float32(0.7)), end) for end in (0.0, 1.0)))),
+    Numeric("n", 0, 9, curve=(2.5, 3, 8.999)),
+    Numeric("i", 0, 2, curve=(1, 1.5)),
+    Numeric("flag", 0, 1, curve=(0.5,)),
+)
 #: Schemas over the columns of the table `cells`, each with classes.
 SCORED: dict[str, Schema] = {
     "numbers and booleans": Schema(
@@ -233,6 +242,9 @@ SCORED: dict[str, Schema] = {
     "projection": Schema(
         "y", (0, 1, 2), (Numeric("a", -2, 2), Vector("v", 3, -1, 1)), projection=Projection(dims=3, seed=1)
     ),
+    "curves": Schema("y", (0, 1), CURVED),
+    "curves, three classes": Schema("y", ("a", "b", "c"), CURVED),
+    "curves, many terms": Schema("y", (0, 1), (*CURVED, Categorical("t", tuple(map(str, range(100)))))),
     "hostile name": Schema("y", (0, 1), (Numeric(HOSTILE, -2, 2),), intercept=False, clip_norm=0.5),
 }
 
