@@ -104,8 +104,9 @@ class Model:
         """A plain LogisticRegression (one-vs-rest of them, for one-vs-all) or LinearSVC that needs no boltdp.
 
         It takes the columns in their own units: numbers, 0 or 1 for each step of a number and for each category, the
-        entries of a vector, in the order of the schema's feature names. It predicts what `predict` does for rows whose values are within the
-        bounds; its probabilities are more extreme for the rows that are longer than the clip norm.
+        entries of a vector, in the order of the schema's feature names. It predicts what `predict` does for rows whose
+        values are within the bounds; its probabilities are more extreme for the rows that are longer than the clip
+        norm.
         """
         return linear.to_sklearn(self)
 
