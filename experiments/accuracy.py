@@ -148,7 +148,7 @@ def halves(benchmark: Benchmark) -> tuple[Engine, Engine, Schema]:
     if schema.projection is not None:
         # Projected once, by a public matrix, before anything else.
         packed, declared = schema, array_schema(dims=schema.dims, classes=range(len(schema.classes)), intercept=True)
-    elif all(isinstance(column, Numeric) for column in schema.columns):
+    elif all(isinstance(column, Numeric) and not column.curve for column in schema.columns):
         # The same features, as one column that is quick to encode again for each standardization.
         packed = plain(schema)
         declared = replace(schema, label="label", columns=(Vector("x", packed.dims, -1, 1),))

@@ -25,7 +25,15 @@ from boltdp.training import train
 from boltdp.tuning import candidates, tune
 from fuzz.target import SECRET, Target, damaged, scrambled
 
-COLUMNS = (Numeric("age", 0, 100), Categorical("sex", ("F", "M")), Vector("scan", 2, -3, 3))
+COLUMNS = (Numeric("age", 0, 100, curve=(18, 65.5)), Categorical("sex", ("F", "M")), Vector("scan", 2, -3, 3))
+
+
+#: A schema as people write it: with ranges and with places that are counted.
+DECLARED: dict[str, Any] = {
+    "label": "sick",
+    "classes": ["no", "yes"],
+    "numeric": {"f{0..2}": {"bounds": [-5, 5], "curve": 3, "spacing": "log"}, "age": {"bounds": [0, 99], "curve": 2}},
+}
 
 
 @cache
@@ -91,7 +99,7 @@ def feed_certificate(dice: random.Random) -> None:
 
 def feed_schema(dice: random.Random) -> None:
     """A schema, from JSON as in a model and from TOML."""
-    declared = dice.choice(_models())["schema"]
+    declared = dice.choice([*(model["schema"] for model in _models()), DECLARED])
     if dice.random() < 0.5:
         Schema.from_dict(damaged(declared, dice))
         return
@@ -102,7 +110,7 @@ def feed_schema(dice: random.Random) -> None:
         Schema.load(path)
 
 
-SCHEMA = Schema("sick", ("no", "yes"), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))))
+SCHEMA = Schema("sick", ("no", "yes"), (Numeric("age", 0, 100, curve=(18, 65.5)), Categorical("sex", ("F", "M"))))
 
 
 def _cell(dice: random.Random) -> str:

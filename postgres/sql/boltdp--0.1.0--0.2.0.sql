@@ -16,3 +16,15 @@ CREATE AGGREGATE boltdp.errors(state bytea, block real[]) (
 ALTER TABLE boltdp.models ADD COLUMN cut double precision NOT NULL DEFAULT 0;
 -- What shapes the loss, as the kernel has it.
 ALTER TABLE boltdp.models ADD COLUMN parameter double precision NOT NULL DEFAULT 1;
+
+-- From columns to packed rows: each number is followed by as many steps as it has, `present` from its place on, `absent`
+-- below, 0 where it is missing.
+CREATE FUNCTION boltdp.pack_curves(x double precision[], low double precision[], high double precision[],
+	middle double precision[], factor double precision[], steps integer[], places double precision[], absent real[],
+	present real[])
+	RETURNS real[] AS 'MODULE_PATHNAME', 'boltdp_pack_curves' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+
+-- Models whose numbers have curves: how many steps each number of x has; and of all of them, end to end, where they are and
+-- what the feature is below and from there on.
+ALTER TABLE boltdp.models ADD COLUMN steps integer[], ADD COLUMN places double precision[], ADD COLUMN absent real[],
+	ADD COLUMN present real[];

@@ -96,6 +96,11 @@ CREATE FUNCTION boltdp.pack_numbers(x real[], low double precision[], high doubl
 CREATE FUNCTION boltdp.pack_numbers(x double precision[], low double precision[], high double precision[],
 	middle double precision[], factor double precision[])
 	RETURNS real[] AS 'MODULE_PATHNAME', 'boltdp_pack_numbers_float8' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+-- Each number is followed by as many steps as it has: `present` from its place on, `absent` below, 0 where it is missing.
+CREATE FUNCTION boltdp.pack_curves(x double precision[], low double precision[], high double precision[],
+	middle double precision[], factor double precision[], steps integer[], places double precision[], absent real[],
+	present real[])
+	RETURNS real[] AS 'MODULE_PATHNAME', 'boltdp_pack_curves' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 CREATE FUNCTION boltdp.pack_categories(codes integer[], counts integer[], absent real[], present real[]) RETURNS real[]
 	AS 'MODULE_PATHNAME', 'boltdp_pack_categories' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.project(packed real[], matrix double precision[]) RETURNS real[]
@@ -139,7 +144,11 @@ CREATE TABLE boltdp.models (
 	certificate json NOT NULL,
 	stored timestamptz NOT NULL DEFAULT pg_catalog.now(),
 	cut double precision NOT NULL DEFAULT 0,  -- the second of two classes is predicted where the margin is above it
-	parameter double precision NOT NULL DEFAULT 1 -- what shapes the loss, as the kernel has it
+	parameter double precision NOT NULL DEFAULT 1, -- what shapes the loss, as the kernel has it
+	steps integer[],                          -- if numbers have curves: how many steps each number of x has,
+	places double precision[],                -- and of all of them, end to end, where they are,
+	absent real[],                            -- what the feature is below
+	present real[]                            -- and from there on
 );
 GRANT SELECT ON boltdp.models TO PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');

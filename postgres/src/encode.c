@@ -116,6 +116,85 @@ boltdp_pack_numbers_float8(PG_FUNCTION_ARGS)
 	return PackNumbers(fcinfo, sizeof(float8));
 }
 
+/* Number i of a real[] that may be unaligned. */
+static float4
+RealAt(const NumberArray *array, int i)
+{
+	float4		number;
+
+	memcpy(&number, array->data + i * sizeof(float4), sizeof(number));
+	return number;
+}
+
+/* As pack_numbers, each number followed by its steps: `present` from the place on, `absent` below; 0 where it's missing. */
+PG_FUNCTION_INFO_V1(boltdp_pack_curves);
+Datum
+boltdp_pack_curves(PG_FUNCTION_ARGS)
+{
+	NumberArray low = GetDeclared(fcinfo, 1, "low", -1);
+	NumberArray high = GetDeclared(fcinfo, 2, "high", low.count);
+	NumberArray middle = GetDeclared(fcinfo, 3, "middle", low.count);
+	NumberArray factor = GetDeclared(fcinfo, 4, "factor", low.count);
+	NumberArray steps = GetDeclared(fcinfo, 5, "steps", low.count);
+	NumberArray places = GetDeclared(fcinfo, 6, "places", -1);
+	NumberArray absent = GetDeclared(fcinfo, 7, "absent", places.count);
+	NumberArray present = GetDeclared(fcinfo, 8, "present", places.count);
+	NumberArray x;
+	ArrayType  *result;
+	float4	   *out;
+	const char *next;
+	int64		total = 0;
+	int			at = 0;
+
+	for (int i = 0; i < steps.count; i++)
+	{
+		int32		count;
+
+		memcpy(&count, steps.data + i * sizeof(count), sizeof(count));
+		if (count < 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("a number must have at least 0 steps, got %d", count)));
+		total += count;
+	}
+	if (total != places.count)
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("places must be as many as the steps, got %d for " INT64_FORMAT, places.count, total)));
+	result = NewReals(low.count + places.count);
+	out = (float4 *) ARR_DATA_PTR(result);
+	if (PG_ARGISNULL(0))
+		PG_RETURN_ARRAYTYPE_P(result);
+	x = OpenArray(PG_GETARG_DATUM(0));
+	if (x.ndim != 1 || x.count != low.count)
+		PG_RETURN_ARRAYTYPE_P(result);
+	next = x.data;
+	for (int i = 0; i < x.count; i++)
+	{
+		float8		number = NAN;
+		float8		zero = DoubleAt(&middle, i);
+		float8		unit = DoubleAt(&factor, i);
+		int32		count;
+
+		memcpy(&count, steps.data + i * sizeof(count), sizeof(count));
+		if (!IsNullAt(&x, i))
+		{
+			memcpy(&number, next, sizeof(number));
+			next += sizeof(number);
+		}
+		rows_pack_float64(&number, 1, 1, out++, 1, DoubleAt(&low, i), DoubleAt(&high, i), &zero, &unit);
+		for (int end = at + count; at < end; at++)
+		{
+			float8		place = DoubleAt(&places, at);
+			float4		below = RealAt(&absent, at);
+			float4		above = RealAt(&present, at);
+
+			rows_pack_steps_float64(&number, 1, out++, 1, 1, &place, &below, &above);
+		}
+	}
+	PG_RETURN_ARRAYTYPE_P(result);
+}
+
 /* For each code a run of `count` numbers: `absent`, but `present` at the code; NULL and other codes are none of them. */
 PG_FUNCTION_INFO_V1(boltdp_pack_categories);
 Datum

@@ -28,6 +28,11 @@ typedef struct Model
 	float8	   *high;
 	float8	   *middle;
 	float8	   *factor;
+	int32	   *steps;			/* how many steps each number has; or NULL if none has any */
+	float8	   *places;			/* of all steps, end to end */
+	float4	   *absent;			/* what the feature is below its place */
+	float4	   *present;		/* and from there on */
+	int			n_steps;		/* of all numbers */
 	bool		has_intercept;
 	float4		intercept;
 	float8	   *projection;		/* encoded features x dims; or NULL */
@@ -37,12 +42,15 @@ typedef struct Model
 	float8	   *scores;			/* scratch: one a vector */
 } Model;
 
-/* What is read of a model's row, in this order; the first seven are never NULL. */
+/*
+ * What is read of a model's row, in this order: the first seven are never NULL, and the table of a database that was not
+ * updated from 0.1.0 has only the first nine.
+ */
 static const char *const CELLS[] = {"loss", "classes", "weights", "low", "high", "middle", "factor", "intercept",
-"projection"};
+"projection", "steps", "places", "absent", "present"};
 
-/* The numbers of a complete float8[], copied into the current memory context. */
-static float8 *
+/* The numbers of a complete array, copied into the current memory context. */
+static void *
 CopyNumbers(Datum datum, int ndim, int *dims)
 {
 	ArrayType  *array = DatumGetArrayTypePCopy(datum);
@@ -51,7 +59,7 @@ CopyNumbers(Datum datum, int ndim, int *dims)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("the stored model is damaged: an array is not complete")));
 	memcpy(dims, ARR_DIMS(array), ndim * sizeof(int));
-	return (float8 *) ARR_DATA_PTR(array);
+	return ARR_DATA_PTR(array);
 }
 
 /* Refuse a model whose parts don't fit together: its owner may have edited the table. */
@@ -78,6 +86,28 @@ OptionalNumber(HeapTuple tuple, TupleDesc columns, const char *name, float8 usua
 	return DatumGetFloat8(cell);
 }
 
+/* The steps of a model whose numbers have curves: they must fit its numbers and one another. */
+static void
+ReadSteps(Model *model, const Datum *cells)
+{
+	int64		total = 0;
+	int			count;
+
+	model->steps = CopyNumbers(cells[0], 1, &count);
+	CheckFits(count == model->inputs);
+	model->places = CopyNumbers(cells[1], 1, &model->n_steps);
+	model->absent = CopyNumbers(cells[2], 1, &count);
+	CheckFits(count == model->n_steps);
+	model->present = CopyNumbers(cells[3], 1, &count);
+	CheckFits(count == model->n_steps);
+	for (int i = 0; i < model->inputs; i++)
+	{
+		CheckFits(model->steps[i] >= 0);
+		total += model->steps[i];
+	}
+	CheckFits(total == model->n_steps);
+}
+
 /* Make a model of the row that SPI found, in the current memory context. */
 static Model *
 BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
@@ -89,8 +119,12 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 
 	for (int i = 0; i < lengthof(CELLS); i++)
 	{
-		cells[i] = SPI_getbinval(tuple, columns, SPI_fnumber(columns, CELLS[i]), &nulls[i]);
-		CheckFits(SPI_result == 0 && (!nulls[i] || i >= 7));
+		int			column = SPI_fnumber(columns, CELLS[i]);
+
+		nulls[i] = true;
+		if (column > 0)
+			cells[i] = SPI_getbinval(tuple, columns, column, &nulls[i]);
+		CheckFits(column > 0 ? !nulls[i] || i >= 7 : i >= 9);
 	}
 	model->name = pstrdup(name);
 	model->loss = loss_named(TextDatumGetCString(cells[0]));
@@ -113,9 +147,12 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	CheckFits(dims[0] == model->inputs);
 	model->factor = CopyNumbers(cells[6], 1, dims);
 	CheckFits(dims[0] == model->inputs);
+	CheckFits(nulls[9] == nulls[10] && nulls[9] == nulls[11] && nulls[9] == nulls[12]);
+	if (!nulls[9])
+		ReadSteps(model, cells + 9);
 	model->has_intercept = !nulls[7];
 	model->intercept = nulls[7] ? 0 : DatumGetFloat4(cells[7]);
-	model->encoded = model->inputs + model->has_intercept;
+	model->encoded = model->inputs + model->n_steps + model->has_intercept;
 	model->row = palloc0((1 + model->encoded) * sizeof(float4));
 	model->projected = model->row;
 	if (!nulls[8])
@@ -172,7 +209,9 @@ Score(Model *model, Datum datum, Size size)
 {
 	NumberArray x = OpenArray(datum);
 	const char *next = x.data;
+	float4	   *feature = model->row + 1;
 	float4	   *row = model->projected + 1;
+	int			at = 0;
 	float8		squares = 0;
 	float8		scale;
 
@@ -197,11 +236,18 @@ Score(Model *model, Datum datum, Size size)
 				memcpy(&number, next, size);
 			next += size;
 		}
-		rows_pack_float64(&number, 1, 1, model->row + 1 + i, 1, model->low[i], model->high[i], model->middle + i,
+		rows_pack_float64(&number, 1, 1, feature++, 1, model->low[i], model->high[i], model->middle + i,
 						  model->factor + i);
+		if (model->steps != NULL)
+		{
+			rows_pack_steps_float64(&number, 1, feature, 1, model->steps[i], model->places + at, model->absent + at,
+									model->present + at);
+			feature += model->steps[i];
+			at += model->steps[i];
+		}
 	}
 	if (model->has_intercept)
-		model->row[1 + model->inputs] = model->intercept;
+		*feature = model->intercept;
 	if (model->projection != NULL)
 		rows_project(model->row, 1, model->encoded, model->projection, model->dims, model->projected);
 	for (int i = 0; i < model->dims; i++)

@@ -126,11 +126,12 @@ class Model:
     def to_sklearn(self) -> Any:
         """A plain LogisticRegression (one-vs-rest of them, for one-vs-all) or LinearSVC that needs no boltdp.
 
-        One that decides by a threshold is in a FixedThresholdClassifier, whose threshold is the margin `cut`.
-        It takes the columns in their own units: numbers, 0 or 1 for each category, the entries of a vector, in the
-        order of the schema's feature names. It predicts what `predict` does for rows whose values are within the
-        bounds; its probabilities are more extreme for the rows that are longer than the clip norm, and so are its
-        decisions by a threshold.
+        One that decides by a threshold is in a FixedThresholdClassifier, whose threshold is the margin `cut`. Where the
+        loss has a link of its own, as that with a margin, the estimator is boltdp's, for its probabilities.
+        It takes the columns in their own units: numbers, 0 or 1 for each step of a number and for each category, the
+        entries of a vector, in the order of the schema's feature names. It predicts what `predict` does for rows whose
+        values are within the bounds; its probabilities are more extreme for the rows that are longer than the clip
+        norm, and so are its decisions by a threshold.
         """
         return linear.to_sklearn(self)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import math
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -282,3 +284,14 @@ def test_every_column_can_have_an_automatic_curve(bounds: list[float], count: in
 def test_the_ends_of_the_doubles_have_no_automatic_curve() -> None:
     for low, high in ((2.0, math.nextafter(2.0, 3)), (1e16, 1e16 + 2), (-1e308, 0.5e308)):
         assert len(curve(with_curves(Schema("y", (0, 1), (Numeric("a", low, high),)), 8))) < 8
+
+
+def test_the_page_of_the_schema_says_what_is_so() -> None:
+    page = Path(__file__).parents[2] / "docs" / "schema.md"
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert tried > 0
+    assert failed == 0
+    example = page.read_text("utf-8").split("```toml\n")[1].split("```")[0]
+    columns = {column.name: column for column in Schema.from_toml(example).columns}
+    assert len(columns["weight_kg"].names) == len(columns["income"].names) == 1 + 8
+    assert columns["height_cm"] == Numeric("height_cm", 40, 230, curve=(150, 165, 180))

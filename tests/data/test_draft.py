@@ -47,6 +47,17 @@ def test_draft_from_types_is_complete_once_the_blanks_are_filled() -> None:
     assert Schema.from_toml(text) == Schema("y", ("no", "yes"), columns)
 
 
+def test_draft_tells_of_curves_in_a_line_that_can_be_taken_as_it_is() -> None:
+    text = draft_schema(open_source(pa.table(ROWS)), "y", public=True)
+    (line,) = (line for line in text.splitlines() if "curve" in line)
+    assert line.startswith("# name = { bounds = [low, high], curve = 8 } ")
+    declared = line[2 : line.index("}") + 1].replace("name", "age").replace("[low, high]", "[17, 81]")
+    schema = Schema.from_toml(text.replace("age = [17, 81]", declared))
+    assert len(schema.columns[0].names) == 1 + 8
+    without = draft_schema(open_source(pa.table({"city": ["Bern"], "y": ["no"]})), "y")
+    assert "curve" not in without
+
+
 def test_draft_of_public_data_can_be_loaded_as_it_is() -> None:
     schema = Schema.from_toml(draft_schema(open_source(pa.table(ROWS)), "y", public=True))
     columns = (

@@ -775,3 +775,68 @@ def test_standardized_classifiers_keep_their_coefficients_in_the_units_of_x(esti
     assert np.mean((margins > 0) == (classifier.predict(X) == 1)) == 1.0
     with pytest.raises(ParameterError, match="standardize must be one of auto, none, private"):
         estimator(standardize="yes", **given).fit(X, y)
+
+
+# ---- curves -----------------------------------------------------------------------------------------------------
+
+
+def bumps(rows: int = 4000) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Two features, of which the first decides by a curve that no straight line follows."""
+    X = np.random.default_rng(4).uniform(0, 10, (rows, 2))
+    return X, ((X[:, 0] > 3) & (X[:, 0] < 7)).astype(int)
+
+
+def test_curves_follow_what_a_line_cannot() -> None:
+    X, y = bumps()
+    parameters: dict[str, Any] = {"epsilon": 5.0, "classes": [0, 1], "bounds": (0, 10)}
+    line = PrivateLogisticRegression(**parameters).fit(X, y)
+    curve = PrivateLogisticRegression(**parameters, curves=9).fit(X, y)
+    assert line.score(X, y) < 0.7
+    assert curve.score(X, y) > 0.95
+    assert curve.certificate_.private
+    assert curve.n_features_in_ == 2
+    assert curve.coef_.shape == (1, 2 * 10)
+    assert curve.model_.schema.feature_names[:4] == ("x0", "x0>=1", "x0>=2", "x0>=3")
+    steps = np.hstack([np.column_stack([x, *(x >= place for place in range(1, 10))]) for x in X.T])
+    inside = steps @ curve.coef_.T + curve.intercept_
+    assert ((inside[:, 0] > 0) == curve.predict(X)).all()
+
+
+@pytest.mark.parametrize(
+    ("curves", "expected"),
+    [
+        (np.int64(3), {"a": (2.5, 5, 7.5), "b": (5, 10, 15)}),
+        ({"a": 1}, {"a": (5,), "b": ()}),
+        ({"a": [2, 3.5], "b": np.array([7.0])}, {"a": (2, 3.5), "b": (7,)}),
+        ({}, {"a": (), "b": ()}),
+        (None, {"a": (), "b": ()}),
+    ],
+)
+def test_curves_of_a_data_frame_are_declared_by_name(curves: Any, expected: dict[str, tuple[float, ...]]) -> None:
+    X, y = bumps(200)
+    frame = pd.DataFrame(X * [1, 2], columns=["a", "b"])
+    classifier = PrivateLogisticRegression(epsilon=None, classes=[0, 1], bounds=([0, 0], [10, 20]), curves=curves)
+    fitted = clone(classifier).fit(frame, y)
+    assert {column.name: column.curve for column in fitted.model_.schema.columns} == expected
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"curves": 3, "bounds": None}, "curves must be given beside bounds, which their places lie between"),
+        ({"curves": {"x9": 3}}, "curves must be of columns of X, got 'x9'"),
+        ({"curves": {"x0": "3"}}, "the curve of 'x0' must be a whole number >= 1, got '3'"),
+        ({"curves": 0}, "the curve of 'x0' must be a whole number >= 1, got 0"),
+        ({"curves": True}, "the curve of 'x0' must be a whole number >= 1, got True"),
+        ({"curves": {"x1": [3, 2]}}, "the curve of 'x1' must have increasing places between the bounds 0 and 10, got"),
+        ({"curves": 3, "schema": "s.toml"}, "curves must not be given beside a schema, which declares it"),
+    ],
+)
+def test_curves_that_cannot_be_are_refused(parameters: dict[str, Any], message: str) -> None:
+    X, y = bumps(50)
+    given = {"classes": [0, 1], "bounds": (0, 10), **parameters}
+    if "schema" in given:
+        given |= {"classes": None, "bounds": None}
+    with pytest.raises(ParameterError) as caught:
+        PrivateLogisticRegression(**given).fit(X, y)
+    assert str(caught.value).startswith(message)

@@ -14,12 +14,13 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from boltdp.data.schema import Categorical, Column, Numeric, Projection, Schema, Vector
+from boltdp.data.schema import Categorical, Column, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.data.values import Value
 from boltdp.engines import open_source
+from boltdp.engines.base import encoded
 from boltdp.errors import ParameterError
 from boltdp.export.linear import raw_weights
-from boltdp.export.sql import GRAMMARS, Dialect, probability_expression, scoring_expression
+from boltdp.export.sql import GRAMMARS, Dialect, _row, probability_expression, scoring_expression
 from boltdp.model import Model
 from boltdp.planning import plan
 from boltdp.settings import Multiclass, Settings
@@ -213,6 +214,92 @@ def test_booleans_and_integers_are_numbers_too() -> None:
         assert_same(make_model(schema, seed=seed), table)
 
 
+#: Steps at cells of the rows and beside them, of columns with the same bounds, and of one that may be boolean.
+PLACES = (0.1, float(np.float32(0.1)), math.nextafter(float(np.float32(0.1)), 1.0), 7.0)
+CURVED = (
+    Numeric("double", -20, 50, curve=PLACES),
+    Numeric("single", -20, 50, curve=PLACES),
+    Numeric("count", -20, 50, curve=(3, 7)),
+    Numeric("plain", -20, 50),
+    Numeric("other", -20, 50),
+    Numeric("flag", 0, 1, curve=(0.5,)),
+    Categorical("sex", ("F", "M")),
+)
+
+
+def curved_rows(count: int = 400) -> pa.Table:
+    generator = np.random.default_rng(12)
+
+    def cells() -> list[float | None]:
+        near = [*PLACES, *(math.nextafter(place, end) for place in PLACES for end in (-INF, INF))]
+        return [near[i % len(near)] if i % 3 == 0 else x for i, x in enumerate(random_floats(generator, count))]
+
+    return pa.table(
+        {
+            "double": pa.array(cells(), pa.float64()),
+            "single": pa.array(cells(), pa.float32()),
+            "count": pa.array([[2, 3, 6, 7, 99, None][i % 6] for i in range(count)], pa.int16()),
+            "plain": pa.array(cells(), pa.float64()),
+            "other": pa.array(cells(), pa.float64()),
+            "flag": [[True, False, None][i % 3] for i in range(count)],
+            "sex": [["F", "M", None, "X"][i] for i in generator.integers(0, 4, count)],
+        }
+    )
+
+
+def curved_schema(classes: tuple[Value, ...] = (0, 1), *, standardized: bool = False, **more: Any) -> Schema:
+    schema = Schema("label", classes, CURVED, **more)
+    if not standardized:
+        return schema
+    generator, n = np.random.default_rng(3), schema.encoded_dims - 1
+    centers, scales = generator.uniform(0, 1, n).tolist(), generator.uniform(0.2, 2, n).tolist()
+    return replace(schema, standardization=Standardization(tuple(centers), tuple(scales), clip_norm=2.5))
+
+
+@pytest.mark.parametrize("classes", [(0, 1), ("a", "b", "c")])
+@pytest.mark.parametrize("standardized", [False, True])
+@pytest.mark.parametrize("projection", [None, Projection(dims=5, seed=1)])
+def test_curves_score_as_the_model_does(
+    classes: tuple[Value, ...], standardized: bool, projection: Projection | None
+) -> None:
+    schema = curved_schema(classes, standardized=standardized, projection=projection)
+    table = curved_rows()
+    for seed in range(3):
+        assert_same(make_model(schema, seed=seed), table)
+
+
+@pytest.mark.parametrize("standardized", [False, True])
+def test_steps_in_sql_have_the_bits_of_the_encoder(standardized: bool) -> None:
+    schema = curved_schema(standardized=standardized)
+    (packed,) = encoded(open_source(curved_rows()), schema, label=False)
+    rows = in_duckdb(curved_rows(), _row(schema, GRAMMARS["duckdb"]))
+    np.testing.assert_array_equal(np.array(rows), packed[:, 1:].astype(np.float64))
+
+
+def test_probability_is_that_of_a_model_with_curves() -> None:
+    model = make_model(curved_schema(standardized=True))
+    margins = np.concatenate(list(model.score_batches(open_source(curved_rows()))))
+    found = in_duckdb(curved_rows(), probability_expression(model, "duckdb"))
+    np.testing.assert_allclose(found, model.probabilities(margins)[:, 1], rtol=1e-12)
+
+
+def test_the_steps_of_a_number_are_one_term() -> None:
+    places = tuple(range(1, 65))
+    schema = Schema("label", (0, 1), tuple(Numeric(f"x{i}", 0, 100, curve=places) for i in range(20)), intercept=False)
+    model = make_model(schema)
+    for dialect in GRAMMARS:
+        expression = scoring_expression(model, dialect)
+        # A number, its steps, and the choice between the classes; none is clipped more than once.
+        assert expression.count("CASE") == 20 + 1
+        assert expression.count("least(") == 20
+        assert expression.count("\n+ ") == 2 * 20 - 1
+    generator = np.random.default_rng(5)
+    assert_same(model, pa.table({f"x{i}": generator.uniform(-5, 105, 200) for i in range(20)}))
+    many = Schema("label", (0, 1), tuple(Numeric(f"x{i}", 0, 100, curve=places[::8]) for i in range(51)))
+    assert "\n+ " not in scoring_expression(make_model(many), "duckdb")
+    assert_same(make_model(many), pa.table({f"x{i}": generator.uniform(-5, 105, 200) for i in range(51)}))
+
+
 def test_exact_ties_go_to_the_first_class() -> None:
     schema = Schema("label", ("first", "second"), (Numeric("x", -1, 1),), intercept=False)
     table = pa.table({"x": [0.0, None, NAN, 1e-60]})
@@ -342,3 +429,19 @@ def test_raw_weights_reproduce_the_margins() -> None:
     table = pa.table({"age": [30.0], "pay": [5e4], "sex": ["M"]})
     margin = next(model.score_batches(open_source(table)))
     np.testing.assert_allclose(coefficients @ [30.0, 5e4, 0.0, 1.0] + constants, margin[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [(0, 1), ("c", "a", "b")])
+def test_to_sklearn_takes_the_steps_of_numbers_by_name(classes: tuple[Value, ...]) -> None:
+    schema = Schema("y", classes, (Numeric("age", 0, 100, curve=(18, 65.5)), Categorical("sex", ("F", "M"))))
+    model, generator = make_model(schema, seed=9), np.random.default_rng(6)
+    age, sex = np.append(generator.uniform(0, 100, 398), [18, 65.5]), generator.integers(2, size=400)
+    estimator = model.to_sklearn()
+    names = list(estimator.feature_names_in_)
+    assert names == ["age", "age>=18", "age>=65.5", "sex=F", "sex=M"]
+    frame = pa.table(dict(zip(names, (age, age >= 18, age >= 65.5, 1 - sex, sex), strict=True))).to_pandas()
+    table = pa.table({"age": age, "sex": np.array(["F", "M"])[sex]})
+    assert estimator.predict(frame).tolist() == model.predict(open_source(table)).tolist()
+    coefficients, constants = raw_weights(schema, model.weights)
+    margins = np.concatenate(list(model.score_batches(open_source(table))))
+    np.testing.assert_allclose(frame.to_numpy(float) @ coefficients.T + constants, margins, rtol=1e-5, atol=1e-6)

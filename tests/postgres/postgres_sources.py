@@ -17,12 +17,14 @@ ORDERED = "SELECT sick, scan, sex, visits, dose, age FROM {} ORDER BY id -- the 
 
 
 def fill(connection: psycopg.Connection, name: str, rows: pa.Table) -> None:
-    connection.execute(
-        f"CREATE TABLE {name} (id int, age float8, visits int, sex text, scan float8[], sick int, dose real)"
-    )
-    with connection.cursor().copy(f"COPY {name} FROM STDIN") as copy:
-        for row in zip(*rows.to_pydict().values(), strict=True):
-            copy.write_row(row)
+    # In one transaction, so that the server looks for no room on earlier pages: rows are scanned in the order of COPY.
+    with connection.transaction():
+        connection.execute(
+            f"CREATE TABLE {name} (id int, age float8, visits int, sex text, scan float8[], sick int, dose real)"
+        )
+        with connection.cursor().copy(f"COPY {name} FROM STDIN") as copy:
+            for row in zip(*rows.to_pydict().values(), strict=True):
+                copy.write_row(row)
 
 
 @cache

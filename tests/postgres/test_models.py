@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -107,6 +108,67 @@ def test_separate_columns_categories_and_projection_are_one_array(server: Server
     assert set(expected) == {"true", "false"}
 
 
+def test_curves_are_made_of_the_numbers_that_are_given(server: Server, admin: psycopg.Connection) -> None:
+    rng = np.random.default_rng(4)
+    ages, doses = rng.uniform(0, 100, ROWS), rng.normal(0, 1, ROWS).astype(np.float32)
+    ages[:4], doses[4:6] = [18, 65, np.nan, 17.999], [np.nan, np.inf]
+    columns = (
+        Numeric("age", 0, 90, curve=(18, 65)),
+        Numeric("plain", 0, 1),
+        Numeric("dose", -1, 1, curve=(float(doses[7]), 0.99)),
+        Categorical("sex", ("F", "M")),
+        Vector("scan", 2, -2, 2),
+    )
+    sexes, scans = rng.choice(["F", "M"], ROWS), rng.normal(0, 1, (ROWS, 2))
+    rows = pa.table(
+        {
+            "age": ages,
+            "plain": rng.uniform(0, 1, ROWS),
+            "dose": doses,
+            "sex": sexes,
+            "scan": list(scans),
+            "sick": (ages > 18) & (ages < 65),
+        }
+    )
+    X = np.column_stack([ages, rows["plain"], doses, sexes == "F", sexes == "M", scans])
+    for projection in (None, Projection(dims=6, seed=1)):
+        schema = Schema("sick", (False, True), columns, projection=projection)
+        settings = Settings(epsilon=100.0, seed=5, noise_seed=1, standardize="private")
+        model = train(open_source(rows), schema, settings)
+        store_model(server.uri, "curved", model, replace=True)
+        expected = ["true" if value else "false" for value in model.predict(open_source(rows))]
+        assert score(admin, "predict", "curved", X) == expected
+        assert set(expected) == {"true", "false"}
+        margins = np.concatenate(list(model.score_batches(open_source(rows))))
+        np.testing.assert_allclose(
+            score(admin, "predict_proba", "curved", X), model.probabilities(margins), rtol=1e-12, atol=1e-15
+        )
+        assert stored(admin, "curved").schema == model.schema
+
+
+def test_a_curve_is_refused_by_an_extension_that_knows_none(server: Server, admin: psycopg.Connection) -> None:
+    schema = Schema("sick", (False, True), (Numeric("age", 0, 90, curve=(18, 65)),))
+    rows = pa.table({"age": [10.0, 20.0], "sick": [False, True]})
+    curved = train(open_source(rows), schema, Settings(epsilon=None, seed=5))
+    plain = train(open_source(rows), replace(schema, columns=(Numeric("age", 0, 90),)), Settings(epsilon=None, seed=5))
+    admin.execute("CREATE DATABASE older")
+    try:
+        uri = server.uri.replace("/postgres?", "/older?")
+        with psycopg.connect(uri, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION boltdp VERSION '0.1.0'")
+        store_model(uri, "plain", plain)
+        with pytest.raises(ModelStoreError, match=r'^the model \'curved\' cannot be stored: column "steps"') as caught:
+            store_model(uri, "curved", curved)
+        assert caught.value.hint == "ALTER EXTENSION boltdp UPDATE brings what this model needs"
+        with psycopg.connect(uri, autocommit=True) as connection:
+            connection.execute("ALTER EXTENSION boltdp UPDATE")
+            store_model(uri, "curved", curved)
+            query = "SELECT boltdp.predict(name, ARRAY[30::float8]) FROM boltdp.models ORDER BY name"
+            assert [(name,) for name in ("true", "true")] == connection.execute(query).fetchall()
+    finally:
+        admin.execute("DROP DATABASE older")
+
+
 def stored(admin: psycopg.Connection, name: str) -> Model:
     """What the table has of a model, as it would be read from a file."""
     query = "SELECT private, weights, schema, certificate FROM boltdp.models WHERE name = %s"
@@ -176,6 +238,14 @@ def test_a_database_of_the_version_before_scores_and_takes_models_without_a_thre
 
 
 HOSTILE = "a{0}?%s'\"; --"
+#: Steps at cells of each type, and at the doubles beside the real nearest to 0.7.
+CURVED = (
+    Numeric("a", -2, 2, curve=(-1.1, 0, 0.3, 1.5)),
+    Numeric("small", -2, 2, curve=(0.1, *(math.nextafter(float(np.float32(0.7)), end) for end in (0.0, 1.0)))),
+    Numeric("n", 0, 9, curve=(2.5, 3, 8.999)),
+    Numeric("i", 0, 2, curve=(1, 1.5)),
+    Numeric("flag", 0, 1, curve=(0.5,)),
+)
 #: Schemas over the columns of the table `cells`, each with classes.
 SCORED: dict[str, Schema] = {
     "numbers and booleans": Schema(
@@ -199,6 +269,9 @@ SCORED: dict[str, Schema] = {
     "projection": Schema(
         "y", (0, 1, 2), (Numeric("a", -2, 2), Vector("v", 3, -1, 1)), projection=Projection(dims=3, seed=1)
     ),
+    "curves": Schema("y", (0, 1), CURVED),
+    "curves, three classes": Schema("y", ("a", "b", "c"), CURVED),
+    "curves, many terms": Schema("y", (0, 1), (*CURVED, Categorical("t", tuple(map(str, range(100)))))),
     "hostile name": Schema("y", (0, 1), (Numeric(HOSTILE, -2, 2),), intercept=False, clip_norm=0.5),
 }
 

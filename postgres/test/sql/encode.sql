@@ -19,6 +19,16 @@ SELECT pg_temp.fails('SELECT boltdp.pack_numbers(''{1}''::real[], NULL, ''{1}'',
 SELECT pg_temp.fails('SELECT boltdp.pack_numbers(''{1}''::real[], ''{0}'', ''{1,2}'', ''{0}'', ''{1}'')');
 SELECT pg_temp.fails('SELECT boltdp.pack_numbers(''{1}''::real[], ''{0}'', ''{NULL}'', ''{0}'', ''{1}'')');
 
+-- Numbers that are followed by their steps, which are 0 where the number is missing.
+SELECT x, boltdp.pack_curves(x::float8[], '{0,0,0}', '{10,10,10}', '{5,5,2}', '{0.2,0.2,0.2}', '{2,0,1}', '{3,7.5,1}',
+	'{-1,-2,-3}', '{1,2,3}')
+	FROM unnest(ARRAY['{3,5,1}', '{7.4,5,0.9}', '{7.5,5,-Infinity}', '{NaN,5,Infinity}', '{99,NULL,NULL}', '{1,2}', '{{1,2,3}}', NULL]) AS x;
+SELECT pg_temp.fails('SELECT boltdp.pack_curves(''{1}'', ''{0}'', ''{1}'', ''{0}'', ''{1}'', ''{-1}'', ''{1}'', ''{0}'', ''{1}'')');
+SELECT pg_temp.fails('SELECT boltdp.pack_curves(''{1}'', ''{0}'', ''{1}'', ''{0}'', ''{1}'', ''{2}'', ''{1}'', ''{0}'', ''{1}'')');
+SELECT pg_temp.fails('SELECT boltdp.pack_curves(''{1}'', ''{0}'', ''{1}'', ''{0}'', ''{1}'', ''{1,0}'', ''{1}'', ''{0}'', ''{1}'')');
+SELECT pg_temp.fails('SELECT boltdp.pack_curves(''{1}'', ''{0}'', ''{1}'', ''{0}'', ''{1}'', ''{1}'', ''{1}'', ''{0,0}'', ''{1}'')');
+SELECT pg_temp.fails('SELECT boltdp.pack_curves(''{1}'', ''{0}'', ''{1}'', ''{0}'', ''{1}'', ''{1}'', ''{NULL}'', ''{0}'', ''{1}'')');
+
 -- Categories.
 SELECT boltdp.pack_categories('{1,NULL,5}', '{2,1,2}', '{-1,-2,-3,-4,-5}', '{1,2,3,4,5}');
 SELECT pg_temp.fails('SELECT boltdp.pack_categories(''{1}'', ''{0}'', ''{}'', ''{}'')');

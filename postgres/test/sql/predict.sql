@@ -20,7 +20,16 @@ INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, mid
 	('cut', true, 'logistic', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}'),
 	('cut of three', true, 'multinomial', '{a,b,c}', '{{1,0,0},{0,1,0},{0,0,0.2}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', 0.5, NULL, '{}', '{}'),
 	('loss', true, 'square', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}');
+INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, middle, factor, intercept, schema, certificate, steps, places, absent, present)
+	SELECT name, true, 'logistic', '{no,yes}', '{{0,1,-1,0,0.25}}', '{0,0}', '{10,10}', '{5,5}', '{0.1,0.1}', 0.5, '{}', '{}', steps::int[], places::float8[],
+		absent::real[], '{0.5,0.5}'
+	FROM (VALUES ('curved', '{2,0}', '{3,7}', '{0,0}'), ('steps of none', '{2}', '{3,7}', '{0,0}'), ('too many steps', '{2,1}', '{3,7}', '{0,0}'),
+		('fewer than none', '{3,-1}', '{3,7}', '{0,0}'), ('absent', '{2,0}', '{3,7}', '{0}'), ('no places', '{2,0}', NULL, '{0,0}')) AS m (name, steps, places, absent);
 SET extra_float_digits = -3;
+SELECT x, boltdp.predict('curved', x), boltdp.predict_proba('curved', x)
+	FROM (VALUES ('{2.9,1}'::real[]), ('{3,NULL}'), ('{7,1}'), ('{NULL,1}'), ('{Infinity,1}')) AS s (x);
+SELECT name, pg_temp.fails(format('SELECT boltdp.predict(%L, ''{1,0}''::real[])', name))
+	FROM unnest(ARRAY['steps of none', 'too many steps', 'fewer than none', 'absent', 'no places']) AS name;
 SELECT name, x, boltdp.predict(name, x), boltdp.predict_proba(name, x)
 	FROM unnest(ARRAY['two', 'three', 'projected']) AS name, (VALUES ('{1,0}'::real[]), ('{0,1}'), ('{-9,NULL}')) AS s (x);
 SELECT boltdp.predict('two', '{1,0}'::float8[]), boltdp.predict('huber', '{1,0}'::float8[]);

@@ -20,6 +20,7 @@ from boltdp.errors import DataError
 
 #: A public text column with more distinct values than this is no categorical one.
 MOST_CATEGORIES = 100
+_CURVES = "# name = { bounds = [low, high], curve = 8 } adds steps at 8 places: a model is then a curve, not a line"
 
 
 def draft_schema(source: Source, label: str, *, public: bool = False) -> str:
@@ -37,6 +38,7 @@ def draft_schema(source: Source, label: str, *, public: bool = False) -> str:
     # clip_norm = 1.0  # rows longer than this are shortened to it; without it none is
     <BLANKLINE>
     [numeric]
+    # name = { bounds = [low, high], curve = 8 } adds steps at 8 places: a model is then a curve, not a line
     age = []  # [low, high]
     <BLANKLINE>
     """
@@ -62,7 +64,7 @@ def draft_schema(source: Source, label: str, *, public: bool = False) -> str:
     ]
     for kind, entries in tables.items():
         if entries:
-            lines += ["", f"[{kind}]", *entries]
+            lines += ["", f"[{kind}]", *([_CURVES] if kind == "numeric" else []), *entries]
     if undecided:
         lines += [
             "",

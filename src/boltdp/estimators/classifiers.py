@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -29,6 +29,7 @@ from sklearn.utils.validation import (
 
 from boltdp.arraytypes import Doubles
 from boltdp.data import cells
+from boltdp.data.curves import curve_places
 from boltdp.data.schema import Numeric, Schema, Vector
 from boltdp.data.source import BATCH_ROWS
 from boltdp.engines.arrays import ArrayEngine
@@ -68,6 +69,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     delta: float = 0.0
     classes: Sequence[Any] | npt.NDArray[Any] | None = None
     bounds: tuple[Bound, Bound] | npt.NDArray[Any] | None = None
+    curves: int | Mapping[str, int | Sequence[float]] | None = None
     clip_norm: float | None = None
     schema: Schema | str | Path | None = None
     fit_intercept: bool = True
@@ -208,7 +210,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The schema that was given, if any."""
         if self.schema is None:
             return None
-        for name in ("classes", "bounds", "clip_norm"):
+        for name in ("classes", "bounds", "curves", "clip_norm"):
             if getattr(self, name) is not None:
                 raise ParameterError(f"{name} must not be given beside a schema, which declares it")
         if not self.fit_intercept:
@@ -223,17 +225,20 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.bounds is not None:
             (low, high), norm = _pair(self.bounds), clip_norm
         else:
+            if self.curves is not None:
+                raise ParameterError("curves must be given beside bounds, which their places lie between")
             if clip_norm is None:
                 warnings.warn(NOTHING_DECLARED, UserWarning, stacklevel=4)
             high = 1.0 if clip_norm is None else clip_norm
             low, norm = -high, 1.0
         names = getattr(self, "feature_names_in_", None)
         columns: tuple[Numeric | Vector, ...]
-        if names is None and np.ndim(low) == np.ndim(high) == 0:
+        if names is None and np.ndim(low) == np.ndim(high) == 0 and self.curves is None:
             columns = (Vector("x", dims, low, high),)
         else:
             names = [f"x{i}" for i in range(dims)] if names is None else names
-            columns = tuple(map(Numeric, map(str, names), _spread(low, dims), _spread(high, dims)))
+            numbers = tuple(map(Numeric, map(str, names), _spread(low, dims), _spread(high, dims)))
+            columns = _curved(numbers, self.curves)
         label = label if isinstance(label, str) and label else "label"
         while any(column.name == label for column in columns):
             label += "_"
@@ -266,8 +271,13 @@ class PrivateLogisticRegression(_PrivateClassifier):
         All labels there can be. If they are not declared, they are read from y, and the model is not private.
     bounds : (low, high), optional
         Numbers, or one for each feature. Features are clipped to them and scaled to [-1, 1].
+    curves : int or dict, optional
+        Beside each feature, steps at so many places, evenly spaced between its bounds; or, by the name of a column
+        (`"x0"`, `"x1"`, ... in an array), for some features, a number of places or the places themselves. A step is 1
+        from its place on, and 0 below.
     clip_norm : float, optional
-        Rows are shortened to this length: of X, or, where bounds are declared, of the features scaled by them.
+        Rows are shortened to this length: of X, or, where bounds are declared, of the features scaled by them, and
+        the steps.
         Without bounds each feature is clipped to [-clip_norm, clip_norm] first. With neither, it is 1, with a warning.
     schema : Schema or path of a TOML file, optional
         Declares classes, columns and their bounds or categories, instead of the parameters above and
@@ -320,8 +330,9 @@ class PrivateLogisticRegression(_PrivateClassifier):
     classes_ : ndarray
         The classes, sorted.
     coef_, intercept_ : ndarrays
-        The model in the units of X, with 0 or 1 for each category. `X @ coef_.T + intercept_` are the margins of rows
-        inside the bounds and the clip norm; margins of longer rows, which are shortened, have the same sign.
+        The model in the units of X, with 0 or 1 for each category and each step. `X @ coef_.T + intercept_` are the
+        margins of rows inside the bounds and the clip norm; margins of longer rows, which are shortened, have the same
+        sign.
     certificate_ : Certificate
         What is promised, and all that is needed to check it. Where epsilon asks for privacy and there is none, a
         PrivacyWarning says so too.
@@ -500,6 +511,27 @@ def _engine(schema: Schema, X: Any) -> ArrayEngine:
     return ArrayEngine.from_arrow(
         pa.Table.from_batches([pa.record_batch([pa.array(column) for column in block], names) for block in blocks])
     )
+
+
+def _curved(columns: tuple[Numeric, ...], curves: Any) -> tuple[Numeric, ...]:
+    """The columns with the curves that the parameter declares."""
+    if curves is None:
+        return columns
+    if not isinstance(curves, Mapping):
+        curves = {column.name: curves for column in columns}
+    unknown = curves.keys() - {column.name for column in columns}
+    if unknown:
+        raise ParameterError(f"curves must be of columns of X, got {min(unknown, key=str)!r}")
+    return tuple(
+        replace(column, curve=_places(column, curves[column.name])) if column.name in curves else column
+        for column in columns
+    )
+
+
+def _places(column: Numeric, curve: Any) -> tuple[float, ...]:
+    if isinstance(curve, (list, tuple, np.ndarray)):
+        return tuple(curve)
+    return curve_places(column, int(curve) if isinstance(curve, np.integer) else curve)
 
 
 def _pair(bounds: Any) -> tuple[Any, Any]:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
+from psycopg import sql
 
 from boltdp.data.encode import projection_matrix
-from boltdp.data.schema import Categorical, Schema
+from boltdp.data.scaling import number_scaling, step_values
+from boltdp.data.schema import Schema
 from boltdp.data.values import spellings
 from boltdp.errors import BoltdpError
 
@@ -18,31 +20,25 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MISSING = "CREATE EXTENSION boltdp makes the table, once the extension is installed"
-_OLD = "ALTER EXTENSION boltdp UPDATE makes the table one that holds models with a threshold"
+_HINTS = {"42P01": _MISSING, "3F000": _MISSING, "42703": "ALTER EXTENSION boltdp UPDATE brings what this model needs"}
 
 
 class ModelStoreError(BoltdpError):
     """A model cannot be stored in the database, or read from it."""
 
 
-def input_scaling(schema: Schema) -> dict[str, list[float]]:
-    """Low, high, middle and factor of each number of the array that `boltdp.predict` takes.
+def input_scaling(schema: Schema) -> dict[str, list[Any]]:
+    """Low, high, middle and factor of each number of the array that `boltdp.predict` takes, and steps if there are any.
 
     The numbers are those of the numeric columns, then 1 for the category a row has and 0 for each other one, then those
-    of the vectors: the features by their names, without the intercept, as they are in the data.
+    of the vectors: the features by their names, without steps and the intercept, as they are in the data.
 
-    >>> from boltdp.data.schema import Numeric
+    >>> from boltdp.data.schema import Categorical, Numeric
     >>> input_scaling(Schema("sick", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))))["high"]
     [100.0, 1.0, 1.0]
     """
-    scaling: dict[str, list[float]] = {"low": [], "high": [], "middle": [], "factor": []}
-    for column, middles, factors in schema.transforms():
-        low, high = (-1.0, 1.0) if isinstance(column, Categorical) else (column.low, column.high)
-        scaling["low"] += [low] * len(middles)
-        scaling["high"] += [high] * len(middles)
-        scaling["middle"] += middles.tolist()
-        scaling["factor"] += factors.tolist()
-    return scaling
+    transforms = [*schema.transforms()]
+    return {**number_scaling(transforms), **(step_values(transforms) or {})}
 
 
 def quoted(text: str) -> str:
@@ -87,10 +83,9 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
             if replace:
                 connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])
             done = connection.execute(
-                "INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, middle, factor,"
-                " intercept, projection, schema, certificate) VALUES (%(name)s, %(private)s, %(loss)s, %(classes)s,"
-                " %(weights)s, %(low)s, %(high)s, %(middle)s, %(factor)s, %(intercept)s, %(projection)s, %(schema)s,"
-                " %(certificate)s) ON CONFLICT (name) DO NOTHING",
+                sql.SQL("INSERT INTO boltdp.models ({}) VALUES ({}) ON CONFLICT (name) DO NOTHING").format(
+                    sql.SQL(", ").join(map(sql.Identifier, row)), sql.SQL(", ").join(map(sql.Placeholder, row))
+                ),
                 row,
             )
             if (model.cut or parameter != 1) and done.rowcount == 1:
@@ -123,5 +118,5 @@ def _attempt(action: Callable[[], T], fault: str) -> T:
     except psycopg.Error as error:
         # Models are released: what the server says of them may be shown.
         said = error.diag.message_primary or str(error).strip().splitlines()[0]
-        hint = {"42P01": _MISSING, "3F000": _MISSING, "42703": _OLD}.get(error.sqlstate or "")
+        hint = _HINTS.get(error.sqlstate or "")
     raise ModelStoreError(f"{fault}: {said}", hint=hint)

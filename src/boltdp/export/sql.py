@@ -6,12 +6,13 @@ so it is left out, unless the model has a threshold other than 0.5. Sums are add
 margins are equal up to rounding (about 1e-15 of them; 1e-7 with a projection, which is folded into the weights) may
 fall on the other side.
 
-A model of two classes and few features is a plain sum. Others are made of arrays, so that each column and each weight
-is written once: 784 columns and 10 classes are 200 kB.
+A model of two classes and few features is a plain sum, in which all steps of a number are one term. Others are made of
+arrays, so that each column and each weight is written once: 784 columns and 10 classes are 200 kB.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,7 +20,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from boltdp.data.schema import Categorical, Column, Numeric, Schema, Transform, Vector
+from boltdp.arraytypes import Doubles
+from boltdp.data.schema import Categorical, Column, Numeric, Schema, Transform, Vector, indicator_values
 from boltdp.data.values import Matcher, Value
 from boltdp.errors import ParameterError
 from boltdp.export.linear import encoded_weights
@@ -246,11 +248,32 @@ def _grammar(dialect: Dialect) -> Grammar:
     return GRAMMARS[dialect]
 
 
-def _margin(schema: Schema, weights: Sequence[float], grammar: Grammar) -> str:
-    if len(weights) > MOST_TERMS:
+def _margin(schema: Schema, weights: Doubles, grammar: Grammar) -> str:
+    curves = [len(column.curve) for column in schema.columns if isinstance(column, Numeric) and column.curve]
+    if len(weights) - sum(curves) + len(curves) > MOST_TERMS:
         return grammar.dot.format(_row(schema, grammar), grammar.constants(weights))
-    features = [*_features(schema.transforms(), grammar), *_constant_feature(schema, grammar)]
-    return "\n+ ".join(f"{x} * {grammar.constant(weight)}" for x, weight in zip(features, weights, strict=True))
+    terms: list[str] = []
+    at = 0
+    for transform in schema.transforms():
+        width = len(transform[0].names)
+        terms += _terms(transform, weights[at : at + width], grammar)
+        at += width
+    terms += [f"{x} * {grammar.constant(weights[at])}" for x in _constant_feature(schema, grammar)]
+    return "\n+ ".join(terms)
+
+
+def _terms(transform: Transform, weights: Doubles, grammar: Grammar) -> Iterator[str]:
+    """What the features of a column add to the margin: one term each, but a single one for all steps of a number."""
+    column, middles, factors = transform
+    features = [*_features([transform], grammar)]
+    curve = column.curve if isinstance(column, Numeric) else ()
+    numbers = len(features) - len(curve)
+    for feature, weight in zip(features[:numbers], weights[:numbers], strict=True):
+        yield f"{feature} * {grammar.constant(weight)}"
+    if isinstance(column, Numeric) and curve:
+        absent, present = (x * weights[numbers:] for x in indicator_values(middles[numbers:], factors[numbers:]))
+        sums = [math.fsum([*present[:passed], *absent[passed:]]) for passed in range(1 + len(curve))]
+        yield _from_places(column, curve, sums, grammar)
 
 
 def _row(schema: Schema, grammar: Grammar) -> str:
@@ -282,7 +305,9 @@ def _row(schema: Schema, grammar: Grammar) -> str:
 def _encoding(transform: Transform) -> object:
     """Columns are encoded alike if this is equal."""
     column, middles, factors = transform
-    return (column.low, column.high, middles[0], factors[0]) if isinstance(column, Numeric) else column
+    if isinstance(column, Numeric) and not column.curve:
+        return column.low, column.high, middles[0], factors[0]
+    return column
 
 
 def _constant_feature(schema: Schema, grammar: Grammar) -> list[str]:
@@ -295,7 +320,7 @@ def _features(transforms: Iterable[Transform], grammar: Grammar) -> Iterator[str
     for column, middles, factors in transforms:
         name = _cell(column, grammar)
         if isinstance(column, Categorical):
-            absent, present = (((value - middles) * factors).astype(np.float32) for value in (0.0, 1.0))
+            absent, present = indicator_values(middles, factors)
             for index, condition in enumerate(_matches(column, grammar)):
                 here, elsewhere = grammar.constant(present[index]), grammar.constant(absent[index])
                 yield f"CASE WHEN {condition} THEN {here} ELSE {elsewhere} END"
@@ -304,8 +329,12 @@ def _features(transforms: Iterable[Transform], grammar: Grammar) -> Iterator[str
         if isinstance(column, Vector):
             fits = f"{grammar.length.format(name)} = {column.length}"
             cells = [f"CASE WHEN {fits} THEN {grammar.element(name, index)} END" for index in range(column.length)]
-        for cell, middle, factor in zip(cells, middles, factors, strict=True):
+        for cell, middle, factor in zip(cells, middles, factors, strict=False):
             yield _number(cell, column, float(middle), float(factor), grammar)
+        if isinstance(column, Numeric):
+            absent, present = indicator_values(middles[1:], factors[1:])
+            for place, *values in zip(column.curve, absent, present, strict=True):
+                yield _from_places(column, [place], values, grammar)
 
 
 def _cell(column: Column, grammar: Grammar) -> str:
@@ -328,6 +357,20 @@ def _number(cell: str, column: Numeric | Vector, zero: float, factor: float, gra
         tiny = grammar.constant(1e-28 / factor)
         offset = f"{offset} + {tiny} - {tiny}"
     return f"CAST(CAST(({offset}) * {grammar.constant(factor)} AS {grammar.real}) AS {grammar.double})"
+
+
+def _from_places(
+    column: Numeric, places: Sequence[float], values: Sequence[float | np.float32], grammar: Grammar
+) -> str:
+    """The first value below the first place, and another from each place on; 0 for NULL and NaN.
+
+    All three dialects have NaN above Infinity.
+    """
+    cell = f"CAST({_cell(column, grammar)} AS {grammar.double})"
+    ends = [f"{cell} < {grammar.constant(place)}" for place in places]
+    ends.append(f"{cell} <= CAST('Infinity' AS {grammar.double})")
+    cases = " ".join(f"WHEN {end} THEN {grammar.constant(value)}" for end, value in zip(ends, values, strict=True))
+    return f"CASE {cases} ELSE {grammar.constant(0.0)} END"
 
 
 def _matches(column: Categorical, grammar: Grammar) -> Iterator[str]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from psycopg import sql
 
-from boltdp.arraytypes import Doubles
 from boltdp.data.encode import projection_matrix
-from boltdp.data.schema import Categorical, Numeric, Schema, Vector
+from boltdp.data.scaling import number_scaling, step_values
+from boltdp.data.schema import Categorical, Numeric, Schema, Transform, Vector, indicator_values
 from boltdp.data.values import Matcher
 from boltdp.engines.postgres.session import Composed
 from boltdp.engines.postgres.source import INTEGERS, SourceColumn
@@ -50,17 +50,16 @@ def packed_rows(schema: Schema, columns: Mapping[str, SourceColumn]) -> Query:
     values: list[Any] = []
     label = _code(columns[schema.label], Matcher.of(schema.classes), values)
     parts: list[Composed] = [sql.SQL("ARRAY[COALESCE({}::real, 'NaN')]").format(label)]
-    numeric = [(c, middles, factors) for c, middles, factors in schema.transforms() if isinstance(c, Numeric)]
+    numeric = [transform for transform in schema.transforms() if isinstance(transform[0], Numeric)]
     if numeric:
         cells = sql.SQL(", ").join(columns[column.name].number() for column, *_ in numeric)
         parts.append(_packed(sql.SQL("ARRAY[{}]::pg_catalog.float8[]").format(cells), numeric, values))
     categorical = [(c, middles, factors) for c, middles, factors in schema.transforms() if isinstance(c, Categorical)]
     if categorical:
         codes = [_code(columns[column.name], Matcher.of(column.categories), values) for column, *_ in categorical]
-        absent, present = (
-            [float(x) for _, middles, factors in categorical for x in ((cell - middles) * factors).astype(np.float32)]
-            for cell in (0.0, 1.0)
-        )
+        absent, present = np.hstack(
+            [indicator_values(middles, factors) for _, middles, factors in categorical]
+        ).tolist()
         parts.append(
             sql.SQL("boltdp.pack_categories(ARRAY[{}]::int[], {}::int[], {}::real[], {}::real[])").format(
                 sql.SQL(", ").join(codes),
@@ -81,18 +80,17 @@ def packed_rows(schema: Schema, columns: Mapping[str, SourceColumn]) -> Query:
     return Query(packed, values)
 
 
-def _packed(
-    cells: Composed, transforms: Sequence[tuple[Numeric | Vector, Doubles, Doubles]], values: list[Any]
-) -> Composed:
-    """Numbers clipped, centred and scaled, each with its own bounds."""
+def _packed(cells: Composed, transforms: Sequence[Transform], values: list[Any]) -> Composed:
+    """Numbers clipped, centred and scaled, each with its own bounds, and followed by its steps if it has some."""
     doubles = "{}::pg_catalog.float8[]"
-    return sql.SQL(f"boltdp.pack_numbers({{}}, {doubles}, {doubles}, {doubles}, {doubles})").format(
-        cells,
-        bind(values, [column.low for column, middles, _ in transforms for _ in middles]),
-        bind(values, [column.high for column, middles, _ in transforms for _ in middles]),
-        bind(values, [middle for _, middles, _ in transforms for middle in middles.tolist()]),
-        bind(values, [factor for _, _, factors in transforms for factor in factors.tolist()]),
-    )
+    scaling = [bind(values, numbers) for numbers in number_scaling(transforms).values()]
+    steps = step_values(transforms)
+    if steps is None:
+        return sql.SQL(f"boltdp.pack_numbers({{}}, {doubles}, {doubles}, {doubles}, {doubles})").format(cells, *scaling)
+    return sql.SQL(
+        f"boltdp.pack_curves({{}}, {doubles}, {doubles}, {doubles}, {doubles}, {{}}::int[], {doubles}, {{}}::real[],"
+        " {}::real[])"
+    ).format(cells, *scaling, *(bind(values, of_all) for of_all in steps.values()))
 
 
 def permuted(position: Composed, *, rows: int, seed: int) -> Composed:
