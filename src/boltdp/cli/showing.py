@@ -21,8 +21,8 @@ from boltdp.model import Model
 HALF = 12
 #: Categories of one column that are listed, at most.
 MOST_LINES = 12
-#: An effect, noise over it, noise beside it, 0 and the most that noise can be; and the same in every character set.
-BLOCKS, LETTERS = ("█", "▓", "░", "│", "·"), ("#", "+", "-", "|", ".")
+#: An effect, noise over it, noise beside it, and 0; and the same where a terminal has no such characters.
+BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
 
 
 @click.command(
@@ -68,6 +68,8 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
         if len(found.panels) > 1:
             emit(f"{printable(panel.favours)}:")
         _emit_panel(panel, top, at_most=found.at_most)
+    if found.left_out:
+        emit(f"\n{found.left_out:,} classes more are not shown")
 
 
 def facts(model: Model, found: Effects) -> list[tuple[str, str]]:
@@ -90,7 +92,7 @@ def facts(model: Model, found: Effects) -> list[tuple[str, str]]:
 
 
 def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
-    reach = panel.reach(top)
+    reach, characters = panel.reach(top), _characters(at_most=at_most)
     lines: list[tuple[str, ...]] = []
     for effect in panel.effects[:top]:
         name = printable(effect.name, longest=40)
@@ -99,7 +101,7 @@ def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
             continue
         points = _points(effect)
         for index, (place, value, noise) in enumerate(points):
-            bar = _bar(value, noise, reach, at_most=at_most)
+            bar = _bar(value, noise, reach, characters)
             lines.append((name if index == 0 else "", place, f"{value:+.3g}", _noise(noise), bar))
         left = len(effect.labels) - len(points)
         if left > 0:
@@ -122,26 +124,30 @@ def _points(effect: Effect) -> list[tuple[str, float, float | None]]:
     ]
 
 
-def _bar(value: float, noise: float | None, reach: float, *, at_most: bool) -> str:
-    """The effect from 0 to its value, and two standard deviations of noise, or the most they can be, beside that.
+def _bar(value: float, noise: float | None, reach: float, characters: tuple[str, ...]) -> str:
+    """The effect from 0 to its value, and two standard deviations of noise to each side of that.
 
-    >>> _bar(0.5, 0.1, 1.0, at_most=False)[HALF:], _bar(0.5, 0.1, 1.0, at_most=True)[HALF:]
-    ('│████▓▓░░', '│██████··')
+    >>> _bar(0.5, 0.1, 1.0, BLOCKS)[HALF:], _bar(0.5, 0.1, 1.0, LETTERS)[HALF:]
+    ('│████▓▓░░', '|####++--')
     """
-    full, over, beside, zero, most = BLOCKS if _has("".join(BLOCKS)) else LETTERS
-    if at_most:
-        over, beside = full, most
+    full, over, beside, zero = characters
     wide = 2.0 * (noise or 0.0)
     cells = []
     for cell in range(-HALF, HALF + 1):
-        if cell == 0:
-            cells.append(zero)
-            continue
         place = (cell - 0.5 if cell > 0 else cell + 0.5) / HALF * reach
         filled = 0 < place < value or value < place < 0
         noisy = abs(place - value) < wide
         cells.append(over if filled and noisy else full if filled else beside if noisy else " ")
+    cells[HALF] = zero
     return "".join(cells).rstrip()
+
+
+def _characters(*, at_most: bool) -> tuple[str, ...]:
+    """What bars are made of: noise that is only bounded is dotted, and hides nothing of the effect."""
+    full, over, beside, zero = BLOCKS if _has("".join((*BLOCKS, DOT))) else LETTERS
+    if not at_most:
+        return full, over, beside, zero
+    return full, full, DOT if _has(DOT) else ".", zero
 
 
 def _has(characters: str) -> bool:

@@ -6,16 +6,14 @@ no row is read. Of rows that are longer than the clip norm, which are shortened,
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from boltdp.arraytypes import Doubles
 from boltdp.data.encode import projection_matrix
-from boltdp.data.schema import Categorical, Column, Numeric
+from boltdp.data.schema import Categorical, Numeric, Vector
 from boltdp.data.values import spellings
 from boltdp.export.linear import encoded_weights
 from boltdp.privacy.losses import Logistic, Multinomial
@@ -26,9 +24,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["number", "categories", "vector"]
 
-#: From combinations of one column's encoded features, one a row, to their lengths as combinations of the weights.
-Lengths: TypeAlias = Callable[[Doubles], Doubles]
-
+#: Classes that are shown, at most.
+MOST_PANELS = 100
 #: How many times the largest effect a picture reaches, to show bands.
 WIDEST = 2.5
 #: Pieces of the line of a number with steps, between which the width of the noise is straight.
@@ -104,7 +101,8 @@ class Effects:
     """Everything that there is to show of a model."""
 
     unit: str
-    panels: tuple[Panel, ...]  #: one for two classes, else one for each class
+    panels: tuple[Panel, ...]  #: one for two classes, else one for each class, up to a hundred
+    left_out: int  #: how many classes have none
     spread: Spread | None
     noise: str  #: what is said of noise, in words
 
@@ -130,64 +128,96 @@ def effects(model: Model) -> Effects:
     """
     schema, names = model.schema, [spellings(value)[0] for value in model.classes]
     spread = weight_spread(model.certificate.training)
+    favoured = (names[1:] if len(model.weights) == 1 else names)[:MOST_PANELS]
     matrix = None if schema.projection is None else projection_matrix(schema.projection, schema.encoded_dims)
     panels = []
-    favoured = names[1:] if len(model.weights) == 1 else names
-    for favours, weights in zip(favoured, encoded_weights(schema, model.weights), strict=True):
+    for favours, weights in zip(favoured, encoded_weights(schema, model.weights[:MOST_PANELS]), strict=True):
         at, found = 0, []
         for column, middles, factors in schema.transforms():
             part = slice(at, at + len(middles))
             at = part.stop
-            lengths = _lengths(None if matrix is None else matrix[part])
-            found.append(_effect(column, middles, factors, weights[part], spread, lengths))
+            noise = _Noise(spread, None if matrix is None else matrix[part])
+            if isinstance(column, Categorical):
+                found.append(_of_categories(column, factors, weights[part], noise))
+            elif isinstance(column, Numeric):
+                found.append(_of_number(column, middles, factors, weights[part], noise))
+            else:
+                found.append(_of_vector(column, factors, weights[part], noise))
         found.sort(key=lambda one: -one.importance)
         constant = deviation = None
         if schema.intercept:
             constant = float(weights[-1]) * schema.constant
-            (length,) = _lengths(None if matrix is None else matrix[-1:])(np.array([[schema.constant]]))
-            deviation = None if spread is None else spread.deviation * float(length)
+            deviation = _Noise(spread, None if matrix is None else matrix[-1:]).of(np.array([schema.constant]))
         panels.append(Panel(favours, constant, deviation, tuple(found)))
-    return Effects(_unit(model, names), tuple(panels), spread, _said_of_noise(model, spread))
+    left_out = len(names) - len(favoured) if len(model.weights) > 1 else 0
+    return Effects(_unit(model, names), tuple(panels), left_out, spread, _said_of_noise(model, spread))
 
 
-def _effect(
-    column: Column, middles: Doubles, factors: Doubles, weights: Doubles, spread: Spread | None, lengths: Lengths
-) -> Effect:
-    """The effect of one column; `weights` are those of its encoded features."""
+@dataclass(frozen=True)
+class _Noise:
+    """What noise does to combinations of the encoded features of one column."""
 
-    def deviations(directions: Doubles) -> tuple[float, ...] | None:
-        return None if spread is None else tuple((spread.deviation * lengths(directions)).tolist())
+    spread: Spread | None
+    rows: Doubles | None  #: of the projection, for these features; None: the features are those of the weights
 
-    if not isinstance(column, (Numeric, Categorical)):
-        length = float(np.linalg.norm(weights))
-        # Of a row that is at most 1 long, and of values that are within the bounds.
-        widest = min(2.0 * length, float(np.abs(weights * factors).sum()) * (column.high - column.low))
-        noise = None if spread is None else spread.deviation * math.hypot(*lengths(np.eye(len(weights))))
-        told = None if noise is None else (noise,)
-        return Effect(column.name, "vector", (), (), (length,), told, length, noise, widest)
-    kind: Kind = "number"
-    labels: tuple[str, ...] = ()
-    places: tuple[float, ...] = ()
-    if isinstance(column, Categorical):
-        kind, labels = "categories", tuple(spellings(value)[0] for value in column.categories)
-        directions = np.diag(factors)
-    else:
-        places, directions = _line(column, middles, factors)
-    values = directions @ weights
-    low, high = (0, len(values) - 1) if kind == "number" else (int(values.argmin()), int(values.argmax()))
-    apart = deviations((directions[high] - directions[low])[None])
+    def of(self, directions: Doubles) -> Any:
+        """The deviation of each combination, one a row, or of a single one."""
+        if self.spread is None:
+            return None
+        turned = directions if self.rows is None else directions @ self.rows
+        return (self.spread.deviation * np.linalg.norm(turned, axis=-1)).tolist()
+
+    def of_each(self, factors: Doubles) -> tuple[float, ...] | None:
+        """The deviations of the features themselves, each with its factor."""
+        if self.spread is None:
+            return None
+        lengths = 1.0 if self.rows is None else np.linalg.norm(self.rows, axis=1)
+        return tuple((self.spread.deviation * np.abs(factors) * lengths).tolist())
+
+
+def _of_number(column: Numeric, middles: Doubles, factors: Doubles, weights: Doubles, noise: _Noise) -> Effect:
+    places, features = _line(column, middles, factors)
+    values, deviations = features @ weights, noise.of(features)
     return Effect(
         column.name,
-        kind,
+        "number",
         places,
+        (),
+        tuple(values.tolist()),
+        None if deviations is None else tuple(deviations),
+        float(values[-1] - values[0]),
+        noise.of(features[-1] - features[0]),
+        float(np.ptp(values)),
+    )
+
+
+def _of_categories(column: Categorical, factors: Doubles, weights: Doubles, noise: _Noise) -> Effect:
+    labels, values = tuple(spellings(value)[0] for value in column.categories), factors * weights
+    # One category is compared with none of them, several with each other.
+    direction = np.zeros(len(values))
+    direction[values.argmin()] -= factors[values.argmin()] if len(values) > 1 else 0.0
+    direction[values.argmax()] += factors[values.argmax()]
+    difference = float(direction @ weights)
+    return Effect(
+        column.name,
+        "categories",
+        (),
         labels,
         tuple(values.tolist()),
-        deviations(directions),
-        # One category is compared with none of them.
-        float(values[high] - values[low]) if len(values) > 1 else float(values[0]),
-        None if apart is None else apart[0] if len(values) > 1 else (deviations(directions) or (0.0,))[0],
-        float(np.ptp(values)) if len(values) > 1 else abs(float(values[0])),
+        noise.of_each(factors),
+        difference,
+        noise.of(direction),
+        abs(difference),
     )
+
+
+def _of_vector(column: Vector, factors: Doubles, weights: Doubles, noise: _Noise) -> Effect:
+    length, each = float(np.linalg.norm(weights)), noise.of_each(np.ones(len(weights)))
+    deviation = None if each is None else float(np.linalg.norm(each))
+    # Of a row that is at most 1 long, and of values that are within the bounds.
+    widest = min(2.0 * length, float(np.abs(weights * factors).sum()) * (column.high - column.low))
+    told = None if deviation is None else (deviation,)
+    return Effect(column.name, "vector", (), (), (length,), told, length, deviation, widest)
 
 
 def _line(column: Numeric, middles: Doubles, factors: Doubles) -> tuple[tuple[float, ...], Doubles]:
@@ -205,17 +235,6 @@ def _line(column: Numeric, middles: Doubles, factors: Doubles) -> tuple[tuple[fl
     before = np.array([still for _, still in ordered])
     passed = (places[:, None] > steps) | ((places[:, None] == steps) & ~before[:, None])
     return tuple(places.tolist()), (np.column_stack([places, passed]) - middles) * factors
-
-
-def _lengths(matrix: Doubles | None) -> Lengths:
-    """How long combinations of encoded features are as combinations of the weights, behind a projection or not."""
-
-    def lengths(directions: Doubles) -> Doubles:
-        turned = directions if matrix is None else directions @ matrix
-        found: Doubles = np.linalg.norm(turned, axis=1)
-        return found
-
-    return lengths
 
 
 def _unit(model: Model, names: list[str]) -> str:

@@ -35,7 +35,7 @@ dt { color: var(--soft); } dd { margin: 0; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(19rem, 1fr)); gap: 1.25rem; }
 figure { margin: 0; border-top: 1px solid var(--rule); padding-top: .5rem; }
 figcaption { overflow-wrap: anywhere; font-weight: 600; } figcaption span { color: var(--soft); font-weight: 400; }
-svg { width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 11px; }
+figure > svg { width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 11px; }
 .line { fill: none; stroke: var(--line); stroke-width: 2; } .bar { fill: var(--line); }
 .one { fill: var(--one); } .two { fill: var(--two); }
 .most .one, .most .two { fill: none; stroke: var(--line); stroke-width: .75; stroke-dasharray: 3 3; }
@@ -50,6 +50,8 @@ def page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, to
     title = f"What a model says of {_text(model.schema.label)}"
     lines = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value, 2000)}</dd>" for name, value in facts)
     panels = "".join(_panel(panel, top, several=len(effects.panels) > 1) for panel in effects.panels)
+    if effects.left_out:
+        panels += f"<p>{effects.left_out:,} classes more are not shown.</p>"
     bands = "most" if effects.at_most else "exact"
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -88,10 +90,10 @@ def _line(effect: Effect, reach: float) -> str:
     low, high = effect.places[0], effect.places[-1]
 
     def across(place: float) -> float:
-        return LEFT + WIDTH * (place - low) / (high - low)
+        return WIDTH * (place - low) / (high - low)
 
     def down(value: float) -> float:
-        return HEIGHT / 2 * (1.0 - min(max(value / reach, -1.0), 1.0))
+        return HEIGHT / 2 * (1.0 - value / reach)
 
     def points(pairs: Iterable[tuple[float, float]]) -> str:
         return " ".join(f"{across(place):.1f},{down(value):.1f}" for place, value in pairs)
@@ -106,8 +108,10 @@ def _line(effect: Effect, reach: float) -> str:
     bottom = HEIGHT + BELOW - 4
     return (
         f'<svg viewBox="0 0 {LEFT + WIDTH:g} {HEIGHT + BELOW:g}" role="img">'
-        f'<path class="axis" d="M{LEFT:g} 0V{HEIGHT:g}M{LEFT:g} {HEIGHT / 2:g}H{LEFT + WIDTH:g}"/>{bands}'
-        f'<polyline class="line" points="{line}"/>'
+        f'<path class="axis" d="M{LEFT:g} 0V{HEIGHT:g}M{LEFT:g} {HEIGHT / 2:g}H{LEFT + WIDTH:g}"/>'
+        # A picture in the picture: what is outside of its frame is not drawn.
+        f'<svg x="{LEFT:g}" y="0" width="{WIDTH:g}" height="{HEIGHT:g}" viewBox="0 0 {WIDTH:g} {HEIGHT:g}">{bands}'
+        f'<polyline class="line" points="{line}"/></svg>'
         f'<text x="{LEFT - 4:g}" y="10" text-anchor="end">{reach:+.2g}</text>'
         f'<text x="{LEFT - 4:g}" y="{HEIGHT / 2 + 4:g}" text-anchor="end">0</text>'
         f'<text x="{LEFT - 4:g}" y="{HEIGHT:g}" text-anchor="end">{-reach:+.2g}</text>'

@@ -95,6 +95,7 @@ def _draw(axes: Any, effect: Effect, reach: float, *, at_most: bool) -> None:
         axes.plot(places, values, color="C0")
         axes.axhline(0.0, color="gray", linewidth=0.5)
         axes.set(xlim=(places[0], places[-1]), ylim=(-reach, reach))
+        axes.locator_params(axis="x", nbins=5)
         return
     shown = list(effect.largest(MOST_BARS))
     values, rows = np.array(effect.effects)[shown], np.arange(len(shown))
