@@ -172,7 +172,12 @@ def test_predict_refuses_other_outputs_and_models_without_probabilities(run: Run
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "boltdp-model"}', "\0", '{"format": NaN}'])
 def test_a_file_that_is_no_model_is_refused(run: Run, rows: Path, content: str) -> None:
     Path("model.json").write_text(content)
-    for command in (("verify", "model.json"), ("sql", "model.json"), ("predict", "model.json", rows)):
+    for command in (
+        ("verify", "model.json"),
+        ("show", "model.json"),
+        ("sql", "model.json"),
+        ("predict", "model.json", rows),
+    ):
         result = run(*command)
         assert result.exit_code == 1
         assert result.stderr.startswith("error: ")

@@ -74,6 +74,11 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
         "schema": json.dumps(schema.to_dict()),
         "certificate": json.dumps(model.certificate.to_dict(), allow_nan=False),
     }
+    # The table of an extension before 0.2.0 has no such columns, and takes all models that need none of them.
+    if model.cut:
+        row["cut"] = model.cut
+    if parameter != 1:
+        row["parameter"] = parameter
 
     def run() -> bool:
         with psycopg.connect(uri) as connection:
@@ -88,10 +93,6 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
                 ),
                 row,
             )
-            if (model.cut or parameter != 1) and done.rowcount == 1:
-                # Apart: the table of an extension before 0.2.0 has no such columns, and takes all other models.
-                decide = "UPDATE boltdp.models SET cut = %s, parameter = %s WHERE name OPERATOR(pg_catalog.=) %s"
-                connection.execute(decide, [model.cut, parameter, name])
             return done.rowcount == 1
 
     if not _attempt(run, f"the model {name!r} cannot be stored"):
