@@ -43,6 +43,18 @@ def shown(value: object) -> str:
     return text if len(text) <= LONGEST_QUOTED else text[: LONGEST_QUOTED - 4] + " ..."
 
 
+def printable(text: str, *, longest: int = LONGEST_QUOTED) -> str:
+    r"""A text of unknown origin as it may be shown: without control characters, which a terminal obeys, and not long.
+
+    >>> print(printable("a\x1b[2J\u202eb"), printable("a" * 99, longest=9))
+    a\x1b[2J\u202eb aaaaa ...
+    """
+    # Only so much of it as can be shown, however long it is.
+    begin = text[: longest + 1]
+    plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in begin)
+    return plain if len(plain) <= longest else plain[: longest - 4] + " ..."
+
+
 def whole_number(value: object, name: str, *, least: int) -> int:
     """`value` as a plain int, or a ParameterError.
 

@@ -172,8 +172,8 @@ def test_predict_refuses_other_outputs_and_models_without_probabilities(run: Run
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": "boltdp-model"}', "\0", '{"format": NaN}'])
 def test_a_file_that_is_no_model_is_refused(run: Run, rows: Path, content: str) -> None:
     Path("model.json").write_text(content)
-    for command in (("verify", "model.json"), ("sql", "model.json"), ("predict", "model.json", rows)):
-        result = run(*command)
+    for command in (("verify",), ("show",), ("sql",), ("predict", rows)):
+        result = run(command[0], "model.json", *command[1:])
         assert result.exit_code == 1
         assert result.stderr.startswith("error: ")
 

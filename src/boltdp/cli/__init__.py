@@ -16,6 +16,7 @@ with ending_at_once():
     from boltdp.cli.models import keygen, sign, sql, verify
     from boltdp.cli.postgres import postgres
     from boltdp.cli.score import evaluate, predict
+    from boltdp.cli.showing import show
     from boltdp.cli.terminal import Commands, emit, examples
     from boltdp.cli.training import plan, train
     from boltdp.cli.tuning import tune
@@ -47,5 +48,20 @@ def main(context: click.Context) -> None:
         emit(context.get_help())
 
 
-for command in (schema, plan, train, tune, verify, keygen, sign, predict, evaluate, sql, compare, synth, postgres):
+for command in (
+    schema,
+    plan,
+    train,
+    tune,
+    show,
+    verify,
+    keygen,
+    sign,
+    predict,
+    evaluate,
+    sql,
+    compare,
+    synth,
+    postgres,
+):
     main.add_command(command)

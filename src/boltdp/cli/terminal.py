@@ -23,9 +23,12 @@ from rich.text import Text
 
 import boltdp
 from boltdp import files, stopping
-from boltdp.errors import BoltdpError
+from boltdp.errors import BoltdpError, printable
 
 USERS_FAULT, OUR_FAULT, INTERRUPTED = 1, 2, 130
+
+#: Characters of a cell of a table, at most.
+MOST_CELL = 1000
 
 #: Seconds for cleaning after a signal, in which a second one changes nothing.
 PATIENCE = 5.0
@@ -141,9 +144,10 @@ def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = 
     table = Table(box=None, show_header=header is not None, pad_edge=False, header_style="bold")
     for index in range(len(rows[0])):
         right = numbers and index > 0
-        table.add_column(header[index] if header else "", justify="right" if right else "left", overflow="fold")
+        name = Text(printable(header[index], longest=MOST_CELL)) if header else ""
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(printable(cell, longest=MOST_CELL)) for cell in row))
     # Wrapped for a terminal only: whoever reads a pipe line by line wants whole lines.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
     with console.capture() as captured:
@@ -205,6 +209,8 @@ def _colours(stream: Any) -> bool:
 
 
 def _message(kind: str, message: str, *, style: str) -> None:
+    # Names in it may come from a file of somebody else's: a terminal must show them, and not obey them.
+    message = "\n".join(printable(line, longest=len(message)) for line in message.split("\n"))
     # rich itself heeds NO_COLOR and what kind of terminal it is.
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble((f"{kind}:", style), f" {message}"))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
+from psycopg import sql
 
 from boltdp.data.encode import projection_matrix
 from boltdp.data.schema import Categorical, Schema
@@ -78,6 +79,9 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
         "schema": json.dumps(schema.to_dict()),
         "certificate": json.dumps(model.certificate.to_dict(), allow_nan=False),
     }
+    if model.cut:
+        # The table of an extension before 0.2.0 has no such column, and takes all other models.
+        row["cut"] = model.cut
 
     def run() -> bool:
         with psycopg.connect(uri) as connection:
@@ -87,16 +91,11 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
             if replace:
                 connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])
             done = connection.execute(
-                "INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, middle, factor,"
-                " intercept, projection, schema, certificate) VALUES (%(name)s, %(private)s, %(loss)s, %(classes)s,"
-                " %(weights)s, %(low)s, %(high)s, %(middle)s, %(factor)s, %(intercept)s, %(projection)s, %(schema)s,"
-                " %(certificate)s) ON CONFLICT (name) DO NOTHING",
+                sql.SQL("INSERT INTO boltdp.models ({}) VALUES ({}) ON CONFLICT (name) DO NOTHING").format(
+                    sql.SQL(", ").join(map(sql.Identifier, row)), sql.SQL(", ").join(map(sql.Placeholder, row))
+                ),
                 row,
             )
-            if model.cut and done.rowcount == 1:
-                # Apart: the table of an extension before 0.2.0 has no such column, and takes all other models.
-                decide = "UPDATE boltdp.models SET cut = %s WHERE name OPERATOR(pg_catalog.=) %s"
-                connection.execute(decide, [model.cut, name])
             return done.rowcount == 1
 
     if not _attempt(run, f"the model {name!r} cannot be stored"):

@@ -1,0 +1,261 @@
+"""What each column does to the margin, in its own units, and how far noise may have moved that.
+
+The effect of a value is the margin with it minus the margin with the value missing. All numbers come from the model:
+no row is read. Of rows that are longer than the clip norm, which are shortened, all effects shrink alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from boltdp.arraytypes import Doubles
+from boltdp.data.encode import projection_matrix
+from boltdp.data.schema import Categorical, Numeric, Vector
+from boltdp.data.values import spellings
+from boltdp.export.linear import encoded_weights
+from boltdp.privacy.losses import Logistic, Multinomial
+from boltdp.privacy.spread import Spread, weight_spread
+
+if TYPE_CHECKING:
+    from boltdp.model import Model
+
+Kind = Literal["number", "categories", "vector"]
+
+#: Classes that are shown, at most.
+MOST_PANELS = 100
+#: How many times the largest effect a picture reaches, to show bands.
+WIDEST = 2.5
+#: Pieces of the line of a number with steps, between which the width of the noise is straight.
+PIECES = 32
+
+_EXACT = (
+    "added to the trained weights. Bands are one and two standard deviations of what it does to an effect, to each side"
+)
+_AT_MOST = (
+    "added before training: in any one direction it pulls as {pull:.2g} rows can, of {rows:,} (a standard deviation). "
+    "What that does to an effect depends on the rows, which are private. The bands are the most that one and two "
+    "standard deviations of it can be, whatever the rows are; where they tell much about an effect, it is far less"
+)
+_NONE = "none was added, so that there are no bands"
+_UNKNOWN = "added in every update. What it does to an effect is not known, so that there are no bands"
+_CHOSEN = ". The model was chosen among several, which prefers noise that did well: that is not in the bands"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one column does to the margin of one class."""
+
+    name: str
+    kind: Kind
+    places: tuple[float, ...]  #: of a number: where its line has an end, the middle or a step; a step has two
+    labels: tuple[str, ...]  #: of categories: each of them
+    effects: tuple[float, ...]  #: there; of a vector only one: the length of its weights
+    deviations: tuple[float, ...] | None  #: of noise, there; of a vector that of the length
+    difference: float  #: from one end of a number to the other, or from the smallest of categories to the largest
+    deviation: float | None  #: of noise, of that
+    importance: float  #: how far apart two values of the column can put the margin
+
+    @property
+    def corners(self) -> tuple[tuple[float, float, float | None], ...]:
+        """Of a number: place, effect and deviation at its ends and steps, without what is between them."""
+        noise = (None,) * len(self.effects) if self.deviations is None else self.deviations
+        points = tuple(zip(self.places, self.effects, noise, strict=True))
+        twice = {one for one, other in zip(self.places, self.places[1:], strict=False) if one == other}
+        return tuple(point for point in points if point[0] in twice or point in (points[0], points[-1]))
+
+    def largest(self, most: int) -> tuple[int, ...]:
+        """The positions of the categories with the largest effects, in their own order."""
+        order = sorted(range(len(self.labels)), key=lambda index: -abs(self.effects[index]))[:most]
+        return tuple(sorted(order))
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The effects on the margin of one class, the most important column first."""
+
+    favours: str  #: the class that a positive effect makes likelier
+    constant: float | None  #: the margin of a row with everything missing
+    constant_deviation: float | None
+    effects: tuple[Effect, ...]
+
+    def reach(self, top: int) -> float:
+        """How far from 0 pictures of the first `top` effects must reach.
+
+        Bands may be much wider than any effect, and are cut where effects would be hard to see.
+        """
+        found = [one for one in self.effects[:top] if one.kind != "vector"]
+        effects = max((abs(value) for one in found for value in one.effects), default=0.0)
+        ends = [
+            abs(value) + 2.0 * noise
+            for one in found
+            for value, noise in zip(one.effects, one.deviations or (0.0,) * len(one.effects), strict=True)
+        ]
+        return min(max(ends, default=0.0), WIDEST * effects) or 1.0
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Everything that there is to show of a model."""
+
+    unit: str
+    panels: tuple[Panel, ...]  #: one for two classes, else one for each class, up to a hundred
+    left_out: int  #: how many classes have none
+    spread: Spread | None
+    noise: str  #: what is said of noise, in words
+
+    @property
+    def at_most(self) -> bool:
+        """Whether the deviations are only the most that they can be."""
+        return self.spread is not None and not self.spread.exact
+
+
+def effects(model: Model) -> Effects:
+    """What the columns of a model do.
+
+    >>> from boltdp.engines import open_source
+    >>> from boltdp.settings import Settings
+    >>> from boltdp.training import train
+    >>> import pyarrow as pa
+    >>> from boltdp.data.schema import Schema
+    >>> rows = pa.table({"age": range(100), "sick": [age > 60 for age in range(100)]})
+    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> (panel,) = effects(train(open_source(rows), schema, Settings(epsilon=None))).panels
+    >>> panel.favours, panel.effects[0].name, panel.effects[0].places, panel.effects[0].difference > 0
+    ('true', 'age', (0.0, 50.0, 100.0), True)
+    """
+    schema, names = model.schema, [spellings(value)[0] for value in model.classes]
+    spread = weight_spread(model.certificate.training)
+    favoured = (names[1:] if len(model.weights) == 1 else names)[:MOST_PANELS]
+    matrix = None if schema.projection is None else projection_matrix(schema.projection, schema.encoded_dims)
+    panels = []
+    for favours, weights in zip(favoured, encoded_weights(schema, model.weights[:MOST_PANELS]), strict=True):
+        at, found = 0, []
+        for column, middles, factors in schema.transforms():
+            part = slice(at, at + len(middles))
+            at = part.stop
+            noise = _Noise(spread, None if matrix is None else matrix[part])
+            if isinstance(column, Categorical):
+                found.append(_of_categories(column, factors, weights[part], noise))
+            elif isinstance(column, Numeric):
+                found.append(_of_number(column, middles, factors, weights[part], noise))
+            else:
+                found.append(_of_vector(column, factors, weights[part], noise))
+        found.sort(key=lambda one: -one.importance)
+        constant = deviation = None
+        if schema.intercept:
+            constant = float(weights[-1]) * schema.constant
+            deviation = _Noise(spread, None if matrix is None else matrix[-1:]).of(np.array([schema.constant]))
+        panels.append(Panel(favours, constant, deviation, tuple(found)))
+    left_out = len(names) - len(favoured) if len(model.weights) > 1 else 0
+    return Effects(_unit(model, names), tuple(panels), left_out, spread, _said_of_noise(model, spread))
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """What noise does to combinations of the encoded features of one column."""
+
+    spread: Spread | None
+    rows: Doubles | None  #: of the projection, for these features; None: the features are those of the weights
+
+    def of(self, directions: Doubles) -> Any:
+        """The deviation of each combination, one a row, or of a single one."""
+        if self.spread is None:
+            return None
+        turned = directions if self.rows is None else directions @ self.rows
+        return (self.spread.deviation * np.linalg.norm(turned, axis=-1)).tolist()
+
+    def of_each(self, factors: Doubles) -> tuple[float, ...] | None:
+        """The deviations of the features themselves, each with its factor."""
+        if self.spread is None:
+            return None
+        lengths = 1.0 if self.rows is None else np.linalg.norm(self.rows, axis=1)
+        return tuple((self.spread.deviation * np.abs(factors) * lengths).tolist())
+
+
+def _of_number(column: Numeric, middles: Doubles, factors: Doubles, weights: Doubles, noise: _Noise) -> Effect:
+    places, features = _line(column, middles, factors)
+    values, deviations = features @ weights, noise.of(features)
+    return Effect(
+        column.name,
+        "number",
+        places,
+        (),
+        tuple(values.tolist()),
+        None if deviations is None else tuple(deviations),
+        float(values[-1] - values[0]),
+        noise.of(features[-1] - features[0]),
+        float(np.ptp(values)),
+    )
+
+
+def _of_categories(column: Categorical, factors: Doubles, weights: Doubles, noise: _Noise) -> Effect:
+    labels, values = tuple(spellings(value)[0] for value in column.categories), factors * weights
+    # One category is compared with none of them, several with each other.
+    direction = np.zeros(len(values))
+    direction[values.argmin()] -= factors[values.argmin()] if len(values) > 1 else 0.0
+    direction[values.argmax()] += factors[values.argmax()]
+    difference = float(direction @ weights)
+    return Effect(
+        column.name,
+        "categories",
+        (),
+        labels,
+        tuple(values.tolist()),
+        noise.of_each(factors),
+        difference,
+        noise.of(direction),
+        abs(difference),
+    )
+
+
+def _of_vector(column: Vector, factors: Doubles, weights: Doubles, noise: _Noise) -> Effect:
+    length, each = float(np.linalg.norm(weights)), noise.of_each(np.ones(len(weights)))
+    deviation = None if each is None else float(np.linalg.norm(each))
+    # Of a row that is at most 1 long, and of values that are within the bounds.
+    widest = min(2.0 * length, float(np.abs(weights * factors).sum()) * (column.high - column.low))
+    told = None if deviation is None else (deviation,)
+    return Effect(column.name, "vector", (), (), (length,), told, length, deviation, widest)
+
+
+def _line(column: Numeric, middles: Doubles, factors: Doubles) -> tuple[tuple[float, ...], Doubles]:
+    """Places of a number, and its encoded features there; at a step both below it and at it."""
+    steps = np.array(getattr(column, "curve", ()), dtype=np.float64)
+    ends = [column.low, float(middles[0]), column.high]
+    if len(steps):
+        ends += np.linspace(column.low, column.high, PIECES + 1).tolist()
+    # A place, and whether the step there is still to come.
+    found = {(place, False) for place in ends} | {
+        (place, before) for place in steps.tolist() for before in (True, False)
+    }
+    ordered = sorted(found, key=lambda one: (one[0], not one[1]))
+    places = np.array([place for place, _ in ordered])
+    before = np.array([still for _, still in ordered])
+    passed = (places[:, None] > steps) | ((places[:, None] == steps) & ~before[:, None])
+    return tuple(places.tolist()), (np.column_stack([places, passed]) - middles) * factors
+
+
+def _unit(model: Model, names: list[str]) -> str:
+    loss = model.certificate.problem.loss
+    if len(model.weights) == 1:
+        known = "log odds" if type(loss) is Logistic else "margin"
+        return f"{known} of {names[1]!r} against {names[0]!r}"
+    if isinstance(loss, Multinomial):
+        return "log odds of each class against the average of all"
+    known = "log odds" if type(loss) is Logistic else "margin"
+    return f"{known} of each class against all others"
+
+
+def _said_of_noise(model: Model, spread: Spread | None) -> str:
+    if spread is None:
+        return _UNKNOWN
+    if not spread.deviation:
+        return _NONE
+    problem, noise = model.certificate.problem, model.certificate.training_noise
+    said = _EXACT
+    if not spread.exact:
+        assert noise is not None
+        said = _AT_MOST.format(pull=noise.deviation / problem.loss.lipschitz, rows=problem.rows)
+    return said + ("" if model.certificate.selection is None else _CHOSEN)

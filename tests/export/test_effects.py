@@ -1,0 +1,331 @@
+"""What a column does: against margins of rows that have a value and of rows that miss it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
+from boltdp.engines import open_source
+from boltdp.errors import ParameterError, printable
+from boltdp.export import effects as effects_module
+from boltdp.export.effects import Effect, Effects, Panel, effects
+from boltdp.export.page import MOST_BARS, page
+from boltdp.export.picture import draw
+from boltdp.model import Model
+from boltdp.planning import plan
+from boltdp.privacy.release import Randomness, release_weights
+from boltdp.privacy.spread import weight_spread
+from boltdp.settings import Settings
+
+COLUMNS = (Numeric("age", 0, 80), Numeric("pulse", 30, 200), Categorical("ward", ("A", "B", 3)), Vector("v", 2, -1, 1))
+STANDARDIZED = Standardization((0.2, -0.3, 0.1, 0.5, 0.2, 0.0, 0.4), (0.5, 1.0, 0.4, 1.0, 2.0, 1.0, 0.5), 9.0, 0.5)
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "without an intercept": {"intercept": False},
+    "standardized": {"standardization": STANDARDIZED},
+    "projected": {"projection": Projection(dims=5, seed=3), "clip_norm": 50.0},
+}
+MISSING: dict[str, Any] = {"age": None, "pulse": None, "ward": None, "v": None}
+TYPES = {"age": pa.float64(), "pulse": pa.float64(), "ward": pa.string(), "v": pa.list_(pa.float64())}
+
+
+def made(settings: Settings, classes: int = 2, **changes: Any) -> Model:
+    schema = Schema("y", tuple(range(classes)), COLUMNS, **changes)
+    certificate = plan(settings, rows=10_000, dims=schema.dims, classes=classes)
+    weights = np.random.default_rng(1).standard_normal(
+        (certificate.models, certificate.problem.loss.vectors, schema.dims)
+    )
+    return Model.of_release(schema, release_weights(weights, certificate, Randomness()), certificate)
+
+
+def margins(model: Model, **cells: Any) -> Any:
+    """Of one row with these cells, and the others missing."""
+    row = MISSING | cells
+    table = pa.table({name: pa.array([cell], TYPES[name]) for name, cell in row.items()})
+    return next(iter(model.score_batches(open_source(table))))[0]
+
+
+def column(found: Effects, name: str, panel: int = 0) -> Effect:
+    (one,) = [effect for effect in found.panels[panel].effects if effect.name == name]
+    return one
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize(
+    ("classes", "settings"),
+    [
+        (2, Settings(epsilon=1.0)),
+        (3, Settings(epsilon=1.0, algorithm="bolton")),
+        (3, Settings(epsilon=1.0, multiclass="one-vs-all")),
+    ],
+)
+def test_an_effect_is_what_a_value_does_to_the_margin(name: str, classes: int, settings: Settings) -> None:
+    model = made(settings, classes, **SCHEMAS[name])
+    found, nothing = effects(model), margins(model)
+    assert [panel.favours for panel in found.panels] == ([*"012"] if classes == 3 else ["1"])
+    for index, panel in enumerate(found.panels):
+        assert (panel.constant is None) == (not model.schema.intercept)
+        if panel.constant is not None and "standard" not in name:
+            assert panel.constant == pytest.approx(nothing[index], rel=1e-5)
+        for number in ("age", "pulse"):
+            effect = column(found, number, index)
+            for place, value in zip(effect.places, effect.effects, strict=True):
+                expected = margins(model, **{number: place})[index] - nothing[index]
+                assert value == pytest.approx(expected, rel=1e-4, abs=1e-5)
+            assert effect.difference == pytest.approx(effect.effects[-1] - effect.effects[0])
+        ward = column(found, "ward", index)
+        assert ward.labels == ("A", "B", "3")
+        expected = [margins(model, ward=label)[index] - nothing[index] for label in ward.labels]
+        assert ward.effects == pytest.approx(expected, rel=1e-4, abs=1e-5)
+        assert ward.difference == pytest.approx(max(expected) - min(expected), rel=1e-4)
+        importances = [effect.importance for effect in panel.effects]
+        assert importances == sorted(importances, reverse=True)
+
+
+def test_the_length_of_a_vector_s_weights_is_told() -> None:
+    model = made(Settings(epsilon=1.0, algorithm="bolton"))
+    effect = column(effects(model), "v")
+    spread = weight_spread(model.certificate.training)
+    assert spread is not None
+    assert list(effect.effects) == pytest.approx([np.linalg.norm(model.weights[0, 5:7])])
+    assert effect.deviation == pytest.approx(spread.deviation * np.sqrt(2))
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_noise_of_an_effect_is_that_of_its_weights(name: str, classes: int) -> None:
+    """Against models that were released many times with nothing but noise."""
+    model = made(Settings(epsilon=1.0, algorithm="bolton"), classes, **SCHEMAS[name])
+    zero = np.zeros((1, model.certificate.problem.loss.vectors, model.schema.dims))
+    many = [
+        effects(
+            Model.of_release(model.schema, release_weights(zero, model.certificate, Randomness()), model.certificate)
+        )
+        for _ in range(1500)
+    ]
+    for panel in range(len(many[0].panels)):
+        for known in many[0].panels[panel].effects:
+            drawn = np.array([column(found, known.name, panel).effects for found in many])
+            assert known.deviations is not None
+            if known.kind == "vector":
+                assert np.sqrt((drawn**2).mean()) == pytest.approx(known.deviations[0], rel=0.15)
+                continue
+            assert drawn.std(axis=0) == pytest.approx(known.deviations, rel=0.15, abs=1e-12)
+            if known.kind == "number":
+                assert (drawn[:, -1] - drawn[:, 0]).std() == pytest.approx(known.deviation, rel=0.15)
+        constants = [found.panels[panel].constant for found in many]
+        told = many[0].panels[panel].constant_deviation
+        assert (told is None) == (not model.schema.intercept)
+        if told is not None:
+            assert np.std(np.array(constants, dtype=float)) == pytest.approx(told, rel=0.15)
+
+
+def test_steps_are_drawn_where_a_number_has_a_curve() -> None:
+    number = Numeric("age", 0, 100)
+    object.__setattr__(number, "curve", (18.0, 65.0))
+    places, features = effects_module._line(number, np.array([50.0, 0.0, 0.5]), np.array([0.02, 1.0, 2.0]))
+    at = {place: features[index] for index, place in enumerate(places)}
+    assert at[0.0].tolist() == pytest.approx([-1.0, 0.0, -1.0])
+    assert at[100.0].tolist() == pytest.approx([1.0, 1.0, 1.0])
+    before, after = (index for index, place in enumerate(places) if place == 18.0)
+    assert features[before].tolist() == pytest.approx([-0.64, 0.0, -1.0])
+    assert features[after].tolist() == pytest.approx([-0.64, 1.0, -1.0])
+    assert list(places) == sorted(places)
+    effect = Effect("age", "number", places, (), tuple(features[:, 0]), None, 2.0, None, 2.0)
+    assert [place for place, *_ in effect.corners] == [0.0, 18.0, 18.0, 65.0, 65.0, 100.0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said", "at_most"),
+    [
+        (Settings(epsilon=1.0), "added before training: in any one direction it pulls as", True),
+        (Settings(epsilon=1.0, algorithm="bolton"), "added to the trained weights", False),
+        (Settings(epsilon=1.0, algorithm="scs13"), "added in every update. What it does to an effect is not", False),
+        (Settings(epsilon=None), "none was added", False),
+    ],
+)
+def test_what_is_drawn_of_noise_is_said(settings: Settings, said: str, at_most: bool) -> None:
+    found = effects(made(settings))
+    assert found.noise.startswith(said)
+    assert found.at_most == at_most
+    assert (found.spread is None) == ("not known" in found.noise)
+    for effect in found.panels[0].effects:
+        assert (effect.deviations is None) == (effect.deviation is None) == (found.spread is None)
+    assert found.unit == "log odds of '1' against '0'"
+
+
+def test_only_log_odds_are_called_so() -> None:
+    assert effects(made(Settings(epsilon=1.0, loss="huber"))).unit == "margin of '1' against '0'"
+    assert effects(made(Settings(epsilon=1.0, loss="huber"), 3)).unit == "margin of each class against all others"
+    assert effects(made(Settings(epsilon=1.0), 3)).unit == "log odds of each class against the average of all"
+
+
+def test_bands_that_are_much_wider_than_effects_are_cut() -> None:
+    def reach(deviation: float | None) -> float:
+        told = None if deviation is None else (deviation, deviation)
+        effect = Effect("c", "categories", (), ("a", "b"), (-2.0, 1.0), told, 3.0, deviation, 3.0)
+        vector = Effect("v", "vector", (), (), (99.0,), None, 99.0, None, 99.0)
+        return Panel("yes", None, None, (effect, vector)).reach(9)
+
+    assert reach(None) == 2.0
+    assert reach(0.25) == 2.5
+    assert reach(10.0) == 5.0
+    assert Panel("yes", None, None, ()).reach(9) == 1.0
+
+
+def test_of_many_classes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effects_module, "MOST_PANELS", 2)
+    model = made(Settings(epsilon=1.0), 3)
+    found = effects(model)
+    assert ([panel.favours for panel in found.panels], found.left_out) == (["0", "1"], 1)
+    assert "1 classes more are not shown" in page(model, found, [], top=5)
+
+
+def test_large_columns_need_no_square_of_their_size() -> None:
+    """One of 20,000 categories and a vector as long would need 3 GB each."""
+    columns = (Categorical("c", tuple(range(20_000))), Vector("v", 20_000, -1, 1))
+    schema = Schema("y", (0, 1), columns)
+    certificate = plan(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
+    model = Model(schema, np.ones((1, schema.dims)), certificate)
+    found = effects(model)
+    assert sorted(len(effect.effects) for effect in found.panels[0].effects) == [1, 20_000]
+    text = page(model, found, [], top=5)
+    assert f"{20_000 - MOST_BARS:,} categories with smaller effects are not drawn" in text
+    assert len(text) < 50_000
+
+
+class Reader(HTMLParser):
+    """Every tag must be closed in order; notes which there are, and the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data if self.open[-1:] != ["style"] else ""
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+TAGS = {
+    "html",
+    "head",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "main",
+    "h1",
+    "h2",
+    "p",
+    "dl",
+    "dt",
+    "dd",
+    "div",
+    "section",
+} | {*("figure", "figcaption", "span", "svg", "path", "polygon", "polyline", "text", "rect")}
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("settings", [Settings(epsilon=1.0), Settings(epsilon=1.0, algorithm="scs13")])
+def test_the_page_is_whole_and_loads_nothing(classes: int, settings: Settings) -> None:
+    model = made(settings, classes)
+    text = page(model, effects(model), [("rows", "10,000")], top=3)
+    reader = read(text)
+    assert reader.tags <= TAGS
+    assert "Differentially private with epsilon = 1:" in reader.text
+    assert {name for name, _ in reader.attributes}.isdisjoint({"src", "href", "onload", "style"})
+    assert not re.search(r"https?:|url\(|@import", text)
+    assert "prefers-color-scheme: dark" in text
+    assert reader.text.count("columns with smaller effects are not drawn") == (1 if classes == 2 else 3)
+    assert ("polygon" in reader.tags) == (settings.algorithm == "auto")
+
+
+def test_a_page_of_a_model_that_is_not_private_says_so_loudly() -> None:
+    model = made(Settings(epsilon=None))
+    reader = read(page(model, effects(model), [], top=9))
+    assert ("class", "promise none") in reader.attributes
+    assert "NOT PRIVATE: no noise was added." in reader.text
+
+
+FORGED = "</title><script>alert(1)</script>\x1b[2J\u202e$x_{$ & \"quotes'"
+
+
+def forged(settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
+    columns = (Numeric(FORGED, 0, 1), Categorical("c", (FORGED, "b")), Vector(f"v{FORGED}", 2, 0, 1))
+    schema = Schema(f"label {FORGED}", (f"0 {FORGED}", f"1 {FORGED}", "2"), columns)
+    certificate = plan(settings, rows=10_000, dims=schema.dims, classes=3)
+    shape = (certificate.models, certificate.problem.loss.vectors, schema.dims)
+    released = release_weights(np.ones(shape), certificate, Randomness())
+    return Model(schema, released.reshape(-1, schema.dims), certificate, trained_where=FORGED)
+
+
+def test_texts_of_a_file_are_no_markup() -> None:
+    model = forged()
+    text = page(model, effects(model), [("trained", FORGED)], top=9)
+    reader = read(text)
+    assert reader.tags <= TAGS
+    assert "<script>alert(1)" in reader.text
+    assert text.isprintable() or set(text) - {"\n"} == {one for one in text if one.isprintable()}
+    assert printable(FORGED) in reader.text
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+@pytest.mark.parametrize(
+    "model", [made(Settings(epsilon=1.0, algorithm="bolton")), made(Settings(epsilon=None), 3), forged()]
+)
+def test_a_picture_is_written(tmp_path: Path, ending: str, model: Model) -> None:
+    path = tmp_path / f"model.{ending}"
+    draw(model, effects(model), path, top=4)
+    begin = path.read_bytes()[:200]
+    if ending == "png":
+        assert begin.startswith(b"\x89PNG")
+    else:
+        tags = {element.tag.rpartition("}")[2] for element in ElementTree.parse(path).iter()}
+        assert {"svg", "path"} <= tags
+        assert not tags & {"script", "a", "foreignObject", "image"}
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = made(Settings(epsilon=1.0))
+    with pytest.raises(ParameterError, match=r"^a picture must end in \.png or \.svg, got '.*model\.pdf'$"):
+        draw(model, effects(model), tmp_path / "model.pdf", top=4)
+    monkeypatch.setattr("boltdp.export.picture.MOST_DRAWINGS", 3)
+    with pytest.raises(ParameterError, match=r"^a picture must have at most 3 drawings, got 4$"):
+        draw(model, effects(model), tmp_path / "model.png", top=4)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ParameterError, match=r"^a picture needs matplotlib, which is not installed$") as caught:
+        draw(model, effects(model), tmp_path / "model.png", top=4)
+    assert caught.value.hint == "install it with `pip install boltdp[plot]`"
+    assert list(tmp_path.iterdir()) == []
