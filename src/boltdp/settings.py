@@ -60,6 +60,7 @@ class Settings:
     averaging: Averaging | None = None
     permutation: Permutation | None = None
     analysis: Analysis = "proved"
+    curves: int | None = None  #: steps of each number's curve, where the schema declares none
     standardize: Standardize = "auto"  #: "private" centres the features by noisy means of all rows
     standardize_share: float | None = None  #: the part of the budget that pays for it
     standardize_moments: Moments = "mean"  #: "squares" scales the features too, "mean" only centres them

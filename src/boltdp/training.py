@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from boltdp.algorithms import Job, algorithm_of
+from boltdp.algorithms.curves import curved
 from boltdp.algorithms.shared.base import check_rows
 from boltdp.algorithms.standardize import plan_moments, standardize
 from boltdp.context import Context
@@ -45,6 +46,7 @@ def train(
     """
     context = settings.context() if context is None else context
     rows = engine.count()
+    schema = curved(settings, schema, rows=rows)
     before = plan_moments(settings, schema, rows=rows)
     certificate = plan(
         settings,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from boltdp.algorithms import chosen_algorithm, select
+from boltdp.algorithms.curves import curved
 from boltdp.algorithms.select import TRIALS
 from boltdp.algorithms.standardize import plan_moments, standardize
 from boltdp.context import Context
@@ -100,7 +101,9 @@ def tune(
     _check_candidates(candidates)
     first = candidates[0]
     context = first.context() if context is None else context
-    rows, before = engine.count(), plan_moments(first, schema, rows=engine.count())
+    rows = engine.count()
+    schema = curved(first, schema, rows=rows)
+    before = plan_moments(first, schema, rows=rows)
     # Faults show here, before a row is read.
     certificates = _planned(
         candidates,

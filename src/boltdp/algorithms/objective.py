@@ -42,7 +42,7 @@ from boltdp.settings import Settings
 #: Minimisers that are looked for in the same scans, at most.
 MOST_AT_ONCE = 64
 #: Lambda is this times a power of the noise a row; see `default_regularization`.
-REGULARIZATION, REGULARIZATION_POWER = 0.5, 1.6
+REGULARIZATION, REGULARIZATION_POWER = 0.12, 1.35
 #: Accuracy lost, at least and at most, in units of the noise a row; see `accuracy_lost`.
 ACCURACY_LOST = (0.1, 3.2)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from boltdp.arraytypes import Booleans, Doubles, Integers
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Column, Schema, Standardization
+from boltdp.data.schema import Categorical, Column, Numeric, Schema, Standardization
 from boltdp.engines.base import Engine
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
@@ -29,6 +29,8 @@ CENTRE_NOISE, LARGEST_CENTRE_NOISE = 0.35, 0.7
 CLIP_NORM = 1.0
 #: The intercept's feature, in the same unit.
 INTERCEPT = 0.3
+#: Steps are taken to matter half as much as numbers and categories: there are many of them, and few matter.
+STEP_SCALE = 2.0
 #: No feature is taken to vary less than this: what hardly varies is mostly noise once it is scaled up.
 SMALLEST_SCALE = 0.1
 #: Nor is a row as a whole, in square roots of the number of features.
@@ -154,8 +156,11 @@ def standardization(schema: Schema, released: ReleasedMoments) -> Standardizatio
         squared_norm = float(np.sum(variances / scales**2))
     else:
         assert released.squared_norm is not None
-        scales = np.ones(len(centers))
+        steps = _steps(schema)
+        scales = np.where(steps, STEP_SCALE, 1.0)
+        around = means - centers * (2.0 * means - centers)  # of a step, whose square is itself: its mean square
         squared_norm = released.squared_norm - float(np.sum(centers * (2.0 * means - centers)))
+        squared_norm -= (1.0 - STEP_SCALE**-2) * float(np.sum(np.maximum(around[steps], 0.0)))
     least = SMALLEST_NORM**2 * len(centers)
     norm = float(np.sqrt(np.clip(squared_norm, least, len(centers))))
     return Standardization(
@@ -170,6 +175,11 @@ def standardization(schema: Schema, released: ReleasedMoments) -> Standardizatio
 def _numbers(schema: Schema) -> Booleans:
     """Which features are numbers, not categories or steps."""
     return np.concatenate([np.arange(len(c.names)) < len(c.names) - c.indicators for c in schema.columns])
+
+
+def _steps(schema: Schema) -> Booleans:
+    """Which features are the steps of a curve."""
+    return np.concatenate([~np.isin(c.names, c.name) & isinstance(c, Numeric) for c in schema.columns])
 
 
 def _prior(schema: Schema) -> Doubles:

@@ -134,6 +134,13 @@ _SETTINGS = (
         "--gradient-clip", type=float, help=f"Of noisy-gd: what longer gradients are shortened to.  [default: {CLIP}]"
     ),
     click.option("--exponent", type=float, help=f"c of decreasing and square-root steps.  [default: {EXPONENT}]"),
+    click.option(
+        "--curves",
+        type=int,
+        metavar="STEPS",
+        help="Steps of each number's curve, where the schema declares none; 0: no curves.  [default: as many as public "
+        "numbers allow, if the algorithm is left to choose too]",
+    ),
     click.option("--regularization", type=float, help="Weight of ||w||^2 / 2.  [default: the algorithm's]"),
     click.option("--radius", type=float, help="Longest that weights may be.  [default: any]"),
     click.option(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import click
 
 from boltdp.algorithms import algorithm_of
+from boltdp.algorithms.curves import curved
 from boltdp.algorithms.shared.base import main_noise, noise_per_weight
 from boltdp.algorithms.standardize import describe_moments, plan_moments
 from boltdp.cli.options import (
@@ -194,8 +195,9 @@ def plan(
     plans = {}
     for budget in (epsilon, *EPSILONS):
         one = replace(settings, epsilon=budget)
-        before = plan_moments(one, schema, rows=rows)
-        plans[budget] = plan_training(one, rows=rows, dims=features, classes=classes, before=before)
+        shaped = curved(one, schema, rows=rows)
+        before = plan_moments(one, shaped, rows=rows)
+        plans[budget] = plan_training(one, rows=rows, dims=shaped.dims, classes=classes, before=before)
     certificate = plans[epsilon]
     by_epsilon = [_forecast(plans[budget]) for budget in sorted(plans)]
     if as_json:
