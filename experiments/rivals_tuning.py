@@ -26,7 +26,8 @@ from experiments.tasks import Scores, Task, budget_of, judged
 EPSILONS: Mapping[str, Sequence[float]] = {"adult": (0.1, 0.4, 1.0), "covtype": (0.05, 0.2, 0.8)}
 MOST_ROWS = 100_000
 BOTH, PURE, APPROXIMATE = ("pure", "approximate"), ("pure",), ("approximate",)
-_WHITE_BOX = {"batches": (None, 100, 20, 4, 1), "passes": (3, 10, 30), "stretch": (0.3, 1.0, 3.0, 10.0)}
+_SAMPLED = {"batches": (None, 200, 50, 10), "passes": (10, 30), "stretch": (1.0, 3.0, 10.0)}
+_PERMUTED = {"batches": (20, 4, 1), "passes": (1, 3, 10), "stretch": (1.0, 3.0, 10.0)}
 
 #: Of each way: its function, the kinds of budget it takes, the benchmarks, and the values tried.
 GRIDS: Mapping[str, tuple[Rival, Sequence[str], Sequence[str], Mapping[str, Sequence[Any]]]] = {
@@ -42,26 +43,21 @@ GRIDS: Mapping[str, tuple[Rival, Sequence[str], Sequence[str], Mapping[str, Sequ
         ("adult",),
         {
             "max_rounds": (30, 100, 300),
-            "learning_rate": (0.01, 0.03, 0.1, 0.3),
-            "max_bins": (8, 16, 32),
-            "wide": (1e3, 1e4, math.inf),
+            "learning_rate": (0.03, 0.06, 0.1, 0.2, 0.3, 0.6),
+            "max_bins": (8, 32, 64),
+            "wide": (1e4, math.inf),
         },
     ),
     "diffprivlib": (rivals.diffprivlib_regression, PURE, ("adult",), {"strength": (None, 1, 3, 7, 14, 20, 30, 100)}),
     "diffprivlib-nb": (rivals.diffprivlib_bayes, PURE, ("adult",), {"centred": (False, True)}),
-    "dpsgd": (rivals.white_box, APPROXIMATE, ("adult", "covtype"), {"algorithm": ("dpsgd",), **_WHITE_BOX}),
+    "dpsgd": (rivals.white_box, APPROXIMATE, ("adult", "covtype"), {"algorithm": ("dpsgd",), **_SAMPLED}),
     "bst14": (
         rivals.white_box,
         APPROXIMATE,
         ("adult", "covtype"),
-        {"algorithm": ("bst14",), **_WHITE_BOX, "radius": (None, 30.0)},
+        {"algorithm": ("bst14",), **_SAMPLED, "radius": (None, 30.0)},
     ),
-    "scs13": (
-        rivals.white_box,
-        BOTH,
-        ("adult", "covtype"),
-        {"algorithm": ("scs13",), **_WHITE_BOX, "passes": (1, 3, 10)},
-    ),
+    "scs13": (rivals.white_box, BOTH, ("adult", "covtype"), {"algorithm": ("scs13",), **_PERMUTED}),
 }
 
 
