@@ -111,7 +111,9 @@ WAYS: Mapping[str, Way] = {
     "diffprivlib": Way(partial(rivals.diffprivlib_regression, strength=20.0), _PURE, "diffprivlib"),
     "dpsgd": Way(partial(rivals.white_box, algorithm="dpsgd", batches=200, passes=30, stretch=3.0), _WITH_DELTA),
     "scs13": Way(partial(rivals.white_box, algorithm="scs13", batches=1, passes=10, stretch=10.0)),
-    "bst14": Way(partial(rivals.white_box, algorithm="bst14", batches=200, passes=10, stretch=1.0), _WITH_DELTA),
+    "bst14": Way(
+        partial(rivals.white_box, algorithm="bst14", batches=50, passes=30, stretch=10.0, radius=30.0), _WITH_DELTA
+    ),
     "objective": Way(partial(_algorithm, name="objective")),
     "diffprivlib-nb": Way(partial(rivals.diffprivlib_bayes, centred=True), _PURE, "diffprivlib"),
     "bolton": Way(partial(_algorithm, name="bolton")),
