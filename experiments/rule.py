@@ -24,7 +24,6 @@ import pyarrow as pa
 
 import boltdp.algorithms.objective
 import boltdp.algorithms.standardize
-from boltdp.context import Context
 from boltdp.data.benchmarks import BENCHMARKS
 from boltdp.data.schema import Schema
 from boltdp.engines.arrays import ArrayEngine
@@ -32,7 +31,7 @@ from boltdp.engines.base import Engine
 from boltdp.files import replacing
 from boltdp.settings import Settings
 from boltdp.training import train
-from experiments.accuracy import Scores, halves, scores
+from experiments.tasks import Answer, Scores, Task, halves, judged
 
 EPSILONS: Mapping[str, Sequence[float]] = {
     "adult": (0.1, 0.4, 1.0),
@@ -69,7 +68,7 @@ def run(task: str, repeats: int, output: Path) -> None:
     """Train with every choice at every epsilon, and add the scores to `output`."""
     results: dict[str, list[Scores]] = json.loads(output.read_text("utf-8")) if output.exists() else {}
     training, judging, schema = rows_of(task)
-    rows = training.count()
+    rows, labels = training.count(), Task(task, training, judging, schema).labels
     for epsilon, delta in itertools.product(EPSILONS[task], (0.0, float(rows) ** -2)):
         for intercept, regularization in itertools.product(INTERCEPTS, REGULARIZATIONS):
             key = f"{task}|{'pure' if delta == 0 else 'approximate'}|{epsilon:g}|{intercept:g}|{regularization:g}"
@@ -80,8 +79,7 @@ def run(task: str, repeats: int, output: Path) -> None:
             ):
                 for _ in range(len(results.get(key, [])), repeats):
                     model = train(training, schema, settings)
-                    with judging.prepare(model.schema, Context(seed=1)) as standardized:
-                        results.setdefault(key, []).append(scores(model, standardized))
+                    results.setdefault(key, []).append(judged(Answer.of_model(model, judging), labels))
         with replacing(output) as aside:
             aside.write_text(json.dumps(results, indent=0), "utf-8")
         print(f"{task}, epsilon {epsilon:g}, delta {delta:.2g}", flush=True)
@@ -99,8 +97,7 @@ def rows_of(task: str) -> tuple[Engine, Engine, Schema]:
     if what == "few rich":
         kept = kept[(labels[kept] == 0) | (rng.random(len(kept)) < 1 / 12)]
     elif what:
-        # `halves` numbers the classes from 0, and the forests have numbers from 1.
-        labels = (labels == int(what.split()[-1]) - what.startswith("forest")).astype(np.int64)
+        labels = (labels == int(what.split()[-1])).astype(np.int64)
         table = table.set_column(len(names) - 1, schema.label, pa.array(labels))
         schema = replace(schema, classes=(0, 1))
     kept = kept[:MOST_ROWS]
