@@ -53,7 +53,7 @@ class Sums(Block):
         positive: int = 1,
         classes: int = 2,
     ) -> None:
-        if loss.curvature is None:
+        if loss.simplex is None:
             raise ParameterError(f"loss must have a Hessian everywhere, got {loss.name!r}")
         if loss.vectors > 1:
             classes = loss.vectors
