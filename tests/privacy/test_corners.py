@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,7 +32,7 @@ from boltdp.privacy.recipe import Problem
 from boltdp.privacy.spherical import shortest_scale, spherical_bits, spherical_delta
 
 Array = npt.NDArray[np.float64]
-SCALES = {"gaussian": gaussian_scale, "spherical": spherical_scale}
+SCALES: dict[Kind, Callable[[Problem, Budget], float]] = {"gaussian": gaussian_scale, "spherical": spherical_scale}
 SIMPLICES = [Simplex(2, 1.0), Simplex(2, 2.0), Simplex(3, 2.0), Simplex(4, 2.0), Simplex(10, 2.0)]
 
 
@@ -120,7 +120,8 @@ class Neighbours:
         _, bend = self.rest(weights)
         (gradient, hessian), (others, other) = (self.derivatives(row, weights) for row in (self.row, self.other))
         moved = log_ratio(mechanism, noise, gradient - others)
-        return moved + np.linalg.slogdet(bend + hessian)[1] - np.linalg.slogdet(bend + other)[1]
+        volumes: Array = np.linalg.slogdet(bend + hessian)[1] - np.linalg.slogdet(bend + other)[1]
+        return moved + volumes
 
     def delta(self, mechanism: Mechanism, epsilon: float, *, nodes: int = 200) -> float:
         """The true one, integrated over q."""
@@ -164,11 +165,12 @@ def sphere(free: int, nodes: int) -> tuple[Array, Array]:
     if free == 2:
         return circle, np.full(2 * nodes, 0.5 / nodes)
     if free == 3:
-        heights, weights = np.polynomial.legendre.leggauss(nodes)
+        # The rows differ along the first axis, where it must be finest.
+        heights, weights = np.polynomial.legendre.leggauss(4 * nodes)
         rings = np.sqrt(1 - heights**2)[:, None, None] * circle
-        tops = np.broadcast_to(heights[:, None, None], (nodes, 2 * nodes, 1))
+        tops = np.broadcast_to(heights[:, None, None], (4 * nodes, 2 * nodes, 1))
         shares = np.repeat(weights / 2, 2 * nodes) / (2 * nodes)
-        return np.concatenate([rings, tops], axis=2).reshape(-1, 3), shares
+        return np.concatenate([tops, rings], axis=2).reshape(-1, 3), shares
     points = stats.norm.ppf(stats.qmc.Sobol(free, seed=1).random(2 ** math.ceil(math.log2(nodes**2))))
     return points / np.linalg.norm(points, axis=1, keepdims=True), np.full(len(points), 1 / len(points))
 
@@ -186,8 +188,8 @@ def worst_cases(strength: float) -> Iterator[tuple[str, Neighbours]]:
     for dims in (2, 3):
         one, two = leaning(0.01, dims)
         pull = np.zeros(dims)
-        for name, push in (("far", far), ("near", 200.0), ("at zero", 0.0)):
-            pull[1] = push * strength
+        for name, place in (("far", far), ("near", 200.0), ("at zero", 0.0))[: 3 if dims == 2 else 1]:
+            pull[1] = place * strength
             plan = problem(Logistic(), dims=dims, strength=strength)
             yield f"logistic, {dims}, {name}", Neighbours(plan, (0, one), (0, two), pull=tuple(pull))
     # The many rows drive the weights to where the two opposite rows are both misclassified.
@@ -215,7 +217,7 @@ STRENGTHS = [0.45, 2.0, 20.0]
 
 
 def nodes_for(plan: Problem) -> int:
-    return {1: 400, 2: 80, 3: 20}.get(plan.dimensions, 16)
+    return {1: 400, 2: 80, 3: 14}.get(plan.dimensions, 16)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -258,13 +260,13 @@ def test_two_percent_less_noise_would_break_the_budget(dims: int) -> None:
         assert case.delta(noise, 1.0, nodes=nodes_for(case.plan)) > 1e-3
 
 
-def test_little_less_noise_would_break_the_budget_of_three_classes() -> None:
+def test_less_noise_would_break_the_budget_of_three_classes() -> None:
     case = dict(worst_cases(100.0))["three classes, 2, one"]
     pure = Mechanism("spherical", 0.98 * spherical_scale(case.plan, Budget(1.0)), 4)
     places, _ = quadrature(pure, 16)
     assert case.losses(pure, places).max() > 1.0
     for kind, scale in SCALES.items():
-        noise = Mechanism(kind, 0.9 * scale(case.plan, Budget(1.0, 1e-2)), 4)
+        noise = Mechanism(kind, 0.8 * scale(case.plan, Budget(1.0, 1e-2)), 4)
         assert case.delta(noise, 1.0, nodes=16) > 1e-2
 
 
@@ -284,7 +286,9 @@ def found(settings: Array, plan: Problem) -> Neighbours:
 
 
 @pytest.mark.parametrize("kind", SCALES)
-@pytest.mark.parametrize(("dims", "strength", "reached"), [(1, 2.0, 0.0), (2, 0.6, 0.1), (2, 2.0, 0.7), (2, 20.0, 0.9)])
+@pytest.mark.parametrize(
+    ("dims", "strength", "reached"), [(1, 2.0, 0.0), (2, 0.6, 0.05), (2, 2.0, 0.7), (2, 20.0, 0.9)]
+)
 def test_an_optimiser_finds_no_neighbours_that_spend_more(
     kind: Kind, dims: int, strength: float, reached: float
 ) -> None:
@@ -319,7 +323,7 @@ def test_an_optimiser_finds_no_larger_loss(classes: int, strength: float) -> Non
 
     def found_loss(settings: Array) -> float:
         one, two = leaning(0.02, 2)
-        case, weights = Neighbours(plan, (1, one), (1, two)), 300.0 * settings[None, : plan.dimensions]
+        case, weights = Neighbours(plan, (1, one), (1, two)), np.tile([1.0, 600.0], classes - 1) * settings[None]
         (gradient, hessian), (others, other) = (case.derivatives(row, weights) for row in (case.row, case.other))
         _, bend = case.rest(weights)
         # q along v, and far away, is the worst.
@@ -339,7 +343,7 @@ def test_an_optimiser_finds_no_larger_loss(classes: int, strength: float) -> Non
 
 
 def volume(simplex: Simplex, strength: float, odds: Array) -> Array:
-    """V of section 2."""
+    """H of section 2."""
     trace = simplex.edge_squared / 2 * (1 - (odds**2).sum(axis=-1))
     return np.asarray(simplex.directions * np.log1p(trace / (simplex.directions * strength)))
 
@@ -457,6 +461,18 @@ def older_delta(plan: Problem, noise: Mechanism, epsilon: float) -> arb:
         return total
 
 
+def older_scale(plan: Problem, budget: Budget) -> float:
+    """Of spherical noise."""
+    pure = 2 * plan.loss.lipschitz / (budget.epsilon - volume_bound(plan))
+    if not budget.delta:
+        return pure
+
+    def spent(scale: float) -> arb:
+        return older_delta(plan, Mechanism("spherical", scale, plan.dimensions), budget.epsilon)
+
+    return shortest_scale(spent, delta=budget.delta, pure=pure)
+
+
 LOSSES_AND_DIMS = [(Logistic(), 1), (Logistic(), 50), (Multinomial(2), 3), (Multinomial(3), 2), (Multinomial(10), 5)]
 
 
@@ -483,15 +499,8 @@ def test_noise_is_never_longer_than_the_older(loss: Loss, dims: int, delta: floa
         for factor in (1.05, 2.0, 10.0, 1000.0):
             plan = Problem(loss=loss, dims=dims, rows=1000)
             plan = replace(plan, regularization=factor * least_regularization(plan, epsilon))
-            pure = 2 * loss.lipschitz / (epsilon - volume_bound(plan))
-            older, budget = {"spherical": pure}, Budget(epsilon, delta)
-            if delta:
-                older["spherical"] = shortest_scale(
-                    lambda scale: older_delta(plan, Mechanism("spherical", scale, plan.dimensions), epsilon),
-                    delta=delta,
-                    pure=pure,
-                )
-            assert spherical_scale(plan, budget) <= older["spherical"] * (1 + 1e-10)
+            budget = Budget(epsilon, delta)
+            assert spherical_scale(plan, budget) <= older_scale(plan, budget) * (1 + 1e-10)
             if delta:
                 noise = Mechanism("gaussian", (1 - 1e-9) * gaussian_scale(plan, budget), plan.dimensions)
                 assert older_delta(plan, noise, epsilon) > delta
@@ -506,10 +515,7 @@ def test_two_classes_need_an_eighth_less_noise_than_before_and_no_more_than_a_fi
     fixed = 2 * noise_scale(budget, dimensions=50)
     assert noise.kind == "spherical"
     assert fixed <= noise.scale <= 1.003 * fixed
-    before = shortest_scale(
-        lambda scale: older_delta(plan, Mechanism("spherical", scale, 50), epsilon), delta=budget.delta, pure=3 / epsilon
-    )
-    assert 0.87 <= noise.scale / before <= 0.89
+    assert 0.87 <= noise.scale / older_scale(plan, budget) <= 0.89
     wide = replace(plan, dims=5000)
     sigma, plain = objective_noise(wide, budget), 2 * gaussian_sigma(budget)
     assert sigma.kind == "gaussian"
@@ -517,18 +523,13 @@ def test_two_classes_need_an_eighth_less_noise_than_before_and_no_more_than_a_fi
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
-@pytest.mark.parametrize(("classes", "least", "most"), [(3, 0.94, 0.96), (10, 0.94, 0.96)])
-def test_many_classes_need_a_twentieth_less_noise_than_before(
-    epsilon: float, classes: int, least: float, most: float
-) -> None:
+@pytest.mark.parametrize("classes", [3, 10])
+def test_many_classes_need_a_twentieth_less_noise_than_before(epsilon: float, classes: int) -> None:
     budget = Budget(epsilon, 1 / 60_000**2)
     plan = Problem(loss=Multinomial(classes), dims=50, rows=60_000)
     plan = replace(plan, regularization=ample_regularization(plan, epsilon))
     noise = Mechanism("spherical", spherical_scale(plan, budget), plan.dimensions)
-    before = shortest_scale(
-        lambda scale: older_delta(plan, replace(noise, scale=scale), epsilon), delta=budget.delta, pure=3 / epsilon
-    )
-    assert least <= noise.scale / before <= most
+    assert 0.94 <= noise.scale / older_scale(plan, budget) <= 0.96
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Multinomial(2), Multinomial(3), Multinomial(10)], ids=str)
@@ -546,31 +547,29 @@ def test_an_ample_regularization_is_the_least_that_costs_pure_noise_nothing(loss
 # ---- the choice of the tilt -------------------------------------------------------------------------------------
 
 
-@given(
-    st.sampled_from([1, 2, 3, 9, 80, 600]), st.sampled_from([0.01, 0.5, 2.0, 9.0, 60.0]), st.floats(0.01, 1.1)
-)
+@given(st.sampled_from([1, 2, 3, 9, 80, 600]), st.sampled_from([0.01, 0.5, 2.0, 9.0, 60.0]), st.floats(0.01, 1.1))
 def test_a_look_by_doubles_is_close(dimensions: int, distance: float, part: float) -> None:
     epsilon = part * distance
     with precision(spherical_bits(distance)):
         exact = float(spherical_delta(arb(distance), arb(epsilon), dimensions))
-    look = _look("spherical", dimensions, distance)(np.array([epsilon]))
+    look = _look("spherical", dimensions, distance, np.array([epsilon]))
     assert look == pytest.approx([exact], rel=1e-4, abs=1e-280)
     with precision(256):
         exact = float(gaussian_delta(arb(distance), arb(epsilon)))
-    assert _look("gaussian", dimensions, distance)(np.array([epsilon])) == pytest.approx([exact], rel=1e-4, abs=1e-13)
+    assert _look("gaussian", dimensions, distance, np.array([epsilon])) == pytest.approx([exact], rel=1e-4, abs=1e-13)
 
 
 @pytest.mark.parametrize(("loss", "dims"), LOSSES_AND_DIMS, ids=str)
 @pytest.mark.parametrize("kind", SCALES)
 @pytest.mark.parametrize("strength", [1.0, 4.0, 20.0])
-def test_the_best_tilt_is_about_the_best_of_all(loss: Loss, dims: int, kind: Kind, strength: float) -> None:
+def test_no_other_tilt_would_make_the_noise_shorter(loss: Loss, dims: int, kind: Kind, strength: float) -> None:
+    """By more than a thousandth."""
     assert loss.simplex is not None
     plan = problem(loss, dims=dims, strength=strength)
     noise = Mechanism(kind, SCALES[kind](plan, Budget(1.0, 1e-6)), plan.dimensions)
-    sizes = plan.rows, plan.regularization
-    chosen = best_tilt(loss.simplex, sizes, noise, 1.0)
-    spent = [float(corners_delta(loss.simplex, sizes, noise, 1.0, tilt).upper()) for tilt in np.linspace(0, 1, 33)]
-    assert float(corners_delta(loss.simplex, sizes, noise, 1.0, chosen).upper()) <= 1.05 * min(spent)
+    sizes, shorter = (plan.rows, plan.regularization), replace(noise, scale=0.999 * noise.scale)
+    for tilt in np.linspace(0, 1, 41):
+        assert corners_delta(loss.simplex, sizes, shorter, 1.0, float(tilt)) > 1e-6
 
 
 def test_there_is_no_tilt_where_nothing_can_be_computed_or_nothing_is_left() -> None:
@@ -578,4 +577,5 @@ def test_there_is_no_tilt_where_nothing_can_be_computed_or_nothing_is_left() -> 
     assert best_tilt(simplex, strength, Mechanism("spherical", 1.0, 5000), 1.0) == 0.0
     assert best_tilt(simplex, strength, Mechanism("spherical", 1e-3, 5), 1.0) == 0.0
     assert best_tilt(simplex, strength, Mechanism("gaussian", 1.0, 5), 1e-3) == 0.0
+    assert best_tilt(simplex, strength, Mechanism("gaussian", 1e300, 5), 1.0) == 0.0
     assert float(corners_delta(simplex, strength, Mechanism("gaussian", 100.0, 5), 1e-3, 0.0)) >= 1.0

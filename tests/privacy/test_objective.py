@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +19,8 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
 from boltdp.privacy.events import NOISELESS, Noiseless, Part, SelfComposition
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial, Simplex, contrasts
-from boltdp.privacy.noise import Kind, Mechanism, gaussian_sigma
+from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial, Simplex
+from boltdp.privacy.noise import Mechanism, gaussian_sigma
 from boltdp.privacy.noise import spherical_scale as noise_scale
 from boltdp.privacy.objective import (
     LONGEST_NOISE,

@@ -9,7 +9,6 @@ shared: any is valid, 0 gives all corners the same, and `best_tilt` looks for th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -24,6 +23,7 @@ from boltdp.privacy.spherical import LONGEST_DISTANCE, MOST_DIMENSIONS, spherica
 TILTS = 64
 #: A tilt is looked for again when the scale of the noise has grown by a factor of 2^(1/16).
 SCALES_AN_OCTAVE = 16
+MOST_OCTAVES = 300.0
 #: How much less a tilt must spend than none, by doubles, to be taken: more than these can be wrong by.
 LEAST_SAVING = 0.002
 #: The nodes and weights of Gauss and Legendre between 0 and 1, for a look by doubles.
@@ -108,8 +108,12 @@ def best_tilt(simplex: Simplex, strength: tuple[int, float], noise: Mechanism, e
     >>> [best_tilt(Simplex(2, 1.0), (1000, penalty), noise, 0.5) for penalty in (0.0006, 0.001, 0.01)]
     [0.078125, 0.203125, 0.984375]
     """
-    step = round(SCALES_AN_OCTAVE * math.log2(noise.scale))
-    return _best_tilt(simplex, strength[0] * strength[1], noise.kind, noise.dimensions, step, epsilon)
+    octave = round(SCALES_AN_OCTAVE * math.log2(noise.scale)) / SCALES_AN_OCTAVE
+    # Beyond these doubles run out.
+    if abs(octave) > MOST_OCTAVES or (noise.kind == "spherical" and noise.dimensions > MOST_DIMENSIONS):
+        return 0.0
+    with np.errstate(all="ignore"):
+        return _best_tilt(simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon)
 
 
 def _positive_root(linear: arb, constant: arb) -> arb:
@@ -118,10 +122,8 @@ def _positive_root(linear: arb, constant: arb) -> arb:
 
 
 @lru_cache(maxsize=1024)
-def _best_tilt(simplex: Simplex, strength: float, kind: str, dimensions: int, step: int, epsilon: float) -> float:
-    edge = math.sqrt(simplex.edge_squared) / math.pow(2.0, step / SCALES_AN_OCTAVE)
-    if kind == "spherical" and not (dimensions <= MOST_DIMENSIONS and 2.0 * edge <= LONGEST_DISTANCE):
-        return 0.0
+def _best_tilt(simplex: Simplex, strength: float, kind: str, dimensions: int, octave: float, epsilon: float) -> float:
+    edge = math.sqrt(simplex.edge_squared) / math.pow(2.0, octave)
     tilts = np.arange(TILTS + 1) / TILTS
     directions, others, mean = simplex.directions, simplex.vertices - 2, simplex.edge_squared / (2 * simplex.vertices)
     left = mean * (1 - tilts**2)
@@ -129,27 +131,28 @@ def _best_tilt(simplex: Simplex, strength: float, kind: str, dimensions: int, st
     same, aside = volume - slope * directions * (1 - tilts), volume + slope * (1 + directions * tilts)
     # With a larger tilt than these, nothing is left at some corners.
     tilts = tilts[aside < epsilon]
-    if tilts.size < 2:
+    if tilts.size < 2 or (kind == "spherical" and 2.0 * edge > LONGEST_DISTANCE):
         return 0.0
     same, aside = epsilon - same[: tilts.size], epsilon - aside[: tilts.size]
-    spent = directions * _look(kind, dimensions, 2.0 * edge)(same)
-    spent += (2 * directions if others else 1) * _look(kind, dimensions, edge)(aside)
+    spent = directions * _look(kind, dimensions, 2.0 * edge, same)
+    spent += (2 * directions if others else 1) * _look(kind, dimensions, edge, aside)
     if others:
-        spent += directions * others * _look(kind, dimensions, math.sqrt(3.0) * edge)(aside)
+        spent += directions * others * _look(kind, dimensions, math.sqrt(3.0) * edge, aside)
     spent[0] *= 1.0 - LEAST_SAVING
     return float(tilts[spent.argmin()])
 
 
-def _look(kind: str, dimensions: int, distance: float) -> Callable[[Doubles], Doubles]:
+def _look(kind: str, dimensions: int, distance: float, epsilons: Doubles) -> Doubles:
     """About what noise of scale 1 spends of delta at several epsilons > 0, by doubles: `gaussian_delta` and the other.
 
     To choose by. Nothing that is promised rests on it.
     """
     if kind == "gaussian":
-        return lambda epsilons: np.array([_gaussian_look(distance, epsilon) for epsilon in epsilons.tolist()])
+        return np.array([_gaussian_look(distance, epsilon) for epsilon in epsilons.tolist()])
     if dimensions == 1:
-        return lambda epsilons: -np.expm1(np.minimum(0.0, (epsilons - distance) / 2))
-    return lambda epsilons: _spherical_look(dimensions, distance, np.minimum(epsilons, distance))
+        return -np.expm1(np.minimum(0.0, (epsilons - distance) / 2))
+    spent = _spherical_look(dimensions, distance, np.minimum(epsilons, (1 - 1e-9) * distance))
+    return np.where(epsilons < distance, spent, 0.0)
 
 
 def _gaussian_look(distance: float, epsilon: float) -> float:
@@ -162,13 +165,13 @@ def _gaussian_look(distance: float, epsilon: float) -> float:
 def _spherical_look(dimensions: int, distance: float, epsilons: Doubles) -> Doubles:
     """The integral of `spherical_delta`: v = 1 - (1-c)*w^2, with w from where the rest is nothing up to 1."""
     half, order = distance / 2, dimensions / 2 - 1
-    with precision(64):
+    with precision(spherical_bits(distance)):
         lower, upper = arb(half).bessel_k(arb(order)), arb(half).bessel_k(arb(order) + 1)
         ratio, log_lower = float(upper / lower) * (dimensions - 1) / half, float(lower.log())
     factor = 2 * math.log(half) + order * math.log(half / 2) - math.lgamma(order + 1.5) + log_lower
     factor -= math.log(2 * math.sqrt(math.pi))
     least = epsilons / distance
-    room = np.maximum(1 - least, 1e-300)
+    room = 1 - least
     # e to the minus 40 of what there is at c is left where w begins.
     decay = np.maximum((dimensions - 3) * least / (1 + least) - half * room, 1.0)
     start = np.sqrt(np.maximum(0.0, 1 - 40 / decay))[:, None]
