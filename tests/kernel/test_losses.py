@@ -44,7 +44,7 @@ def test_every_loss_has_its_number_and_name_in_c() -> None:
 def test_vectors_hessian_and_probabilities_are_those_of_python(loss: Loss) -> None:
     assert _library.losses_vectors(loss.number, CLASSES) == loss.vectors
     assert bool(_library.losses_is_joint(loss.number)) == (loss.vectors > 1)
-    assert bool(_library.losses_has_hessian(loss.number)) == (loss.curvature is not None)
+    assert bool(_library.losses_has_hessian(loss.number)) == (loss.simplex is not None)
     tells = loss.probabilities(np.zeros((1, loss.vectors))) is not None
     assert bool(_library.losses_has_odds(loss.number)) == tells
 
@@ -59,7 +59,7 @@ def test_slopes_are_those_of_python_and_never_longer_than_the_bound(loss: Loss) 
         assert -loss.lipschitz <= slope <= 0.0
 
 
-@pytest.mark.parametrize("loss", [loss for loss in MARGIN_LOSSES if loss.curvature is not None], ids=str)
+@pytest.mark.parametrize("loss", [loss for loss in MARGIN_LOSSES if loss.simplex is not None], ids=str)
 def test_curvature_is_the_derivative_of_the_slope(loss: Loss) -> None:
     small = 1e-5
     for margin in MARGINS[:-2]:

@@ -781,7 +781,7 @@ def test_what_only_looks_like_a_loss_is_refused() -> None:
             recipe(cast(Any, loss))
 
 
-CONSTANTS = ("lipschitz", "smoothness", "at_zero", "corners", "curvature", "vectors", "parameter")
+CONSTANTS = ("lipschitz", "smoothness", "at_zero", "simplex", "vectors", "parameter")
 METHODS = ("slopes", "probabilities", "link", "joint")
 
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import click
 
 from boltdp.algorithms import algorithm_of
-from boltdp.algorithms.curves import curved
 from boltdp.algorithms.shared.base import main_noise, noise_per_weight
 from boltdp.algorithms.standardize import describe_moments, plan_moments
 from boltdp.cli.options import (
@@ -32,6 +31,7 @@ from boltdp.data.values import spellings
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Model, Threshold, checked_threshold
+from boltdp.planning import curved
 from boltdp.planning import plan as plan_training
 from boltdp.privacy.certificate import Certificate
 from boltdp.training import train as train_model
