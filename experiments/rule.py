@@ -79,7 +79,6 @@ CHOICES: Mapping[str, tuple[dict[str, Any], Sequence[tuple[Any, str, Any]]]] = {
     "no curves": ({"curves": 0}, ()),
     "half the steps of curves": ({}, [(planning, "STEPS", {most: n // 2 for most, n in planning.STEPS.items()})]),
     "twice the steps of curves": ({}, [(planning, "STEPS", {most: n * 2 for most, n in planning.STEPS.items()})]),
-    "steps that matter as numbers do": ({}, [(standardize, "STEP_SCALE", 1.0)]),
     "intercept 0.15": ({}, [(standardize, "INTERCEPT", 0.15)]),
     "intercept 0.6": ({}, [(standardize, "INTERCEPT", 0.6)]),
     "always objective": ({"algorithm": "objective", "standardize": "private"}, ()),

@@ -17,8 +17,8 @@ from boltdp.settings import Settings
 
 #: Steps of each curve that "auto" adds, where so many columns get one, at most; where more do, none has any.
 STEPS = {5: 8, 8: 4, 30: 2}
-#: The noise a row, at most, that they may bring it to.
-MOST_NOISE = 0.15
+#: The noise a row that they may bring it to in any case; and at most, if it is not so many times as much as without.
+LITTLE_NOISE, MOST_NOISE, MOST_GROWTH = 0.01, 0.15, 2.75
 
 
 def plan(
@@ -74,7 +74,7 @@ def curved(settings: Settings, schema: Schema, *, rows: int) -> Schema:
     """The schema with the curves that were asked for, or that "auto" adds: it does if all else is left to it too.
 
     A curve follows what a line cannot, and every step of it is one more weight that noise is added to. The more columns
-    there are, the fewer steps each has; with few rows or a small epsilon there are none.
+    there are, the fewer steps each has; where they would bring too much noise there are none.
 
     >>> from boltdp.data.schema import Numeric
     >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
@@ -93,10 +93,17 @@ def curved(settings: Settings, schema: Schema, *, rows: int) -> Schema:
     columns = sum(new != old for new, old in zip(with_curves(schema, 1).columns, schema.columns, strict=True))
     steps = next((steps for most, steps in STEPS.items() if columns <= most), 0)
     wanted = with_curves(schema, steps if columns else 0)
-    before = plan_moments(settings, wanted, rows=rows)
-    if before is None:
+    noise, usual = (_noise_per_row(settings, each, rows) for each in (wanted, schema))
+    if noise is None or usual is None:
         return schema
+    return wanted if noise <= max(LITTLE_NOISE, min(MOST_NOISE, MOST_GROWTH * usual)) else schema
+
+
+def _noise_per_row(settings: Settings, schema: Schema, rows: int) -> float | None:
+    """Of objective perturbation after standardizing; None where that does not pay."""
+    before, budget = plan_moments(settings, schema, rows=rows), settings.budget
+    if before is None or budget is None:
+        return None
     # As if for two classes; Lambda as large as makes it of no account.
-    problem = Problem(loss=Logistic(), dims=wanted.dims, rows=rows, regularization=1.0 + 8.0 / budget.epsilon)
-    noise = objective_noise(problem, remaining(budget, before))
-    return wanted if noise.expected_norm <= MOST_NOISE * rows else schema
+    problem = Problem(loss=Logistic(), dims=schema.dims, rows=rows, regularization=1.0 + 8.0 / budget.epsilon)
+    return objective_noise(problem, remaining(budget, before)).expected_norm / rows
