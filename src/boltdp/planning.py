@@ -15,8 +15,8 @@ from boltdp.privacy.objective import objective_noise
 from boltdp.privacy.recipe import Problem
 from boltdp.settings import Settings
 
-#: Steps of all curves together: each column has its part of them.
-STEPS = 40
+#: Steps of each curve that "auto" adds, where so many columns get one, at most; where more do, none has any.
+STEPS = {5: 8, 8: 4, 30: 2}
 #: The noise a row, at most, that they may bring it to.
 MOST_NOISE = 0.15
 
@@ -79,7 +79,7 @@ def curved(settings: Settings, schema: Schema, *, rows: int) -> Schema:
     >>> from boltdp.data.schema import Numeric
     >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
     >>> [len(column.curve) for column in curved(Settings(epsilon=1.0), schema, rows=10_000).columns]
-    [20, 20]
+    [8, 8]
     >>> curved(Settings(epsilon=1.0), schema, rows=100) == schema
     True
     """
@@ -91,7 +91,8 @@ def curved(settings: Settings, schema: Schema, *, rows: int) -> Schema:
     if budget is None or settings.algorithm != "auto" or settings.standardize == "none" or rows < 2:
         return schema
     columns = sum(new != old for new, old in zip(with_curves(schema, 1).columns, schema.columns, strict=True))
-    wanted = with_curves(schema, STEPS // columns if columns else 0)
+    steps = next((steps for most, steps in STEPS.items() if columns <= most), 0)
+    wanted = with_curves(schema, steps if columns else 0)
     before = plan_moments(settings, wanted, rows=rows)
     if before is None:
         return schema

@@ -235,6 +235,7 @@ def test_every_cell_is_on_the_side_of_a_place_where_python_says(
         ((0, 999.5), (199.9, 399.8, 599.7, 799.6)),
         ((-499, 499), (-299.4, -99.8, 99.8, 299.4)),
         ((-400, 1000), (-120, 160, 440, 720)),
+        ((500, 1500), (700, 900, 1100, 1300)),
     ],
 )
 def test_automatic_curves_follow_the_bounds(bounds: tuple[float, float], expected: tuple[float, ...]) -> None:
@@ -242,7 +243,7 @@ def test_automatic_curves_follow_the_bounds(bounds: tuple[float, float], expecte
     assert found == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("bounds", [(0, 1000), (500, 1500), (0, 1e6), (-500, 500), (-1e9, 1e9)])
+@pytest.mark.parametrize("bounds", [(0, 1000), (0, 1e6), (-500, 500), (-1e9, 1e9)])
 def test_automatic_curves_of_wide_ranges_are_spaced_by_log(bounds: tuple[float, float]) -> None:
     column = Numeric("a", *bounds)
     found = curve(with_curves(Schema("y", (0, 1), (column,)), 4))
