@@ -7,10 +7,12 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from boltdp.kernel import State, _library, run
 from boltdp.kernel.reference import reference_sgd
-from boltdp.privacy.losses import LOSSES, HuberSVM, Loss, MarginLogistic, Multinomial
+from boltdp.privacy.losses import LARGEST_MARGIN, LOSSES, HuberSVM, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.noise import Kind
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
@@ -57,6 +59,16 @@ def test_slopes_are_those_of_python_and_never_longer_than_the_bound(loss: Loss) 
             expected = y * loss.slopes(np.array([y * margin]), label, positive=1)[0]
             assert slope == pytest.approx(expected, rel=1e-13, abs=1e-300)
         assert -loss.lipschitz <= slope <= 0.0
+
+
+@given(
+    margin=st.floats() | st.floats(-60, 60),
+    wanted=st.floats(0, LARGEST_MARGIN, exclude_min=True) | st.sampled_from([5e-324, 1e-16, LARGEST_MARGIN]),
+)
+def test_no_number_whatever_has_a_slope_outside_of_the_bounds_with_a_margin(margin: float, wanted: float) -> None:
+    loss = MarginLogistic(wanted)
+    assert -1.0 <= _library.losses_slope(loss.number, loss.parameter, margin) <= 0.0
+    assert 0.0 <= _library.losses_curvature(loss.number, loss.parameter, margin) <= 0.25
 
 
 @pytest.mark.parametrize("loss", [loss for loss in MARGIN_LOSSES if loss.simplex is not None], ids=str)

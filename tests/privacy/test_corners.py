@@ -16,7 +16,7 @@ from scipy import optimize, special, stats
 
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.corners import _look, best_tilt, corners_delta, most_loss, shares_of_volume
-from boltdp.privacy.losses import Logistic, Loss, Multinomial, Simplex, contrasts
+from boltdp.privacy.losses import Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrasts
 from boltdp.privacy.noise import Kind, Mechanism, gaussian_delta, gaussian_sigma, precision
 from boltdp.privacy.noise import spherical_scale as noise_scale
 from boltdp.privacy.objective import (
@@ -73,8 +73,9 @@ class Neighbours:
             slopes = odds - np.eye(loss.vectors)[label]
             bends = odds[:, :, None] * np.eye(loss.vectors) - odds[:, :, None] * odds[:, None, :]
         else:
-            wrong = special.expit(-(2 * label - 1) * scores)
-            slopes, bends = -(2 * label - 1) * wrong, (wrong * special.expit((2 * label - 1) * scores))[:, :, None]
+            side, wanted = 2 * label - 1, loss.margin if isinstance(loss, MarginLogistic) else 0.0
+            wrong = special.expit(wanted - side * scores)
+            slopes, bends = -side * wrong, (wrong * special.expit(side * scores - wanted))[:, :, None]
         turned = (basis.reshape(len(basis), loss.vectors, -1) @ x).T
         return slopes @ turned, turned.T @ bends @ turned
 
@@ -616,3 +617,23 @@ def test_there_is_no_tilt_where_nothing_can_be_computed_or_nothing_is_left() -> 
     assert best_tilt(simplex, strength, Mechanism("gaussian", 1.0, 5), 1e-3) == 0.0
     assert best_tilt(simplex, strength, Mechanism("gaussian", 1e300, 5), 1.0) == 0.0
     assert float(corners_delta(simplex, strength, Mechanism("gaussian", 100.0, 5), 1e-3, 0.0)) >= 1.0
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "spherical"])
+@pytest.mark.parametrize("margin", [0.01, 2.0, 16.0])
+@pytest.mark.parametrize("strength", [0.6, 3.0, 1000.0])
+def test_no_margin_makes_neighbours_that_spend_more_at_any_epsilon(kind: Kind, margin: float, strength: float) -> None:
+    """Rows that want a margin pull with all their force, so that they come as near the bound as rows can."""
+    planned = Budget(1.0, 1e-3)
+    plan = problem(MarginLogistic(margin), dims=1, strength=strength)
+    mechanism = Mechanism(kind, SCALES[kind](plan, planned), 1)
+    nearest = 0.0
+    for other in ((0, np.ones(1)), (1, -np.ones(1)), (1, 0.3 * np.ones(1)), (0, np.zeros(1))):
+        for pull in ((0.0,), (-20.0 * strength,)):
+            attack = Neighbours(plan, (1, np.ones(1)), other, pull=pull)
+            for one in (attack, attack.swapped):
+                for epsilon in (0.05, 0.5, 0.9, 1.0, 1.1, 2.0, 5.0):
+                    claimed, true = minimiser_delta(plan, mechanism, epsilon), one.delta(mechanism, epsilon)
+                    assert true <= claimed * (1 + 3e-4) + 1e-12, "the integral is off by less than that"
+                    nearest = max(nearest, true / planned.delta if epsilon == planned.epsilon else 0.0)
+    assert nearest > 0.98 or margin < 16 or strength < 1
