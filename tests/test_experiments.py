@@ -297,15 +297,15 @@ def test_tables_show_every_way_and_say_which_cells_are_blind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "accuracy.jsonl"
-    for data, way, value in (("adult", "auto", 0.8), ("credit", "auto", 0.7), ("credit", "naive-bayes", 0.9)):
+    for data, way, value in (("adult", "auto", 0.8), ("bank", "auto", 0.7), ("bank", "naive-bayes", 0.9)):
         for repeat in range(10):
             accuracy.add(output, Cell(data, "pure", 0.1, way), repeat, {"auc": value, "seconds": 1.0})
     accuracy.main(["table", "--output", str(output)])
     lines = capsys.readouterr().out.splitlines()
     assert "| | epsilon | noiseless | auto | naive-bayes |" in lines
     assert "| adult | 0.1 |  | 0.800 ± 0.000 |  |" in lines
-    assert "| credit, blind | 0.1 |  | 0.700 ± 0.000 | 0.900 ± 0.000 |" in lines
-    assert "| naive-bayes, pure | auc | 1 | 0 | 0 | 1 | credit pure 0.1 |" in lines
+    assert "| bank, blind | 0.1 |  | 0.700 ± 0.000 | 0.900 ± 0.000 |" in lines
+    assert "| naive-bayes, pure | auc | 1 | 0 | 0 | 1 | bank pure 0.1 |" in lines
 
 
 def test_what_is_not_installed_is_left_out_and_named(

@@ -24,7 +24,7 @@ from boltdp.kernel.reference import reference_sgd
 from boltdp.model import Model
 from boltdp.planning import plan
 from boltdp.privacy.events import NOISELESS, SEEDED
-from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
+from boltdp.privacy.losses import HuberSVM, Logistic, MarginLogistic, Multinomial
 from boltdp.privacy.output import PUBLISHED, OutputPerturbation
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.release import Randomness, release_weights
@@ -136,9 +136,12 @@ def test_rows_that_appear_while_reading_are_noticed() -> None:
 @pytest.mark.parametrize(
     ("settings", "classes", "loss", "models"),
     [
-        (Settings(epsilon=1.0), 2, Logistic(), 1),
+        (Settings(epsilon=1.0), 2, MarginLogistic(2.0), 1),
+        (Settings(epsilon=None), 2, Logistic(), 1),
+        (Settings(epsilon=1.0, algorithm="objective"), 2, Logistic(), 1),
+        (Settings(epsilon=1.0, algorithm="bolton", loss="margin", loss_parameter=1.0), 2, MarginLogistic(1.0), 1),
         (Settings(epsilon=1.0), 5, Multinomial(5), 1),
-        (Settings(epsilon=1.0, multiclass="one-vs-all"), 5, Logistic(), 5),
+        (Settings(epsilon=1.0, multiclass="one-vs-all"), 5, MarginLogistic(2.0), 5),
         (Settings(epsilon=1.0, loss="huber", loss_parameter=0.2), 2, HuberSVM(0.2), 1),
         (Settings(epsilon=1.0, loss="huber"), 5, HuberSVM(0.1), 5),
     ],
@@ -207,7 +210,7 @@ def test_paper_analysis_is_marked() -> None:
         (Settings(epsilon=1.0, delta=1.0), r"delta must be in \[0, 1\), got 1"),
         (Settings(epsilon=1.0, step_size=9.0), "at most 2/beta = 8, got 9"),
         (Settings(epsilon=1.0, batch_size=1001), "batch_size must be at most the number of rows, 1000, got 1001"),
-        (Settings(epsilon=1.0, loss="hinge"), "loss must be one of logistic, huber, got 'hinge'"),
+        (Settings(epsilon=1.0, loss="hinge"), "loss must be one of auto, logistic, margin, huber, got 'hinge'"),
         (Settings(epsilon=1.0, schedule="fast"), "schedule must be one of"),  # type: ignore[arg-type]
         (Settings(epsilon=1.0, schedule="decreasing", step_size=1.0), "step_size is for the constant schedules"),
         (Settings(epsilon=1.0, schedule="strongly-convex"), "regularization must be > 0"),
@@ -226,6 +229,7 @@ ASKED: dict[str, Any] = {
     "batch_size": 50,
     "schedule": "constant",
     "step_size": 0.1,
+    "gradient_clip": 0.5,
     "exponent": 0.5,
     "radius": 5.0,
     "averaging": "last",
@@ -314,9 +318,18 @@ def test_an_algorithm_refuses_what_it_does_not_have(algorithm: str, refused: tup
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (Settings(epsilon=1.0, algorithm="magic"), "algorithm must be one of auto, objective, bolton, .*, got 'magic'"),
-        (Settings(epsilon=1.0, loss="multinomial"), "loss must be one of logistic, huber, got 'multinomial'"),
-        (Settings(epsilon=1.0, loss_parameter=0.2), "loss_parameter must not be given for the loss 'logistic'"),
+        (
+            Settings(epsilon=1.0, algorithm="magic"),
+            "algorithm must be one of auto, objective, noisy-gd, bolton, .*, got 'magic'",
+        ),
+        (
+            Settings(epsilon=1.0, loss="multinomial"),
+            "loss must be one of auto, logistic, margin, huber, got 'multinomial'",
+        ),
+        (
+            Settings(epsilon=1.0, loss="logistic", loss_parameter=0.2),
+            "loss_parameter must not be given for the loss 'logistic'",
+        ),
         (Settings(epsilon=1.0, algorithm="objective", loss="huber"), "must have a smooth slope"),
         (Settings(epsilon=1.0, algorithm="objective", regularization=0.0), "regularization must be > 0"),
         (Settings(epsilon=1.0, multiclass="both"), "multiclass must be one of multinomial, one-vs-all"),  # type: ignore[arg-type]

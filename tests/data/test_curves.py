@@ -50,7 +50,8 @@ def test_even_places_are_as_far_from_each_other(count: int, low: float, width: f
     ends = [column.low, *places, column.high]
     assert len(places) == count
     gaps = [after - before for before, after in pairwise(ends)]
-    np.testing.assert_allclose(gaps, (column.high - column.low) / (count + 1), atol=1e-9)
+    # To three digits of the distance from the lower bound.
+    np.testing.assert_allclose(gaps, (column.high - column.low) / (count + 1), atol=1e-9 + 0.011 * width)
 
 
 @given(COUNTS, st.floats(0, 1e3), st.floats(1e-3, 1e9))
@@ -59,7 +60,7 @@ def test_log_places_are_geometric_from_the_lower_bound(count: int, low: float, w
     ends = np.array([column.low, *curve_places(column, count, "log"), column.high])
     # Shifted so, neighbours differ by one factor.
     ratios = (ends - column.low) / (column.high - column.low) * (BASE - 1) + 1
-    np.testing.assert_allclose(ratios[1:] / ratios[:-1], BASE ** (1 / (count + 1)), rtol=1e-6)
+    np.testing.assert_allclose(ratios[1:] / ratios[:-1], BASE ** (1 / (count + 1)), rtol=0.011)
 
 
 @given(COUNTS, st.floats(1e-3, 1e9))
@@ -235,8 +236,8 @@ def test_every_cell_is_on_the_side_of_a_place_where_python_says(
         ((0, 10), (1.5, 3.5, 6.5, 8.5)),
         ((0, 11), (2.2, 4.4, 6.6, 8.8)),
         ((0.5, 2.5), (0.9, 1.3, 1.7, 2.1)),
-        ((0, 999.5), (199.9, 399.8, 599.7, 799.6)),
-        ((-499, 499), (-299.4, -99.8, 99.8, 299.4)),
+        ((0, 999.5), (200, 400, 600, 800)),
+        ((-499, 499), (-299, -100, 100, 299)),
         ((-400, 1000), (-120, 160, 440, 720)),
         ((500, 1500), (700, 900, 1100, 1300)),
     ],

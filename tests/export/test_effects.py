@@ -147,7 +147,11 @@ def test_steps_are_drawn_where_a_number_has_a_curve() -> None:
 @pytest.mark.parametrize(
     ("settings", "said", "at_most"),
     [
-        (Settings(epsilon=1.0), "added before training: in any one direction it pulls as", True),
+        (
+            Settings(epsilon=1.0, loss="logistic"),
+            "added before training: in any one direction it pulls as",
+            True,
+        ),
         (Settings(epsilon=1.0, algorithm="bolton"), "added to the trained weights", False),
         (Settings(epsilon=1.0, algorithm="scs13"), "added in every update. What it does to an effect is not", False),
         (Settings(epsilon=None), "none was added", False),
@@ -164,6 +168,7 @@ def test_what_is_drawn_of_noise_is_said(settings: Settings, said: str, at_most: 
 
 
 def test_only_log_odds_are_called_so() -> None:
+    assert effects(made(Settings(epsilon=1.0))).unit == "margin of '1' against '0'"
     assert effects(made(Settings(epsilon=1.0, loss="huber"))).unit == "margin of '1' against '0'"
     assert effects(made(Settings(epsilon=1.0, loss="huber"), 3)).unit == "margin of each class against all others"
     assert effects(made(Settings(epsilon=1.0), 3)).unit == "log odds of each class against the average of all"

@@ -162,7 +162,7 @@ def test_the_simplex_is_no_larger_than_it_must_be(loss: Loss) -> None:
         return
     assert math.sqrt(loss.simplex.edge_squared) == pytest.approx(loss.lipschitz)
     assert loss.simplex.vertices == max(2, loss.vectors)
-    step, zero = 1e-5, np.zeros(loss.vectors)
+    step, zero = 1e-5, np.full(loss.vectors, -middle(loss))
     bends = [
         (loss.slopes(zero + one, 0, positive=1)[i] - loss.slopes(zero - one, 0, positive=1)[i]) / (2 * step)
         for i, one in enumerate(step * np.eye(loss.vectors))

@@ -20,6 +20,8 @@ Spacing = Literal["even", "log"]
 
 #: How many times as far as at the lower end (or at 0) places spaced by "log" are from each other at the upper end.
 BASE = 1000.0
+#: Of the distance of a place from where its range begins.
+PLACE_DIGITS = 3
 #: A range this wide, from or around 0, has curves spaced by "log", unless its curve is declared.
 WIDE = 1000.0
 
@@ -44,16 +46,26 @@ def curve_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[fl
         )
     low, high, last = column.low, column.high, count + 1
     if spacing == "even":
-        return tuple(low + (high - low) * step / last for step in range(1, last))
+        return tuple(_short(low, (high - low) * step / last) for step in range(1, last))
     if low >= 0:
-        return tuple(low + _part(high - low, step / last) for step in range(1, last))
+        return tuple(_short(low, _part(high - low, step / last)) for step in range(1, last))
     if low != -high:
         raise ParameterError(
             f"the spacing of {what} must be even unless its bounds are at least 0 or symmetric around 0, "
             f"got [{low:g}, {high:g}]"
         )
     steps = [2 * step - last for step in range(1, last)]
-    return tuple(math.copysign(_part(high, abs(step) / last), step) for step in steps)
+    return tuple(_short(0.0, math.copysign(_part(high, abs(step) / last), step)) for step in steps)
+
+
+def _short(start: float, distance: float) -> float:
+    """So far from the start, but in a few digits, for names that can be read."""
+    if not 0 < abs(distance) < math.inf:
+        return start + distance
+    digits = PLACE_DIGITS - 1 - math.floor(math.log10(abs(distance)))
+    # Where doubles are no finer than that, it is left as it is.
+    short = round(start + distance, digits)
+    return short if abs(short - start - distance) <= 0.01 * abs(distance) else start + distance
 
 
 def with_curves(schema: Schema, count: int) -> Schema:

@@ -36,7 +36,7 @@ def step_values(transforms: Sequence[Transform]) -> dict[str, list[Any]] | None:
     >>> from boltdp.data.schema import Schema
     >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100, curve=(18,)), Numeric("bmi", 0, 80)), clip_norm=2.0)
     >>> step_values([*schema.transforms()])
-    {'steps': [1, 0], 'places': [18.0], 'absent': [0.0], 'present': [0.5]}
+    {'steps': [1, 0], 'places': [18.0], 'absent': [-0.125], 'present': [0.125]}
     """
     values: dict[str, list[Any]] = {"steps": [], "places": [], "absent": [], "present": []}
     for column, middles, factors in transforms:
