@@ -135,7 +135,7 @@ def reference(schema: Schema = SCHEMA) -> npt.NDArray[np.float32]:
 
     def number(column: Numeric, x: float | None) -> list[float]:
         known = None if x is None or math.isnan(x) else x
-        steps = [0.0 if known is None else unit * (known >= place) for place in column.curve]
+        steps = [0.0 if known is None else unit * (0.25 if known >= place else -0.25) for place in column.curve]
         return [scaled(known, column.low, column.high), *steps]
 
     numeric = [column for column in schema.columns if isinstance(column, Numeric)]
