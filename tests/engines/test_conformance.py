@@ -37,9 +37,18 @@ def content(prepared: Prepared) -> npt.NDArray[np.float32]:
 
 def states(dims: int, rows: int, *, passes: int = 1, marked: bool = False) -> list[kernel.State]:
     made = []
-    for loss in (Logistic(), MarginLogistic(), HuberSVM(0.5), Multinomial(3)):
+    weights = (1.0, 0.5, 0.1)
+    kinds = [(Logistic(), None), (MarginLogistic(), None), (HuberSVM(0.5), None), (Multinomial(3), None)]
+    for loss, class_weights in (*kinds, (Logistic(), weights), (Multinomial(3), weights)):
         recipe = Recipe(
-            loss=loss, dims=dims, rows=rows, batch_size=10, passes=passes, schedule=constant(0.5), averaging="all"
+            loss=loss,
+            dims=dims,
+            rows=rows,
+            batch_size=10,
+            passes=passes,
+            schedule=constant(0.5),
+            averaging="all",
+            class_weights=class_weights,
         )
         made.append(kernel.State(recipe, classes=3, marked=marked))
     return made

@@ -147,7 +147,7 @@ def test_two_rows_found_by_an_optimiser_move_a_clipped_sum_as_far_as_the_bound_a
         starts = (3 * random.standard_normal(loss.vectors * dims + 2 * dims) for _ in range(3))
         options = {"maxiter": 300}
         return max(
-            -optimize.minimize(lambda p: -moved(p, labels), start, method="Nelder-Mead", options=options).fun
+            -float(optimize.minimize(lambda p: -moved(p, labels), start, method="Nelder-Mead", options=options).fun)
             for start in starts
         )
 
