@@ -172,6 +172,7 @@ def test_derivatives_have_the_bits_of_those_over_the_array(spooled: Source, loss
     weights, direction = random.standard_normal((2, loss.vectors, spooled.schema.dims))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         kinds: list[dict[str, Any]] = [{}, {"clip": 0.2}, {"direction": direction}, {"hessian": True}]
+        kinds += [{**kind, "class_weights": (0.3, 1.0, 0.01)} for kind in kinds]
         for kind, part in product(kinds, (slice(0, ROWS), slice(5, 700))):
             expected, sums = (Sums(loss, weights, positive=2, classes=3, **kind) for _ in range(2))
             expected.add(rows[part])
