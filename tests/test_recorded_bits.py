@@ -96,7 +96,18 @@ PAPER: dict[str, Any] = {"analysis": "paper"}
 CENTRED: dict[str, Any] = {"standardize": "private", "standardize_moments": "mean"}
 SCALED: dict[str, Any] = {"standardize": "private", "standardize_moments": "squares"}
 
+MARGIN: dict[str, Any] = {"loss": "margin"}
+
 CASES: dict[str, Case] = {
+    # Noise in every scan.
+    "noisy-gd": case("noisy-gd", **DELTA),
+    "noisy-gd, multinomial, regularized": case("noisy-gd", THREE, regularization=0.01, passes=7, **DELTA),
+    "noisy-gd, huber, three classes": case("noisy-gd", THREE, gradient_clip=0.3, step_size=2.0, **HUBER, **DELTA),
+    # Losses with a margin, and curves.
+    "bolton, margin": case("bolton", **MARGIN),
+    "objective, margin, three models": case("objective", THREE, loss_parameter=1.0, **MARGIN, **OVA),
+    "bolton, curves": case("bolton", curves=3),
+    "objective, curves, centred": case("objective", THREE, curves=5, **CENTRED),
     # Noise once, at the end.
     "bolton": case("bolton"),
     "bolton, multinomial": case("bolton", THREE),
@@ -256,6 +267,9 @@ CASES: dict[str, Case] = {
 
 #: Each algorithm, and all that an engine does for one: shuffle again, draw, sum derivatives and moments, cut portions.
 EVERYWHERE = (
+    "noisy-gd, multinomial, regularized",
+    "bolton, margin",
+    "objective, curves, centred",
     "bolton, huber, three classes",
     "bolton, multinomial, fresh, tail",
     "bolton, projected, scaled, fresh",

@@ -23,6 +23,7 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import source_position
 from boltdp.model import Model
 from boltdp.planning import plan, plan_training
+from boltdp.privacy import exact, release
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events import SEEDED, Event
@@ -466,3 +467,27 @@ def test_trials_withstand_an_attack_and_four_times_the_epsilon_does_not() -> Non
     assert proven_epsilon(*valid, runs) <= claimed
     broken = released_negative(4 * claimed, 0, runs=runs), released_negative(4 * claimed, 1, runs=runs)
     assert proven_epsilon(*broken, runs) > claimed
+
+
+@pytest.mark.parametrize("method", ["trials", "portions", "public"])
+def test_no_scan_or_trial_has_random_bits_that_another_has(method: Method, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise in every scan, from a seed: the bits that begin a draw are never those of another draw."""
+    drawn: list[bytes] = []
+
+    def watched(seed: int | str) -> release.RandomBytes:
+        source = seeded(seed)
+
+        def read(count: int) -> bytes:
+            drawn.append(source(count))
+            return drawn[-1]
+
+        return read
+
+    seeded = exact.seeded_bytes
+    monkeypatch.setattr(release, "seeded_bytes", watched)
+    asked = Settings(epsilon=4.0, delta=1e-6, algorithm="noisy-gd", noise_seed=3, standardize="private")
+    grid = candidates(asked, {"passes": [2, 3], "step_size": [1.0, 5.0]})
+    tune(patients(), SCHEMA, grid, method=method, public=patients(1, 100) if method == "public" else None, trials=9.0)
+    begun = [bits for bits in drawn if len(bits) >= 16]  # shorter ones pick a candidate
+    assert len(begun) > 5
+    assert len({bits[:16] for bits in begun}) == len(begun)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from boltdp.algorithms import Job, algorithm_of
-from boltdp.algorithms.curves import curved
 from boltdp.algorithms.shared.base import check_rows
 from boltdp.algorithms.standardize import plan_moments, standardize
 from boltdp.context import Context
 from boltdp.data.schema import Schema
 from boltdp.engines.base import Engine, Prepared
 from boltdp.model import Model
-from boltdp.planning import plan
+from boltdp.planning import curved, plan
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release import release_weights
 from boltdp.settings import Settings

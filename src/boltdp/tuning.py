@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from boltdp.algorithms import chosen_algorithm, select
-from boltdp.algorithms.curves import curved
 from boltdp.algorithms.select import TRIALS
 from boltdp.algorithms.standardize import plan_moments, standardize
 from boltdp.context import Context
@@ -16,7 +15,7 @@ from boltdp.data.schema import Schema
 from boltdp.engines.base import Engine
 from boltdp.errors import ParameterError
 from boltdp.model import Model
-from boltdp.planning import check_plan, plan_training
+from boltdp.planning import check_plan, curved, plan_training
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify, remaining
 from boltdp.privacy.events import Event, Part

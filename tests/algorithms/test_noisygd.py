@@ -91,10 +91,23 @@ def test_jobs_share_scans_and_each_has_its_own_number() -> None:
     assert counted.counts["sum"] == 5
 
 
+@pytest.mark.parametrize("regularization", [1e-4, 1e-3, 0.01, 1.0])
+def test_a_penalty_shortens_the_step_of_many_rows(regularization: float) -> None:
+    """With the step that is right without one, the weights would be thrown from side to side, ever farther."""
+    rows = some_rows(2, rows=20_000)
+    source = open_source((rows[:, 1:], rows[:, 0].astype(int)))
+    schema = array_schema(dims=4, classes=(0, 1), intercept=True)
+    asked = Settings(epsilon=3.0, delta=1e-6, algorithm="noisy-gd", noise_seed=1, regularization=regularization)
+    model = train(source, schema, asked)
+    assert (model.predict(source) == rows[:, 0]).mean() > 0.9
+    with pytest.raises(ParameterError, match="step must be below"):
+        train(source, schema, replace(asked, step_size=20.0 / regularization))
+
+
 def released(rows: Any, *, noise: float, count: int) -> Doubles:
-    """First weights of many descents of two scans on the same rows."""
+    """First weights of many descents of two scans on the same rows: with short steps, so that both scans tell all."""
     problem = Problem(loss=Logistic(), dims=1, rows=len(rows))
-    event = noisy_gradients(problem, Budget(1.0, 0.01), clip=0.5, scans=2, step=4.0, momentum=0.0)
+    event = noisy_gradients(problem, Budget(1.0, 0.01), clip=0.5, scans=2, step=0.01, momentum=0.0)
     event = replace(event, noise=Mechanism("gaussian", noise * event.noise.scale, 1))
     certificate = certify(event, None if noise < 1 else Budget(1.0, 0.01))
     with prepared(rows) as held:
@@ -107,7 +120,7 @@ def released(rows: Any, *, noise: float, count: int) -> Doubles:
 def violation(noise: float) -> float:
     """How far P(E) - e*P'(E) certainly exceeds delta, for the best of some events, at a confidence of 99.9 %."""
     one, other = np.array([[1, 1.0], [1, 1.0]], np.float32), np.array([[1, 1.0], [0, 1.0]], np.float32)
-    count = 5_000
+    count = 8_000
     first, second = (released(rows, noise=noise, count=count) for rows in (one, other))
     # The event is chosen by the first half, and judged by the second.
     cuts = np.quantile(first, [0.3, 0.5, 0.7, 0.8, 0.9, 0.95])

@@ -199,7 +199,7 @@ CURVED = replace(SCHEMA, columns=(Numeric("age", 0, 200, curve=(156, 160, 164)),
 def test_steps_are_centred_and_scaled_as_categories_are() -> None:
     event = moments_of(replace(PRIVATE, epsilon=None), CURVED)
     assert (event.features, event.numbers, event.dimensions) == (9, 3, 12)
-    assert event.clip_norm == math.sqrt(4 + 1 + 2)
+    assert event.clip_norm == math.sqrt(1 + 3 / 16 + 1 + 2)
     (x,) = encoded(open_source(people()), plain(CURVED))
     made = standardize(open_source(people()), CURVED, event, Context()).standardization
     assert made is not None
@@ -207,12 +207,12 @@ def test_steps_are_centred_and_scaled_as_categories_are() -> None:
     assert made.centers == pytest.approx(means, abs=1e-4)
     steps = means[1:4]
     assert steps.tolist() == sorted(steps, reverse=True)
-    assert made.scales[1:4] == pytest.approx(np.sqrt(steps * (1 - steps)), abs=1e-4)
+    assert made.scales[1:4] == pytest.approx(np.sqrt(1 / 16 - steps**2), abs=1e-4)
 
 
 def test_steps_are_guessed_to_divide_the_values_equally() -> None:
     noise = ReleasedMoments(np.full(9, 0.3), np.full(3, 5.0), None, deviation=10.0)
-    assert standardization(CURVED, noise).centers == pytest.approx((0, 0.75, 0.5, 0.25, *[1 / 3] * 3, 0, 0))
+    assert standardization(CURVED, noise).centers == pytest.approx((0, 0.125, 0, -0.125, *[1 / 3] * 3, 0, 0))
 
 
 @pytest.mark.parametrize("moments", ["squares", "mean"])

@@ -63,7 +63,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     ),
     "loss parameter of a loss without one": (
         nothing,
-        "rows.parquet --epsilon 1 --loss-parameter 0.1",
+        "rows.parquet --epsilon 1 --loss logistic --loss-parameter 0.1",
         "loss_parameter must not be given for the loss 'logistic', which has none",
     ),
     "no row": (write("d.csv", HEADER), "d.csv --epsilon 1", "at least 2 rows, got 0"),

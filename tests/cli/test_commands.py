@@ -44,6 +44,7 @@ def test_train_prints_the_promise_its_cost_and_where_the_model_is(run: Run, rows
     assert f"{certificate.training_noise.expected_norm:.3g} long (spherical" in result.stdout
     assert "centres and the clip norm of 5 features" in result.stdout
     assert "model.json: 6 weights for 2 classes" in result.stdout
+    assert "curves" not in result.stdout
     assert SECRET not in result.output
     assert SECRET not in Path("model.json").read_text()
 
@@ -398,8 +399,22 @@ def test_plan_speaks_of_a_model_that_is_not_there_yet(run: Run) -> None:
     assert "whatever would be seen of the model" in run("plan", "--rows", 1000, "--features", 3).stdout
 
 
+def test_curves_are_added_where_they_are_asked_for_or_rows_are_many(run: Run, rows: Path) -> None:
+    told = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "--curves", 3, "-o", "model.json").stdout
+    assert "curves         3 steps of age, 3 of pulse\n" in told
+    assert "model.json: 12 weights for 2 classes" in told
+    planned = ("plan", "--schema", "schema.toml", "--epsilon", 1, "--rows")
+    assert " 8 steps of age, 8 of pulse\n" in run(*planned, 20_000).stdout
+    assert "curves" not in run(*planned, 2000).stdout
+    assert "curves must be a whole number >= 0, got -1" in run(*planned, 2000, "--curves", -1).stderr
+    columns = "".join(f"column{i} = [0, 100]\n" for i in range(7))
+    Path("wide.toml").write_text(f'label = "sick"\nclasses = ["no", "yes"]\n[numeric]\n{columns}')
+    told = run("plan", "--schema", "wide.toml", "--epsilon", 1, "--rows", 100_000).stdout
+    assert "4 of column4 and 8 of 2 more\n" in told
+
+
 def test_plan_needs_public_numbers_only(run: Run, rows: Path) -> None:
-    by_schema = run("plan", "--rows", 2000, "--schema", "schema.toml", "--epsilon", 0.3, "--json")
+    by_schema = run("plan", "--rows", 2000, "--schema", "schema.toml", "--epsilon", 0.3, "--curves", 0, "--json")
     record = json.loads(by_schema.stdout)
     by_numbers = run("plan", "--rows", 2000, "--features", 6, "--epsilon", 0.3, "--json")
     numbered = json.loads(by_numbers.stdout)
@@ -409,7 +424,9 @@ def test_plan_needs_public_numbers_only(run: Run, rows: Path) -> None:
     assert minimised == other_minimised
     assert moments["budget"] == other_moments["budget"]
     assert [each["event"]["numbers"] for each in (moments, other_moments)] == [2, 5]
-    trained = run("train", rows, "--schema", "schema.toml", "--epsilon", 0.3, "-o", "model.json", "--json")
+    trained = run(
+        "train", rows, "--schema", "schema.toml", "--epsilon", 0.3, "--curves", 0, "-o", "model.json", "--json"
+    )
     made = json.loads(trained.stdout)
     same = ("private", "reasons", "adjacency", "epsilon", "delta", "algorithm", "rows", "models", "spent", "version")
     assert {key: made[key] for key in same} == {key: record[key] for key in same}

@@ -26,7 +26,7 @@ def test_a_model_is_shown_by_column_from_the_most_important_one(run: Run, model:
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0].startswith("NOT PRIVATE: the noise came from a seed")
-    assert "effects    log odds of 'yes' against 'no', compared with a missing value; less for rows" in result.stdout
+    assert "effects    margin of 'yes' against 'no', compared with a missing value; less for rows" in result.stdout
     assert "added before training: in any one direction it pulls as" in result.stdout
     start = next(number for number, line in enumerate(lines) if line.startswith("column"))
     named = [line.split()[0] for line in lines[start + 1 :] if not line.startswith(" ")]
@@ -35,7 +35,11 @@ def test_a_model_is_shown_by_column_from_the_most_important_one(run: Run, model:
     assert "█" in result.stdout
 
 
-def test_json_has_the_numbers_and_files_are_written(run: Run, model: Path) -> None:
+@pytest.mark.parametrize("steps", [0, 8])
+def test_json_has_the_numbers_and_files_are_written(run: Run, rows: Path, steps: int) -> None:
+    model = rows.with_name("model.json")
+    trained = ("--schema", "schema.toml", "--epsilon", 1, "--noise-seed", 1, "--curves", steps, "-o", model)
+    assert run("train", rows, *trained).exit_code == 0
     result = run("show", model, "--json", "--html", "model.html", "--picture", "model.svg")
     assert result.exit_code == 0, result.output
     record = json.loads(result.stdout)
@@ -46,9 +50,12 @@ def test_json_has_the_numbers_and_files_are_written(run: Run, model: Path) -> No
     assert panel["favours"] == "yes"
     columns = {one["column"]: one for one in panel["columns"]}
     age = columns["age"]["points"]
-    assert [point["at"] for point in age] == [0.0, 100.0]
-    middles, factors = next((m, f) for column, m, f in loaded.schema.transforms() if column.name == "age")
-    assert age[1]["effect"] == pytest.approx(loaded.weights[0, 0] * (100 - middles[0]) * factors[0])
+    column, middles, factors = next(one for one in loaded.schema.transforms() if one[0].name == "age")
+    assert isinstance(column, Numeric)
+    assert [point["at"] for point in age] == [0.0, *np.repeat(column.curve, 2), 100.0]
+    values = np.array([100.0, *np.ones(len(column.curve))])
+    weights = loaded.weights[0, : len(values)]
+    assert age[-1]["effect"] == pytest.approx(weights @ ((values - middles) * factors))
     assert [point["at"] for point in columns["ward"]["points"]] == ["A", "B", "C"]
     assert all(point["deviation"] > 0 for point in columns["ward"]["points"])
     assert "NOT PRIVATE" in Path("model.html").read_text()

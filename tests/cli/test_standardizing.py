@@ -14,7 +14,7 @@ from .conftest import SECRET, Run, find_events
 
 OPTIONS = (
     *("--schema", "schema.toml", "--epsilon", 1, "--standardize", "private", "--standardize-share", 0.2),
-    *("--standardize-moments", "squares"),
+    *("--curves", 0, "--standardize-moments", "squares"),
 )
 
 

@@ -7,10 +7,12 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from boltdp.kernel import State, _library, run
 from boltdp.kernel.reference import reference_sgd
-from boltdp.privacy.losses import LOSSES, HuberSVM, Loss, MarginLogistic, Multinomial
+from boltdp.privacy.losses import LARGEST_MARGIN, LOSSES, HuberSVM, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.noise import Kind
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
@@ -44,7 +46,7 @@ def test_every_loss_has_its_number_and_name_in_c() -> None:
 def test_vectors_hessian_and_probabilities_are_those_of_python(loss: Loss) -> None:
     assert _library.losses_vectors(loss.number, CLASSES) == loss.vectors
     assert bool(_library.losses_is_joint(loss.number)) == (loss.vectors > 1)
-    assert bool(_library.losses_has_hessian(loss.number)) == (loss.curvature is not None)
+    assert bool(_library.losses_has_hessian(loss.number)) == (loss.simplex is not None)
     tells = loss.probabilities(np.zeros((1, loss.vectors))) is not None
     assert bool(_library.losses_has_odds(loss.number)) == tells
 
@@ -59,7 +61,17 @@ def test_slopes_are_those_of_python_and_never_longer_than_the_bound(loss: Loss) 
         assert -loss.lipschitz <= slope <= 0.0
 
 
-@pytest.mark.parametrize("loss", [loss for loss in MARGIN_LOSSES if loss.curvature is not None], ids=str)
+@given(
+    margin=st.floats() | st.floats(-60, 60),
+    wanted=st.floats(0, LARGEST_MARGIN, exclude_min=True) | st.sampled_from([5e-324, 1e-16, LARGEST_MARGIN]),
+)
+def test_no_number_whatever_has_a_slope_outside_of_the_bounds_with_a_margin(margin: float, wanted: float) -> None:
+    loss = MarginLogistic(wanted)
+    assert -1.0 <= _library.losses_slope(loss.number, loss.parameter, margin) <= 0.0
+    assert 0.0 <= _library.losses_curvature(loss.number, loss.parameter, margin) <= 0.25
+
+
+@pytest.mark.parametrize("loss", [loss for loss in MARGIN_LOSSES if loss.simplex is not None], ids=str)
 def test_curvature_is_the_derivative_of_the_slope(loss: Loss) -> None:
     small = 1e-5
     for margin in MARGINS[:-2]:

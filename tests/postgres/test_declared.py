@@ -203,7 +203,7 @@ def test_train_runs_without_a_schema_file(server: Server, database: psycopg.Conn
     )
     output = tmp_path / "model.json"
     command = ["train", server.uri, "--table", "patients", "--label", "outcome", "--epsilon", "0.5", "-o", str(output)]
-    done = CliRunner().invoke(main, [*command, "--json"])
+    done = CliRunner().invoke(main, [*command, "--curves", "0", "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["private"] is True
     assert "not used, since no feature: id, seen" in done.stderr

@@ -218,7 +218,7 @@ def test_database_without_the_extension_is_told_what_makes_the_table(server: Ser
 
 
 def test_a_database_of_the_version_before_scores_and_takes_models_without_a_threshold(server: Server) -> None:
-    model, X = trained((0, 1), {})
+    model, X = trained((0, 1), {"loss": "logistic"})
     with psycopg.connect(server.uri, autocommit=True) as connection:
         connection.execute("CREATE DATABASE older")
     uri = server.uri.replace("/postgres?", "/older?")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,10 +15,18 @@ from flint import arb
 from scipy import integrate, optimize, stats
 
 from boltdp.arraytypes import Doubles
-from boltdp.errors import ParameterError
+from boltdp.errors import BoltdpError, ParameterError
+from boltdp.kernel import builds
 from boltdp.kernel.objective import Sums
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.gradients import NoisyGradients, gradient_noise, noisy_gradients, sum_sensitivity
+from boltdp.privacy.certificate import Certificate, CertificateError, certify, verify
+from boltdp.privacy.gradients import (
+    NoisyGradients,
+    diverging_step,
+    gradient_noise,
+    noisy_gradients,
+    sum_sensitivity,
+)
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.noise import Mechanism, gaussian_delta
 from boltdp.privacy.recipe import Problem
@@ -59,6 +70,40 @@ def test_two_rows_found_by_an_optimiser_reach_the_sensitivity_and_no_more(loss: 
             farthest = max(farthest, -found.fun)
     assert 1.99 * clip < farthest <= bound
     assert bound < 2 * clip * (1 + 1e-9)
+
+
+def length_squared(vector: Doubles) -> Fraction:
+    return sum((Fraction(number) ** 2 for number in vector.ravel().tolist()), Fraction(0))
+
+
+@pytest.mark.parametrize(
+    "loss", [*LOSSES, MarginLogistic(16.0), HuberSVM(1e-300), HuberSVM(1e300), Multinomial(40)], ids=str
+)
+def test_no_row_and_no_weights_whatever_give_a_longer_gradient_than_the_clip(loss: Loss) -> None:
+    """Cells and weights at the ends of their types, rows at the edge of the ball, labels that are none."""
+    random = np.random.default_rng(5)
+    clips = (1e-9, 0.2, 0.5, 1.0, math.nextafter(1.0, 0.0), math.sqrt(2.0), 1e9)
+    reached = 0
+    for _ in range(300):
+        dims, clip = int(random.choice([1, 2, 5, 17, 300])), float(random.choice(clips))
+        weights = random.choice([0.0, 5e-324, 1.0, 100.0, 1e150, 1.7e308]) * random.uniform(-1, 1, (loss.vectors, dims))
+        row = random.standard_normal(dims)
+        row *= random.choice([1e-44, 1e-20, 0.5, 1.0, 1 + 1e-7, 1e10, 3e37]) / np.linalg.norm(row)
+        if random.random() < 0.2:
+            row[0] = random.choice([math.nan, math.inf, -math.inf, 1e-45, 3.4028234e38])
+        labels = [0.0, 1.0, 2.0, float(loss.vectors), -1.0, 0.5]
+        rows = np.array([[random.choice(labels), *row]], np.float32)
+        found = []
+        for build in builds():
+            sums = Sums(loss, weights, clip=clip, classes=3)
+            sums.add(rows, build=build)
+            found.append(sums.value)
+        assert all(value.tobytes() == found[0].tobytes() for value in found)
+        assert np.isfinite(found[0]).all()
+        most = Fraction(clip) * (1 + Fraction(dims + loss.vectors + 32, 2**53))
+        assert length_squared(found[0]) <= most**2
+        reached += length_squared(found[0]) > Fraction(clip) ** 2 * Fraction(999, 1000)
+    assert reached > 20, "many are clipped"
 
 
 def adaptive_delta(shift: Callable[[float], float], first: float, sigma: float, epsilon: float) -> float:
@@ -131,13 +176,14 @@ def test_it_is_read_as_it_was_written() -> None:
         ({"clip": 0.0}, "clip must be between"),
         ({"step": math.inf}, "step must be between"),
         ({"momentum": 1.0}, "momentum must be at least 0 and below 1"),
+        ({"step": 1.81e4}, "step must be below 1.8e.04 for regularization 0.001"),
         ({"noise": Mechanism("spherical", 1.0, 3)}, "the noise of gradients must be gaussian"),
         ({"noise": Mechanism("gaussian", 1.0, 4)}, "dimensions"),
     ],
 )
 def test_what_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:
     sound: dict[str, Any] = {"clip": 0.5, "scans": 7, "step": 1.0, "momentum": 0.8}
-    problem = Problem(loss=Logistic(), dims=3, rows=100)
+    problem = Problem(loss=Logistic(), dims=3, rows=100, regularization=0.001)
     with pytest.raises(ParameterError, match=message):
         NoisyGradients(**{"problem": problem, "noise": Mechanism("gaussian", 1.0, 3), **sound, **changes})
 
@@ -145,3 +191,59 @@ def test_what_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -
 def test_pure_privacy_has_no_gaussian() -> None:
     with pytest.raises(ParameterError, match="delta must be > 0 for noisy gradient descent"):
         gradient_noise(Problem(loss=Logistic(), dims=3, rows=100), Budget(1.0), clip=0.5, scans=2)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.8, 0.99])
+@pytest.mark.parametrize("regularization", [1e-6, 0.01, 3.0])
+def test_weights_vanish_with_shorter_steps_and_grow_with_longer_ones(momentum: float, regularization: float) -> None:
+    least = diverging_step(regularization, momentum)
+
+    def spread(step: float) -> float:
+        """The larger of what a scan without gradients multiplies weights and direction by."""
+        kept, pull = momentum, (1 - momentum) * regularization
+        return float(np.abs(np.linalg.eigvals([[1 - step * pull, -step * kept], [pull, kept]])).max())
+
+    assert spread(0.999 * least) < 1 < spread(1.001 * least)
+    assert math.isinf(diverging_step(0.0, momentum))
+
+
+ABSURD: list[Any] = [
+    *(math.nan, math.inf, -math.inf, 1e308, -1.0, 0, -0.0, 10**9, 10**400, 5e-324, 1e-300, 2**63 - 1, -1, 0.5),
+    *(True, None, "1", [1], {}),
+]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.8])
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("clip", "scans", "step", "momentum", "noise scale", "noise dimensions", "noise kind"),
+        *("problem rows", "problem dims", "problem regularization", "problem loss", "noise", "problem"),
+    ],
+)
+def test_a_forged_record_is_refused_or_promises_what_its_numbers_keep(place: str, momentum: float) -> None:
+    """The forger lets all derived numbers follow, and claims that it is private."""
+    sound = event(Problem(loss=Logistic(), dims=3, rows=100), momentum=momentum)
+    written = certify(sound, BUDGET).to_dict()
+    *outer, name = place.split()
+    for value in ABSURD:
+        record = copy.deepcopy(written)
+        (record["spent"][outer[0]] if outer else record["spent"])[name] = value
+        try:
+            forged = from_record(NoisyGradients, record["spent"])
+            record |= {"spent": to_record(forged), "rows": forged.problem.rows}
+        except (BoltdpError, ValueError, TypeError, ArithmeticError):
+            pass  # it is left as it is
+        try:
+            found = Certificate.from_dict(json.loads(json.dumps(record)))
+            verify(found)
+        except (CertificateError, ParameterError):
+            continue
+        assert found.private
+        spent = found.training
+        assert isinstance(spent, NoisyGradients)
+        assert spent.clip <= sound.clip
+        assert spent.scans <= sound.scans
+        assert spent.noise.scale >= sound.noise.scale
+        assert 0 <= spent.momentum < 1
+        assert 0 < spent.step < diverging_step(spent.problem.regularization, spent.momentum)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError
-from boltdp.privacy.losses import LOSSES, Curvature, HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, contrasts
+from boltdp.privacy.losses import LOSSES, HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrasts
 
 EVERY: list[Loss] = [
     Logistic(),
@@ -118,33 +118,56 @@ def test_one_class_is_told_from_all_others(loss: Loss, positive: int) -> None:
     assert [slope < 0 for slope in slopes] == [label == positive for label in range(3)]
 
 
+def vertices(loss: Loss) -> Doubles:
+    """One of the regular simplices that the loss states, a row each, such that a slope has as many coordinates."""
+    assert loss.simplex is not None
+    if loss.vectors == 1:
+        return math.sqrt(loss.simplex.edge_squared) * np.array([[-0.5], [0.5]])
+    return math.sqrt(loss.simplex.edge_squared / 2) * np.eye(loss.vectors)
+
+
 @every
-def test_the_curvature_is_that_of_the_hessian(loss: Loss) -> None:
-    """The trace of the second derivative in the scores, for a row of length 1: its mean over the directions."""
-    if loss.curvature is None:
+@given(seed=st.integers(0, 10**6), scale=scales)
+def test_slopes_and_curvature_are_those_of_the_simplex(loss: Loss, seed: int, scale: float) -> None:
+    """A slope is a mean of the vertices minus that of the label, and its curvature no more than their variance."""
+    if loss.simplex is None:
         assert isinstance(loss, HuberSVM)
         return
-    assert loss.curvature.directions == loss.directions
-    step, highest = 1e-5, 0.0
-    for seed in range(50):
-        scores = some_scores(loss, seed, 0.0 if seed == 0 else 1.0) - middle(loss)
+    scores, step, corners = some_scores(loss, seed, scale), 1e-5, vertices(loss)
+    assert loss.simplex.directions == loss.directions
+    for label in labels(loss):
+        slope = loss.slopes(scores, label, positive=1)
+        system = np.vstack([corners.T, np.ones(len(corners))])
+        odds = np.linalg.lstsq(system, np.append(slope + corners[label], 1.0), rcond=None)[0]
+        assert system @ odds == pytest.approx([*(slope + corners[label]), 1.0], abs=1e-12)
+        assert odds.min() > -1e-12
         moved = step * np.eye(loss.vectors)
-        bends = [
-            (loss.slopes(scores + one, 0, positive=1)[i] - loss.slopes(scores - one, 0, positive=1)[i]) / (2 * step)
-            for i, one in enumerate(moved)
-        ]
-        highest = max(highest, sum(bends) / loss.curvature.directions)
-    assert highest == pytest.approx(loss.curvature.mean, rel=1e-6)
+        hessian = np.array(
+            [
+                (loss.slopes(scores + one, label, positive=1) - loss.slopes(scores - one, label, positive=1))
+                / (2 * step)
+                for one in moved
+            ]
+        )
+        variance = loss.simplex.edge_squared / 2 * (1 - (odds**2).sum())
+        assert np.trace(hessian) <= variance + 1e-9
+        assert np.linalg.matrix_rank(hessian, tol=1e-8) <= loss.simplex.directions
+        assert variance <= loss.simplex.most_trace + 1e-12
 
 
 @every
-def test_the_longest_corner_is_twice_the_lipschitz_constant(loss: Loss) -> None:
-    if loss.corners is None:
-        assert isinstance(loss, HuberSVM)
+def test_the_simplex_is_no_larger_than_it_must_be(loss: Loss) -> None:
+    """Its edges are as long as the longest slope, and its variance is reached."""
+    if loss.simplex is None:
         return
-    assert max(square for square, _ in loss.corners) == pytest.approx((2 * loss.lipschitz) ** 2)
-    # Products of two simplices of K corners each, of which the corner 0 is left out.
-    assert sum(count for _, count in loss.corners) == max(2, loss.vectors) ** 2 - 1
+    assert math.sqrt(loss.simplex.edge_squared) == pytest.approx(loss.lipschitz)
+    assert loss.simplex.vertices == max(2, loss.vectors)
+    step, zero = 1e-5, np.zeros(loss.vectors)
+    bends = [
+        (loss.slopes(zero + one, 0, positive=1)[i] - loss.slopes(zero - one, 0, positive=1)[i]) / (2 * step)
+        for i, one in enumerate(step * np.eye(loss.vectors))
+    ]
+    assert sum(bends) == pytest.approx(loss.simplex.most_trace, rel=1e-6)
 
 
 @every
@@ -252,5 +275,6 @@ def test_a_loss_is_listed_once_under_its_name() -> None:
     margin = {"margin": MarginLogistic}
     assert dict(LOSSES) == {"logistic": Logistic, **margin, "huber": HuberSVM, "multinomial": Multinomial}
     assert sorted(kind.number for kind in LOSSES.values()) == [0, 1, 2, 3]
-    assert Logistic().curvature == Curvature(1, 0.25)
+    assert [Logistic().simplex, MarginLogistic().simplex, HuberSVM(0.3).simplex] == [*[Simplex(2, 1.0)] * 2, None]
+    assert Multinomial(7).simplex == Simplex(7, 2.0)
     assert [HuberSVM(0.3).parameter, Logistic().parameter, Multinomial(3).parameter] == [0.3, 1.0, 1.0]

@@ -20,6 +20,7 @@ from boltdp.privacy.noise import Mechanism, calibrate, gaussian_sigma, precision
 from boltdp.privacy.spherical import (
     LONGEST_DISTANCE,
     MOST_DIMENSIONS,
+    _first,
     shortest_scale,
     spherical_bits,
     spherical_delta,
@@ -245,3 +246,16 @@ def test_an_attack_finds_no_violation_and_finds_half_of_the_noise(dimensions: in
     assert not caught(theirs, ours, budget)
     ours, theirs = evidence(replace(mechanism, scale=mechanism.scale / 2))
     assert caught(ours, theirs, budget)
+
+
+@pytest.mark.parametrize("dimensions", [203, 450, 1000])
+@pytest.mark.parametrize("room", [0.751, 0.8, 0.919])
+def test_the_first_moment_is_the_incomplete_beta_function(dimensions: int, room: float) -> None:
+    """Where it is summed by a series; in a higher precision the library keeps enough digits to compare."""
+    exponent = arb(dimensions - 1) / 2
+    with precision(160):
+        series = _first(arb(room), exponent)
+    with precision(600):
+        exact = arb(room).beta_lower(exponent, arb(0.5)) / 2
+        assert series.contains(exact)
+        assert series.rad() < 1e-40 * exact

@@ -35,6 +35,8 @@ SCANS, MOMENTUM = 40, 0.8
 CLIP = 0.5
 #: All steps together, times the noise a row: see `default_step`.
 REACH, JOINT_REACH = 24.0, 60.0
+#: All steps together, times Lambda, at most.
+PENALTY_REACH = 4.0
 
 
 class NoisyGD(Algorithm):
@@ -124,7 +126,9 @@ def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -
     """A step by public numbers: all scans' steps together reach as far as the noise lets them be of use.
 
     Noise of relative length nu for a row would move the weights by nu times the steps' sum, so that this sum is a
-    constant over nu; docs/accuracy.md says on which data it was fitted and on which it was checked.
+    constant over nu; docs/accuracy.md says on which data it was fitted and on which it was checked. With a
+    penalty, all steps together are at most four times what would take the weights to 0, were there no rows: longer ones
+    swing from side to side.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=50, rows=10**5)
@@ -135,6 +139,8 @@ def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -
     noise = gradient_noise(problem, budget, clip=clip, scans=1)
     nu = noise.expected_norm / (clip * problem.rows)
     reach = REACH if problem.loss.vectors == 1 else JOINT_REACH
+    if problem.regularization > 0:
+        reach = min(reach, PENALTY_REACH * nu / problem.regularization)
     return min(reach / (nu * scans), 1e9)
 
 

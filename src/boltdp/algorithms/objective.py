@@ -28,12 +28,13 @@ from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events import Noiseless, Training
 from boltdp.privacy.losses import Loss
 from boltdp.privacy.objective import (
+    ample_regularization,
     check_objective,
     check_solvable,
-    least_regularization,
     least_solvable,
     objective_noise,
     perturbed_objective,
+    shares,
 )
 from boltdp.privacy.recipe import Problem
 from boltdp.privacy.release import linear_terms
@@ -147,8 +148,7 @@ def default_regularization(problem: Problem, budget: Budget | None) -> float:
 
     A larger one costs Lambda/2 * ||w*||^2, a smaller one lets q move the weights further. What is best between
     the two follows a power of ||q||/m; docs/accuracy.md says on which data it was fitted and on which it was checked.
-    At least so much that no more than an eighth of epsilon goes into the volume term of the proof, and that the
-    minimum can be found.
+    At least so much that pure noise would be no shorter with more of it, and that the minimum can be found.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6)
@@ -159,9 +159,9 @@ def default_regularization(problem: Problem, budget: Budget | None) -> float:
         return max(1.0 / problem.rows, 1.01 * least_solvable(problem, None))
     noise = objective_noise(replace(problem, regularization=1.0 + 4.0 / budget.epsilon), budget)
     fitted: float = REGULARIZATION * (noise.expected_norm / problem.rows) ** REGULARIZATION_POWER
-    # A quarter more: at this Lambda the noise is up to an eighth longer than the noise above.
+    # A quarter more: at this Lambda the noise is somewhat longer than the noise above, by less than a sixth.
     solvable = 1.25 * least_solvable(problem, noise)
-    return max(fitted, least_regularization(problem, budget.epsilon / 8.0), solvable)
+    return max(fitted, ample_regularization(problem, shares(budget).noise.epsilon), solvable)
 
 
 def accuracy_lost(certificate: Certificate) -> tuple[float, float]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from boltdp.arraytypes import Booleans, Doubles, Integers
 from boltdp.context import Context
+from boltdp.data.columns import STEP_HEIGHT
 from boltdp.data.schema import Categorical, Column, Numeric, Schema, Standardization
 from boltdp.engines.base import Engine
 from boltdp.errors import ParameterError
@@ -29,8 +30,6 @@ CENTRE_NOISE, LARGEST_CENTRE_NOISE = 0.35, 0.7
 CLIP_NORM = 1.0
 #: The intercept's feature, in the same unit.
 INTERCEPT = 0.3
-#: Steps are taken to matter half as much as numbers and categories: there are many of them, and few matter.
-STEP_SCALE = 2.0
 #: No feature is taken to vary less than this: what hardly varies is mostly noise once it is scaled up.
 SMALLEST_SCALE = 0.1
 #: Nor is a row as a whole, in square roots of the number of features.
@@ -146,21 +145,20 @@ def standardization(schema: Schema, released: ReleasedMoments) -> Standardizatio
     (0.5,)
     """
     numbers, prior = _numbers(schema), _prior(schema)
-    means = np.clip(released.means, np.where(numbers, -1.0, 0.0), 1.0)
+    steps, half = _steps(schema), STEP_HEIGHT / 2.0
+    lowest, highest = np.where(numbers, -1.0, np.where(steps, -half, 0.0)), np.where(steps, half, 1.0)
+    means = np.clip(released.means, lowest, highest)
     centers = prior + _shrunk(means - prior, released.deviation)
     if released.squares is not None:
-        squares = means.copy()  # of a category or a step x = x^2
+        squares = np.where(steps, half**2, means)  # of a category x = x^2
         squares[numbers] = np.clip(released.squares, 0.0, 1.0)
         variances = np.maximum(squares - centers * (2.0 * means - centers), 0.0)
         scales = np.sqrt(np.maximum(variances, max(released.deviation, SMALLEST_SCALE**2)))
         squared_norm = float(np.sum(variances / scales**2))
     else:
         assert released.squared_norm is not None
-        steps = _steps(schema)
-        scales = np.where(steps, STEP_SCALE, 1.0)
-        around = means - centers * (2.0 * means - centers)  # of a step, whose square is itself: its mean square
+        scales = np.ones(len(centers))
         squared_norm = released.squared_norm - float(np.sum(centers * (2.0 * means - centers)))
-        squared_norm -= (1.0 - STEP_SCALE**-2) * float(np.sum(np.maximum(around[steps], 0.0)))
     least = SMALLEST_NORM**2 * len(centers)
     norm = float(np.sqrt(np.clip(squared_norm, least, len(centers))))
     return Standardization(
@@ -189,7 +187,7 @@ def _prior(schema: Schema) -> Doubles:
         if isinstance(column, Categorical):
             return np.full(len(column.names), 1.0 / len(column.names))
         # As many values between each two places of a curve; none of a column without one.
-        steps = 1.0 - np.arange(1, 1 + column.indicators) / (1 + column.indicators)
+        steps = STEP_HEIGHT * (0.5 - np.arange(1, 1 + column.indicators) / (1 + column.indicators))
         return np.concatenate([np.zeros(len(column.names) - column.indicators), steps])
 
     return np.concatenate([of(column) for column in schema.columns])

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import click
 
 from boltdp.algorithms import algorithm_of
-from boltdp.algorithms.curves import curved
 from boltdp.algorithms.shared.base import main_noise, noise_per_weight
 from boltdp.algorithms.standardize import describe_moments, plan_moments
 from boltdp.cli.options import (
@@ -32,12 +31,16 @@ from boltdp.data.values import spellings
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Model, Threshold, checked_threshold
+from boltdp.planning import curved
 from boltdp.planning import plan as plan_training
 from boltdp.privacy.certificate import Certificate
 from boltdp.training import train as train_model
 
 #: The budgets that `plan` shows beside the one asked for.
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+#: Of more columns with curves than these, not all are named.
+SHOWN_CURVES = 5
 
 #: Said whatever the query is: whether it holds cannot be told from its text.
 QUERY_PROMISE = (
@@ -136,6 +139,7 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
         [
             *algorithm.cost(certificate),
             *_standardizing(certificate),
+            *_curves(model.schema),
             *([] if selection is None else [("chosen", selection.describe())]),
             ("training", algorithm.trained(certificate)),
             *([] if model.trained_where is None else [("rows", model.trained_where)]),
@@ -192,12 +196,14 @@ def plan(
         columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
         schema = Schema("label", tuple(range(classes)), columns)
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).weighed(schema)
-    plans = {}
+    plans, shapes = {}, {}
     for budget in (epsilon, *EPSILONS):
         one = replace(settings, epsilon=budget)
         shaped = curved(one, schema, rows=rows)
         before = plan_moments(one, shaped, rows=rows)
-        plans[budget] = plan_training(one, rows=rows, dims=shaped.dims, classes=classes, before=before)
+        dims = features if schema_path is None else shaped.dims
+        plans[budget] = plan_training(one, rows=rows, dims=dims, classes=classes, before=before)
+        shapes[budget] = shaped
     certificate = plans[epsilon]
     by_epsilon = [_forecast(plans[budget]) for budget in sorted(plans)]
     if as_json:
@@ -209,6 +215,7 @@ def plan(
         [
             *algorithm.cost(certificate),
             *_standardizing(certificate),
+            *_curves(shapes[epsilon]),
             *algorithm.choices(certificate, settings),
         ]
     )
@@ -227,3 +234,16 @@ def _forecast(certificate: Certificate) -> dict[str, Any]:
 def _standardizing(certificate: Certificate) -> list[tuple[str, str]]:
     """What was spent before training, if anything was."""
     return [("standardizing", text) for text in describe_moments(certificate)]
+
+
+def _curves(schema: Schema) -> list[tuple[str, str]]:
+    """Which numbers have curves, if any have."""
+    steps = {
+        column.name: len(column.curve) for column in schema.columns if isinstance(column, Numeric) and column.curve
+    }
+    if not steps:
+        return []
+    first, *others = [f"{count} of {name}" for name, count in list(steps.items())[:SHOWN_CURVES]]
+    told = ", ".join([first.replace(" of ", " steps of ", 1), *others])
+    more = len(steps) - SHOWN_CURVES
+    return [("curves", told + (f" and {sum(list(steps.values())[SHOWN_CURVES:])} of {more} more" if more > 0 else ""))]

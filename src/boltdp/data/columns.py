@@ -22,6 +22,9 @@ MOST_PLACES = 64
 #: Digits of a number in a brace range, at most.
 MOST_RANGE_DIGITS = 18
 
+#: From below a place of a curve to above it.
+STEP_HEIGHT = 0.5
+
 _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
 
 
@@ -29,7 +32,8 @@ _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
 class Numeric:
     """A column of numbers with public bounds; encoded to [-1, 1].
 
-    A curve has a step at each of its places: a feature that is 1 from there on and 0 below, beside the number itself.
+    A curve has a step at each of its places, beside the number itself: a feature that is lower below it and higher from
+    there on, by half of what a category is worth, since there are many of them; around 0, so that rows stay short.
 
     >>> Numeric("age", 0, 100).names
     ('age',)
@@ -55,7 +59,7 @@ class Numeric:
     @property
     def squared_norm(self) -> float:
         """The most it can add to the squared norm of an encoded row."""
-        return 1.0 + len(self.curve)
+        return 1.0 + len(self.curve) * (STEP_HEIGHT / 2.0) ** 2
 
     @property
     def indicators(self) -> int:

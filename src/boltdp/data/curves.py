@@ -20,7 +20,7 @@ Spacing = Literal["even", "log"]
 
 #: How many times as far as at the lower end (or at 0) places spaced by "log" are from each other at the upper end.
 BASE = 1000.0
-#: A range this wide has curves spaced by "log", unless its curve is declared.
+#: A range this wide, from or around 0, has curves spaced by "log", unless its curve is declared.
 WIDE = 1000.0
 
 
@@ -59,9 +59,9 @@ def curve_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[fl
 def with_curves(schema: Schema, count: int) -> Schema:
     """The schema with curves of at most `count` steps, chosen by its bounds alone, where none is declared.
 
-    Numbers within [-1, 1] get none: they are indicators or scaled already. Those of wide ranges get places spaced by
-    "log", and those of few whole numbers at most one place between two neighbours. A schema with a projection, or with
-    a standardization, which counts the features, is returned as it is.
+    Numbers within [-1, 1] get none: they are indicators or scaled already. Those of wide ranges from or around 0 get
+    places spaced by "log", and those of few whole numbers at most one place between two neighbours. A schema with a
+    projection, or with a standardization, which counts the features, is returned as it is.
 
     >>> from boltdp.data.schema import Schema
     >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("rooms", 1, 3), Numeric("smokes", 0, 1)))
@@ -86,7 +86,8 @@ def _chosen(column: Numeric, count: int) -> tuple[float, ...]:
         gaps, taken = int(width), min(int(width), count)
         places = tuple(low + (2 * step + 1) * gaps // (2 * taken) + 0.5 for step in range(taken))
     else:
-        wide = (low >= 0 or low == -high) and width >= WIDE
+        # Amounts and distances from 0 on; what is far from 0 already, as years and heights are, is as fine everywhere.
+        wide = low in (0.0, -high) and width >= WIDE
         places = curve_places(column, count, "log" if wide else "even")
     # Where the bounds are as close to each other, or as far, as doubles can be, not every place is one.
     return tuple(sorted({place for place in places if low < place < high}))

@@ -52,6 +52,7 @@ import numpy as np
 from boltdp.arraytypes import Doubles, PackedRows
 from boltdp.data.columns import (
     MOST_FEATURES,
+    STEP_HEIGHT,
     Categorical,
     Column,
     Numeric,
@@ -307,6 +308,9 @@ class Schema:
                 # Rounding must not put it outside, where a missing number would not become 0 in SQL.
                 middles[numbers] = np.clip(middle + half * centers[numbers], column.low, column.high)
                 factors[numbers] /= half
+                steps = slice(width - column.indicators, None)
+                middles[steps] = 0.5 + centers[steps] / STEP_HEIGHT
+                factors[steps] *= STEP_HEIGHT
             yield column, middles, factors
 
     def to_dict(self) -> dict[str, Any]:

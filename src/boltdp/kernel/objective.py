@@ -59,7 +59,7 @@ class Sums(Block):
         class_weights: tuple[float, ...] | None = None,
     ) -> None:
         bent = hessian or direction is not None
-        if bent and loss.curvature is None:
+        if bent and loss.simplex is None:
             raise ParameterError(f"loss must have a Hessian everywhere, got {loss.name!r}")
         if loss.vectors > 1:
             classes = loss.vectors

@@ -51,6 +51,12 @@ class NoisyGradients(Training):
                 raise ParameterError(f"{name} must be between 1e-9 and 1e9, got {getattr(self, name)}")
         if not 0 <= real_number(self.momentum, "momentum") < 1:
             raise ParameterError(f"momentum must be at least 0 and below 1, got {self.momentum}")
+        least = diverging_step(self.problem.regularization, self.momentum)
+        if self.step >= least:
+            raise ParameterError(
+                f"step must be below {least:.3g} for regularization {self.problem.regularization:g}, got {self.step:g}",
+                hint="a longer step makes the weights grow without bounds, whatever the rows are",
+            )
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
         """All scans together are one Gaussian.
@@ -110,6 +116,20 @@ def gradient_noise(problem: Problem, budget: Budget, *, clip: float, scans: int)
     together = math.sqrt(scans) * sum_sensitivity(problem, clip).total
     # A hair more than the profile is asked about, so that its own rounding up is within the budget.
     return Mechanism("gaussian", gaussian_sigma(budget) * together * (1.0 + 32.0 * UNIT), problem.dimensions)
+
+
+def diverging_step(regularization: float, momentum: float) -> float:
+    """The shortest step with which the penalty throws the weights farther away in every scan.
+
+    Whether numbers overflow, an error that is seen, is then nothing that a trial which is not released could tell.
+
+    Proof: gradients.md 3
+
+    >>> round(diverging_step(0.01, 0.8), 9), diverging_step(0.0, 0.8)
+    (1800.0, inf)
+    """
+    pull = (1.0 - momentum) * regularization
+    return 2.0 * (1.0 + momentum) / pull if pull > 0 else math.inf
 
 
 def sum_sensitivity(problem: Problem, clip: float) -> Sensitivity:

@@ -1,11 +1,11 @@
 """The losses: one object each, with everything that the rest of the program asks of it.
 
-L, beta and the loss at zero are derived for sensitivities, the corners and the curvature for objective perturbation.
+L, beta and the loss at zero are derived for sensitivities, the simplex of the slopes for objective perturbation.
 All hold for rows with norm at most 1, which the kernel enforces. A number that a loss does not state cannot be asked
 for: there are no defaults. `kernel/losses.h` says the same of each loss in C.
 
 Proof: sensitivity.md 1, 4
-Proof: objective.md 2, 3
+Proof: objective.md 2
 """
 
 from __future__ import annotations
@@ -28,11 +28,31 @@ FARTHEST = 1000.0
 
 
 @dataclass(frozen=True)
-class Curvature:
-    """What one row can add to the Hessian: in how many directions, and in their mean at most how much."""
+class Simplex:
+    """Where the slopes of a loss are, and how much it is curved there.
 
-    directions: int
-    mean: float
+    A regular simplex has a vertex for each class. A loss that states it promises that for every row z = (x, y) and all
+    weights there are odds p of the classes, of any origin, such that
+    - the gradient is (the mean of the vertices by p, minus the vertex of y) times x, and
+    - the Hessian adds no more directions than there are vertices but one for each of x, and its trace is at most
+      ||x||^2 times the variance of the vertices by p, which is edge_squared/2 * (1 - sum of p_k^2).
+
+    >>> Simplex(vertices=2, edge_squared=1.0).most_trace
+    0.25
+    """
+
+    vertices: int
+    edge_squared: float
+
+    @property
+    def directions(self) -> int:
+        """In how many directions one row adds to the Hessian."""
+        return self.vertices - 1
+
+    @property
+    def most_trace(self) -> float:
+        """Of what one row adds to the Hessian: where all classes are equally likely."""
+        return self.edge_squared * self.directions / (2.0 * self.vertices)
 
 
 class Loss(ABC):
@@ -60,16 +80,8 @@ class Loss(ABC):
 
     @property
     @abstractmethod
-    def corners(self) -> tuple[tuple[float, int], ...] | None:
-        """Of the polytope that holds the difference of two rows' gradients: squared length, and how many there are.
-
-        The corner 0 is left out. None where objective perturbation is not proved: where the slope has kinks.
-        """
-
-    @property
-    @abstractmethod
-    def curvature(self) -> Curvature | None:
-        """What one row can add to the Hessian; None where there is no Hessian everywhere."""
+    def simplex(self) -> Simplex | None:
+        """Of its slopes; None where objective perturbation is not proved: where the slope has kinks."""
 
     @property
     @abstractmethod
@@ -152,8 +164,7 @@ class Logistic(Loss):
     lipschitz = 1.0
     smoothness = 0.25
     at_zero = math.log(2.0)
-    corners = ((4.0, 1), (1.0, 2))
-    curvature = Curvature(1, 0.25)
+    simplex = Simplex(2, 1.0)
     vectors = 1
     parameter = 1.0
 
@@ -256,8 +267,7 @@ class HuberSVM(Loss):
     softmax = False
     shape = "half the width of its parabola (default 0.1)"
     lipschitz = 1.0
-    corners = None
-    curvature = None
+    simplex = None
     vectors = 1
 
     def __post_init__(self) -> None:
@@ -325,15 +335,9 @@ class Multinomial(Loss):
         return math.log(self.classes)
 
     @property
-    def corners(self) -> tuple[tuple[float, int], ...]:
-        """K - 1 of squared length 8, one for each pair of the others with 6, and two for each other class with 2."""
-        others = self.classes - 1
-        return (8.0, others), (6.0, others * (others - 1)), (2.0, 2 * others)
-
-    @property
-    def curvature(self) -> Curvature:
-        """Trace 1 - 1/K in K - 1 directions."""
-        return Curvature(self.classes - 1, 1.0 / self.classes)
+    def simplex(self) -> Simplex:
+        """The unit vectors: the slopes are p - e_y."""
+        return Simplex(self.classes, 2.0)
 
     @property
     def vectors(self) -> int:

@@ -1,9 +1,10 @@
 """Noise before training: how much of it makes the minimiser of a perturbed objective private.
 
 The engine minimises  F(w) = sum of phi(w; z_i) + (m*Lambda/2)*||w||^2 + <q, w>  with q drawn once. `objective.md`
-proves, in this order: what one row can do to the density of the minimiser (section 2), the noise that follows
-(section 3), why an approximate minimiser with a little more noise will do (section 4), how precise a computed
-gradient is (section 5), and for which Lambda the minimum is found whatever the rows are (section 6).
+proves, in this order: what one row can do to the density of the minimiser (section 2) and the noise that follows
+(section 3), both computed in `corners.py`; why an approximate minimiser with a little more noise will do (section 4);
+how precise a computed gradient is (section 5); and for which Lambda the minimum is found whatever the rows are
+(section 6).
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from flint import arb
 
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
+from boltdp.privacy.corners import best_tilt, corners_delta, most_loss
 from boltdp.privacy.events import Training
-from boltdp.privacy.noise import Mechanism, calibrate, gaussian_delta, precision, shortest, smallest_scale
+from boltdp.privacy.losses import Simplex
+from boltdp.privacy.noise import Mechanism, calibrate, precision, shortest, smallest_scale, upper
 from boltdp.privacy.output import check_dimensions
 from boltdp.privacy.recipe import Problem, Recipe
 from boltdp.privacy.sensitivity import UNIT, Sensitivity
-from boltdp.privacy.spherical import shortest_scale, spherical_bits, spherical_delta
+from boltdp.privacy.spherical import shortest_scale
 
 #: The part of epsilon that pays for stopping before the exact minimum; all of delta stays with q.
 STOPPING_SHARE = 0.01
@@ -95,7 +98,7 @@ class ObjectivePerturbation(Training):
 
     @property
     def derived(self) -> dict[str, Any]:
-        """How far from exact the solver may stop, and the part of the proof's volume term."""
+        """How far from exact the solver may stop, and the most that volumes add to the loss."""
         return {"sensitivity_at_the_end": self.sensitivity.total, "volume_term": volume_bound(self.problem)}
 
 
@@ -137,13 +140,13 @@ def check_objective(problem: Problem) -> None:
     boltdp.errors.ParameterError: regularization must be > 0 for objective perturbation, got 0.0
     """
     loss = problem.loss
-    if loss.corners is None or loss.curvature is None:
+    if loss.simplex is None:
         raise ParameterError(
             f"loss must have a smooth slope for objective perturbation, got {loss.name!r}",
             hint="where the slope has kinks the proof does not hold; logistic and multinomial have none",
         )
-    if max(square for square, _ in loss.corners) < (2.0 * loss.lipschitz) ** 2 * (1.0 - 8 * UNIT):
-        raise ParameterError(f"the corners of the loss {loss.name!r} must reach 2L, as two rows' gradients can")
+    if loss.simplex.edge_squared < loss.lipschitz**2 * (1.0 - 8 * UNIT):
+        raise ParameterError(f"the simplex of the loss {loss.name!r} must have edges of L, as one row's slopes can")
     if not problem.regularization > 0:
         raise ParameterError(f"regularization must be > 0 for objective perturbation, got {problem.regularization}")
     if isinstance(problem, Recipe):
@@ -199,15 +202,14 @@ def objective_noise(problem: Problem, budget: Budget) -> Mechanism:
     >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6, regularization=1e-4)
     >>> noise = objective_noise(problem, Budget(1.0, 1e-6))
     >>> noise.kind, round(noise.scale, 3)
-    ('spherical', 1.102)
+    ('spherical', 1.1)
     """
     check_objective(problem)
     spherical = Mechanism("spherical", spherical_scale(problem, budget), problem.dimensions)
     if budget.delta == 0:
         return spherical
     gaussian = Mechanism("gaussian", gaussian_scale(problem, budget), problem.dimensions)
-    pure = Mechanism("spherical", spherical_scale(problem, Budget(budget.epsilon)), problem.dimensions)
-    return shortest(gaussian, spherical, pure)
+    return shortest(gaussian, spherical)
 
 
 def minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float) -> float:
@@ -220,34 +222,26 @@ def minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float) -> float
     >>> minimiser_delta(problem, objective_noise(problem, Budget(1.0)), 1.0)
     0.0
     """
-    corners = problem.loss.corners
-    assert corners is not None
-    left = math.nextafter(epsilon - volume_bound(problem), 0.0)
-    if left <= 0:
-        return 1.0
-    if noise.kind == "spherical" and 2.0 * problem.loss.lipschitz <= noise.scale * left:
+    simplex, strength = _proved(problem)
+    if noise.kind == "spherical" and _keeps(simplex, strength, noise.scale, epsilon):
         return 0.0
-    distances = [(math.sqrt(square) * (1.0 + 4 * UNIT), count) for square, count in corners]
-    return min(1.0, math.fsum(count * noise.delta(left, sensitivity=distance) for distance, count in distances))
+    return upper(_spent(simplex, strength, noise, epsilon))
 
 
 def spherical_scale(problem: Problem, budget: Budget) -> float:
-    """Of spherical q: 2*L / (epsilon - a) for pure privacy, and the smallest that can be certified if delta > 0.
+    """Of spherical q, the smallest that can be certified: for pure privacy 2*L/epsilon, if Lambda is ample.
 
     Proof: objective.md 3
 
     >>> from boltdp.privacy.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
     >>> round(spherical_scale(problem, Budget(1.0)), 4)
-    2.0506
+    2.0
     >>> round(spherical_scale(problem, Budget(1.0, 1e-6)), 4)
-    1.911
+    1.8648
     """
-    epsilon = epsilon_after_volume(problem, budget)
-    pure = math.nextafter(2.0 * problem.loss.lipschitz / epsilon, math.inf)
-    if budget.delta == 0:
-        return pure
-    return _shortest_spherical(problem.loss.corners, epsilon, budget.delta, problem.dimensions, pure)
+    check_volume(problem, budget.epsilon)
+    return _spherical_scale(*_proved(problem), budget, problem.dimensions)
 
 
 def gaussian_scale(problem: Problem, budget: Budget) -> float:
@@ -260,12 +254,25 @@ def gaussian_scale(problem: Problem, budget: Budget) -> float:
     >>> round(gaussian_scale(problem, Budget(1.0, 1e-6)), 3)
     8.449
     """
-    epsilon = epsilon_after_volume(problem, budget)
-    return smallest_scale(lambda sigma: _is_private(problem, sigma, epsilon=epsilon, delta=budget.delta))
+    check_volume(problem, budget.epsilon)
+    return _gaussian_scale(*_proved(problem), budget)
+
+
+def check_volume(problem: Problem, epsilon: float) -> None:
+    """Refuse an epsilon that the volumes alone can spend.
+
+    Proof: objective.md 3
+    """
+    # A difference that has lost its leading digits is of no use.
+    if not epsilon - volume_bound(problem) > 1e-6 * epsilon:
+        raise ParameterError(
+            f"regularization must be above {least_regularization(problem, epsilon):.3g} for epsilon ="
+            f" {epsilon:g} and {problem.rows} rows, got {problem.regularization:g}"
+        )
 
 
 def volume_bound(problem: Problem) -> float:
-    """a, the logarithm of how much one row can stretch the map from minimisers to noise: section 2.
+    """a: the logarithm of how much one row can stretch the map from minimisers to noise, at most.
 
     Proof: objective.md 2
 
@@ -274,13 +281,13 @@ def volume_bound(problem: Problem) -> float:
     >>> round(volume_bound(problem), 6)
     0.024693
     """
-    directions, curvature = _curvature(problem)
-    bound = directions * math.log1p(curvature / (problem.rows * problem.regularization))
-    return bound * (1.0 + 16.0 * UNIT)
+    simplex, (rows, regularization) = _proved(problem)
+    mean = simplex.most_trace / simplex.directions
+    return simplex.directions * math.log1p(mean / (rows * regularization)) * (1.0 + 16.0 * UNIT)
 
 
 def least_regularization(problem: Problem, volume: float) -> float:
-    """The Lambda at which `volume_bound` is `volume`.
+    """The Lambda at which `volume_bound` is `volume`: above it there is noise that keeps an epsilon of this.
 
     Proof: objective.md 2
 
@@ -289,9 +296,23 @@ def least_regularization(problem: Problem, volume: float) -> float:
     >>> round(least_regularization(problem, 0.024693), 6)
     0.01
     """
-    directions, curvature = _curvature(problem)
-    share = volume / directions
-    return curvature / (problem.rows * math.expm1(share)) if share < 700 else 0.0
+    simplex, (rows, _) = _proved(problem)
+    share = volume / simplex.directions
+    return simplex.most_trace / simplex.directions / (rows * math.expm1(share)) if share < 700 else 0.0
+
+
+def ample_regularization(problem: Problem, epsilon: float) -> float:
+    """The Lambda from which on pure noise is as short as with any larger one: the volumes then cost it nothing.
+
+    Proof: objective.md 3
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> round(ample_regularization(Problem(loss=Logistic(), dims=9, rows=1000), 0.5), 9)
+    0.004
+    """
+    simplex, (rows, _) = _proved(problem)
+    factor = 2.0 if simplex.vertices == 2 else 4.0
+    return factor * simplex.edge_squared / (epsilon * rows) * (1.0 + 8 * UNIT)
 
 
 def gradient_rounding(problem: Problem, *, weights: float, noise: float) -> float:
@@ -360,48 +381,42 @@ def stopping_sensitivity(problem: Problem, noise: Mechanism) -> Sensitivity:
     return Sensitivity(bound, 8.0 * UNIT * bound, "gradient at the end")
 
 
-def epsilon_after_volume(problem: Problem, budget: Budget) -> float:
-    """What is left of epsilon: epsilon - a, rounded down.
-
-    Proof: objective.md 2, 3
-    """
-    left = math.nextafter(budget.epsilon - volume_bound(problem), 0.0)
-    # A difference that has lost its leading digits is of no use.
-    if not left > 1e-6 * budget.epsilon:
-        raise ParameterError(
-            f"regularization must be above {least_regularization(problem, budget.epsilon):.3g} for epsilon ="
-            f" {budget.epsilon:g} and {problem.rows} rows, got {problem.regularization:g}"
-        )
-    return left
+def _proved(problem: Problem) -> tuple[Simplex, tuple[int, float]]:
+    """What the noise depends on: the simplex of the loss, m and Lambda."""
+    assert problem.loss.simplex is not None
+    return problem.loss.simplex, (problem.rows, problem.regularization)
 
 
-def _curvature(problem: Problem) -> tuple[int, float]:
-    assert problem.loss.curvature is not None
-    return problem.loss.curvature.directions, problem.loss.curvature.mean
+def _keeps(simplex: Simplex, strength: tuple[int, float], scale: float, epsilon: float) -> bool:
+    """Whether spherical noise of this scale is pure at an epsilon, for certain."""
+    with precision(128):
+        return bool(most_loss(simplex, arb(strength[0]) * arb(strength[1]), arb(scale)) <= arb(epsilon))
+
+
+def _spent(simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float) -> arb:
+    return corners_delta(simplex, strength, noise, epsilon, best_tilt(simplex, strength, noise, epsilon))
 
 
 @lru_cache(maxsize=1024)
-def _shortest_spherical(
-    corners: tuple[tuple[float, int], ...] | None, epsilon: float, delta: float, dimensions: int, pure: float
-) -> float:
-    """Of spherical q, such that the deltas of all corners together stay within `delta`, for certain."""
-    assert corners is not None
-    longest = math.sqrt(max(square for square, _ in corners))
+def _spherical_scale(simplex: Simplex, strength: tuple[int, float], budget: Budget, dimensions: int) -> float:
+    if budget.delta == 0:
+        # 2L/epsilon, rounded up, is the least for any strength.
+        least = math.nextafter(2.0 * math.sqrt(simplex.edge_squared) / budget.epsilon, math.inf)
+        if _keeps(simplex, strength, least, budget.epsilon):
+            return least
+        return smallest_scale(lambda scale: _keeps(simplex, strength, scale, budget.epsilon))
 
     def spent(scale: float) -> arb:
-        with precision(spherical_bits(longest / scale)):
-            total = arb(0)
-            for square, count in corners:
-                total += count * spherical_delta(arb(square).sqrt() / arb(scale), arb(epsilon), dimensions)
-            return total
+        return _spent(simplex, strength, Mechanism("spherical", scale, dimensions), budget.epsilon)
 
-    return shortest_scale(spent, delta=delta, pure=pure)
+    pure = _spherical_scale(simplex, strength, Budget(budget.epsilon), dimensions)
+    return shortest_scale(spent, delta=budget.delta, pure=pure)
 
 
-def _is_private(problem: Problem, sigma: float, *, epsilon: float, delta: float) -> bool:
-    """Whether the deltas of all corners together stay within `delta`, for certain."""
-    with precision(256):
-        total = arb(0)
-        for square, count in problem.loss.corners or ():
-            total += count * gaussian_delta(arb(square).sqrt() / arb(sigma), arb(epsilon))
-        return bool(total <= arb(delta))
+@lru_cache(maxsize=1024)
+def _gaussian_scale(simplex: Simplex, strength: tuple[int, float], budget: Budget) -> float:
+    def is_enough(sigma: float) -> bool:
+        # The number of dimensions has no part in what Gaussian noise spends.
+        return bool(_spent(simplex, strength, Mechanism("gaussian", sigma, 1), budget.epsilon) <= arb(budget.delta))
+
+    return smallest_scale(is_enough)

@@ -1,0 +1,106 @@
+"""The choice of the rivals' settings, on rows of the TRAINING parts of Adult and Covertype and on nothing else.
+
+    python -m experiments.rivals_tuning naive-bayes dp-ebm     # prints the settings of each, from the best to the worst
+
+A fifth of the training rows judges. Settings are ranked by how far they are below the best of a cell in accuracy and
+in AUC, the two added, as a mean over all cells: over the tasks, the budgets, with delta = 1/m^2 and without. Settings
+with two classes are for all benchmarks with two, and for those with more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from experiments import rivals
+from experiments.rivals import Rival
+from experiments.tasks import Scores, Task, budget_of, judged
+
+EPSILONS: Mapping[str, Sequence[float]] = {"adult": (0.1, 0.4, 1.0), "covtype": (0.05, 0.2, 0.8)}
+MOST_ROWS = 100_000
+BOTH, PURE, APPROXIMATE = ("pure", "approximate"), ("pure",), ("approximate",)
+_SAMPLED = {"batches": (None, 200, 50, 10), "passes": (10, 30), "stretch": (1.0, 3.0, 10.0)}
+_PERMUTED = {"batches": (20, 4, 1), "passes": (1, 3, 10), "stretch": (1.0, 3.0, 10.0)}
+
+#: Of each way: its function, the kinds of budget it takes, the benchmarks, and the values tried.
+GRIDS: Mapping[str, tuple[Rival, Sequence[str], Sequence[str], Mapping[str, Sequence[Any]]]] = {
+    "naive-bayes": (
+        rivals.naive_bayes,
+        BOTH,
+        ("adult",),
+        {"bins": (5, 10, 20, 32), "floor": (0.25, 0.5, 1.0, 2.0), "wide": (1e3, 1e4, math.inf)},
+    ),
+    "dp-ebm": (
+        rivals.explainable_boosting,
+        APPROXIMATE,
+        ("adult",),
+        {
+            "max_rounds": (30, 100, 300),
+            "learning_rate": (0.03, 0.06, 0.1, 0.2, 0.3, 0.6),
+            "max_bins": (8, 32, 64),
+            "wide": (1e4, math.inf),
+        },
+    ),
+    "diffprivlib": (rivals.diffprivlib_regression, PURE, ("adult",), {"strength": (None, 1, 3, 7, 14, 20, 30, 100)}),
+    "diffprivlib-nb": (rivals.diffprivlib_bayes, PURE, ("adult",), {"centred": (False, True)}),
+    "dpsgd": (rivals.white_box, APPROXIMATE, ("adult", "covtype"), {"algorithm": ("dpsgd",), **_SAMPLED}),
+    "bst14": (
+        rivals.white_box,
+        APPROXIMATE,
+        ("adult", "covtype"),
+        {"algorithm": ("bst14",), **_SAMPLED, "radius": (None, 30.0)},
+    ),
+    "scs13": (rivals.white_box, BOTH, ("adult", "covtype"), {"algorithm": ("scs13",), **_PERMUTED}),
+}
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ways", nargs="*", default=list(GRIDS), metavar="way", help=", ".join(GRIDS))
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--shown", type=int, default=8)
+    chosen = parser.parse_args()
+    with threadpool_limits(1):
+        for way in chosen.ways:
+            print(f"**{way}**, thousandths below the best of a cell, accuracy and AUC")
+            for lost, settings in ranked(way, repeats=chosen.repeats)[: chosen.shown]:
+                accuracy, auc = (1000 * part for part in lost)
+                print(f"{accuracy:5.1f} {auc:5.1f}  {settings}", flush=True)
+
+
+def ranked(way: str, *, repeats: int) -> list[tuple[tuple[float, float], dict[str, Any]]]:
+    """What all settings of a way lack, the best first."""
+    rival, kinds, names, grid = GRIDS[way]
+    settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    lost: list[tuple[list[float], list[float]]] = [([], []) for _ in settings]
+    for name in names:
+        task = Task.within(name, most_rows=MOST_ROWS)
+        for kind, epsilon in itertools.product(kinds, EPSILONS[name]):
+            means = [list(mean_scores(task, rival, kind, epsilon, one, repeats)) for one in settings]
+            for metric, best in enumerate(np.max(means, axis=0)):
+                for place, mean in enumerate(means):
+                    lost[place][metric].append(float(best) - mean[metric])
+    totals = [(statistics.mean(accuracy), statistics.mean(auc)) for accuracy, auc in lost]
+    return sorted(zip(totals, settings, strict=True), key=lambda pair: sum(pair[0]))
+
+
+def mean_scores(
+    task: Task, rival: Rival, kind: str, epsilon: float, settings: Mapping[str, Any], repeats: int
+) -> Iterator[float]:
+    """Mean accuracy and AUC."""
+    rng, budget = np.random.default_rng(), budget_of(kind, epsilon, task.rows)
+    runs: list[Scores] = [judged(rival(task, budget, rng, **settings), task.labels) for _ in range(repeats)]
+    for metric in ("accuracy", "auc"):
+        yield statistics.mean(run[metric] for run in runs)
+
+
+if __name__ == "__main__":
+    main()

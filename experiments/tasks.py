@@ -1,0 +1,217 @@
+"""The benchmarks as the experiments use them: rows to train on and to be judged by, in memory, and how they judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boltdp.algorithms.standardize import plan_moments, standardized_by
+from boltdp.arraytypes import Doubles, Integers
+from boltdp.context import Context
+from boltdp.data.benchmarks import BENCHMARKS, Benchmark
+from boltdp.data.schema import Categorical, Schema, array_schema
+from boltdp.engines import open_source
+from boltdp.engines.arrays import ArrayEngine
+from boltdp.engines.base import Engine, encoded, plain
+from boltdp.model import Model, unit_rows
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.release import Randomness
+from boltdp.settings import Settings
+
+#: By metric; no log loss where a way gives no probabilities.
+Scores: TypeAlias = dict[str, float]
+
+TEST_SHARE = 0.2
+#: Probabilities are cut to this and to one minus it before their logarithm is taken.
+SMALLEST_PROBABILITY = 1e-6
+
+
+def halves(benchmark: Benchmark) -> tuple[Engine, Engine, Schema]:
+    """The rows for training and those for testing, in memory, and their schema.
+
+    Where a benchmark has no test file, a fifth of its rows, by position after a shuffle, is for testing. What the
+    schema projects is projected here, once, by its public matrix.
+    """
+    schema = benchmark.schema
+    declared = schema
+    if schema.projection is not None:
+        declared = array_schema(dims=schema.dims, classes=range(len(schema.classes)), intercept=True)
+
+    def loaded(part: str) -> ArrayEngine:
+        with open_source(benchmark.source(part)) as engine:
+            if schema.projection is None:
+                names = [*(column.name for column in schema.columns), schema.label]
+                return ArrayEngine.from_arrow(pa.Table.from_batches(list(engine.batches(names))))
+            rows = np.concatenate(list(encoded(engine, schema)))
+            return ArrayEngine.from_numpy(rows[:, 1:], rows[:, 0].astype(np.int64))
+
+    table = loaded("train")
+    if benchmark.test is not None:
+        return table, loaded("test"), declared
+    return *split(table, declared, share=TEST_SHARE, seed=17), declared
+
+
+def split(engine: Engine, schema: Schema, *, share: float, seed: int) -> tuple[Engine, Engine]:
+    """The rows, shuffled, in two parts; the second has the share."""
+    names = [*(column.name for column in schema.columns), schema.label]
+    table = pa.Table.from_batches(list(engine.batches(names)))
+    order = np.random.default_rng(seed).permutation(engine.count())
+    cut = len(order) - round(share * len(order))
+    return ArrayEngine.from_arrow(table.take(order[:cut])), ArrayEngine.from_arrow(table.take(order[cut:]))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows as encoded without any division, and their class indices."""
+
+    features: npt.NDArray[np.float32]
+    labels: Integers
+
+    @classmethod
+    def of(cls, engine: Engine, schema: Schema) -> Part:
+        """All rows of an engine, in order."""
+        rows = np.concatenate(list(encoded(engine, plain(schema))))
+        return cls(rows[:, 1:], rows[:, 0].astype(np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Rows to train on, rows to be judged by, and what is public about both."""
+
+    name: str
+    training: Engine
+    testing: Engine
+    schema: Schema
+
+    @classmethod
+    def of(cls, name: str) -> Task:
+        """A benchmark."""
+        return cls(name, *halves(BENCHMARKS[name]))
+
+    @classmethod
+    def within(cls, name: str, *, most_rows: int | None = None) -> Task:
+        """A part of a benchmark's TRAINING rows against another part of them: to choose settings by."""
+        training, _, schema = halves(BENCHMARKS[name])
+        if most_rows is not None and most_rows < training.count():
+            training = split(training, schema, share=most_rows / training.count(), seed=29)[1]
+        return cls(f"{name}, training rows", *split(training, schema, share=TEST_SHARE, seed=31), schema)
+
+    @cached_property
+    def rows(self) -> int:
+        """Number of training rows, m."""
+        return self.training.count()
+
+    @property
+    def classes(self) -> int:
+        """Number of classes, K."""
+        return len(self.schema.classes)
+
+    @cached_property
+    def parts(self) -> tuple[Part, Part]:
+        """Training and testing rows as they are."""
+        return Part.of(self.training, self.schema), Part.of(self.testing, self.schema)
+
+    @cached_property
+    def labels(self) -> Integers:
+        """The class indices of the testing rows."""
+        return self.parts[1].labels
+
+    def centring(self, budget: Budget) -> tuple[Schema, Budget]:
+        """The schema after the private centring that "auto" would do for this budget, and what is left of it."""
+        planned = plan_moments(Settings(epsilon=budget.epsilon, delta=budget.delta), self.schema, rows=self.rows)
+        if planned is None or planned.budget is None:
+            return self.schema, budget
+        event: Any = planned.event
+        sums = self.training.moments(self.schema, clip_norm=event.clip_norm, context=Context())
+        schema = standardized_by(sums, self.schema, event, Randomness(), rows=self.rows)
+        return schema, budget.less(planned.budget)
+
+    def unit_parts(self, schema: Schema) -> tuple[Doubles, Integers, Doubles]:
+        """Training rows of length at most 1 by a schema, their class indices, and testing rows."""
+        packed = np.concatenate(list(encoded(self.training, schema)))
+        tested = np.concatenate(list(encoded(self.testing, schema)))
+        return unit_rows(packed), packed[:, 0].astype(np.int64), unit_rows(tested)
+
+    def spans(self) -> Iterator[tuple[slice, bool, float, float]]:
+        """Of each column in a `Part`: the place of its features, whether they are categories, and its bounds."""
+        at = 0
+        for column in self.schema.columns:
+            width = len(column.names)
+            low, high = (0.0, 1.0) if isinstance(column, Categorical) else (column.low, column.high)
+            yield slice(at, at + width), isinstance(column, Categorical), low, high
+            at += width
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a way says of the testing rows: classes, for two of them a ranking, and probabilities if it has any."""
+
+    chosen: Integers
+    ranking: Doubles | None
+    probabilities: Doubles | None
+
+    @classmethod
+    def of_probabilities(cls, probabilities: Doubles, *, ranking: Doubles | None = None) -> Answer:
+        """The likeliest classes; `ranking` is for probabilities that are rounded to 0 or 1."""
+        if probabilities.shape[1] == 2 and ranking is None:
+            ranking = probabilities[:, 1]
+        chosen: Integers = np.argmax(probabilities, axis=1).astype(np.int64)
+        return cls(chosen, ranking if probabilities.shape[1] == 2 else None, probabilities)
+
+    @classmethod
+    def of_scores(cls, scores: Doubles) -> Answer:
+        """From log-odds of the second class, or unnormalised log-probabilities of each of several classes."""
+        if scores.ndim == 1:
+            scores = np.stack([np.zeros_like(scores), scores], axis=1)
+        shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return cls.of_probabilities(shifted / shifted.sum(axis=1, keepdims=True), ranking=scores[:, 1] - scores[:, 0])
+
+    @classmethod
+    def of_model(cls, model: Model, engine: Engine) -> Answer:
+        """What a model says of the rows of an engine."""
+        margins = np.concatenate(list(model.score_batches(engine)))
+        told = model.certificate.problem.loss.probabilistic
+        return cls(
+            model.choices(margins).astype(np.int64),
+            margins[:, 0] if margins.shape[1] == 1 else None,
+            model.probabilities(margins) if told else None,
+        )
+
+
+def judged(answer: Answer, labels: Integers) -> Scores:
+    """Accuracy and log loss, and for two classes balanced accuracy and the area under the ROC curve.
+
+    >>> judged(Answer.of_scores(np.array([-1.0, 2.0])), np.array([0, 1]))["auc"]
+    1.0
+    """
+    from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+
+    scores: Scores = {"accuracy": float((answer.chosen == labels).mean())}
+    if answer.probabilities is not None:
+        of_truth = answer.probabilities[np.arange(len(labels)), labels]
+        kept = np.clip(of_truth, SMALLEST_PROBABILITY, 1.0 - SMALLEST_PROBABILITY)
+        scores["log loss"] = float(-np.log(kept).mean())
+    if answer.ranking is not None:
+        scores["auc"] = float(roc_auc_score(labels, answer.ranking))
+        scores["balanced"] = float(balanced_accuracy_score(labels, answer.chosen))
+    return scores
+
+
+def better(metric: str) -> float:
+    """1 where more of a metric is better, -1 where less is."""
+    return -1.0 if metric == "log loss" else 1.0
+
+
+def budget_of(kind: str, epsilon: float, rows: int) -> Budget:
+    """Of the kind "pure", or "approximate" with delta = 1/m^2.
+
+    >>> budget_of("approximate", 0.5, 100)
+    Budget(epsilon=0.5, delta=0.0001)
+    """
+    return Budget(epsilon, {"pure": 0.0, "approximate": float(rows) ** -2}[kind])
