@@ -28,6 +28,10 @@ def _loss(dice: random.Random) -> Loss:
     return dice.choice((Logistic(), HuberSVM(dice.choice((1e-3, 0.1, 3.0))), Multinomial(dice.choice((2, 3, 5, 9)))))
 
 
+def _class_weights(dice: random.Random, classes: int) -> tuple[float, ...] | None:
+    return None if dice.random() < 0.5 else (1.0, *(dice.choice((1.0, 0.5, 1e-4)) for _ in range(classes - 1)))
+
+
 def _rows(dice: random.Random, dims: int, count: int, element: Any = np.float32) -> npt.NDArray[Any]:
     numbers = np.random.default_rng(dice.getrandbits(32))
     rows = numbers.normal(size=(count, 1 + dims)).astype(element)
@@ -46,8 +50,10 @@ def feed_state(dice: random.Random) -> None:
         if dice.random() < 0.5
         else Schedule(dice.choice(_GROWTHS), scale=0.1, offset=dice.choice((0.0, 3.0)))
     )
+    loss = _loss(dice)
+    classes = loss.vectors if loss.vectors > 1 else dice.choice((2, 3))
     recipe = Recipe(
-        loss=_loss(dice),
+        loss=loss,
         dims=dims,
         rows=rows,
         batch_size=dice.randrange(1, rows + 1),
@@ -56,13 +62,14 @@ def feed_state(dice: random.Random) -> None:
         regularization=dice.choice((0.0, 0.1)),
         radius=dice.choice((np.inf, 0.5)),
         averaging=dice.choice(_AVERAGING),
+        class_weights=_class_weights(dice, classes),
     )
     noise = Mechanism(dice.choice(_NOISES), 0.1, recipe.dimensions) if dice.random() < 0.4 else None
     marked = dice.random() < 0.3
     state = State(
         recipe,
         positive=dice.randrange(2),
-        classes=dice.choice((2, 3)),
+        classes=classes,
         noise=noise,
         key=None if noise is None else dice.randbytes(32),
         marked=marked,
@@ -94,6 +101,7 @@ def feed_sums(dice: random.Random) -> None:
             hessian=kind == 2,
             positive=dice.randrange(3),
             classes=3,
+            class_weights=_class_weights(dice, loss.vectors if loss.vectors > 1 else 3),
         )
     else:
         vectors = dice.choice((1, 3))

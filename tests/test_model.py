@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from boltdp.algorithms.shared.base import with_problem
 from boltdp.cli import main
 from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import ArrayEngine
@@ -25,6 +26,7 @@ from boltdp.files.sealed import MOST_BYTES, MOST_DIGITS, sealed
 from boltdp.model import Model, ModelFileError
 from boltdp.planning import plan
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
+from boltdp.privacy.events import Training
 from boltdp.privacy.output import OutputPerturbation
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.settings import Settings
@@ -48,6 +50,9 @@ def model(classes: int = 2, settings: Settings = Settings(epsilon=1.0)) -> Model
         model(4, Settings(epsilon=1.0, multiclass="one-vs-all")),
         model(2, Settings(epsilon=0.5, delta=1e-6, loss="huber", regularization=0.1, radius=3.0)),
         model(3, Settings(epsilon=None)),
+        model(2, Settings(epsilon=1.0, class_weights=(1.0, 0.25))),
+        model(3, Settings(epsilon=1.0, class_weights=(1.0, 0.25, 0.1))),
+        model(3, Settings(epsilon=1.0, class_weights=(1.0, 0.25, 0.1), multiclass="one-vs-all", passes=2)),
     ],
 )
 def test_a_model_survives_the_disk_to_the_bit(made: Model, tmp_path: Path) -> None:
@@ -155,6 +160,25 @@ def test_a_threshold_survives_the_disk_and_a_model_without_one_is_written_as_eve
     again.with_threshold(None).save(tmp_path / "again.json")
     made.save(tmp_path / "plain.json")
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "plain.json").read_bytes()
+
+
+def test_a_certificate_has_weights_of_the_classes_or_none() -> None:
+    weighted = plan(Settings(epsilon=1.0, class_weights=(1.0, 0.5)), rows=1000, dims=3, classes=2)
+    assert '"class_weights": [1.0, 0.5]' in json.dumps(model_of(weighted).to_dict())
+    assert "class_weights" not in json.dumps(model().to_dict())
+    spent = weighted.spent
+    assert isinstance(spent, Training)
+    three = replace(weighted, spent=with_problem(spent, replace(spent.problem, class_weights=(1.0, 0.5, 0.5))))
+    with pytest.raises(ParameterError, match="the certificate must have weights of 2 classes, got 3"):
+        model_of(three)
+
+
+def test_a_file_that_states_no_weights_where_none_are_written_is_refused(tmp_path: Path) -> None:
+    record = model().to_dict()
+    record["certificate"]["spent"]["problem"]["class_weights"] = None
+    (tmp_path / "model.json").write_text(json.dumps(sealed(record)))
+    with pytest.raises(BoltdpError, match="has an entry 'class_weights' that this boltdp does not know"):
+        Model.load(tmp_path / "model.json")
 
 
 @pytest.mark.parametrize("threshold", [None, 1, True, "prior", "0.5", 0.0, 1.5, [0.5], {}])

@@ -152,7 +152,9 @@ def subject(engine: Engine, schema: Schema, settings: Settings, *, test: Engine 
     >>> subject(rows, Schema("sick", (0, 1), (Numeric("age", 0, 100),)), Settings(epsilon=None))["rows"]
     2
     """
-    public = dataclasses.asdict(replace(settings, epsilon=None, seed=None, noise_seed=None))
+    public = dataclasses.asdict(replace(settings.weighed(schema), epsilon=None, seed=None, noise_seed=None))
+    if settings.class_weights is not None:
+        public["class_weights"] = list(public["class_weights"])  # as a file has them
     return {
         "rows": engine.count(),
         "test_rows": None if test is None else test.count(),
@@ -195,6 +197,7 @@ def compare(
         raise ParameterError(
             f"there must be an algorithm, an epsilon and a repeat, got {len(names)}, {len(epsilons)} and {repeats}"
         )
+    settings = settings.weighed(schema)
     rows, about = engine.count(), subject(engine, schema, settings, test=test)
     if before is not None and dict(before.about) != about:
         raise ComparisonFileError(

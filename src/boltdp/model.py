@@ -52,6 +52,9 @@ class Model:
             raise ParameterError(f"weights must have shape {(models * loss.vectors, dims)}, got {self.weights.shape}")
         if certificate.problem.dims != dims:
             raise ParameterError(f"the certificate must be for {dims} features, got {certificate.problem.dims}")
+        class_weights = certificate.problem.class_weights
+        if class_weights is not None and len(class_weights) != classes:
+            raise ParameterError(f"the certificate must have weights of {classes} classes, got {len(class_weights)}")
         moments, standardization = certificate.moments, self.schema.standardization
         paid = standardization is not None and standardization.source == "private"
         if paid != (moments is not None):

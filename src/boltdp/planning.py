@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from boltdp.algorithms import chosen_algorithm
 from boltdp.algorithms.standardize import plan_moments
 from boltdp.data.curves import with_curves
@@ -56,10 +58,20 @@ def plan_training(settings: Settings, *, rows: int, dims: int, classes: int, bud
     loss, models = settings.losses(classes)
     algorithm = chosen_algorithm([settings], loss, budget)
     share = None if budget is None else budget.split(models)
-    problem = Problem(loss=loss, dims=dims, rows=rows)
+    problem = Problem(loss=loss, dims=dims, rows=rows, class_weights=_numbers(settings, classes))
     check_size(features=problem.dims, classes=classes)
     training = algorithm.plan(settings, problem, share)
     return training if models == 1 else SelfComposition(Part(share, training), models)
+
+
+def _numbers(settings: Settings, classes: int) -> tuple[float, ...] | None:
+    """The class weights, which must be numbers by now: see `Settings.weighed`."""
+    weights = settings.class_weights
+    if weights is None:
+        return None
+    if isinstance(weights, (str, Mapping)) or len(weights) != classes:
+        raise ParameterError(f"a plan must have class_weights as numbers, one for each of the {classes} classes")
+    return tuple(weights)
 
 
 def check_plan(settings: Settings, before: Part | None) -> None:

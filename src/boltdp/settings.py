@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from boltdp.context import Context, OnBadRow, Progress
-from boltdp.errors import ParameterError
+from boltdp.data.schema import Schema
+from boltdp.data.values import Matcher, declared_values, spellings
+from boltdp.errors import ParameterError, real_number, shown
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.losses import LOSSES, Loss
 from boltdp.privacy.moments import Moments
 from boltdp.privacy.output import Analysis, check_analysis
-from boltdp.privacy.recipe import Averaging, Permutation
+from boltdp.privacy.recipe import SMALLEST_CLASS_WEIGHT, Averaging, Permutation
 from boltdp.privacy.release import Randomness
 
 Multiclass = Literal["multinomial", "one-vs-all"]
 ScheduleName = Literal["auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"]
 Standardize = Literal["auto", "none", "private"]
+#: By class, or in the order of the classes; "balanced" is 1 over the share of each class that the schema declares.
+ClassWeights: TypeAlias = Literal["balanced"] | Mapping[Any, float] | Sequence[float]
 
 #: What only some algorithms have. Each says which of these it takes, and the others are refused.
 OPTIONAL = (
@@ -50,6 +56,7 @@ class Settings:
     loss_parameter: float | None = None  #: of a loss that has one
     multiclass: Multiclass = "multinomial"  #: a loss without a multinomial form is always one-vs-all
     regularization: float | None = None  #: lambda
+    class_weights: ClassWeights | None = None  #: what the losses of each class's rows are multiplied by
     passes: int | None = None
     batch_size: int | None = None
     schedule: ScheduleName = "auto"
@@ -114,6 +121,29 @@ class Settings:
         joint = loss.joint(classes) if classes > 2 and self.multiclass == "multinomial" else None
         return (loss, 1 if classes == 2 else classes) if joint is None else (joint, 1)
 
+    def weighed(self, schema: Schema) -> Settings:
+        """The same with class weights as numbers, in the order of the schema's classes, the largest of them 1.
+
+        Only how they compare counts. A class that a mapping leaves out has the weight 1. Nothing is counted: the shares
+        of the classes are what the schema declares of them, or "balanced" is refused.
+
+        >>> from boltdp.data.schema import Numeric
+        >>> schema = Schema("sick", ("no", "yes"), (Numeric("age", 0, 100),), prior=(0.8, 0.2))
+        >>> Settings(epsilon=1.0, class_weights="balanced").weighed(schema).class_weights
+        (0.25, 1.0)
+        >>> Settings(epsilon=1.0, class_weights={"yes": 8}).weighed(schema).class_weights
+        (0.125, 1.0)
+        """
+        if self.class_weights is None:
+            return self
+        given = [real_number(one, "each of the class_weights") for one in _by_class(self.class_weights, schema)]
+        if not all(0 < weight < math.inf for weight in given):
+            raise ParameterError("class_weights must be finite numbers > 0")
+        weights = tuple(weight / max(given) for weight in given)
+        if min(weights) < SMALLEST_CLASS_WEIGHT:
+            raise ParameterError(f"class_weights must be within a factor of {1 / SMALLEST_CLASS_WEIGHT:,.0f}")
+        return replace(self, class_weights=weights)
+
     def check(self) -> None:
         """Refuse words that are none of those which a setting allows.
 
@@ -127,6 +157,32 @@ class Settings:
                 words = ", ".join(get_args(allowed))
                 raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
         check_analysis(self.analysis)
+
+
+def _by_class(asked: ClassWeights, schema: Schema) -> Sequence[float]:
+    """A weight for each class, as it was asked for."""
+    if isinstance(asked, Mapping):
+        weights, matcher = [1.0] * len(schema.classes), Matcher.of(schema.classes)
+        for value, weight in zip(declared_values(asked, what="class_weights"), asked.values(), strict=True):
+            index = matcher.texts.get(spellings(value)[0])
+            if index is None:
+                raise ParameterError(f"class_weights must be of declared classes, got {shown(value)}")
+            weights[index] = weight
+        return weights
+    if isinstance(asked, str):
+        if asked != "balanced":
+            raise ParameterError(f"class_weights must be 'balanced' or a weight for each class, got {shown(asked)}")
+        if schema.prior is None:
+            raise ParameterError(
+                "class_weights 'balanced' must follow from the schema's prior, which it does not declare",
+                hint="`prior = [0.89, 0.11]` says the share of each class, if that is public: rows are never counted",
+            )
+        return [1.0 / share for share in schema.prior]
+    if len(asked) != len(schema.classes):
+        raise ParameterError(
+            f"class_weights must be one for each of the {len(schema.classes)} classes, got {len(asked)}"
+        )
+    return asked
 
 
 def loss_names() -> tuple[str, ...]:

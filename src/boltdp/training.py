@@ -44,6 +44,7 @@ def train(
     (True, (1, 2))
     """
     context = settings.context() if context is None else context
+    settings = settings.weighed(schema)
     rows = engine.count()
     schema = curved(settings, schema, rows=rows)
     before = plan_moments(settings, schema, rows=rows)

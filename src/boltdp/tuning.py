@@ -98,6 +98,7 @@ def tune(
     if (public is not None) != (method == "public"):
         raise ParameterError(f"public rows must be given for the method 'public' and no other, got method {method!r}")
     _check_candidates(candidates)
+    candidates = [one.weighed(schema) for one in candidates]
     first = candidates[0]
     context = first.context() if context is None else context
     rows = engine.count()

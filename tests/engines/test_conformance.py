@@ -37,9 +37,18 @@ def content(prepared: Prepared) -> npt.NDArray[np.float32]:
 
 def states(dims: int, rows: int, *, passes: int = 1, marked: bool = False) -> list[kernel.State]:
     made = []
-    for loss in (Logistic(), MarginLogistic(), HuberSVM(0.5), Multinomial(3)):
+    weights = (1.0, 0.5, 0.1)
+    kinds = [(Logistic(), None), (MarginLogistic(), None), (HuberSVM(0.5), None), (Multinomial(3), None)]
+    for loss, class_weights in (*kinds, (Logistic(), weights), (Multinomial(3), weights)):
         recipe = Recipe(
-            loss=loss, dims=dims, rows=rows, batch_size=10, passes=passes, schedule=constant(0.5), averaging="all"
+            loss=loss,
+            dims=dims,
+            rows=rows,
+            batch_size=10,
+            passes=passes,
+            schedule=constant(0.5),
+            averaging="all",
+            class_weights=class_weights,
         )
         made.append(kernel.State(recipe, classes=3, marked=marked))
     return made
@@ -163,6 +172,7 @@ def test_derivatives_have_the_bits_of_those_over_the_array(spooled: Source, loss
     weights, direction = random.standard_normal((2, loss.vectors, spooled.schema.dims))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         kinds: list[dict[str, Any]] = [{}, {"clip": 0.2}, {"direction": direction}, {"hessian": True}]
+        kinds += [{**kind, "class_weights": (0.3, 1.0, 0.01)} for kind in kinds]
         for kind, part in product(kinds, (slice(0, ROWS), slice(5, 700))):
             expected, sums = (Sums(loss, weights, positive=2, classes=3, **kind) for _ in range(2))
             expected.add(rows[part])

@@ -69,6 +69,14 @@ def packed_rows(recipe: Recipe, *, seed: int, element: Element = np.float64, bad
     return packed
 
 
+def weights_for(loss: Loss, *, seed: int) -> tuple[float, ...]:
+    """A weight for each declared class, from 1 down to a thousandth."""
+    classes = declared_classes(loss)
+    spread = 10.0 ** np.random.default_rng(seed).uniform(-3, 0, classes)
+    spread[seed % classes] = 1.0
+    return tuple(spread.tolist())
+
+
 def noise_for(recipe: Recipe, kind: Kind, *, scale: float = 0.5) -> Mechanism:
     """Noise of the dimensions that the recipe's gradients have."""
     vectors = recipe.loss.classes - 1 if isinstance(recipe.loss, Multinomial) else 1
@@ -114,7 +122,10 @@ def same_bits(states: Iterable[State], others: Iterable[State]) -> bool:
 def recipes(
     draw: st.DrawFn, *, dims: st.SearchStrategy[int] | None = None, largest: int = 40, passes: int = 3
 ) -> Recipe:
-    """Every loss, schedule, batch size, averaging, regularisation and radius; `largest` is the most rows."""
+    """Every loss, schedule, batch size, averaging, regularisation and radius; `largest` is the most rows.
+
+    Half of them weigh their classes.
+    """
     loss = draw(st.sampled_from(LOSSES))
     rows = draw(st.integers(2, largest))
     kind = draw(st.sampled_from(get_args(ScheduleKind)))
@@ -136,6 +147,7 @@ def recipes(
         regularization=regularization,
         radius=draw(st.sampled_from([math.inf, 0.3])),
         averaging=draw(st.sampled_from(get_args(Averaging))),
+        class_weights=draw(st.none() | st.integers(0, 99).map(lambda seed: weights_for(loss, seed=seed))),
     )
 
 

@@ -26,6 +26,7 @@ from tests.kernel.cases import (
     packed_rows,
     recipes,
     schedule,
+    weights_for,
 )
 
 
@@ -59,6 +60,7 @@ def test_every_kind_of_recipe_agrees_with_the_reference(
             regularization=regularization,
             radius=radius,
             averaging=averaging,
+            class_weights=weights_for(loss, seed=batch_size) if element is np.float32 else None,
         )
         assert_agrees(recipe, packed_rows(recipe, seed=batch_size, element=element, bad=0.1))
 
@@ -73,7 +75,14 @@ def test_any_recipe_agrees_with_the_reference(recipe: Recipe, seed: int, element
 @pytest.mark.parametrize("loss", [Logistic(), MarginLogistic(), HuberSVM(0.1), Multinomial(10)], ids=str)
 def test_rows_of_any_width_agree_with_the_reference(loss: Loss, dims: int, batch_size: int) -> None:
     recipe = Recipe(
-        loss=loss, dims=dims, rows=201, batch_size=batch_size, passes=1, schedule=constant(0.3), averaging="tail"
+        loss=loss,
+        dims=dims,
+        rows=201,
+        batch_size=batch_size,
+        passes=1,
+        schedule=constant(0.3),
+        averaging="tail",
+        class_weights=weights_for(loss, seed=dims) if dims == 784 else None,
     )
     assert_agrees(recipe, packed_rows(recipe, seed=dims, element=np.float32))
 

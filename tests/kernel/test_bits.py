@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,6 +97,14 @@ def test_every_width_gives_the_same_bits_from_every_build_and_cut(loss: Loss, di
         for start, stop in ((0, 1), (1, 12), (12, 33)):
             run([state], rows[start:stop], build=build)
         assert same_bits([default], [state])
+
+
+@given(recipes(largest=100), seeds, elements)
+def test_weights_that_are_all_1_change_no_bit(recipe: Recipe, seed: int, element: Element) -> None:
+    rows = packed_rows(recipe, seed=seed, element=element, bad=0.1)
+    plain = replace(recipe, class_weights=None)
+    ones = replace(recipe, class_weights=(1.0,) * declared_classes(recipe.loss))
+    assert same_bits([finished(plain, rows)], [finished(ones, rows)])
 
 
 @given(recipes(), seeds)

@@ -20,7 +20,7 @@ from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Mult
 from boltdp.privacy.objective import gradient_rounding
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
-from tests.kernel.cases import DIMS, declared_classes, packed_rows
+from tests.kernel.cases import DIMS, declared_classes, packed_rows, weights_for
 
 Matrix = npt.NDArray[np.float64]
 
@@ -45,12 +45,15 @@ def summed(loss: Loss, rows: Any, weights: Matrix, **options: Any) -> Matrix:
     return sums.value
 
 
-def reference_gradient(loss: Loss, rows: Any, weights: Matrix, *, positive: int = 1) -> Matrix:
+def reference_gradient(
+    loss: Loss, rows: Any, weights: Matrix, *, positive: int = 1, class_weights: tuple[float, ...] | None = None
+) -> Matrix:
     total = np.zeros_like(weights)
+    by_class = class_weights or (1.0,) * declared_classes(loss)
     for row in rows.astype(np.float64):
         x = guarded(row[1:])
         if x is not None and row[0] in range(declared_classes(loss)):
-            total += row_gradient(loss, weights, x, int(row[0]), positive=positive)
+            total += by_class[int(row[0])] * row_gradient(loss, weights, x, int(row[0]), positive=positive)
     return total
 
 
@@ -58,22 +61,27 @@ def reference_gradient(loss: Loss, rows: Any, weights: Matrix, *, positive: int 
 @pytest.mark.parametrize("dims", DIMS)
 def test_gradient_agrees_with_the_reference_bad_rows_among_them(loss: Loss, dims: int) -> None:
     rows, weights, _ = a_case(loss, dims=dims)
-    expected = reference_gradient(loss, rows, weights, positive=0)
-    assert np.abs(summed(loss, rows, weights, positive=0) - expected).max() < 1e-11
+    for by_class in (None, weights_for(loss, seed=dims)):
+        expected = reference_gradient(loss, rows, weights, positive=0, class_weights=by_class)
+        found = summed(loss, rows, weights, positive=0, class_weights=by_class)
+        assert np.abs(found - expected).max() < 1e-11
 
 
 @pytest.mark.parametrize("loss", [*LOSSES, HuberSVM(0.3), Multinomial(70)])
 @pytest.mark.parametrize("dims", [1, 6, 50, 300])
 @pytest.mark.parametrize("clip", [0.1, 0.5, 1.2])
-def test_long_gradients_are_clipped_and_short_ones_are_not(loss: Loss, dims: int, clip: float) -> None:
+@pytest.mark.parametrize("weighted", [False, True])
+def test_long_gradients_are_clipped_and_short_ones_are_not(loss: Loss, dims: int, clip: float, weighted: bool) -> None:
+    """After the weight of the class is in them: a short weighted gradient stays as it is."""
     rows, weights, _ = a_case(loss, dims=dims, rows=120)
+    by_class = weights_for(loss, seed=dims) if weighted else None
     expected = np.zeros_like(weights)
     for row in rows:
-        one = reference_gradient(loss, row[None], weights)
+        one = reference_gradient(loss, row[None], weights, class_weights=by_class)
         expected += one * min(1.0, clip / max(float(np.linalg.norm(one)), 1e-300))
-        alone = summed(loss, row[None], weights, clip=clip)
+        alone = summed(loss, row[None], weights, clip=clip, class_weights=by_class)
         assert np.linalg.norm(alone) <= clip * (1 + (dims + loss.vectors + 32) * 2.0**-53)
-    assert np.abs(summed(loss, rows, weights, clip=clip) - expected).max() < 1e-11
+    assert np.abs(summed(loss, rows, weights, clip=clip, class_weights=by_class) - expected).max() < 1e-11
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -87,23 +95,27 @@ def test_a_clip_that_no_gradient_reaches_changes_no_bit(loss: Loss) -> None:
 def test_product_is_the_derivative_of_the_gradient(loss: Loss, dims: int) -> None:
     rows, weights, direction = a_case(loss, dims=dims)
     small = 1e-5
-    ahead, behind = (summed(loss, rows, weights + sign * small * direction) for sign in (1, -1))
-    product = summed(loss, rows, weights, direction=direction)
-    assert product == pytest.approx((ahead - behind) / (2 * small), rel=1e-6, abs=1e-6)
-    assert np.vdot(direction, product) > 0
+    for by_class in (None, weights_for(loss, seed=dims)):
+        ahead, behind = (
+            summed(loss, rows, weights + sign * small * direction, class_weights=by_class) for sign in (1, -1)
+        )
+        product = summed(loss, rows, weights, direction=direction, class_weights=by_class)
+        assert product == pytest.approx((ahead - behind) / (2 * small), rel=1e-6, abs=1e-6)
+        assert np.vdot(direction, product) > 0
 
 
 @pytest.mark.parametrize("loss", [*LOSSES, Multinomial(70)])
 @pytest.mark.parametrize("dims", DIMS)
 def test_hessian_has_the_products_with_each_feature_of_each_vector_as_columns(loss: Loss, dims: int) -> None:
     rows, weights, _ = a_case(loss, dims=dims, rows=60)
-    hessian = summed(loss, rows, weights, hessian=True)
+    by_class = weights_for(loss, seed=dims)
+    hessian = summed(loss, rows, weights, hessian=True, class_weights=by_class)
     assert hessian.shape == (loss.vectors, dims, dims)
     assert (hessian == hessian.transpose(0, 2, 1)).all()
     for vector, feature in ((0, 0), (loss.vectors - 1, dims - 1), (loss.vectors // 2, dims // 2)):
         along = np.zeros_like(weights)
         along[vector, feature] = 1.0
-        product = summed(loss, rows, weights, direction=along)[vector]
+        product = summed(loss, rows, weights, direction=along, class_weights=by_class)[vector]
         assert hessian[vector, :, feature] == pytest.approx(product, rel=1e-12, abs=1e-13)
 
 
@@ -126,11 +138,28 @@ def kinds(direction: Matrix) -> list[dict[str, Any]]:
     return [{}, {"direction": direction}, {"hessian": True}, {"clip": 0.3}]
 
 
+@pytest.mark.parametrize("kind", range(4))
 @pytest.mark.parametrize("loss", LOSSES)
-@given(cuts=st.lists(st.integers(0, 600), max_size=5), dims=st.sampled_from([1, 7, 16]), kind=st.integers(0, 3))
-def test_cutting_the_rows_and_the_build_change_no_bit(loss: Loss, cuts: list[int], dims: int, kind: int) -> None:
-    rows, weights, direction = a_case(loss, dims=dims)
+def test_weights_that_are_all_1_change_no_bit(loss: Loss, kind: int) -> None:
+    rows, weights, direction = a_case(loss, dims=7)
     options = kinds(direction)[kind]
+    ones = (1.0,) * declared_classes(loss)
+    plain = summed(loss, rows, weights, **options)
+    assert summed(loss, rows, weights, class_weights=ones, **options).tobytes() == plain.tobytes()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@given(
+    cuts=st.lists(st.integers(0, 600), max_size=5),
+    dims=st.sampled_from([1, 7, 16]),
+    kind=st.integers(0, 3),
+    weighted=st.booleans(),
+)
+def test_cutting_the_rows_and_the_build_change_no_bit(
+    loss: Loss, cuts: list[int], dims: int, kind: int, weighted: bool
+) -> None:
+    rows, weights, direction = a_case(loss, dims=dims)
+    options = kinds(direction)[kind] | ({"class_weights": weights_for(loss, seed=dims)} if weighted else {})
     whole = summed(loss, rows, weights, **options)
     for build in builds():
         sums = Sums(loss, weights, classes=declared_classes(loss), **options)
@@ -205,8 +234,12 @@ def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
     assert here.value.tobytes() == there.value.tobytes()
     with pytest.raises(DataError, match="cannot go on from these bytes: the state is corrupt"):
         here.update(there.to_bytes()[:-1])
-    # The last has the same length.
-    for other in (Sums(Multinomial(2), np.zeros((2, 3))), Sums(Logistic(), weights, direction=weights, classes=3)):
+    # The second has the same length.
+    for other in (
+        Sums(Multinomial(2), np.zeros((2, 3))),
+        Sums(Logistic(), weights, direction=weights, classes=3),
+        Sums(Logistic(), weights, classes=3, class_weights=(1.0, 0.5, 0.5)),
+    ):
         with pytest.raises(DataError, match="must stay those of the same derivative"):
             here.update(other.to_bytes())
     assert here.value.tobytes() == there.value.tobytes()
@@ -214,11 +247,12 @@ def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
 
 def test_states_with_a_header_that_is_not_sound_are_refused() -> None:
     gradient, hessian = (Sums(Logistic(), np.ones((1, 3)), hessian=kind) for kind in (False, True))
-    fields = ["magic", "bytes", "loss", "dims", "classes", "positive", "kind", "parameter", "clip", "waiting", "unused"]
+    fields = ["magic", "bytes", "loss", "dims", "classes", "positive", "kind", "parameter", "clip", "weighted"]
+    fields += ["waiting", "unused"]
     for sums in (gradient, hessian):
         good = sums.to_bytes()
         wrong = {"magic": 0x316A626F746C6F62, "loss": 7, "dims": 2**62, "classes": 1, "positive": 2, "kind": 3}
-        wrong |= {"parameter": 0, "clip": 0, "waiting": 256, "unused": 1}
+        wrong |= {"parameter": 0, "clip": 0, "weighted": 1, "waiting": 256, "unused": 1}
         for field, bad in wrong.items():
             at = 8 * fields.index(field)
             with pytest.raises(DataError, match="the state is corrupt"):
@@ -250,6 +284,11 @@ def test_misuse_is_refused() -> None:
         Sums(Logistic(), np.full((1, 2), np.nan))
     with pytest.raises(ParameterError, match="direction must be finite numbers of shape"):
         Sums(Logistic(), weights, direction=np.zeros((2, 2)))
+    with pytest.raises(ParameterError, match="class_weights must be one for each of the 2 classes, got 3"):
+        Sums(Logistic(), weights, class_weights=(1.0, 0.5, 0.5))
+    for bad in (0.0, 1.5, np.nan):
+        with pytest.raises(ParameterError, match="class_weights must be above 0 and at most 1"):
+            Sums(Logistic(), weights, class_weights=(1.0, bad))
     for positive, classes in ((2, 2), (-1, 2), (0, 1)):
         with pytest.raises(ParameterError, match="positive must be one of 2 or more classes"):
             Sums(Logistic(), weights, positive=positive, classes=classes)

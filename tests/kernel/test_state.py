@@ -19,7 +19,7 @@ from boltdp.privacy.losses import LOSSES, HuberSVM, Logistic, Multinomial
 from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
-from tests.kernel.cases import finished, noise_for, packed_rows, recipes
+from tests.kernel.cases import declared_classes, finished, noise_for, packed_rows, recipes
 
 RECIPE = Recipe(loss=Logistic(), dims=5, rows=10, batch_size=3, passes=2, schedule=constant(0.5))
 HEADER_BYTES = 256
@@ -31,12 +31,31 @@ SLOTS = {
             *("magic", "version", "bytes"),
             *("loss", "dims", "classes", "positive", "rows", "batches", "passes", "averaged", "growth"),
             *("scale", "offset", "cap", "parameter", "lambda", "radius"),
-            *("marked", "noise", "deviation"),
+            *("marked", "noise", "deviation", "weighted"),
             *("updates", "row", "left", "carry", "drawn"),
-            *("key_1", "key_2", "key_3", "key_4", "unused_1", "unused_2"),
+            *("key_1", "key_2", "key_3", "key_4", "unused"),
         ]
     )
 }
+
+
+def test_class_weights_stand_at_the_end_and_are_refused_outside_their_range() -> None:
+    block = bytearray(State(replace(RECIPE, class_weights=(1.0, 0.25))).to_bytes())
+    assert struct.unpack_from("<2d", block, len(block) - 16) == (1.0, 0.25)
+    assert not refused(block)
+    for bad in (0.0, -0.25, 1.0 + 2.0**-52, math.nan):
+        for at in (len(block) - 16, len(block) - 8):
+            damaged = bytearray(block)
+            struct.pack_into("<d", damaged, at, bad)
+            assert refused(damaged)
+    struct.pack_into("<Q", block, 8 * SLOTS["weighted"], 0)
+    assert refused(block)
+
+
+def test_class_weights_must_be_of_the_classes() -> None:
+    for weights, classes in (((1.0, 0.5), 3), ((1.0, 0.5, 0.5), 2)):
+        with pytest.raises(ParameterError, match=f"one for each of the {classes} classes, got {len(weights)}"):
+            State(replace(RECIPE, class_weights=weights), classes=classes)
 
 
 def in_mid_batch() -> bytearray:
@@ -80,7 +99,8 @@ def test_a_longer_block_is_refused(extra: int) -> None:
     [
         ("magic", 1),
         ("version", 1),
-        ("version", 3),
+        ("version", 2),
+        ("version", 4),
         ("bytes", 8),
         ("loss", len(LOSSES)),
         ("loss", 2),
@@ -119,8 +139,9 @@ def test_a_longer_block_is_refused(extra: int) -> None:
         ("drawn", 1),
         ("key_1", 1),
         ("key_4", 1),
-        ("unused_1", 1),
-        ("unused_2", 1),
+        ("unused", 1),
+        ("weighted", 1),
+        ("weighted", 2),
         *((slot, math.nan) for slot in ("scale", "offset", "cap", "parameter", "lambda", "radius")),
         *((slot, -1.0) for slot in ("scale", "offset", "cap", "parameter", "lambda", "radius")),
         *((slot, math.inf) for slot in ("scale", "offset", "parameter", "lambda")),
@@ -210,7 +231,8 @@ def test_no_corrupt_header_is_followed(
     recipe: Recipe, *, noisy: bool, marked: bool, words: list[tuple[int, int | bytes]]
 ) -> None:
     noise, key = (noise_for(recipe, "spherical"), bytes(32)) if noisy else (None, None)
-    block = bytearray(State(recipe, marked=marked, noise=noise, key=key).to_bytes())
+    classes = declared_classes(recipe.loss)
+    block = bytearray(State(recipe, classes=classes, marked=marked, noise=noise, key=key).to_bytes())
     for position, word in words:
         block[8 * position : 8 * position + 8] = word if isinstance(word, bytes) else struct.pack("<Q", word)
     try:

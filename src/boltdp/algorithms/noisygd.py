@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,9 +64,7 @@ class NoisyGD(Algorithm):
         """The clip, the scans and the step, as asked for or by public numbers, and the noise."""
         assert budget is not None
         if settings.regularization is not None:
-            problem = Problem(
-                loss=problem.loss, dims=problem.dims, rows=problem.rows, regularization=settings.regularization
-            )
+            problem = replace(problem, regularization=settings.regularization)
         clip = settings.gradient_clip if settings.gradient_clip is not None else CLIP
         scans = settings.passes if settings.passes is not None else SCANS
         step = settings.step_size
@@ -158,9 +157,16 @@ class _Descent:
 
     def sums(self) -> list[Sums]:
         """What the next scan is to sum, one for each model."""
-        loss, clip, classes = self.event.problem.loss, self.event.clip, self._classes
+        problem, clip, classes = self.event.problem, self.event.clip, self._classes
         return [
-            Sums(loss, weights, clip=clip, positive=positive, classes=classes)
+            Sums(
+                problem.loss,
+                weights,
+                clip=clip,
+                positive=positive,
+                classes=classes,
+                class_weights=problem.class_weights,
+            )
             for weights, positive in zip(self.weights, self._job.positives, strict=True)
         ]
 

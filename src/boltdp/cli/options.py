@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import click
 
@@ -51,6 +51,28 @@ def _threshold(context: click.Context, parameter: click.Parameter, text: str | N
         return float(text)
     except ValueError:
         raise ParameterError(f"--threshold must be a number or 'prior', got {text!r}") from None
+
+
+def _class_weights(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> Literal["balanced"] | dict[str, float] | None:
+    """The word, or a number for each class that is named; that these are classes is checked with the schema."""
+    del context, parameter
+    if text is None or text == "balanced":
+        return text  # type: ignore[return-value]
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = part.rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            name = ""
+        if not name or name in weights:
+            raise ParameterError(
+                f"--class-weights must be 'balanced' or such as no=1,yes=8, each class once, got {text!r}"
+            )
+        weights[name] = weight
+    return weights
 
 
 def _threshold_option(default: str) -> Callable[[Command], Command]:
@@ -140,6 +162,13 @@ _SETTINGS = (
         metavar="STEPS",
         help="Steps of each number's curve, where the schema declares none; 0: no curves.  [default: as many as public "
         "numbers allow, if the algorithm is left to choose too]",
+    ),
+    click.option(
+        "--class-weights",
+        callback=_class_weights,
+        metavar="balanced|CLASS=WEIGHT,...",
+        help="Multiply the losses of each class's rows, for a class that is rare; only how the weights compare counts. "
+        "balanced: 1 over its share in the schema's prior. It costs no privacy.  [default: 1 each]",
     ),
     click.option("--regularization", type=float, help="Weight of ||w||^2 / 2.  [default: the algorithm's]"),
     click.option("--radius", type=float, help="Longest that weights may be.  [default: any]"),

@@ -195,7 +195,7 @@ def plan(
         # Columns of numbers: what standardizing costs depends on how many there are.
         columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
         schema = Schema("label", tuple(range(classes)), columns)
-    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
+    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).weighed(schema)
     plans, shapes = {}, {}
     for budget in (epsilon, *EPSILONS):
         one = replace(settings, epsilon=budget)

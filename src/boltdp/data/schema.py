@@ -4,7 +4,8 @@ On disk it is TOML:
 
     label = "outcome"
     classes = [0, 1]               # the first is the negative one
-    prior = [0.89, 0.11]           # optional: the share of each class, if it is public; for `--threshold prior`
+    prior = [0.89, 0.11]           # optional: the share of each class, if it is public; for `--threshold prior` and
+                                   # `--class-weights balanced`
     intercept = true
     clip_norm = 4.0                # encoded rows longer than this are shortened to it
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     schema: Schema | str | Path | None = None
     fit_intercept: bool = True
     regularization: float | None = None
+    class_weight: Literal["balanced"] | Mapping[Any, float] | None = None
     passes: int | None = None
     batch_size: int | None = None
     schedule: ScheduleName = "auto"
@@ -183,6 +184,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             gradient_clip=self._number("gradient_clip", optional=True),
             exponent=self._number("exponent", optional=True),
             regularization=self._number("regularization", optional=True),
+            class_weights=self.class_weight,
             radius=self._number("max_norm", optional=True),
             averaging=self.averaging,
             permutation=self.permutation,
@@ -286,6 +288,11 @@ class PrivateLogisticRegression(_PrivateClassifier):
         Whether to add a constant feature. Its weight gets noise like every other.
     regularization : float or None, default=None
         lambda of the term (lambda/2)||w||^2, in the units of the scaled rows; None leaves it to the algorithm.
+    class_weight : dict, "balanced" or None, default=None
+        What the losses of each class's rows are multiplied by, by class; a class that is left out has 1, and only how
+        they compare counts. "balanced" is 1 over the share that the schema declares for the class, as its prior: rows
+        are not counted, which would not be private. It costs no privacy. Probabilities are then those of a population
+        with classes so weighted.
     passes, batch_size : int or None, default=None
         How often each row is used, and rows in an update; None is 10 (noisy-gd: 40), and 50 rows, or all if there
         are fewer.

@@ -76,6 +76,7 @@ class _Recipe(ctypes.Structure):
         ("marked", c_uint64),
         ("noise", c_uint64),
         ("deviation", c_double),
+        ("weighted", c_uint64),
     )
 
 
@@ -93,14 +94,14 @@ class _Header(ctypes.Structure):
         ("carry", c_uint64),
         ("drawn", c_uint64),
         ("key", c_uint64 * 4),
-        ("unused", c_uint64 * 2),
+        ("unused", c_uint64),
     )
 
 
 _library = load(
     {
         "sgd_bytes": (c_uint64, [POINTER(_Recipe)]),
-        "sgd_init": (c_int, [c_void_p, c_size_t, POINTER(_Recipe), c_char_p]),
+        "sgd_init": (c_int, [c_void_p, c_size_t, POINTER(_Recipe), c_char_p, c_void_p]),
         "sgd_check": (c_int, [c_void_p, c_size_t]),
         "sgd_run_drawn": (
             c_int,
@@ -121,8 +122,8 @@ _library = load(
         "losses_vectors": (c_uint64, [c_uint64, c_uint64]),
         "losses_slope": (c_double, [c_uint64, c_double, c_double]),
         "losses_curvature": (c_double, [c_uint64, c_double, c_double]),
-        "objective_bytes": (c_uint64, [c_uint64] * 5),
-        "objective_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 5, c_double, c_double, c_void_p, c_void_p]),
+        "objective_bytes": (c_uint64, [c_uint64] * 6),
+        "objective_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 6, *[c_double] * 2, *[c_void_p] * 3]),
         "objective_check": (c_int, [c_void_p, c_size_t]),
         "objective_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
         "objective_sum": (c_int, [c_void_p, c_size_t, c_void_p]),
@@ -218,10 +219,12 @@ class State:
             marked=marked,
             noise=_NOISELESS if noise is None else _NOISES[noise.kind],
             deviation=0.0 if noise is None else noise.scale,
+            weighted=recipe.class_weights is not None,
         )
+        class_weights = _weights_of_classes(recipe.class_weights, classes)
         size = _library.sgd_bytes(c_recipe)
         self._block = _aligned_block(size)
-        code = _library.sgd_init(self._block.ctypes.data, size, c_recipe, key)
+        code = _library.sgd_init(self._block.ctypes.data, size, c_recipe, key, _pointer(class_weights))
         if code:
             raise ParameterError(_error_text(code), hint="sgd.h states the range of each number")
 
@@ -560,6 +563,25 @@ def _check_noise(recipe: Recipe, noise: Mechanism | None, key: bytes | None) -> 
         raise ParameterError(f"key must have {KEY_BYTES} bytes, got {'none' if key is None else len(key)}")
     if noise.dimensions != recipe.dimensions:
         raise ParameterError(f"noise must have {recipe.dimensions} dimensions, got {noise.dimensions}")
+
+
+def _weights_of_classes(given: tuple[float, ...] | None, classes: int) -> Doubles | None:
+    """As C takes them, one for each class.
+
+    >>> _weights_of_classes((1.0, 0.5), 3)
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: class_weights must be one for each of the 3 classes, got 2
+    """
+    if given is None:
+        return None
+    if len(given) != classes:
+        raise ParameterError(f"class_weights must be one for each of the {classes} classes, got {len(given)}")
+    return np.array(given, dtype=np.float64)
+
+
+def _pointer(numbers: Doubles | None) -> int | None:
+    """Where C finds them, or NULL."""
+    return None if numbers is None else numbers.ctypes.data
 
 
 def _aligned_block(size: int) -> npt.NDArray[np.uint8]:

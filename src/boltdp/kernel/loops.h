@@ -223,10 +223,10 @@ INLINE void NAME(judge)(struct block *b)
  *     <w_1, x'> = keep * <w, x'> + f * <x, x'>
  *
  * and all three products of vectors of a pair are made together, while the weights are moved by the pair before. At a
- * cut inside a pair its first row waits in `step`, with its scale in `aside`: a cut changes nothing. The last row of
- * an odd number goes alone.
+ * cut inside a pair its first row waits in `step`, with its scale and weight in `aside`: a cut changes nothing. The
+ * last row of an odd number goes alone.
  */
-INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, double *scale,
+INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, double *scale, double *weight,
                                    struct block *ahead, int loss, int element)
 {
     const struct sgd_recipe r = s->recipe;
@@ -242,12 +242,13 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
         memcpy(b->rows - stride, waiting, stride * sizeof *waiting);
         memset(waiting, 0, stride * sizeof *waiting);
         *--scale = aside[0];
-        aside[0] = 0.0;
+        *--weight = aside[1];
+        aside[0] = aside[1] = 0.0;
     }
     for (size_t i = 0; i < n; i++) {
         const double eta = step_size(&r, update + 1 + i);
         gain[i] = scale[i] * loss_unit(loss);
-        rate[i] = scale[i] * eta;
+        rate[i] = scale[i] * weight[i] * eta;
         keep[i] = decay_of(&r, eta);
     }
 
@@ -287,6 +288,7 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
             } else {
                 memcpy(waiting, x, stride * sizeof *waiting);
                 aside[0] = scale[i];
+                aside[1] = weight[i];
             }
             i++;
             x += stride;
@@ -314,22 +316,24 @@ INLINE void NAME(multinomial_factors)(double *factors, const double *w, const do
 
 /* Add what `n` rows (1 to 4) of a batch contribute to `step`; x has four, of which only the first n count. */
 INLINE void NAME(add_margins)(const struct sgd_recipe *r, const double *w, double *step, const double *const x[4],
-                              const double *scale, double rate, size_t n, size_t stride)
+                              const double *scale, const double *weight, double rate, size_t n, size_t stride)
 {
     double f[4];
     NAME(four_dots)(f, w, x, stride);
     for (size_t j = 0; j < n; j++)
-        f[j] = loss_factor(r->loss, f[j] * (scale[j] * loss_unit(r->loss)), r->parameter, rate * scale[j]);
+        f[j] = loss_factor(r->loss, f[j] * (scale[j] * loss_unit(r->loss)), r->parameter,
+                           rate * (scale[j] * weight[j]));
     NAME(move_by_up_to_four)(step, f, x, n, stride);
 }
 
 INLINE void NAME(add_multinomial)(const struct sgd_recipe *r, const double *w, double *step, double *factors,
-                                  const double *const x[4], const double *label, const double *scale, double rate,
-                                  size_t n, size_t stride)
+                                  const double *const x[4], const double *label, const double *scale,
+                                  const double *weight, double rate, size_t n, size_t stride)
 {
     const size_t classes = r->classes, width = padded(classes);
     for (size_t j = 0; j < n; j++)
-        NAME(multinomial_factors)(factors + j * width, w, x[j], classes, stride, (size_t) label[j], scale[j], rate);
+        NAME(multinomial_factors)(factors + j * width, w, x[j], classes, stride, (size_t) label[j], scale[j],
+                                  rate * weight[j]);
     for (size_t k = 0; k < classes; k++) {
         const double f[4] = {factors[k], factors[width + k], factors[2 * width + k], factors[3 * width + k]};
         NAME(move_by_up_to_four)(step + k * stride, f, x, n, stride);
@@ -418,8 +422,8 @@ INLINE size_t NAME(rows_to_marker)(const struct block *b, size_t i, int element)
  * Batches of any size: rows add to `step`, in fours where there are four, and a full batch moves the weights by it.
  * `plain`, known when this is compiled, is a promise of no noise and no markers.
  */
-INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const double *scale, struct block *ahead,
-                               int element, int plain)
+INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const double *scale, const double *weight,
+                               struct block *ahead, int element, int plain)
 {
     const struct sgd_recipe r = s->recipe;
     const int marked = !plain && r.marked, noisy = !plain && r.noise;
@@ -443,9 +447,9 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
             for (size_t j = 0; j < n; j++)
                 READ_AHEAD(i + j);
             if (loss_is_joint(r.loss))
-                NAME(add_multinomial)(&r, w, step, aside, x, b->label + i, scale + i, rate, n, stride);
+                NAME(add_multinomial)(&r, w, step, aside, x, b->label + i, scale + i, weight + i, rate, n, stride);
             else
-                NAME(add_margins)(&r, w, step, x, scale + i, rate, n, stride);
+                NAME(add_margins)(&r, w, step, x, scale + i, weight + i, rate, n, stride);
             i += n;
         }
         s->row += take;
@@ -485,37 +489,41 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
 
 /* Once for both elements, to be compiled sooner: what such a model waits for is its noise, or its sampled rows. */
 TARGET static __attribute__((noinline)) void NAME(feed_noisy_or_marked)(struct sgd_state *s, const struct block *b,
-                                                                        const double *scale, struct block *ahead,
-                                                                        int element)
+                                                                        const double *scale, const double *weight,
+                                                                        struct block *ahead, int element)
 {
-    NAME(feed_batches)(s, b, scale, ahead, element, 0);
+    NAME(feed_batches)(s, b, scale, weight, ahead, element, 0);
 }
 
 /* Feed the block's rows to one model, and meanwhile read the rows ahead, if any. */
 INLINE void NAME(feed)(struct sgd_state *s, const struct block *b, struct block *ahead, int element)
 {
     /* The guard's, times y for a margin loss, and 0 where this model knows no such label; room for one in front. */
-    double room[4 + MAX_BLOCK], *scale = room + 4;
+    double room[4 + MAX_BLOCK], *scale = room + 4, weight_room[4 + MAX_BLOCK], *weight = weight_room + 4;
     const double classes = (double) s->recipe.classes, positive = (double) s->recipe.positive;
-    const vec4 none = {0};
+    const vec4 none = {0}, one = {1.0, 1.0, 1.0, 1.0};
     for (size_t i = 0; i < b->n; i += 4) {
         const vec4 known = CHOOSE(AT(b->label, i) < classes, AT(b->scale, i), none);
         AT(scale, i) = loss_is_joint(s->recipe.loss) ? known : CHOOSE(AT(b->label, i) == positive, known, -known);
+        AT(weight, i) = one;
     }
+    for (size_t i = 0; s->recipe.weighted && i < b->n; i++)
+        if (scale[i] != 0.0) /* whose label is a class */
+            weight[i] = s->data[class_weights_at(&s->recipe) + (uint64_t) b->label[i]];
     if (has_single_rows(&s->recipe)) {
         /* Once for each loss, whose slope the next row waits for. */
-#define CASE(number, name, unit)                                     \
-    case number:                                                     \
-        NAME(feed_single_rows)(s, b, scale, ahead, number, element); \
+#define CASE(number, name, unit)                                             \
+    case number:                                                             \
+        NAME(feed_single_rows)(s, b, scale, weight, ahead, number, element); \
         break;
         switch (s->recipe.loss) {
             MARGIN_LOSSES(CASE)
         }
 #undef CASE
     } else if (s->recipe.noise || s->recipe.marked)
-        NAME(feed_noisy_or_marked)(s, b, scale, ahead, element);
+        NAME(feed_noisy_or_marked)(s, b, scale, weight, ahead, element);
     else
-        NAME(feed_batches)(s, b, scale, ahead, element, 1);
+        NAME(feed_batches)(s, b, scale, weight, ahead, element, 1);
 }
 
 /* Rows go through the cache once: a block of them is fed to every model, the last of which reads the next block. */

@@ -48,14 +48,21 @@ static double *array_of(struct objective_state *s, uint64_t array)
     return s->data + place_of(s, array);
 }
 
-uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive, uint64_t kind)
+/* Where in `data` the weights of the classes are, if there are any. */
+static uint64_t class_weights_at(const struct objective_state *s)
+{
+    return place_of(s, ARRAYS) + stride_of(s) + 2 * vectors(s);
+}
+
+uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive, uint64_t kind,
+                         uint64_t weighted)
 {
     struct objective_state s = {.loss = loss, .dims = dims, .classes = classes, .kind = kind};
-    if (loss >= LOSS_COUNT || (kind != OBJECTIVE_GRADIENT && !loss_has_hessian(loss)) || dims < 1 || dims > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES ||
-        positive >= classes || kind > OBJECTIVE_HESSIAN ||
-        (kind == OBJECTIVE_HESSIAN && dims > OBJECTIVE_MAX_HESSIAN_DIMS))
+    if (loss >= LOSS_COUNT || (kind != OBJECTIVE_GRADIENT && !loss_has_hessian(loss)) || dims < 1 ||
+        dims > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES || positive >= classes ||
+        kind > OBJECTIVE_HESSIAN || (kind == OBJECTIVE_HESSIAN && dims > OBJECTIVE_MAX_HESSIAN_DIMS) || weighted > 1)
         return 0;
-    return sizeof s + sizeof(double) * (place_of(&s, ARRAYS) + stride_of(&s) + 2 * vectors(&s));
+    return sizeof s + sizeof(double) * (class_weights_at(&s) + (weighted ? classes : 0));
 }
 
 static int numbers_are_sound(uint64_t kind, double parameter, double clip)
@@ -70,7 +77,9 @@ int objective_check(const void *state, size_t bytes)
         return SGD_UNALIGNED;
     if (bytes < sizeof *s || s->magic != OBJECTIVE_MAGIC || s->bytes != bytes ||
         s->waiting >= OBJECTIVE_SUMMED_ROWS || !numbers_are_sound(s->kind, s->parameter, s->clip) ||
-        objective_bytes(s->loss, s->dims, s->classes, s->positive, s->kind) != bytes)
+        objective_bytes(s->loss, s->dims, s->classes, s->positive, s->kind, s->weighted) != bytes)
+        return SGD_CORRUPT;
+    if (s->weighted && !sgd_class_weights_are_sound(s->data + class_weights_at(s), s->classes))
         return SGD_CORRUPT;
     for (size_t i = 0; i < sizeof s->unused / sizeof *s->unused; i++)
         if (s->unused[i] != 0)
@@ -79,11 +88,14 @@ int objective_check(const void *state, size_t bytes)
 }
 
 int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive,
-                   uint64_t kind, double parameter, double clip, const double *weights, const double *direction)
+                   uint64_t kind, uint64_t weighted, double parameter, double clip, const double *weights,
+                   const double *direction, const double *class_weights)
 {
     struct objective_state *s = state;
-    if (!numbers_are_sound(kind, parameter, clip) || objective_bytes(loss, dims, classes, positive, kind) != bytes ||
-        (kind == OBJECTIVE_PRODUCT) != (direction != NULL))
+    if (!numbers_are_sound(kind, parameter, clip) ||
+        objective_bytes(loss, dims, classes, positive, kind, weighted) != bytes ||
+        (kind == OBJECTIVE_PRODUCT) != (direction != NULL) || (weighted != 0) != (class_weights != NULL) ||
+        (class_weights != NULL && !sgd_class_weights_are_sound(class_weights, classes)))
         return SGD_BAD_RECIPE;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
@@ -97,6 +109,9 @@ int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint
     s->kind = kind;
     s->parameter = parameter;
     s->clip = clip;
+    s->weighted = weighted;
+    if (class_weights != NULL)
+        memcpy(s->data + class_weights_at(s), class_weights, classes * sizeof *class_weights);
     for (uint64_t k = 0; k < vectors(s); k++) {
         memcpy(array_of(s, WEIGHTS) + k * stride_of(s), weights + k * dims, dims * sizeof *weights);
         if (direction != NULL)
@@ -135,7 +150,9 @@ static void fold(struct objective_state *s)
 struct tile {
     double *x;      /* rows of `stride` numbers */
     double *scores; /* 2 * V numbers for each row */
-    double labels[TILE], scales[TILE], lengths[TILE]; /* the last only where gradients are clipped */
+    double labels[TILE], scales[TILE];
+    double weights[TILE]; /* of the labels' classes, where these have some */
+    double lengths[TILE]; /* where gradients are clipped */
 };
 
 /* Widen rows of `dims` numbers, padded with zeros, and sum the squares of each. */
@@ -211,7 +228,7 @@ INLINE void add_margins(struct objective_state *s, const struct tile *t, int fir
 {
     const size_t stride = stride_of(s);
     const double *x = t->x + first * stride, *labels = t->labels + first, *scales = t->scales + first;
-    const double *lengths = t->lengths + first;
+    const double *lengths = t->lengths + first, *class_weights = t->weights + first;
     double factors[TILE], along[TILE] = {0};
     dots(factors, array_of(s, WEIGHTS), x, stride, n);
     if (s->kind == OBJECTIVE_PRODUCT)
@@ -225,6 +242,10 @@ INLINE void add_margins(struct objective_state *s, const struct tile *t, int fir
             curvature = loss_curvature(s->loss, margin, s->parameter, &slope);
         else
             slope = loss_factor(s->loss, margin, s->parameter, 1.0);
+        if (s->weighted) {
+            slope *= class_weights[r];
+            curvature *= class_weights[r];
+        }
         if (s->clip <= DBL_MAX && slope * (scale * lengths[r]) > s->clip)
             slope = s->clip / (scale * lengths[r]);
         factors[r] = s->kind == OBJECTIVE_GRADIENT ? -slope * signed_scale : curvature * bend * scale;
@@ -244,14 +265,14 @@ INLINE void clip_factors(double *factors, size_t step, size_t classes, double le
 }
 
 /*
- * p = softmax(s * <w_k, x>). The factors are s times: p_k - [k is the label] for the gradient; p_k * (a_k - <p, a>),
- * with a_k = s * <direction_k, x>, for a product; p_k * (1 - p_k) * s for the Hessian.
+ * p = softmax(s * <w_k, x>). The factors are s times the class's weight times: p_k - [k is the label] for the gradient;
+ * p_k * (a_k - <p, a>), with a_k = s * <direction_k, x>, for a product; p_k * (1 - p_k) * s for the Hessian.
  */
 INLINE void add_multinomial(struct objective_state *s, const struct tile *t, int first, int n)
 {
     const size_t classes = s->classes, stride = stride_of(s);
     const double *x = t->x + first * stride, *labels = t->labels + first, *scales = t->scales + first;
-    const double *lengths = t->lengths + first;
+    const double *lengths = t->lengths + first, *class_weights = t->weights + first;
     double *p = t->scores, *a = p + n * classes; /* of row r and class k at k * n + r */
     for (size_t k = 0; k < classes; k++)
         dots(p + k * n, array_of(s, WEIGHTS) + k * stride, x, stride, n);
@@ -259,6 +280,7 @@ INLINE void add_multinomial(struct objective_state *s, const struct tile *t, int
         dots(a + k * n, array_of(s, DIRECTION) + k * stride, x, stride, n);
     for (int r = 0; r < n; r++) {
         const double sum = multinomial_powers(p + r, n, classes, scales[r] * loss_unit(LOSS_MULTINOMIAL));
+        const double weighted_scale = s->weighted ? scales[r] * class_weights[r] : scales[r];
         double mean = 0.0;
         for (size_t k = 0; k < classes; k++)
             p[k * n + r] /= sum;
@@ -269,7 +291,7 @@ INLINE void add_multinomial(struct objective_state *s, const struct tile *t, int
             const double factor = s->kind == OBJECTIVE_GRADIENT  ? share - (double) ((double) k == labels[r])
                                   : s->kind == OBJECTIVE_PRODUCT ? share * (a[k * n + r] - mean)
                                                                  : share * (1.0 - share) * scales[r];
-            p[k * n + r] = scales[r] * factor;
+            p[k * n + r] = weighted_scale * factor;
         }
         if (s->clip <= DBL_MAX)
             clip_factors(p + r, n, classes, lengths[r], s->clip);
@@ -298,6 +320,8 @@ INLINE void add_tile(struct objective_state *s, struct tile *t, const float *row
         const int declared = label >= 0.0 && label < (double) s->classes && (double) (uint64_t) label == label;
         t->labels[r] = label;
         t->scales[r] = declared ? sgd_row_scale(squares[r], dims) : 0.0;
+        if (s->weighted)
+            t->weights[r] = declared ? s->data[class_weights_at(s) + (uint64_t) label] : 1.0;
         t->lengths[r] = s->clip <= DBL_MAX ? sqrt(squares[r]) : 0.0;
         good += t->scales[r] > 0.0;
     }

@@ -9,7 +9,7 @@ import numpy as np
 
 from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError
-from boltdp.kernel import _library
+from boltdp.kernel import _library, _pointer, _weights_of_classes
 from boltdp.kernel.sums import Block, finite_numbers
 from boltdp.privacy.losses import Loss
 
@@ -23,8 +23,9 @@ class Sums(Block):
     """The derivative of the loss of all rows fed so far, at fixed weights of shape (vectors, dims).
 
     Without a direction it is the gradient, else the Hessian times the direction; with `hessian`, the Hessian with
-    respect to each of the vectors. A row's gradient that is longer than `clip` is shortened to it. `positive` and
-    `classes` are those of `State`. Packed rows are guarded as there, and neutral ones add nothing. How rows are cut
+    respect to each of the vectors. The loss of a row is multiplied by the weight of its class, if `class_weights` are
+    given; its gradient, if it is then longer than `clip`, is shortened to it. `positive` and `classes` are those of
+    `State`. Packed rows are guarded as there, and neutral ones add nothing. How rows are cut
     into blocks never changes a bit.
 
     >>> from boltdp.privacy.losses import Logistic
@@ -42,7 +43,7 @@ class Sums(Block):
 
     _check = _library.objective_check
     _add = _library.objective_add
-    _fixed = 8 * 9
+    _fixed = 8 * 10
     _other = "sums must stay those of the same derivative"
 
     def __init__(
@@ -55,6 +56,7 @@ class Sums(Block):
         clip: float = math.inf,
         positive: int = 1,
         classes: int = 2,
+        class_weights: tuple[float, ...] | None = None,
     ) -> None:
         bent = hessian or direction is not None
         if bent and loss.simplex is None:
@@ -72,13 +74,16 @@ class Sums(Block):
             raise ParameterError(f"weights must have <= {MAX_HESSIAN_DIMS} dims for a Hessian, got {dims}")
         self._shape = (*weights.shape, dims) if hessian else weights.shape
         kind = _HESSIAN if hessian else _GRADIENT if direction is None else _PRODUCT
-        shape = (loss.number, dims, classes, positive, kind)
+        shape = (loss.number, dims, classes, positive, kind, class_weights is not None)
         size = 0 if min(shape) < 0 else _library.objective_bytes(*shape)
         if size == 0:
             raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
+        by_class = _weights_of_classes(class_weights, classes)
         super().__init__(size, dims)
-        along = None if direction is None else direction.ctypes.data
-        _library.objective_init(self._block.ctypes.data, size, *shape, loss.parameter, clip, weights.ctypes.data, along)
+        arrays = [_pointer(weights), _pointer(direction), _pointer(by_class)]
+        code = _library.objective_init(self._block.ctypes.data, size, *shape, loss.parameter, clip, *arrays)
+        if code:
+            raise ParameterError("class_weights must be above 0 and at most 1")
 
     @property
     def value(self) -> Doubles:

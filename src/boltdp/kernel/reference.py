@@ -55,7 +55,8 @@ def reference_sgd(
         gradient = np.zeros_like(w)
         for label, x in ((row[0], guarded(row[1:])) for row in batch):
             if x is not None and label in range(classes):
-                gradient += row_gradient(recipe.loss, w, x, int(label), positive=positive)
+                weight = 1.0 if recipe.class_weights is None else recipe.class_weights[int(label)]
+                gradient += weight * row_gradient(recipe.loss, w, x, int(label), positive=positive)
         eta = steps[update]
         drawn = 0.0 if noise is None else reference_noise(noise, key, update, vectors=len(w), dims=recipe.dims)
         w = (1.0 - eta * recipe.regularization) * w - (eta / sizes[update % n]) * gradient - eta * drawn

@@ -40,7 +40,8 @@ double sgd_exp2_256ths(double u)
  *
  * So the row that the update stands for has norm below 1 in exact arithmetic, with g >= 17u to spare. That margin also
  * pays for the roundings of the factor that multiplies the row (the step size over the batch's size, times s, times the
- * slope of the loss: at most 8u), so that a row's true contribution never exceeds eta/|B| * L.
+ * weight of the class, times the slope of the loss: at most 8u), so that a row's true contribution never exceeds
+ * eta/|B| * L.
  *
  * A sum that is infinite or NaN (a value is, or its square overflows) means a neutral row, s = 0.
  */
@@ -161,11 +162,25 @@ static inline double *aside_of(struct sgd_state *s)
     return step_of(s) + weight_count(&s->recipe);
 }
 
+/* Where in `data` the weights of the classes are, if the recipe is weighted. */
+static inline uint64_t class_weights_at(const struct sgd_recipe *r)
+{
+    return 3 * weight_count(r) + aside_count(r);
+}
+
 uint64_t sgd_bytes(const struct sgd_recipe *r)
 {
-    if (r->dims < 1 || r->dims > SGD_MAX_DIMS || r->classes < 2 || r->classes > SGD_MAX_CLASSES)
+    if (r->dims < 1 || r->dims > SGD_MAX_DIMS || r->classes < 2 || r->classes > SGD_MAX_CLASSES || r->weighted > 1)
         return 0;
-    return sizeof(struct sgd_state) + sizeof(double) * (3 * weight_count(r) + aside_count(r));
+    return sizeof(struct sgd_state) + sizeof(double) * (class_weights_at(r) + (r->weighted ? r->classes : 0));
+}
+
+int sgd_class_weights_are_sound(const double *class_weights, uint64_t classes)
+{
+    for (uint64_t k = 0; k < classes; k++)
+        if (!(class_weights[k] > 0.0 && class_weights[k] <= 1.0))
+            return 0;
+    return 1;
 }
 
 static int recipe_is_sound(const struct sgd_recipe *r)
@@ -201,7 +216,7 @@ static int check_header(const void *state, size_t bytes)
     if (bytes < sizeof *s || s->magic != SGD_MAGIC || s->version != SGD_VERSION || s->bytes != bytes)
         return SGD_CORRUPT;
     const struct sgd_recipe *r = &s->recipe;
-    if (!recipe_is_sound(r) || sgd_bytes(r) != bytes || s->unused[0] != 0 || s->unused[1] != 0)
+    if (!recipe_is_sound(r) || sgd_bytes(r) != bytes || s->unused != 0)
         return SGD_CORRUPT;
     if (s->updates > r->batches * r->passes || s->carry >= r->batches || s->drawn > (r->noise != SGD_NOISELESS))
         return SGD_CORRUPT;
@@ -239,12 +254,18 @@ int sgd_check(const void *state, size_t bytes)
     for (size_t i = 0; i < count; i++)
         if (!(fabs(s->data[i]) <= DBL_MAX))
             return SGD_CORRUPT;
+    const struct sgd_recipe *r = &s->recipe;
+    if (r->weighted && !sgd_class_weights_are_sound(s->data + class_weights_at(r), r->classes))
+        return SGD_CORRUPT;
     return SGD_OK;
 }
 
-int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key)
+int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key, const double *class_weights)
 {
     if (!recipe_is_sound(recipe) || sgd_bytes(recipe) != bytes || (recipe->noise != SGD_NOISELESS) != (key != NULL))
+        return SGD_BAD_RECIPE;
+    if ((recipe->weighted != 0) != (class_weights != NULL) ||
+        (class_weights != NULL && !sgd_class_weights_are_sound(class_weights, recipe->classes)))
         return SGD_BAD_RECIPE;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
@@ -257,6 +278,8 @@ int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const v
     s->left = recipe->marked ? 0 : batch_size(recipe, 0);
     if (key != NULL)
         memcpy(s->key, key, sizeof s->key);
+    if (class_weights != NULL)
+        memcpy(s->data + class_weights_at(recipe), class_weights, recipe->classes * sizeof *class_weights);
     return SGD_OK;
 }
 

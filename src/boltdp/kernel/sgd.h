@@ -6,7 +6,7 @@
  *     w_t = Project( (1 - eta_t*lambda) * w_{t-1} - (eta_t/|B_t|) * sum over B_t of grad phi(w_{t-1}; z_i) ),   w_0 = 0
  *
  * over the rows in the order they are fed, in blocks of any length: the same rows give the same bits however they are
- * cut. What it refuses: to do I/O, to keep anything outside the state, to follow a corrupt state. It allocates only for
+ * cut. In a weighted recipe the loss of a row is multiplied by the weight of its class, at most 1. What it refuses: to do I/O, to keep anything outside the state, to follow a corrupt state. It allocates only for
  * a scan of rows too wide for the stack (above a thousand features), and frees it again.
  *
  * A recipe may ask for noise in every update, - eta_t * noise_t beside the gradients above: what white-box algorithms
@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #define SGD_MAGIC UINT64_C(0x31646773746c6f62) /* "boltsgd1" in memory on a little-endian machine */
-#define SGD_VERSION 2
+#define SGD_VERSION 3
 
 enum sgd_growth { SGD_NONE = 0, SGD_LINEAR = 1, SGD_SQRT = 2 };
 enum sgd_noise { SGD_NOISELESS = 0, SGD_GAUSSIAN = 1, SGD_SPHERICAL = 2 };
@@ -67,13 +67,14 @@ struct sgd_recipe {
     uint64_t noise;    /* enum sgd_noise. Joint losses: in the subspace where the vectors sum to zero, of (V-1)*dims */
     double deviation;  /* the scale of the noise: 1e-100 or more, eta_1 * n * k times it times the number of weights at
                           most 1e100; 0 without noise */
+    uint64_t weighted; /* 1: each class has a weight, else 0, and all of them are 1 */
 };
 
 #define SGD_MAX_DIMS (UINT64_C(1) << 24)
 #define SGD_MAX_CLASSES (UINT64_C(1) << 24) /* a float32 label is exact up to here */
 
 /*
- * The state: this header, then four arrays. Vectors have a stride of dims rounded up to a multiple of 4, and zeros
+ * The state: this header, then five arrays. Vectors have a stride of dims rounded up to a multiple of 4, and zeros
  * at the end; V is the number of weight vectors: 1 for margin losses, for joint ones one a class, class after class.
  *
  *     double weights[V*stride];  the last iterate, without a row that waits
@@ -81,8 +82,10 @@ struct sgd_recipe {
  *     double step[V*stride];     what the rows of the batch in progress, and its noise, will add to the weights. Margin
  *                                losses with one-row batches, no radius, noise or markers: the row that waits for a
  *                                second if `row` is odd
- *     double aside[];            4 numbers, the first the waiting row's scale times y; for joint losses
- *                                4 * (classes rounded up to a multiple of 4), scratch that is zero between calls
+ *     double aside[];            4 numbers, the first two the waiting row's scale times y and its class's weight; for
+ *                                joint losses 4 * (classes rounded up to a multiple of 4), scratch that is zero
+ *                                between calls
+ *     double class_weights[];    one a class, above 0 and at most 1; none if the recipe is not weighted
  */
 struct sgd_state {
     uint64_t magic;   /* SGD_MAGIC; also fails on a machine of the other byte order */
@@ -96,15 +99,18 @@ struct sgd_state {
                          marked: 0 */
     uint64_t drawn;   /* 1 if `step` has the noise of the batch in progress, which is so from its first row on */
     uint64_t key[4];  /* of the noise; zeros without any. As secret as the rows */
-    uint64_t unused[2]; /* zeros */
+    uint64_t unused;  /* 0 */
     double data[];
 };
 
-/* Bytes of the state of a recipe; 0 if its dims or classes are out of range. */
+/* Bytes of the state of a recipe; 0 if its dims, classes or `weighted` are out of range. */
 uint64_t sgd_bytes(const struct sgd_recipe *recipe);
 
-/* Write the state before the first row. `bytes` must be sgd_bytes(recipe), the key 32 bytes, or NULL without noise. */
-int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key);
+/*
+ * Write the state before the first row. `bytes` must be sgd_bytes(recipe), the key 32 bytes, or NULL without noise, and
+ * class_weights one number a class, or NULL in a recipe that is not weighted.
+ */
+int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key, const double *class_weights);
 
 /* Everything that can be wrong with a block that claims to be a state. */
 int sgd_check(const void *state, size_t bytes);
@@ -125,6 +131,9 @@ int sgd_weights(const void *state, size_t bytes, double *out);
 
 /* 1 if this machine can run the build. */
 int sgd_has_build(int build);
+
+/* Whether these can be the weights of so many classes: all above 0 and at most 1. */
+int sgd_class_weights_are_sound(const double *class_weights, uint64_t classes);
 
 /* What an error code means, in words without a value. */
 const char *sgd_error_text(int code);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from boltdp.errors import ParameterError, real_number, whole_number
@@ -15,6 +15,12 @@ MOST_PASSES = 10_000_000
 #: Far below any use, and far above the numbers that double precision cannot hold to full accuracy.
 SMALLEST_STEP = 1e-100
 
+#: How small a class weight may be beside the largest: beyond any use, and products with it keep full accuracy.
+SMALLEST_CLASS_WEIGHT = 1e-4
+
+#: Of a field that a record has only where it is given: it came later, and files without it stay what they are.
+IF_GIVEN = {"record": "if given"}
+
 Averaging = Literal["last", "all", "tail"]
 Permutation = Literal["once", "fresh"]
 
@@ -22,6 +28,11 @@ Permutation = Literal["once", "fresh"]
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """What one model minimises: the mean loss of the rows, plus (lambda/2)||w||^2.
+
+    With class weights, the loss of a row is multiplied by the weight of its class. The largest of them is 1, so that
+    every bound on the loss holds for the weighted one too.
+
+    Proof: sensitivity.md 7
 
     >>> from boltdp.privacy.losses import Multinomial
     >>> problem = Problem(loss=Multinomial(3), dims=50, rows=10_000)
@@ -33,6 +44,7 @@ class Problem:
     dims: int  #: features of a row, the constant one included
     rows: int  #: m
     regularization: float = 0.0  #: lambda
+    class_weights: tuple[float, ...] | None = field(default=None, metadata=IF_GIVEN)  #: one a class; None: all are 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, Loss):
@@ -46,6 +58,19 @@ class Problem:
             raise ParameterError(f"the data must have at least 2 rows, got {self.rows}")
         if not 0 <= self.regularization < math.inf:
             raise ParameterError(f"regularization must be a finite number >= 0, got {self.regularization}")
+        if self.class_weights is not None:
+            object.__setattr__(self, "class_weights", self._checked_weights(self.class_weights))
+
+    def _checked_weights(self, given: tuple[float, ...]) -> tuple[float, ...]:
+        weights = tuple(real_number(weight, "each of the class_weights") for weight in given)
+        classes = self.loss.vectors if self.loss.vectors > 1 else max(2, len(weights))
+        if len(weights) != classes:
+            raise ParameterError(f"class_weights must be one for each of the {classes} classes, got {len(weights)}")
+        if not all(SMALLEST_CLASS_WEIGHT <= weight <= 1 for weight in weights) or max(weights) != 1:
+            raise ParameterError(
+                f"class_weights must be from {SMALLEST_CLASS_WEIGHT:g} to 1, and the largest of them 1"
+            )
+        return weights
 
     @property
     def beta(self) -> float:

@@ -20,6 +20,7 @@ from boltdp import privacy
 from boltdp.errors import shown
 from boltdp.privacy.events import Event
 from boltdp.privacy.losses import LOSSES, Loss
+from boltdp.privacy.recipe import IF_GIVEN
 
 T = TypeVar("T")
 
@@ -36,7 +37,11 @@ def to_record(value: Any) -> Any:
     if isinstance(value, tuple):
         return [to_record(one) for one in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: to_record(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        fields = {
+            field.name: to_record(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.metadata != IF_GIVEN or getattr(value, field.name) is not None
+        }
         if isinstance(value, Event):
             derived = {"derived": to_record(value.derived)} if value.derived else {}
             return {"kind": value.kind, **fields, **derived}
@@ -96,14 +101,14 @@ def _read_object(hint: type[Any], value: Any, where: str) -> Any:
         named, known, what = fields.pop("name", None), LOSSES, "loss"  # type: ignore[assignment]
     else:
         # A problem with passes is a recipe: of a class and those made of it, the one that has these fields.
-        fitting = [one for one in (hint, *hint.__subclasses__()) if _names(one) == fields.keys()]
+        fitting = [one for one in (hint, *hint.__subclasses__()) if _required(one) <= fields.keys() <= _names(one)]
         named, known, what = "", {"": fitting[0] if fitting else hint}, ""
     if not isinstance(named, str) or named not in known or not issubclass(known[named], hint):
         raise ValueError(
             f"unknown {what} {shown(named)}" if isinstance(named, str) else f"unknown {what} without a name"
         )
     kind: type[Any] = known[named]
-    for name in _names(kind):
+    for name in _required(kind):
         if name not in fields:
             raise ValueError(f"{name!r} is missing from {where}")
     for name in fields:
@@ -127,6 +132,10 @@ def known_events() -> Mapping[str, type[Event]]:
 
 def _names(kind: type[Any]) -> set[str]:
     return {field.name for field in dataclasses.fields(kind)}
+
+
+def _required(kind: type[Any]) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind) if field.metadata != IF_GIVEN}
 
 
 def _checked(holds: bool, value: Any, where: str, wanted: str) -> Any:

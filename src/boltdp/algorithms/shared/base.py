@@ -162,9 +162,11 @@ def why_this_kind(certificate: Certificate, settings: Settings) -> str:
 
 
 def loss_and_models(certificate: Certificate) -> str:
-    """The loss, and how many models there are if there are several."""
-    models = certificate.models
-    return certificate.problem.loss.name + (f", {models} models" if models > 1 else "")
+    """The loss, how many models there are if there are several, and whether classes are weighed."""
+    models, weights = certificate.models, certificate.problem.class_weights
+    several = f", {models} models" if models > 1 else ""
+    weighed = f", class weights from {min(weights):.3g} to 1" if weights else ""
+    return f"{certificate.problem.loss.name}{several}{weighed}"
 
 
 def in_each(certificate: Certificate) -> str:

@@ -116,9 +116,10 @@ def minimise(
     within, drawn = tolerance(problem, noise), drawing_error(noise)
     length = float(np.linalg.norm(linear))
     sample = sample_rows(problem)
+    new_sums = partial(Sums, problem.loss, positive=positive, classes=classes, class_weights=problem.class_weights)
 
     def summed(weights: Doubles, *, direction: Doubles | None = None) -> Generator[Scan, None, Doubles]:
-        sums = Sums(problem.loss, weights, direction=direction, positive=positive, classes=classes)
+        sums = new_sums(weights, direction=direction)
         yield Scan(sums)
         return sums.value
 
@@ -131,7 +132,7 @@ def minimise(
     def sampled_hessian(weights: Doubles) -> Generator[Scan, None, Doubles | None]:
         if not sample:
             return None
-        sums = Sums(problem.loss, weights, hessian=True, positive=positive, classes=classes)
+        sums = new_sums(weights, hessian=True)
         yield Scan(sums, sample)
         return problem.rows / sample * sums.value
 

@@ -81,6 +81,7 @@ class PassesOfSGD(Algorithm):
             # Until the schedule is chosen, which needs the rest of the recipe, a step that is always allowed.
             schedule=constant(1.0 / (problem.loss.smoothness + max(regularization, 0.0))),
             regularization=regularization,
+            class_weights=problem.class_weights,
             radius=self.radius(settings, problem.loss),
             averaging=settings.averaging or "last",
             permutation=settings.permutation or "once",
