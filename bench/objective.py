@@ -1,4 +1,4 @@
-"""Noise before training: finding the exact minimiser, over ten passes of SGD, on rows that are prepared already."""
+"""What `auto` does, over ten passes of SGD, on rows that are prepared already: for two classes, and for ten."""
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ REPEATS = 5
 
 
 def run(rows: int = 1_000_000) -> list[Ratio]:
+    return [_default(rows, 2), _default(rows // 5, 10)]
+
+
+def _default(rows: int, classes: int) -> Ratio:
     random = np.random.default_rng(1)
     features = random.standard_normal((rows, DIMS), dtype=np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
-    labels = (features[:, 0] + 0.1 * random.standard_normal(rows) > 0).astype(np.int64)
-    schema = array_schema(dims=DIMS, classes=(0, 1))
-    settings = {name: Settings(epsilon=1.0, delta=1e-8, algorithm=name) for name in ("objective", "bolton")}
-    plans = {name: plan(one, rows=rows, dims=schema.dims, classes=2) for name, one in settings.items()}
+    noisy = features[:, :classes] + 0.1 * random.standard_normal((rows, classes))
+    labels = np.argmax(noisy, axis=1).astype(np.int64)
+    schema = array_schema(dims=DIMS, classes=range(classes))
+    settings = {name: Settings(epsilon=1.0, delta=1e-8, algorithm=name) for name in ("auto", "bolton")}
+    plans = {name: plan(one, rows=rows, dims=schema.dims, classes=classes) for name, one in settings.items()}
     times: dict[str, list[float]] = {name: [] for name in plans}
     with ArrayEngine.from_numpy(features, labels).prepare(schema, Context(seed=1)) as prepared:
         for _ in range(REPEATS):
@@ -33,6 +38,9 @@ def run(rows: int = 1_000_000) -> list[Ratio]:
                 start = time.process_time()
                 train_prepared(prepared, schema, planned, Context(seed=1))
                 times[name].append(time.process_time() - start)
-    found, passes = (float(np.median(times[name])) for name in ("objective", "bolton"))
-    print(f"  {found:.2f} s for the minimiser, {passes:.2f} s for 10 passes, medians of {REPEATS}")
-    return [Ratio(name=f"objective perturbation over 10 passes, {rows:,} x {DIMS}", value=found / passes, at_most=4.0)]
+    found, passes = (float(np.median(times[name])) for name in ("auto", "bolton"))
+    chosen = plans["auto"].algorithm
+    print(f"  {found:.2f} s for {chosen}, {passes:.2f} s for 10 passes, medians of {REPEATS}")
+    return Ratio(
+        name=f"{chosen} over 10 passes, {rows:,} x {DIMS}, {classes} classes", value=found / passes, at_most=4.0
+    )

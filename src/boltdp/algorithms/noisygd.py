@@ -30,7 +30,7 @@ from boltdp.privacy.release import noisy_gradient
 from boltdp.settings import Settings
 
 #: Scans, and how much of a step's direction the next one keeps.
-SCANS, MOMENTUM = 40, 0.8
+SCANS, MOMENTUM = 26, 0.7
 #: The clip: half of the longest gradient of two classes, which is also what rows have at first.
 CLIP = 0.5
 #: All steps together, times the noise a row: see `default_step`.

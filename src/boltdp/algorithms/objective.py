@@ -45,7 +45,7 @@ MOST_AT_ONCE = 64
 #: Lambda is this times a power of the noise a row; see `default_regularization`.
 REGULARIZATION, REGULARIZATION_POWER = 0.12, 1.35
 #: Accuracy lost, at least and at most, in units of the noise a row; see `accuracy_lost`.
-ACCURACY_LOST = (0.1, 3.2)
+ACCURACY_LOST = (0.0, 2.0)
 
 
 class Objective(Algorithm):
@@ -58,7 +58,7 @@ class Objective(Algorithm):
     headings = ("epsilon", "noise", "noise a row", "regularization", "accuracy lost")
     explanation = (
         "The noise is added to the sum of all rows' losses; a row's own gradient is about 1 long."
-        "\nAccuracy lost is what nine of ten measurements on public data sets lay between (docs/accuracy.md)."
+        "\nNineteen of twenty measurements on public data sets lost no more accuracy than that (docs/accuracy.md)."
         "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller."
     )
 
@@ -167,7 +167,8 @@ def default_regularization(problem: Problem, budget: Budget | None) -> float:
 def accuracy_lost(certificate: Certificate) -> tuple[float, float]:
     """What objective perturbation may cost in accuracy, at least and at most, by the noise a row.
 
-    Measured, not proved: nine of ten measurements on public data sets lie between the two; docs/accuracy.md.
+    Measured, not proved: nineteen of twenty measurements on public data sets lost no more, and many gained, against a
+    model without noise and without curves; docs/accuracy.md.
     """
     noise = main_noise(certificate).expected_norm / certificate.problem.rows
     low, high = ACCURACY_LOST

@@ -294,7 +294,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
         are not counted, which would not be private. It costs no privacy. Probabilities are then those of a population
         with classes so weighted.
     passes, batch_size : int or None, default=None
-        How often each row is used, and rows in an update; None is 10 (noisy-gd: 40), and 50 rows, or all if there
+        How often each row is used, and rows in an update; None is 10 (noisy-gd: 26), and 50 rows, or all if there
         are fewer.
     schedule : {"auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"}
         The step sizes; "auto" is "strongly-convex" with regularization, else "constant".
