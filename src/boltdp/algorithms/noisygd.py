@@ -35,6 +35,8 @@ SCANS, MOMENTUM = 26, 0.7
 CLIP = 0.5
 #: All steps together, times the noise a row: see `default_step`.
 REACH, JOINT_REACH = 24.0, 60.0
+#: A step, at most, in units of the features over the smoothness.
+LONGEST_STEP = 20.0
 #: All steps together, times Lambda, at most.
 PENALTY_REACH = 4.0
 
@@ -127,8 +129,9 @@ def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -
 
     Noise of relative length nu for a row would move the weights by nu times the steps' sum, so that this sum is a
     constant over nu; docs/accuracy.md says on which data it was fitted and on which it was checked. With a
-    penalty, all steps together are at most four times what would take the weights to 0, were there no rows: longer ones
-    swing from side to side.
+    penalty, all steps together are at most four times what would take the weights to 0, were there no rows; and no step
+    is much longer than what the curvature allows if rows are alike in all directions: longer ones swing from side to
+    side.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=50, rows=10**5)
@@ -141,7 +144,8 @@ def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -
     reach = REACH if problem.loss.vectors == 1 else JOINT_REACH
     if problem.regularization > 0:
         reach = min(reach, PENALTY_REACH * nu / problem.regularization)
-    return min(reach / (nu * scans), 1e9)
+    longest = LONGEST_STEP * problem.dims / problem.loss.smoothness
+    return min(reach / (nu * scans), longest, 1e9)
 
 
 class _Descent:
