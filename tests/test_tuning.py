@@ -462,7 +462,7 @@ def released_negative(epsilon: float, label: int, *, runs: int) -> int:
 
 @pytest.mark.slow
 def test_trials_withstand_an_attack_and_four_times_the_epsilon_does_not() -> None:
-    claimed, runs = 2.0, 1500
+    claimed, runs = 2.0, 4000
     valid = released_negative(claimed, 0, runs=runs), released_negative(claimed, 1, runs=runs)
     assert proven_epsilon(*valid, runs) <= claimed
     broken = released_negative(4 * claimed, 0, runs=runs), released_negative(4 * claimed, 1, runs=runs)
