@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import ArrayEngine
 from boltdp.errors import ParameterError
 from boltdp.planning import plan
+from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.recipe import Recipe
 from boltdp.settings import Settings
 
@@ -110,6 +112,21 @@ def test_results_of_other_data_or_settings_are_never_mixed() -> None:
     for engine, schema, settings in cases:
         with pytest.raises(ComparisonFileError, match="are of other data or settings"):
             compare(engine, schema, settings, names=["bolton"], epsilons=[1.0], repeats=1, before=made)
+
+
+def test_curves_are_those_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for every algorithm: "auto" adds none of its own, which could not be told from the accuracies."""
+    planned: list[int] = []
+
+    def watched(settings: Settings, **numbers: Any) -> Certificate:
+        planned.append(numbers["dims"])
+        return plan(settings, **numbers)
+
+    monkeypatch.setattr("boltdp.compare.plan", watched)
+    for curves in (None, 4):
+        settings = replace(COMMON, curves=curves)
+        compare(patients(), SCHEMA, settings, names=["auto", "bolton"], epsilons=[1.0], repeats=1)
+    assert planned == [2, 2, 6, 6]
 
 
 def test_test_rows_may_come_from_elsewhere() -> None:

@@ -24,7 +24,7 @@ from boltdp.data.schema import Schema
 from boltdp.engines.base import Engine, Prepared, plain
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.files import replacing
-from boltdp.planning import plan
+from boltdp.planning import curved, plan
 from boltdp.privacy.output import Analysis
 from boltdp.privacy.release import Randomness
 from boltdp.settings import Settings
@@ -198,6 +198,8 @@ def compare(
             f"there must be an algorithm, an epsilon and a repeat, got {len(names)}, {len(epsilons)} and {repeats}"
         )
     settings = settings.weighed(schema)
+    # The same for all: those that are asked for, and none that "auto" would add for itself.
+    schema = curved(replace(settings, curves=settings.curves or 0), schema, rows=engine.count())
     rows, about = engine.count(), subject(engine, schema, settings, test=test)
     if before is not None and dict(before.about) != about:
         raise ComparisonFileError(

@@ -76,7 +76,8 @@ def compare(
 ) -> None:
     """Train several algorithms on SOURCE at several budgets, and compare their accuracy and run time.
 
-    All have the same rows, passes and batch size. Results are kept in the output file after every training: after
+    All have the same rows, passes, batch size and curves, those of the schema or of --curves: none is added by auto.
+    Results are kept in the output file after every training: after
     Ctrl-C the same command goes on where it stopped. Accuracies are measured without noise, so this is for data that
     you may look at, and never for private rows.
     """
