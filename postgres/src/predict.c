@@ -46,8 +46,16 @@ typedef struct Model
  * What is read of a model's row, in this order: the first seven are never NULL, and the table of a database that was not
  * updated from 0.1.0 has only the first nine.
  */
-static const char *const CELLS[] = {"loss", "classes", "weights", "low", "high", "middle", "factor", "intercept",
-"projection", "steps", "places", "absent", "present"};
+static const struct
+{
+	const char *name;
+	Oid			type;
+}			CELLS[] = {
+	{"loss", TEXTOID}, {"classes", TEXTARRAYOID}, {"weights", FLOAT8ARRAYOID}, {"low", FLOAT8ARRAYOID},
+	{"high", FLOAT8ARRAYOID}, {"middle", FLOAT8ARRAYOID}, {"factor", FLOAT8ARRAYOID}, {"intercept", FLOAT4OID},
+	{"projection", FLOAT8ARRAYOID}, {"steps", INT4ARRAYOID}, {"places", FLOAT8ARRAYOID},
+	{"absent", FLOAT4ARRAYOID}, {"present", FLOAT4ARRAYOID}
+};
 
 /* The numbers of a complete array, copied into the current memory context. */
 static void *
@@ -119,11 +127,14 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 
 	for (int i = 0; i < lengthof(CELLS); i++)
 	{
-		int			column = SPI_fnumber(columns, CELLS[i]);
+		int			column = SPI_fnumber(columns, CELLS[i].name);
 
 		nulls[i] = true;
 		if (column > 0)
+		{
+			CheckFits(SPI_gettypeid(columns, column) == CELLS[i].type);
 			cells[i] = SPI_getbinval(tuple, columns, column, &nulls[i]);
+		}
 		CheckFits(column > 0 ? !nulls[i] || i >= 7 : i >= 9);
 	}
 	model->name = pstrdup(name);

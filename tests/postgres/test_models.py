@@ -217,6 +217,22 @@ def test_database_without_the_extension_is_told_what_makes_the_table(server: Ser
     assert "CREATE EXTENSION boltdp" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "change",
+    ["places TYPE text", "steps TYPE bigint[]", "low TYPE real[]", "loss TYPE bytea USING NULL", "cut TYPE real"],
+)
+def test_a_column_of_another_type_is_refused_and_not_read(server: Server, change: str) -> None:
+    """Its owner may alter the table; bytes must not be taken for what they are not."""
+    model, X = trained((0, 1), {})
+    store_model(server.uri, "altered", model, replace=True)
+    with psycopg.connect(server.uri) as connection:
+        connection.execute("ALTER TABLE boltdp.models ALTER loss DROP NOT NULL")
+        connection.execute(f"ALTER TABLE boltdp.models ALTER {change}")
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match="its parts do not fit"):
+            score(connection, "predict", "altered", X[:1])
+        connection.rollback()
+
+
 def test_a_database_of_the_version_before_scores_and_takes_models_without_a_threshold(server: Server) -> None:
     model, X = trained((0, 1), {"loss": "logistic"})
     with psycopg.connect(server.uri, autocommit=True) as connection:
