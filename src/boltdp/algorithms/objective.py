@@ -62,6 +62,8 @@ class Objective(Algorithm):
         "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller."
     )
 
+    ordered = False
+
     def refuse(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         """Losses that the proof does not cover, and no regularization at all."""
         super().refuse(settings, loss, budget)
@@ -89,7 +91,7 @@ class Objective(Algorithm):
         stage.done(0)
         problem = jobs[0].certificate.problem
         together = min(MOST_AT_ONCE, max(1, MOST_NUMBERS // (problem.loss.vectors * problem.dims**2)))
-        solvers = (solver for job in jobs for solver in _solvers(job, classes))
+        solvers = (solver for job in jobs for solver in _solvers(job, classes, prepared.reading))
         minimisers: list[Doubles] = []
         while group := list(islice(solvers, together)):
             minimisers += solve(prepared, group)
@@ -135,11 +137,16 @@ class Objective(Algorithm):
         return f"{forecast['noise_per_row']:.2g}", f"{forecast['regularization']:.2g}", lost
 
 
-def _solvers(job: Job, classes: int) -> Iterator[Solver]:
+def _solvers(job: Job, classes: int, reading: Reading | None) -> Iterator[Solver]:
     certificate = job.certificate
     for positive, linear in zip(job.positives, linear_terms(certificate, job.randomness), strict=True):
         yield minimise(
-            certificate.problem, linear, noise=certificate.training_noise, positive=positive, classes=classes
+            certificate.problem,
+            linear,
+            noise=certificate.training_noise,
+            positive=positive,
+            classes=classes,
+            reading=reading,
         )
 
 
