@@ -23,6 +23,7 @@ from boltdp.arraytypes import Doubles
 from boltdp.context import Context
 from boltdp.engines.base import Prepared
 from boltdp.errors import ParameterError
+from boltdp.kernel.reading import Reading
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events import Noiseless, Training
@@ -55,14 +56,13 @@ class Objective(Algorithm):
     about = "once, before training"
     takes = frozenset[str]()
     noise_place = "noise before training"
+    ordered = False
     headings = ("epsilon", "noise", "noise a row", "regularization", "accuracy lost")
     explanation = (
         "The noise is added to the sum of all rows' losses; a row's own gradient is about 1 long."
         "\nNineteen of twenty measurements on public data sets lost no more accuracy than that (docs/accuracy.md)."
         "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller."
     )
-
-    ordered = False
 
     def refuse(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         """Losses that the proof does not cover, and no regularization at all."""

@@ -95,6 +95,14 @@ int reading_is_finite(const struct reading *reading);
 /* The features of packed rows, in double; `out` has n_rows * (1 + dims) numbers, the label first. */
 void reading_features(const struct reading *reading, const float *rows, size_t n_rows, double *out);
 
+/*
+ * <w, x> / max(1, ||x||) for each packed row and each of so many vectors of weights of slots, into out[n_rows * vectors].
+ * The reading may be NULL, if every cell is a feature. `room` has as many numbers as there are dense slots, and half as
+ * many as there are groups, rounded up.
+ */
+void reading_scores(const struct reading *reading, uint64_t cells, const float *rows, size_t n_rows,
+                    const double *weights, size_t vectors, double *room, double *out);
+
 /* ---- inside the loops --------------------------------------------------------------------------------------- */
 
 typedef double reading_vec4 __attribute__((vector_size(32), aligned(8), may_alias));

@@ -125,7 +125,9 @@ class PassesOfSGD(Algorithm):
     def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """All passes of all jobs; those that read the rows in order share every scan."""
         streams = [job.randomness.stream() for job in jobs]
-        states = [self._states(job, stream, classes, prepared.reading) for job, stream in zip(jobs, streams, strict=True)]
+        states = [
+            self._states(job, stream, classes, prepared.reading) for job, stream in zip(jobs, streams, strict=True)
+        ]
         recipes = [_recipe(job.certificate) for job in jobs]
         passes = max(recipe.passes for recipe in recipes)
         for number in range(1, passes + 1):
@@ -151,9 +153,7 @@ class PassesOfSGD(Algorithm):
             check_seed(job.certificate, job.randomness)
         recipe, keys = _recipe(job.certificate), update_keys(job.certificate, random_bytes)
         return [
-            State(
-                recipe, positive=positive, classes=classes, noise=noise, key=key, marked=self.marked, reading=reading
-            )
+            State(recipe, positive=positive, classes=classes, noise=noise, key=key, marked=self.marked, reading=reading)
             for positive, key in zip(job.positives, keys, strict=True)
         ]
 
