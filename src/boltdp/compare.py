@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from boltdp.algorithms.standardize import plan_moments, standardized_by
 from boltdp.arraytypes import Integers
 from boltdp.context import Context
 from boltdp.data.schema import Schema
-from boltdp.engines.base import Engine, Prepared, plain
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.files import replacing
 from boltdp.planning import curved, plan
@@ -29,6 +28,9 @@ from boltdp.privacy.output import Analysis
 from boltdp.privacy.release import Randomness
 from boltdp.settings import Settings
 from boltdp.training import train_prepared
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine, Prepared
 
 FORMAT = "boltdp-comparison"
 
@@ -221,6 +223,7 @@ def compare(
     if not todo:
         return made
     context = settings.context() if context is None else context
+    from boltdp.engines.base import plain  # only here: Arrow comes with it
 
     def prepare(stack: ExitStack, schema: Schema) -> tuple[Prepared, Prepared]:
         """The rows for training and those for testing."""

@@ -6,6 +6,7 @@ What is computed from released moments and public numbers alone costs no privacy
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from boltdp.arraytypes import Booleans, Doubles, Integers
 from boltdp.context import Context
 from boltdp.data.columns import STEP_HEIGHT
 from boltdp.data.schema import Categorical, Column, Numeric, Schema, Standardization
-from boltdp.engines.base import Engine
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -22,6 +22,9 @@ from boltdp.privacy.moments import NoisyMoments, ReleasedMoments, check_rows, no
 from boltdp.privacy.noise import calibrate
 from boltdp.privacy.release import Randomness, release_moments
 from boltdp.settings import Settings
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine
 
 #: Of the budget, at least and at most, for centring; and its noise, wanted and tolerated, in lengths of a row.
 SHARES = (0.05, 0.25)

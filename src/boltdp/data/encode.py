@@ -10,7 +10,7 @@ none of them, a label NaN, which the kernel counts as a row without a gradient.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,8 @@ from boltdp import kernel
 from boltdp.arraytypes import Booleans, Doubles, Floats, PackedRows
 from boltdp.data.buffers import dtype_of, missing, text_array, values
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector, indicator_values
-from boltdp.data.values import Matcher
+from boltdp.data.values import Matcher, OnBadRow
 from boltdp.errors import DataError, ParameterError
-
-#: What becomes of a missing or undeclared value: "error" is for data that is not private.
-OnBadRow = Literal["neutral", "error"]
 
 
 def projection_matrix(projection: Projection, dims: int) -> Doubles:

@@ -23,9 +23,10 @@ import pyarrow as pa
 from boltdp import kernel, stopping
 from boltdp.arraytypes import Integers, PackedRows
 from boltdp.context import Context
-from boltdp.data.encode import Encoder, OnBadRow
+from boltdp.data.encode import Encoder
 from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.data.source import ColumnType, Kind
+from boltdp.data.values import OnBadRow
 from boltdp.engines.prepared import Prepared, Summation, check_part
 from boltdp.engines.spool import BUCKET_BYTES, spool
 from boltdp.errors import DataError
