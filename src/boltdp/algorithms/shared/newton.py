@@ -26,7 +26,7 @@ from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import threadpool_limits
 
 from boltdp.arraytypes import Doubles
-from boltdp.engines.base import Prepared
+from boltdp.engines.prepared import Prepared
 from boltdp.errors import SolverError
 from boltdp.kernel.objective import MAX_HESSIAN_SLOTS, Sums
 from boltdp.kernel.reading import Reading
