@@ -16,9 +16,7 @@ from scipy.stats import chi2
 from boltdp.arraytypes import Floats
 from boltdp.errors import ParameterError
 from boltdp.kernel import (
-    MOMENT_UNIT,
     State,
-    moments,
     pack_categories,
     pack_numeric,
     pack_steps,
@@ -77,39 +75,6 @@ def test_each_entry_of_a_list_has_its_own_middle_and_factor(dtype: type) -> None
     expected = (np.clip(cells.astype(np.float64), 0, 10) - middle) * factor
     np.testing.assert_array_equal(out[:, 1:4], np.where(np.isnan(cells), 0.0, expected))
     assert (out[:, [0, 4]] == 9.0).all()
-
-
-@given(
-    rows=st.lists(st.lists(st.floats(-2, 2, width=32), min_size=3, max_size=3), min_size=1, max_size=20),
-    radius=st.floats(0.1, 2.0),
-    cut=st.integers(0, 20),
-)
-def test_moments_are_exact_sums_of_rows_rounded_one_by_one(rows: list[list[float]], radius: float, cut: int) -> None:
-    packed = np.array([[0.0, *row] for row in rows], np.float32)
-    expected = np.zeros((2, 3), np.int64)
-    for row in packed[:, 1:].astype(np.float64).clip(-1, 1):
-        short = row * min(1.0, radius / max(math.hypot(*row), 1e-300))
-        expected += np.rint(np.stack([short, short * short]) / MOMENT_UNIT).astype(np.int64)
-    cuts = np.zeros((2, 3), np.int64)
-    for part in (packed[:cut], packed[cut:]):
-        moments(np.ascontiguousarray(part), cuts, clip_norm=radius)
-    whole = np.zeros((2, 3), np.int64)
-    moments(packed[::-1].copy(), whole, clip_norm=radius)
-    np.testing.assert_array_equal(whole, cuts)
-    # The norm may be rounded in another order here, and with it a term that lies between two units.
-    assert np.abs(whole - expected).max() <= len(rows)
-
-
-def test_a_row_with_a_nan_has_no_moments() -> None:
-    sums = np.zeros((2, 2), np.int64)
-    moments(np.array([[0, math.nan, 1], [math.nan, 1, math.inf]], np.float32), sums, clip_norm=2.0)
-    np.testing.assert_array_equal(sums * MOMENT_UNIT, [[1, 1], [1, 1]])
-
-
-def test_sums_that_do_not_fit_are_refused() -> None:
-    for sums in (np.zeros((2, 3)), np.zeros((2, 2), np.int64), np.zeros((3, 2), np.int64).T):
-        with pytest.raises(ParameterError, match="sums must be a C-contiguous int64 array of shape"):
-            moments(OUT, sums, clip_norm=1.0)  # type: ignore[arg-type]
 
 
 def test_columns_may_be_strided() -> None:
