@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from boltdp import stopping
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,6 +32,8 @@ def processors() -> int:
 
 def await_result(done: Future[T]) -> T:
     """What a thread makes, unless the process is asked to stop before."""
+    from concurrent.futures import wait
+
     while not wait([done], timeout=LOOK_AFTER).done:
         stopping.check()
     return done.result()
@@ -53,6 +57,8 @@ def in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) -> Ite
     def checked(item: T) -> R:
         stopping.check()
         return work(item)
+
+    from concurrent.futures import ThreadPoolExecutor  # only here, as commands that read no rows need none
 
     begun: deque[Future[R]] = deque()
     with ThreadPoolExecutor(threads) as pool:

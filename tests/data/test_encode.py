@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp.data.encode import Encoder, cells_of, projection_matrix, reading
+from boltdp.data.encode import Encoder, projection_matrix
+from boltdp.data.reading import cells_of, reading
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector
 from boltdp.data.values import Value
 from boltdp.errors import DataError, ParameterError
@@ -90,7 +91,8 @@ def test_all_missing_numbers_are_the_same_bits() -> None:
     """Rows are told apart by their bytes, which must not depend on where a NaN comes from."""
     odd = np.array([0x7FC00001, 0xFFC00000, 0x7F800001], np.uint32).view(np.float32)
     schema = Schema("y", (0, 1), (Numeric("a", 0, 4),), intercept=False)
-    cells = [pa.array(odd), pa.array(-odd.astype(np.float64)), pa.nulls(3, pa.int8()), pa.nulls(3)]
+    wide = np.array([0x7FF8000000000001, 0xFFF8000000000000, 0x7FF0000000000001], np.uint64).view(np.float64)
+    cells = [pa.array(odd), pa.array(wide), pa.nulls(3, pa.int8()), pa.nulls(3)]
     assert {encode(schema, a=some)[i, 1].tobytes() for some in cells for i in range(3)} == {
         np.float32(np.nan).tobytes()
     }

@@ -20,7 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from boltdp.data.encode import projection_matrix, reading
+from boltdp.data.encode import projection_matrix
+from boltdp.data.reading import reading
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector
 from boltdp.engines import Engine
 from boltdp.kernel import project, source_position

@@ -18,9 +18,10 @@ from psycopg import sql
 
 from boltdp.arraytypes import Integers
 from boltdp.context import Context
+from boltdp.data.reading import plain
 from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType, Kind
-from boltdp.engines.base import Engine, Prepared, check_columns, plain
+from boltdp.engines.base import Engine, Prepared, check_columns
 from boltdp.engines.postgres.encoding import Shuffle, bind, packed_rows, placed_rows
 from boltdp.engines.postgres.session import MEMORY, Session
 from boltdp.engines.postgres.source import SourceColumn, describe, find_table, part_source, query_source, read_arrays

@@ -19,8 +19,9 @@ from boltdp.context import Context
 from boltdp.data.source import BATCH_ROWS
 from boltdp.engines.postgres.encoding import Query, Shuffle, permuted
 from boltdp.engines.postgres.session import Composed, Session
-from boltdp.engines.prepared import Prepared, Summation, check_part, check_width, joined_positions
+from boltdp.engines.prepared import Prepared, check_part, check_width, joined_positions
 from boltdp.kernel import State
+from boltdp.kernel.sums import Summation
 
 Layout = Literal["packed", "rows"]
 
