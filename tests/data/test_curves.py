@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from boltdp.data.columns import MOST_PLACES
 from boltdp.data.curves import BASE, Spacing, curve_places, with_curves
 from boltdp.data.encode import Encoder
-from boltdp.data.reading import reading
-from boltdp.data.reading import plain
+from boltdp.data.reading import plain, reading
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.errors import ParameterError
 

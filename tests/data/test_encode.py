@@ -213,7 +213,7 @@ def test_list_of_another_length_is_a_missing_vector(kind: pa.DataType) -> None:
     np.testing.assert_array_equal(encode(schema, v=cells)[1:, 1:], ENCODED)
     # A slice starts in the middle of the values.
     np.testing.assert_array_equal(encode(schema, v=cells[1:])[:, 1:], ENCODED)
-    np.testing.assert_array_equal(read(schema, v=cells[1:])[:, 1:], np.nan_to_num(ENCODED))
+    np.testing.assert_array_equal(read(schema, v=cells[1:])[:, 1:], np.nan_to_num(np.array(ENCODED)))
     assert encode(schema, v=cells[:1])[:, 1:].tolist() == [[0.25, 0.25]]
 
 

@@ -1,10 +1,9 @@
-"""Packing, projecting and permuting rows."""
+"""Projecting and permuting rows."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,26 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from boltdp.arraytypes import Floats
 from boltdp.errors import ParameterError
-from boltdp.kernel import (
-    State,
-    permuted_position,
-    project,
-    run,
-    source_position,
-)
+from boltdp.kernel import State, permuted_position, project, run, source_position
 from boltdp.kernel.reference import reference_permuted_position
 from boltdp.privacy.losses import Logistic
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
 from tests.kernel.cases import inside
-
-numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
-
-
-def one_hot(count: int) -> dict[str, Any]:
-    return {"absent": np.zeros(count, np.float32), "present": np.ones(count, np.float32)}
 
 
 @pytest.mark.parametrize(("dims", "outputs"), [(1, 1), (3, 7), (50, 16), (784, 50), (5, 33)])
@@ -158,9 +144,6 @@ def test_positions_outside_the_rows_are_refused(start: int, count: int, rows: in
             function(start, count, rows=rows, seed=seed)
 
 
-OUT = np.zeros((3, 4), dtype=np.float32)
-
-
 def test_a_projection_that_does_not_fit_is_refused() -> None:
     matrix = np.zeros((3, 2))
     shapes = itertools.product([(3, 3), (3, 4)], [(3, 3), (3, 2)])
@@ -170,5 +153,3 @@ def test_a_projection_that_does_not_fit_is_refused() -> None:
         if (rows, out) != ((3, 4), (3, 3)):
             with pytest.raises(ParameterError, match="must be a C-contiguous float32 array of shape"):
                 project(np.zeros(rows, dtype=np.float32), matrix, np.zeros(out, dtype=np.float32))
-
-
