@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from boltdp import stopping
@@ -39,6 +40,16 @@ def await_result(done: Future[T]) -> T:
     return done.result()
 
 
+@contextmanager
+def ending(items: Iterable[object]) -> Iterator[None]:
+    """Close an iterator at the end, if it can be: one that nobody asks any more may still hold something open."""
+    try:
+        yield
+    finally:
+        if isinstance(items, Generator):
+            items.close()
+
+
 def in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
     """What `work` makes of each item, in the order of the items; few of them are in memory at a time.
 
@@ -49,9 +60,10 @@ def in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) -> Ite
     [3, 2, 1]
     """
     if threads == 1:
-        for item in items:
-            stopping.check()
-            yield work(item)
+        with ending(items):
+            for item in items:
+                stopping.check()
+                yield work(item)
         return
 
     def checked(item: T) -> R:
@@ -61,7 +73,7 @@ def in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) -> Ite
     from concurrent.futures import ThreadPoolExecutor  # only here, as commands that read no rows need none
 
     begun: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
+    with ending(items), ThreadPoolExecutor(threads) as pool:
         try:
             for item in items:
                 begun.append(pool.submit(checked, item))

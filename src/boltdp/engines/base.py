@@ -28,7 +28,7 @@ from boltdp.engines.prepared import Prepared, check_part
 from boltdp.engines.spool import BUCKET_BYTES, PreparedRows, spool
 from boltdp.errors import DataError
 from boltdp.kernel.sums import Summation
-from boltdp.parallel import in_order
+from boltdp.parallel import ending, in_order
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -131,13 +131,15 @@ class Slice(Engine):
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows in order."""
         at, self._engine.threads = 0, self.threads
-        for batch in self._engine.batches(columns, parse=parse):
-            first, last = max(self._start - at, 0), min(self._stop - at, len(batch))
-            if first < last:
-                yield batch.slice(first, last - first)
-            at += len(batch)
-            if at >= self._stop:
-                break
+        batches = self._engine.batches(columns, parse=parse)
+        with ending(batches):
+            for batch in batches:
+                first, last = max(self._start - at, 0), min(self._stop - at, len(batch))
+                if first < last:
+                    yield batch.slice(first, last - first)
+                at += len(batch)
+                if at >= self._stop:
+                    break
 
 
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:

@@ -35,7 +35,7 @@ from boltdp.errors import DataError
 from boltdp.kernel import packing
 from boltdp.kernel.reading import Reading
 from boltdp.kernel.sums import Summation
-from boltdp.parallel import in_order
+from boltdp.parallel import ending, in_order
 
 T = TypeVar("T", bound=Sized)
 #: Positions of the rows from one on, so many.
@@ -532,14 +532,15 @@ def _parts(
     buffers = _Buffers(width)
     some: list[T] = []
     start, count = 0, 0
-    for item in items:
-        if start + count + len(item) > rows:
-            raise DataError(_CHANGED.format(rows))
-        if some and count + len(item) > most:
-            yield Part(start, count, some, encode, buffers)
-            some, start, count = [], start + count, 0
-        some.append(item)
-        count += len(item)
+    with ending(items):
+        for item in items:
+            if start + count + len(item) > rows:
+                raise DataError(_CHANGED.format(rows))
+            if some and count + len(item) > most:
+                yield Part(start, count, some, encode, buffers)
+                some, start, count = [], start + count, 0
+            some.append(item)
+            count += len(item)
     if start + count != rows:
         raise DataError(_CHANGED.format(rows))
     if some:
