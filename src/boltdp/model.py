@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -18,6 +19,7 @@ from boltdp.errors import ParameterError, real_number, shown
 from boltdp.export import linear
 from boltdp.files import replacing
 from boltdp.files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
+from boltdp.kernel.reading import Reading, scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.losses import Loss
@@ -26,7 +28,7 @@ from boltdp.privacy.release import could_be_released
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold", "checked_threshold", "unit_rows"]
+__all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold", "checked_threshold"]
 
 FORMAT = "boltdp-model"
 FORMAT_VERSION = 3
@@ -98,7 +100,13 @@ class Model:
 
     def margins(self, packed: PackedRows) -> Doubles:
         """<w, x> for each packed row and weight vector; rows longer than 1 are shortened as in training."""
-        return unit_rows(packed) @ self.weights.T
+        return scores(packed, self.weights, self._reading)
+
+    @cached_property
+    def _reading(self) -> Reading | None:
+        from boltdp.data.encode import reading  # only here and below: what is done without rows needs no Arrow
+
+        return reading(self.schema)
 
     def choices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """The class index that wins for each row of margins."""
@@ -120,7 +128,7 @@ class Model:
 
     def score_batches(self, engine: Engine) -> Iterator[Doubles]:
         """Margins of the rows of `engine`, in their own order; the label need not be there."""
-        from boltdp.engines.base import encoded  # only here: a model is read and checked without any rows
+        from boltdp.engines.base import encoded
 
         return (self.margins(packed) for packed in encoded(engine, self.schema, label=False))
 
@@ -262,15 +270,3 @@ def _weights(rows: Any) -> Doubles:
     if not np.isfinite(weights).all():
         raise ModelFileError("the weights must be finite numbers")
     return weights
-
-
-def unit_rows(packed: PackedRows) -> Doubles:
-    """The features of packed rows, shortened to length 1 where they are longer.
-
-    >>> unit_rows(np.array([[0, 3, 4], [1, 0.5, 0]], np.float32))
-    array([[0.6, 0.8],
-           [0.5, 0. ]])
-    """
-    rows = packed[:, 1:].astype(np.float64)
-    rows /= np.maximum(1.0, np.sqrt(np.einsum("ij,ij->i", rows, rows)))[:, None]
-    return rows

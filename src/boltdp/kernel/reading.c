@@ -1,0 +1,89 @@
+/* reading.c: see reading.h. */
+#include "reading.h"
+
+#include <float.h>
+#include <math.h>
+
+#include "sgd.h"
+
+int reading_check(const void *reading, size_t bytes)
+{
+    const struct reading *r = reading;
+    if ((uintptr_t) reading % sizeof(double) != 0)
+        return SGD_UNALIGNED;
+    if (bytes < sizeof *r || r->bytes != bytes || r->dims < 1 || r->dims > SGD_MAX_DIMS || r->segments < 1 ||
+        r->segments > r->dims || r->unused != 0 || (bytes - sizeof *r) / sizeof *r->parts < r->segments)
+        return SGD_CORRUPT;
+    uint64_t cells = 0, dims = 0, dense = 0, slots = 0, groups = 0;
+    for (uint64_t s = 0; s < r->segments; s++) {
+        const struct reading_segment *part = r->parts + s;
+        if (part->kind >= READ_KINDS || part->count < 1 || part->count > r->dims - dims)
+            return SGD_CORRUPT;
+        const int is_group = part->kind == READ_CATEGORY || part->kind == READ_STEPS;
+        dims += part->count;
+        cells += is_group ? 1 : part->kind == READ_NUMBERS ? part->count : 0;
+        dense += is_group ? 0 : part->count;
+        slots += is_group ? reading_values(part) : part->count;
+        groups += is_group;
+    }
+    if (cells < 1 || cells != r->cells || dims != r->dims || dense != r->dense || slots != r->slots ||
+        groups != r->groups)
+        return SGD_CORRUPT;
+    return sizeof *r + r->segments * sizeof *r->parts + 2 * sizeof(double) * (dims + (slots - dense)) == bytes
+               ? SGD_OK
+               : SGD_CORRUPT;
+}
+
+int reading_is_finite(const struct reading *r)
+{
+    const double *numbers = reading_a(r);
+    for (uint64_t i = 0; i < 2 * (r->dims + (r->slots - r->dense)); i++)
+        if (!(fabs(numbers[i]) <= DBL_MAX))
+            return 0;
+    return 1;
+}
+
+/* Other compilers and processors get the portable loops; the bits are the same, since no sum changes its order. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDEST __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDEST
+#endif
+
+WIDEST void reading_features(const struct reading *r, const float *rows, size_t n_rows, double *out)
+{
+    for (size_t i = 0; i < n_rows; i++, rows += 1 + r->cells, out += 1 + r->dims) {
+        out[0] = (double) rows[0];
+        read_features(r, rows + 1, out + 1);
+    }
+}
+
+WIDEST void reading_scores(const struct reading *r, uint64_t cells, const float *rows, size_t n_rows,
+                           const double *weights, size_t vectors, double *room, double *out)
+{
+    const size_t dense = r == NULL ? cells : r->dense, slots = r == NULL ? cells : r->slots;
+    const size_t groups = r == NULL ? 0 : r->groups;
+    uint32_t *active = (uint32_t *) (void *) (room + dense);
+    for (size_t i = 0; i < n_rows; i++, rows += 1 + cells) {
+        double square = 0.0;
+        if (r != NULL)
+            square = read_slots(r, rows + 1, room, active);
+        else
+            for (size_t k = 0; k < dense; k++) {
+                room[k] = (double) rows[1 + k];
+                square += room[k] * room[k];
+            }
+        const double length = square > 1.0 ? sqrt(square) : 1.0;
+        for (size_t v = 0; v < vectors; v++) {
+            const double *w = weights + v * slots;
+            double sums[8] = {0}, sum = 0.0;
+            for (size_t k = 0; k < dense; k++)
+                sums[k % 8] += w[k] * room[k];
+            for (size_t g = 0; g < groups; g++)
+                sum += w[dense + active[g]];
+            for (size_t k = 0; k < 8; k++)
+                sum += sums[k];
+            *out++ = sum / length;
+        }
+    }
+}
