@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from boltdp.algorithms.shared.base import check_rows as check_count
 from boltdp.arraytypes import Booleans, Doubles, Integers
 from boltdp.context import Context
 from boltdp.data.columns import STEP_HEIGHT
@@ -138,10 +139,12 @@ def prepared_rows(
         check_rows(rows, clip_norm=event.clip_norm)
         if schema.projection is not None:
             with engine.prepare(plain(schema), context.at("standardizing", rows), ordered=False) as unprojected:
+                check_count(unprojected, rows)
                 schema = standardized_by(moments(unprojected, schema), schema, event, context.randomness, rows=rows)
                 event = None
     with engine.prepare(schema, preparing, ordered=ordered) as prepared:
         if event is not None:
+            check_count(prepared, rows)
             schema = standardized_by(moments(prepared, schema), schema, event, context.randomness, rows=rows)
         yield prepared.read_by(reading(schema)), schema
 
