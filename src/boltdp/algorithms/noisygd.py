@@ -31,10 +31,10 @@ from boltdp.settings import Settings
 
 #: Scans, and how much of a step's direction the next one keeps.
 SCANS, MOMENTUM = 26, 0.7
-#: The clip: half of the longest gradient of two classes, which is also what rows have at first.
-CLIP = 0.5
+#: The clip: a little less than what gradients of two classes have at first, and rows of length 1.
+CLIP = 0.4
 #: All steps together, times the noise a row: see `default_step`.
-REACH, JOINT_REACH = 24.0, 60.0
+REACH, JOINT_REACH = 24.0, 66.0
 #: A step, at most, in units of the features over the smoothness.
 LONGEST_STEP = 20.0
 #: All steps together, times Lambda, at most.
@@ -157,6 +157,8 @@ class _Descent:
         problem = self.event.problem
         self.weights = np.zeros((job.certificate.models, problem.loss.vectors, problem.dims))
         self._direction = np.zeros_like(self.weights)
+        # Where the next scan is: a look ahead, to where the last direction alone would go (Nesterov's momentum).
+        self._ahead = self.weights
         self._scan = 0
 
     def sums(self) -> list[Sums]:
@@ -171,7 +173,7 @@ class _Descent:
                 classes=classes,
                 class_weights=problem.class_weights,
             )
-            for weights, positive in zip(self.weights, self._job.positives, strict=True)
+            for weights, positive in zip(self._ahead, self._job.positives, strict=True)
         ]
 
     def move(self, sums: Sequence[Sums]) -> None:
@@ -179,9 +181,10 @@ class _Descent:
         event, problem = self.event, self.event.problem
         summed = np.stack([one.value for one in sums])
         noisy = noisy_gradient(summed, self._job.certificate, self._job.randomness, scan=self._scan)
-        gradient = noisy / problem.rows + problem.regularization * self.weights
+        gradient = noisy / problem.rows + problem.regularization * self._ahead
         self._direction = event.momentum * self._direction + (1.0 - event.momentum) * gradient
         self.weights = self.weights - event.step * self._direction
+        self._ahead = self.weights - event.step * event.momentum * self._direction
         self._scan += 1
 
 
