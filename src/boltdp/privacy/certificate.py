@@ -241,7 +241,8 @@ def remaining(whole: Budget, before: Part | None, training: Event | None = None)
     It is left by basic composition; but if both what was spent and the training, as planned for any budget, are
     Gaussian, then what keeps the whole budget together with the one that was spent.
 
-    Proof: moments.md 3, gradients.md 2
+    Proof: moments.md 3
+    Proof: gradients.md 2
 
     >>> remaining(Budget(1.0), None)
     Budget(epsilon=1.0, delta=0.0)
