@@ -31,14 +31,14 @@ from boltdp.settings import Settings
 
 #: Scans, and how much of a step's direction the next one keeps.
 SCANS, MOMENTUM = 26, 0.7
-#: The clip: a little less than what gradients of two classes have at first, and rows of length 1.
-CLIP = 0.4
+#: The clip: of two classes what rows of length 1 have at first, half of the longest gradient; of more, less than that.
+CLIP, JOINT_CLIP = 0.5, 0.4
 #: All steps together, times the noise a row: see `default_step`.
 REACH, JOINT_REACH = 24.0, 66.0
 #: A step, at most, in units of the features over the smoothness.
-LONGEST_STEP = 20.0
+LONGEST_STEP = 12.0
 #: All steps together, times Lambda, at most.
-PENALTY_REACH = 4.0
+PENALTY_REACH = 2.0
 
 
 class NoisyGD(Algorithm):
@@ -67,7 +67,9 @@ class NoisyGD(Algorithm):
         assert budget is not None
         if settings.regularization is not None:
             problem = replace(problem, regularization=settings.regularization)
-        clip = settings.gradient_clip if settings.gradient_clip is not None else CLIP
+        clip = settings.gradient_clip
+        if clip is None:
+            clip = CLIP if problem.loss.vectors == 1 else JOINT_CLIP
         scans = settings.passes if settings.passes is not None else SCANS
         step = settings.step_size
         if step is None:
@@ -129,7 +131,7 @@ def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -
 
     Noise of relative length nu for a row would move the weights by nu times the steps' sum, so that this sum is a
     constant over nu; docs/accuracy.md says on which data it was fitted and on which it was checked. With a
-    penalty, all steps together are at most four times what would take the weights to 0, were there no rows; and no step
+    penalty, all steps together are at most twice what would take the weights to 0, were there no rows; and no step
     is much longer than what the curvature allows if rows are alike in all directions: longer ones swing from side to
     side.
 
