@@ -297,7 +297,12 @@ def test_every_algorithm_trains_on_standardized_rows(algorithm: str) -> None:
     model.verify()
     assert model.certificate.private
     assert model.certificate.algorithm == algorithm
-    assert [part.budget for part in model.certificate.parts] == [*Budget(1.0, 1e-6).take(0.1)]
+    first, rest = (part.budget for part in model.certificate.parts)
+    taken, left = Budget(1.0, 1e-6).take(0.1)
+    assert first == taken
+    # Two Gaussians are one, which leaves more than the sum of their budgets would.
+    assert rest is not None
+    assert rest == left if algorithm != "noisy-gd" else left.epsilon < rest.epsilon < 1.0
 
 
 def test_standardizing_helps_rows_that_are_far_from_the_middle() -> None:
