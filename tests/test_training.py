@@ -130,7 +130,7 @@ def test_progress_tells_rows_and_passes_only() -> None:
 def test_rows_that_appear_while_reading_are_noticed() -> None:
     engine, schema = people()
     engine.count = lambda: ROWS - 1  # type: ignore[method-assign]
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(DataError, match="must keep its 2999 rows while it is read"):
         train(engine, schema, Settings(epsilon=1.0))
 
 
