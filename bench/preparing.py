@@ -27,6 +27,7 @@ from boltdp.engines.base import encoded
 from boltdp.engines.spool import spool_directory
 from boltdp.kernel.moments import Moments
 from boltdp.kernel.objective import Sums
+from boltdp.kernel.sums import Summation
 from boltdp.parallel import processors
 from boltdp.privacy.losses import Logistic
 from boltdp.settings import Settings
@@ -95,7 +96,8 @@ def _threads(path: Path, schema: Schema, rows: int) -> list[Ratio]:
 
         def work() -> None:
             for _ in range(3):
-                sums = [Moments(reading(schema), clip_norm=1.0), Sums(Logistic(), weights, reading=reading(schema))]
+                sums: list[Summation] = [Moments(reading(schema), clip_norm=1.0)]
+                sums.append(Sums(Logistic(), weights, reading=reading(schema)))
                 made[threads].sum(sums)
 
         return work
