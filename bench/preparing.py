@@ -1,7 +1,7 @@
 """Preparing: `train` from files over DuckDB reading the same files, threads over one, categories over numbers.
 
-What is timed is the wall clock, since threads are what it is about: run it on a machine that does nothing else. Processor
-seconds stand beside it.
+What is timed is the wall clock, since threads are what it is about: run it on a machine that does nothing else.
+Processor seconds stand beside it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from boltdp.engines.base import encoded
 from boltdp.engines.spool import spool_directory
 from boltdp.kernel.moments import Moments
 from boltdp.kernel.objective import Sums
+from boltdp.kernel.sums import Summation
 from boltdp.parallel import processors
 from boltdp.privacy.losses import Logistic
 from boltdp.settings import Settings
@@ -92,12 +93,14 @@ def _threads(path: Path, schema: Schema, rows: int) -> list[Ratio]:
 
     def total(threads: int) -> Callable[[], object]:
         weights = np.full((1, schema.dims), 0.1)
-        return lambda: [
-            made[threads].sum(
-                [Moments(reading(schema), clip_norm=1.0), Sums(Logistic(), weights, reading=reading(schema))]
-            )
-            for _ in range(3)
-        ]
+
+        def work() -> None:
+            for _ in range(3):
+                sums: list[Summation] = [Moments(reading(schema), clip_norm=1.0)]
+                sums.append(Sums(Logistic(), weights, reading=reading(schema)))
+                made[threads].sum(sums)
+
+        return work
 
     ratios = []
     for name, work in {"encoding": encode, "sums": total}.items():
