@@ -176,7 +176,7 @@ def test_noiseless_moments_are_exact() -> None:
     np.testing.assert_array_equal(found.squares, (rows**2).mean(axis=0)[:2])
     assert found.deviation == 0.0
     norms = event("mean", features=3, numbers=2, clip_norm=math.sqrt(3), budget=None)
-    released = release_moments(sums, norms, Randomness(), rows=2, numbers=numbers)
+    released = release_moments(sums.value, norms, Randomness(), rows=2, numbers=numbers)
     assert released.squared_norm == (rows**2).sum(axis=1).mean()
 
 
