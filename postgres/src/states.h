@@ -26,6 +26,23 @@ AllocateAligned(size_t bytes)
 	return (void *) TYPEALIGN(CACHE_LINE, palloc0(bytes + CACHE_LINE));
 }
 
+/* A new block of packed rows, all 0. */
+static inline ArrayType *
+NewBlock(int n_rows, int width)
+{
+	Size		bytes = ARR_OVERHEAD_NONULLS(2) + sizeof(float4) * width * (Size) n_rows;
+	ArrayType  *block = palloc0(bytes);
+
+	SET_VARSIZE(block, bytes);
+	block->ndim = 2;
+	block->elemtype = FLOAT4OID;
+	ARR_DIMS(block)[0] = n_rows;
+	ARR_DIMS(block)[1] = width;
+	ARR_LBOUND(block)[0] = 1;
+	ARR_LBOUND(block)[1] = 1;
+	return block;
+}
+
 /* A block of packed rows: two dimensions, the class index and the features of each row, no NULL. */
 static inline NumberArray
 OpenBlock(FunctionCallInfo fcinfo, int argument, uint64 dims)
