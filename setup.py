@@ -15,7 +15,17 @@ setup(
             "boltdp.kernel._kernel",
             sources=[
                 KERNEL + name
-                for name in ("sgd.c", "losses.c", "rows.c", "objective.c", "errors.c", "draws.c", "exact.c")
+                for name in (
+                    "sgd.c",
+                    "losses.c",
+                    "rows.c",
+                    "reading.c",
+                    "objective.c",
+                    "errors.c",
+                    "moments.c",
+                    "draws.c",
+                    "exact.c",
+                )
             ],
             depends=sorted(glob(KERNEL + "*.h")),
             # ISO mode and -ffp-contract=off keep every build to the same bits; never add -ffast-math.

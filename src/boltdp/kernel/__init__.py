@@ -1,8 +1,8 @@
 """The one SGD kernel: C in `sgd.c`, `rows.c` and `draws.c`, called through ctypes, which releases the GIL.
 
-A packed row is 1 + dims numbers, float32 or float64: the class index, then the features. Floats longer than 1 are
-scaled into the unit ball as they are read; rows with a NaN, an infinity or an undeclared label have no gradient, and
-still count.
+A packed row is the class index, then its cells. A reading (`reading.py`) makes features of float32 cells; without one the
+cells are the features, float32 or float64. Rows longer than 1 are scaled into the unit ball as they are read; those with a
+feature that is no number, an infinite one or an undeclared label have no gradient, and still count.
 White-box algorithms have noise in every update (`noise.md`); the product's own algorithm has none here.
 `reference.py` says the same in plain Python.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64, c_void_p
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,13 @@ from boltdp.library import load
 from boltdp.privacy.noise import Kind, Mechanism
 from boltdp.privacy.recipe import Recipe
 
+if TYPE_CHECKING:
+    from boltdp.kernel.reading import Reading
+
 __all__ = [
     "KEY_BYTES",
-    "MOMENT_UNIT",
     "State",
     "builds",
-    "moments",
     "pack_categories",
     "pack_numeric",
     "pack_steps",
@@ -94,14 +95,15 @@ class _Header(ctypes.Structure):
         ("carry", c_uint64),
         ("drawn", c_uint64),
         ("key", c_uint64 * 4),
-        ("unused", c_uint64),
+        ("reading", c_uint64),
     )
 
 
 _library = load(
     {
-        "sgd_bytes": (c_uint64, [POINTER(_Recipe)]),
-        "sgd_init": (c_int, [c_void_p, c_size_t, POINTER(_Recipe), c_char_p, c_void_p]),
+        "sgd_bytes": (c_uint64, [POINTER(_Recipe), c_void_p]),
+        "sgd_init": (c_int, [c_void_p, c_size_t, POINTER(_Recipe), c_char_p, c_void_p, c_void_p]),
+        "sgd_cells": (c_uint64, [c_void_p]),
         "sgd_check": (c_int, [c_void_p, c_size_t]),
         "sgd_run_drawn": (
             c_int,
@@ -122,15 +124,27 @@ _library = load(
         "losses_vectors": (c_uint64, [c_uint64, c_uint64]),
         "losses_slope": (c_double, [c_uint64, c_double, c_double]),
         "losses_curvature": (c_double, [c_uint64, c_double, c_double]),
-        "objective_bytes": (c_uint64, [c_uint64] * 6),
-        "objective_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 6, *[c_double] * 2, *[c_void_p] * 3]),
+        "reading_check": (c_int, [c_void_p, c_size_t]),
+        "reading_features": (None, [c_void_p, c_void_p, c_size_t, c_void_p]),
+        "objective_bytes": (c_uint64, [*[c_uint64] * 6, c_void_p]),
+        "objective_init": (
+            c_int,
+            [c_void_p, c_size_t, *[c_uint64] * 6, c_void_p, *[c_double] * 2, c_uint64, *[c_void_p] * 3],
+        ),
         "objective_check": (c_int, [c_void_p, c_size_t]),
         "objective_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
+        "objective_join": (c_int, [c_void_p, c_size_t, c_void_p]),
         "objective_sum": (c_int, [c_void_p, c_size_t, c_void_p]),
-        "errors_bytes": (c_uint64, [c_uint64] * 4),
-        "errors_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 4, c_void_p]),
+        "errors_bytes": (c_uint64, [*[c_uint64] * 4, c_void_p]),
+        "errors_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 4, *[c_void_p] * 2]),
         "errors_check": (c_int, [c_void_p, c_size_t]),
         "errors_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
+        "errors_join": (c_int, [c_void_p, c_size_t, c_void_p]),
+        "moments_bytes": (c_uint64, [c_uint64, c_void_p]),
+        "moments_init": (c_int, [c_void_p, c_size_t, c_uint64, c_void_p, c_double]),
+        "moments_check": (c_int, [c_void_p, c_size_t]),
+        "moments_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
+        "moments_join": (c_int, [c_void_p, c_size_t, c_void_p]),
         "rows_pack_float32": (
             None,
             [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_double, c_double, c_void_p, c_void_p],
@@ -142,7 +156,6 @@ _library = load(
         "rows_pack_steps_float32": (None, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, *[c_void_p] * 3]),
         "rows_pack_steps_float64": (None, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, *[c_void_p] * 3]),
         "rows_pack_categories": (None, [c_void_p, c_size_t, c_void_p, c_size_t, c_int32, c_void_p, c_void_p]),
-        "rows_moments": (None, [c_void_p, c_size_t, c_size_t, c_double, c_void_p]),
         "rows_project": (None, [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_void_p]),
         "rows_permuted": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
         "rows_source": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
@@ -173,6 +186,8 @@ class State:
     A pass is over after `recipe.batches` markers, and each sum of gradients is divided by rows / batches, the size
     that a batch is expected to have. Who feeds it must see to it that no private row has this label.
 
+    With a `reading`, packed rows have its cells, of which it makes the recipe's features.
+
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=1, passes=1, schedule=constant(1.0))
@@ -191,6 +206,7 @@ class State:
         noise: Mechanism | None = None,
         key: bytes | None = None,
         marked: bool = False,
+        reading: Reading | None = None,
     ) -> None:
         loss, schedule = recipe.loss, recipe.schedule
         if loss.vectors > 1:
@@ -222,9 +238,12 @@ class State:
             weighted=recipe.class_weights is not None,
         )
         class_weights = _weights_of_classes(recipe.class_weights, classes)
-        size = _library.sgd_bytes(c_recipe)
+        if reading is not None and reading.dims != recipe.dims:
+            raise ParameterError(f"reading must be of {recipe.dims} features, got {reading.dims}")
+        read_by = reading_pointer(reading)
+        size = _library.sgd_bytes(c_recipe, read_by)
         self._block = _aligned_block(size)
-        code = _library.sgd_init(self._block.ctypes.data, size, c_recipe, key, _pointer(class_weights))
+        code = _library.sgd_init(self._block.ctypes.data, size, c_recipe, key, _pointer(class_weights), read_by)
         if code:
             raise ParameterError(_error_text(code), hint="sgd.h states the range of each number")
 
@@ -301,9 +320,9 @@ class State:
         return self.passes_done == int(self._header.recipe.passes)
 
     @property
-    def dims(self) -> int:
-        """Features of a row."""
-        return int(self._header.recipe.dims)
+    def cells(self) -> int:
+        """Numbers of a packed row, without its label."""
+        return int(_library.sgd_cells(self._block.ctypes.data))
 
 
 def run(
@@ -345,8 +364,8 @@ def run(
             f"positions must be a C-contiguous 1-D array of int64, got {positions.ndim}-D {positions.dtype}"
         )
     for state in states:
-        if rows.shape[1] != 1 + state.dims:
-            raise ParameterError(f"rows must have 1 + {state.dims} columns, got {rows.shape[1]}")
+        if rows.shape[1] != 1 + state.cells:
+            raise ParameterError(f"rows must have 1 + {state.cells} columns, got {rows.shape[1]}")
     code = _library.sgd_run_drawn(
         (c_void_p * len(states))(*(state._block.ctypes.data for state in states)),
         (c_size_t * len(states))(*(state._block.size for state in states)),
@@ -494,29 +513,6 @@ def pack_categories(
     )
 
 
-#: What the sums of `moments` are whole multiples of.
-MOMENT_UNIT = 2.0**-20
-
-
-def moments(rows: PackedRows, sums: Integers, *, clip_norm: float) -> None:
-    """Add the features of packed rows to sums[0] and their squares to sums[1], as multiples of MOMENT_UNIT.
-
-    Features are clipped to [-1, 1] and rows shortened to `clip_norm` first. Each row is rounded by itself and the sums
-    are exact, so that replacing one row changes nothing but its own term.
-
-    >>> sums = np.zeros((2, 2), np.int64)
-    >>> moments(np.array([[0, 0.5, 0], [1, 3, 0]], np.float32), sums, clip_norm=1.0)
-    >>> sums * MOMENT_UNIT
-    array([[1.5 , 0.  ],
-           [1.25, 0.  ]])
-    """
-    _check_rows("rows", rows, (rows.shape[0], rows.shape[1]))
-    dims = rows.shape[1] - 1
-    if sums.dtype != np.int64 or sums.shape != (2, dims) or not sums.flags.c_contiguous:
-        raise ParameterError(f"sums must be a C-contiguous int64 array of shape {(2, dims)}, got shape {sums.shape}")
-    _library.rows_moments(rows.ctypes.data, rows.shape[0], dims, clip_norm, sums.ctypes.data)
-
-
 def project(rows: PackedRows, matrix: Doubles, out: PackedRows) -> None:
     """Multiply the features of packed rows by a matrix, after scaling them into the unit ball as the row guard does.
 
@@ -577,6 +573,11 @@ def _weights_of_classes(given: tuple[float, ...] | None, classes: int) -> Double
     if len(given) != classes:
         raise ParameterError(f"class_weights must be one for each of the {classes} classes, got {len(given)}")
     return np.array(given, dtype=np.float64)
+
+
+def reading_pointer(reading: Reading | None) -> int | None:
+    """Where C finds a reading, or NULL."""
+    return None if reading is None else reading.block.ctypes.data
 
 
 def _pointer(numbers: Doubles | None) -> int | None:

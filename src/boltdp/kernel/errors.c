@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "reading.h"
 #include "sgd.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
@@ -14,12 +15,33 @@ typedef uint32_t bits32 __attribute__((may_alias));
 #define AT(p, i) (*(const vec4 *) ((p) + (i)))
 #define CHOOSE(mask, yes, no) ((vec4) (((mask) & (mask4) (yes)) | (~(mask) & (mask4) (no))))
 
-uint64_t errors_bytes(uint64_t dims, uint64_t classes, uint64_t models, uint64_t vectors)
+#define GROUP 8
+
+static const struct reading *reading_of(const struct errors_state *s)
 {
-    if (dims < 1 || dims > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES ||
-        (vectors != 1 && vectors != classes) || models < 1 || models > ERRORS_MAX_VECTORS / vectors)
+    return s->reading == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->reading));
+}
+
+static uint64_t slots_of(uint64_t cells, const struct reading *r)
+{
+    return r == NULL ? cells : r->slots;
+}
+
+/* Numbers of scratch that rows are read into. */
+static uint64_t scratch_of(const struct reading *r)
+{
+    return r == NULL ? 0 : 2 * GROUP * r->dense + GROUP / 2 * r->groups;
+}
+
+uint64_t errors_bytes(uint64_t cells, uint64_t classes, uint64_t models, uint64_t vectors, const void *reading)
+{
+    const struct reading *r = reading;
+    if (cells < 1 || cells > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES ||
+        (vectors != 1 && vectors != classes) || models < 1 || models > ERRORS_MAX_VECTORS / vectors ||
+        (r != NULL && r->cells != cells))
         return 0;
-    return sizeof(struct errors_state) + sizeof(uint64_t) * models + sizeof(double) * (models * vectors * dims);
+    return sizeof(struct errors_state) + sizeof(uint64_t) * models +
+           sizeof(double) * (models * vectors * slots_of(cells, r) + scratch_of(r)) + (r == NULL ? 0 : r->bytes);
 }
 
 int errors_check(const void *state, size_t bytes)
@@ -27,28 +49,37 @@ int errors_check(const void *state, size_t bytes)
     const struct errors_state *s = state;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
-    if (bytes < sizeof *s || s->magic != ERRORS_MAGIC || s->bytes != bytes || s->unused[0] != 0 || s->unused[1] != 0 ||
-        errors_bytes(s->dims, s->classes, s->models, s->vectors) != bytes)
+    if (bytes < sizeof *s || s->magic != ERRORS_MAGIC || s->bytes != bytes || s->unused != 0 ||
+        s->reading > bytes - sizeof *s || s->reading % sizeof(double) != 0)
+        return SGD_CORRUPT;
+    const struct reading *r = reading_of(s);
+    if ((r != NULL && reading_check(r, s->reading) != SGD_OK) ||
+        errors_bytes(s->cells, s->classes, s->models, s->vectors, r) != bytes)
         return SGD_CORRUPT;
     return SGD_OK;
 }
 
-int errors_init(void *state, size_t bytes, uint64_t dims, uint64_t classes, uint64_t models, uint64_t vectors,
-                const double *weights)
+int errors_init(void *state, size_t bytes, uint64_t cells, uint64_t classes, uint64_t models, uint64_t vectors,
+                const void *reading, const double *weights)
 {
     struct errors_state *s = state;
-    if (bytes == 0 || errors_bytes(dims, classes, models, vectors) != bytes)
+    const struct reading *r = reading;
+    if (bytes == 0 || errors_bytes(cells, classes, models, vectors, reading) != bytes)
         return SGD_BAD_RECIPE;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
     memset(s, 0, bytes);
     s->magic = ERRORS_MAGIC;
     s->bytes = bytes;
-    s->dims = dims;
+    s->cells = cells;
     s->classes = classes;
     s->models = models;
     s->vectors = vectors;
-    memcpy(s->data + models, weights, models * vectors * dims * sizeof *weights);
+    if (r != NULL) {
+        s->reading = r->bytes;
+        memcpy((char *) state + (bytes - r->bytes), r, r->bytes);
+    }
+    memcpy(s->data + models, weights, models * vectors * slots_of(cells, r) * sizeof *weights);
     return SGD_OK;
 }
 
@@ -57,7 +88,6 @@ int errors_init(void *state, size_t bytes, uint64_t dims, uint64_t classes, uint
  * and every number that is loaded is used four or eight times. So rows are widened into groups of eight, feature after
  * feature, and as many groups as the cache holds meet each panel of four weight vectors.
  */
-#define GROUP 8
 #define PANEL 4
 #define TILE_ROWS 64
 #define TILE_NUMBERS 8192 /* widened at once: 64 KiB. Of wider rows only these first, then the next, for each panel */
@@ -162,7 +192,7 @@ INLINE void judge(struct errors_state *s, struct race *race, double sums[PANEL][
 /* Count the errors of the tile's rows. */
 INLINE void count_tile(struct errors_state *s, struct tile *t, int wide)
 {
-    const size_t dims = s->dims, groups = (t->n + GROUP - 1) / GROUP;
+    const size_t dims = s->cells, groups = (t->n + GROUP - 1) / GROUP;
     const size_t part = dims * groups * GROUP <= TILE_NUMBERS ? dims : TILE_NUMBERS / GROUP;
     const uint64_t all = s->models * s->vectors;
     const double *weights = (const double *) (s->data + s->models);
@@ -193,25 +223,90 @@ INLINE void count_tile(struct errors_state *s, struct tile *t, int wide)
     t->n = 0;
 }
 
+INLINE int is_declared(const struct errors_state *s, double label)
+{
+    return label >= 0.0 && label < (double) s->classes && (double) (uint64_t) label == label;
+}
+
 /* Whether a row has a class that is declared and nothing but finite features. */
 INLINE int is_sound(const struct errors_state *s, const float *row)
 {
     const double label = row[0];
     const bits32 *features = (const bits32 *) (row + 1);
-    uint32_t unsound = !(label >= 0.0 && label < (double) s->classes) || (double) (uint64_t) label != label;
-    for (size_t i = 0; i < s->dims; i++)
+    uint32_t unsound = !is_declared(s, label);
+    for (size_t i = 0; i < s->cells; i++)
         unsound |= (features[i] & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
     return !unsound;
 }
 
+/* Count the errors of up to eight rows that are read by a reading. */
+INLINE void count_group(struct errors_state *s, struct tile *t, const struct reading *r, int wide)
+{
+    const size_t dense = r->dense, groups = r->groups, slots = r->slots;
+    const uint64_t all = s->models * s->vectors;
+    const double *weights = (const double *) (s->data + s->models);
+    double *x = (double *) (s->data + s->models) + all * slots, *row = x + GROUP * dense;
+    uint32_t *active = (uint32_t *) (void *) (row + GROUP * dense);
+    struct race race = {{{0}}, {{0}}};
+    for (size_t i = 0; i < GROUP; i++) {
+        t->present[i] = -(int64_t) (i < t->n);
+        t->labels[i] = i < t->n ? t->labels[i] : 0.0;
+        read_slots(r, t->rows[i < t->n ? i : 0], row, active + i * groups);
+        for (size_t j = 0; j < dense; j++)
+            x[GROUP * j + i] = row[j];
+    }
+    for (uint64_t v = 0; v < all; v += PANEL) {
+        const uint64_t n = all - v < PANEL ? all - v : PANEL;
+        double sums[PANEL][GROUP] __attribute__((aligned(64))) = {{0}};
+        const double *w[PANEL];
+        for (uint64_t j = 0; j < PANEL; j++)
+            w[j] = weights + (v + (j < n ? j : 0)) * slots;
+        multiply(sums, x, w, 0, dense, wide);
+        for (uint64_t j = 0; j < n; j++)
+            for (size_t i = 0; i < GROUP; i++)
+                for (size_t g = 0; g < groups; g++)
+                    sums[j][i] += w[j][dense + active[i * groups + g]];
+        judge(s, &race, sums, t, 0, v, n);
+    }
+    t->n = 0;
+}
+
+/* Rows that are read by a reading: whatever their cells are, they have features. */
+INLINE void scan_by(struct errors_state *s, const struct reading *r, const float *rows, size_t n_rows, int wide)
+{
+    uint64_t unsound = 0;
+    struct tile t;
+    t.n = 0;
+    for (size_t i = 0; i < n_rows; i++, rows += 1 + s->cells) {
+        if (!is_declared(s, rows[0])) {
+            unsound++;
+            continue;
+        }
+        t.rows[t.n] = rows + 1;
+        t.labels[t.n++] = rows[0];
+        if (t.n == GROUP)
+            count_group(s, &t, r, wide);
+    }
+    if (t.n > 0)
+        count_group(s, &t, r, wide);
+    for (uint64_t model = 0; model < s->models; model++)
+        s->data[model] += unsound;
+    /* Rows are as private after the scan as before it, and nobody needs them here. */
+    memset(s->data + s->models + s->models * s->vectors * r->slots, 0, scratch_of(r) * sizeof(double));
+}
+
 INLINE void scan(struct errors_state *s, const float *rows, size_t n_rows, int wide)
 {
-    const size_t fitting = TILE_NUMBERS / s->dims / GROUP * GROUP;
+    if (s->reading != 0) {
+        scan_by(s, reading_of(s), rows, n_rows, wide);
+        return;
+    }
+    const size_t fitting = TILE_NUMBERS / s->cells / GROUP * GROUP;
     const size_t most = fitting > TILE_ROWS ? TILE_ROWS : fitting > 0 ? fitting : GROUP;
     uint64_t unsound = 0;
     struct tile t;
     t.n = 0;
-    for (size_t i = 0; i < n_rows; i++, rows += 1 + s->dims) {
+    for (size_t i = 0; i < n_rows; i++, rows += 1 + s->cells) {
         if (!is_sound(s, rows)) {
             unsound++;
             continue;
@@ -255,5 +350,22 @@ int errors_add(void *state, size_t bytes, const float *rows, size_t n_rows, int 
     }
 #endif
     scan_portable(state, rows, n_rows);
+    return SGD_OK;
+}
+
+int errors_join(void *state, size_t bytes, const void *other)
+{
+    struct errors_state *s = state;
+    const struct errors_state *o = other;
+    int code = errors_check(state, bytes);
+    if (code == SGD_OK)
+        code = errors_check(other, bytes);
+    if (code != SGD_OK)
+        return code;
+    const size_t counts = (const char *) (s->data + s->models) - (const char *) s;
+    if (memcmp(s, o, sizeof *s) != 0 || memcmp((const char *) s + counts, (const char *) o + counts, bytes - counts) != 0)
+        return SGD_BAD_RECIPE;
+    for (uint64_t model = 0; model < s->models; model++)
+        s->data[model] += o->data[model];
     return SGD_OK;
 }

@@ -8,8 +8,10 @@
  * A row whose features are not all finite, or whose label is no declared class, is an error of every model: nobody can
  * be right about it, and one row still changes each count by at most 1. Counts are as private as the rows.
  *
- * Every <w, x> is summed from the first feature to the last, so that blocks of any length and every build give the same
- * counts. The state is one flat block, so that any engine can carry it.
+ * With a reading (reading.h) the weights are those of its slots, and a row may have any cells. Every <w, x> is summed
+ * from the first number to the last, the dense ones first, so that rows in any order and blocks of any length, added to
+ * one state or to several that are joined, and every build give the same counts. The state is one flat block, so that any
+ * engine can carry it.
  */
 #ifndef BOLTDP_ERRORS_H
 #define BOLTDP_ERRORS_H
@@ -17,31 +19,37 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ERRORS_MAGIC UINT64_C(0x31727265746c6f62) /* "bolterr1" in memory on a little-endian machine */
+#define ERRORS_MAGIC UINT64_C(0x32727265746c6f62) /* "bolterr2" in memory on a little-endian machine */
 #define ERRORS_MAX_VECTORS (UINT64_C(1) << 24)    /* of all models together */
 
 struct errors_state {
     uint64_t magic;   /* ERRORS_MAGIC */
     uint64_t bytes;   /* length of the whole block */
-    uint64_t dims;    /* features of a row: 1 .. SGD_MAX_DIMS */
+    uint64_t cells;   /* of a row: 1 .. SGD_MAX_DIMS */
     uint64_t classes; /* declared labels: 2 .. SGD_MAX_CLASSES */
     uint64_t models;  /* 1 .. */
     uint64_t vectors; /* weight vectors of a model: 1 or classes */
-    uint64_t unused[2]; /* zeros */
-    uint64_t data[];  /* counts[models]; then double weights[models * vectors * dims] */
+    uint64_t reading; /* bytes of the reading, which is at the end; 0: none */
+    uint64_t unused;  /* 0 */
+    uint64_t data[];  /* counts[models]; then double weights[models * vectors * slots]; then, where there is a reading,
+                         scratch that is zero between calls: the dense numbers of 8 rows, twice, and the slots of their
+                         groups, two in a number */
 };
 
-/* Bytes of a state; 0 if a number is out of range. */
-uint64_t errors_bytes(uint64_t dims, uint64_t classes, uint64_t models, uint64_t vectors);
+/* Bytes of a state; 0 if a number is out of range. The reading is NULL if there is none. */
+uint64_t errors_bytes(uint64_t cells, uint64_t classes, uint64_t models, uint64_t vectors, const void *reading);
 
 /* The state before the first row. */
-int errors_init(void *state, size_t bytes, uint64_t dims, uint64_t classes, uint64_t models, uint64_t vectors,
-                const double *weights);
+int errors_init(void *state, size_t bytes, uint64_t cells, uint64_t classes, uint64_t models, uint64_t vectors,
+                const void *reading, const double *weights);
 
 /* Everything that can be wrong with a block that claims to be a state. */
 int errors_check(const void *state, size_t bytes);
 
 /* Count the errors of packed float32 rows. */
 int errors_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build);
+
+/* Add the counts of another state of the same models: SGD_BAD_RECIPE if it is of others. */
+int errors_join(void *state, size_t bytes, const void *other);
 
 #endif

@@ -163,15 +163,67 @@ INLINE void NAME(move_by_two_and_pair_dots)(vec4 *dots, double *w, double keep, 
 /* Where row `r` of a block's rows is. */
 INLINE const char *NAME(place)(const struct block *b, size_t r, int element)
 {
-    const size_t bytes = (1 + b->dims) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
+    const size_t bytes = (1 + b->cells) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
     if (b->positions == NULL)
         return b->source + r * bytes;
     return b->positions[r] < 0 ? b->marker : b->source + (size_t) b->positions[r] * bytes;
 }
 
+/*
+ * Read row `r` of a block's rows by its reading and sum its squares, lane by lane, as is done with one that is only
+ * widened. Where all cells are numbers, as most rows' are, both are done at once as far as that goes. Not inlined: it is
+ * long, and called where there is time.
+ */
+TARGET static __attribute__((noinline)) void NAME(read_by)(struct block *b, size_t r)
+{
+    const struct reading *by = b->reading;
+    const size_t dims = b->dims, numbers = by->parts[0].kind == READ_NUMBERS && by->parts[0].count == by->cells
+                                               ? by->cells
+                                               : 0;
+    const char *row = NAME(place)(b, r, SGD_FLOAT32), *later = row + FETCH_AHEAD;
+    const float *x = (const float *) (const void *) row + 1;
+    const double *from = reading_a(by), *times = reading_b(by);
+    double *wide = b->rows + r * b->stride;
+    vec4 a0 = {0}, a1 = {0};
+    reading_vec4 four;
+    size_t i = 0;
+    if (b->positions != NULL)
+        later = NAME(place)(b, r + ROWS_AHEAD < b->left ? r + ROWS_AHEAD : r, SGD_FLOAT32);
+    for (size_t at = 0; at < (1 + b->cells) * sizeof(float); at += 64)
+        __builtin_prefetch(later + at);
+    if (numbers > 0) {
+        for (; i + 16 <= numbers; i += 16) {
+            read_four(&four, x + i, from + i, times + i), AT(wide, i) = four, a0 += four * four;
+            read_four(&four, x + i + 4, from + i + 4, times + i + 4), AT(wide, i + 4) = four, a1 += four * four;
+            read_four(&four, x + i + 8, from + i + 8, times + i + 8), AT(wide, i + 8) = four, a0 += four * four;
+            read_four(&four, x + i + 12, from + i + 12, times + i + 12), AT(wide, i + 12) = four, a1 += four * four;
+        }
+        read_numbers(wide + i, x + i, from + i, times + i, numbers - i);
+        for (size_t k = numbers; k < dims; k++) /* constants */
+            wide[k] = from[k];
+    } else
+        read_features(by, x, wide);
+    for (size_t k = dims; k < b->stride; k++)
+        wide[k] = 0.0;
+    for (; i + 16 <= dims; i += 16) {
+        a0 += AT(wide, i) * AT(wide, i);
+        a1 += AT(wide, i + 4) * AT(wide, i + 4);
+        a0 += AT(wide, i + 8) * AT(wide, i + 8);
+        a1 += AT(wide, i + 12) * AT(wide, i + 12);
+    }
+    for (; i < dims; i += 4)
+        a0 += AT(wide, i) * AT(wide, i);
+    AT(b->lanes, 4 * r) = a0 + a1;
+    b->label[r] = (double) *(const float *) (const void *) row;
+}
+
 /* Widen row `r` of a block's rows and sum its squares, lane by lane. */
 INLINE void NAME(read)(struct block *b, size_t r, int element)
 {
+    if (element == SGD_FLOAT32 && b->reading != NULL) {
+        NAME(read_by)(b, r);
+        return;
+    }
     const size_t dims = b->dims, size = element == SGD_FLOAT32 ? sizeof(float) : sizeof(double);
     const char *row = NAME(place)(b, r, element), *x = row + size, *later = x + FETCH_AHEAD;
     double *wide = b->rows + r * b->stride;
@@ -411,7 +463,7 @@ TARGET static __attribute__((noinline)) void NAME(draw_noise)(struct sgd_state *
 /* Rows from the i-th up to a marker, or to the block's end. */
 INLINE size_t NAME(rows_to_marker)(const struct block *b, size_t i, int element)
 {
-    const size_t width = (1 + b->dims) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
+    const size_t width = (1 + b->cells) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
     size_t end = i;
     while (end < b->n && !(b->positions == NULL ? is_marker(b->source + end * width, element) : b->positions[end] < 0))
         end++;
@@ -530,7 +582,7 @@ INLINE void NAME(feed)(struct sgd_state *s, const struct block *b, struct block 
 INLINE void NAME(scan_elements)(void *const *states, size_t n_states, struct block *now, struct block *ahead,
                                 size_t size, int element)
 {
-    const size_t bytes = (1 + now->dims) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
+    const size_t bytes = (1 + now->cells) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
     now->n = size < now->left ? size : now->left;
     for (size_t i = 0; i < now->n; i++)
         NAME(read)(now, i, element);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "losses.h"
+#include "reading.h"
 #include "sgd.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
@@ -19,55 +20,89 @@ static uint64_t vectors(const struct objective_state *s)
     return loss_vectors(s->loss, s->classes);
 }
 
-static uint64_t stride_of(const struct objective_state *s)
+static uint64_t padded(uint64_t count)
 {
-    return (s->dims + 3) / 4 * 4;
+    return (count + 3) / 4 * 4;
 }
 
-/* How many numbers the weights are, and how many their sum. */
-static uint64_t weights_of(const struct objective_state *s)
+/* The reading of a block that is sound; it is the end of it. */
+static const struct reading *reading_of(const struct objective_state *s)
 {
-    return vectors(s) * stride_of(s);
+    return s->reading == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->reading));
 }
 
-static uint64_t numbers(const struct objective_state *s)
+/* How a row of numbers is made up. */
+struct shape {
+    uint64_t dims;   /* features */
+    uint64_t dense;  /* slots of single numbers, */
+    uint64_t groups; /* groups, */
+    uint64_t slots;  /* and all slots */
+    uint64_t first;  /* where those of groups begin */
+    uint64_t stride;
+};
+
+static struct shape shape_of(uint64_t cells, const struct reading *r)
 {
-    return weights_of(s) * (s->kind == OBJECTIVE_HESSIAN ? s->dims : 1);
+    struct shape shape = {.dims = cells, .dense = cells, .slots = cells};
+    if (r != NULL) {
+        shape.dims = r->dims;
+        shape.dense = r->dense;
+        shape.groups = r->groups;
+        shape.slots = r->slots;
+    }
+    shape.first = padded(shape.dense);
+    shape.stride = shape.first + padded(shape.slots - shape.dense);
+    return shape;
 }
 
 /* Where each array of `data` begins. */
-enum { WEIGHTS, DIRECTION, PARTIAL, TOTAL, LOST, ARRAYS };
+enum { WEIGHTS, DIRECTION, PARTIAL, HIGH, LOW, ROWS, ACTIVE, SCORES, CLASS_WEIGHTS };
 
-static uint64_t place_of(const struct objective_state *s, uint64_t array)
+#define TILE 4
+
+static uint64_t place_of(const struct objective_state *s, const struct shape *shape, uint64_t array)
 {
-    return array < PARTIAL ? array * weights_of(s) : PARTIAL * weights_of(s) + (array - PARTIAL) * numbers(s);
+    const uint64_t weights = vectors(s) * shape->stride;
+    const uint64_t numbers = weights * (s->kind == OBJECTIVE_HESSIAN ? shape->stride : 1);
+    const uint64_t rows = PARTIAL * weights + (ROWS - PARTIAL) * numbers;
+    switch (array) {
+    case ACTIVE:
+        return rows + TILE * shape->first;
+    case SCORES:
+        return rows + TILE * shape->first + TILE / 2 * shape->groups; /* two slots, of 32 bits, in a number */
+    case CLASS_WEIGHTS:
+        return rows + TILE * shape->first + TILE / 2 * shape->groups + 2 * TILE * vectors(s);
+    default:
+        return array < PARTIAL ? array * weights : PARTIAL * weights + (array - PARTIAL) * numbers;
+    }
 }
 
-static double *array_of(struct objective_state *s, uint64_t array)
+/* How many numbers are summed. */
+static uint64_t numbers_of(const struct objective_state *s, const struct shape *shape)
 {
-    return s->data + place_of(s, array);
+    return place_of(s, shape, HIGH) - place_of(s, shape, PARTIAL);
 }
 
-/* Where in `data` the weights of the classes are, if there are any. */
-static uint64_t class_weights_at(const struct objective_state *s)
+uint64_t objective_bytes(uint64_t loss, uint64_t cells, uint64_t classes, uint64_t positive, uint64_t kind,
+                         uint64_t weighted, const void *reading)
 {
-    return place_of(s, ARRAYS) + stride_of(s) + 2 * vectors(s);
-}
-
-uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive, uint64_t kind,
-                         uint64_t weighted)
-{
-    struct objective_state s = {.loss = loss, .dims = dims, .classes = classes, .kind = kind};
-    if (loss >= LOSS_COUNT || (kind != OBJECTIVE_GRADIENT && !loss_has_hessian(loss)) || dims < 1 ||
-        dims > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES || positive >= classes ||
-        kind > OBJECTIVE_HESSIAN || (kind == OBJECTIVE_HESSIAN && dims > OBJECTIVE_MAX_HESSIAN_DIMS) || weighted > 1)
+    const struct reading *r = reading;
+    const struct objective_state s = {.loss = loss, .classes = classes, .kind = kind};
+    if (loss >= LOSS_COUNT || (kind != OBJECTIVE_GRADIENT && !loss_has_hessian(loss)) || cells < 1 ||
+        cells > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES || positive >= classes ||
+        kind > OBJECTIVE_HESSIAN || weighted > 1 || (r != NULL && r->cells != cells))
         return 0;
-    return sizeof s + sizeof(double) * (class_weights_at(&s) + (weighted ? classes : 0));
+    const struct shape shape = shape_of(cells, r);
+    if (kind == OBJECTIVE_HESSIAN && shape.slots > OBJECTIVE_MAX_HESSIAN_SLOTS)
+        return 0;
+    return sizeof s + sizeof(double) * (place_of(&s, &shape, CLASS_WEIGHTS) + (weighted ? classes : 0)) +
+           (r == NULL ? 0 : r->bytes);
 }
 
-static int numbers_are_sound(uint64_t kind, double parameter, double clip)
+static int numbers_are_sound(uint64_t kind, double parameter, double clip, uint64_t share)
 {
-    return parameter > 0.0 && parameter <= DBL_MAX && clip > 0.0 && (kind == OBJECTIVE_GRADIENT || clip > DBL_MAX);
+    return parameter > 0.0 && parameter <= DBL_MAX && clip > 0.0 && (kind == OBJECTIVE_GRADIENT || clip > DBL_MAX) &&
+           share <= UINT64_C(1) << 32;
 }
 
 int objective_check(const void *state, size_t bytes)
@@ -75,25 +110,35 @@ int objective_check(const void *state, size_t bytes)
     const struct objective_state *s = state;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
-    if (bytes < sizeof *s || s->magic != OBJECTIVE_MAGIC || s->bytes != bytes ||
-        s->waiting >= OBJECTIVE_SUMMED_ROWS || !numbers_are_sound(s->kind, s->parameter, s->clip) ||
-        objective_bytes(s->loss, s->dims, s->classes, s->positive, s->kind, s->weighted) != bytes)
+    if (bytes < sizeof *s || s->magic != OBJECTIVE_MAGIC || s->bytes != bytes || s->reading > bytes - sizeof *s ||
+        s->reading % sizeof(double) != 0 || s->waiting >= OBJECTIVE_SUMMED_ROWS || s->summed > OBJECTIVE_MAX_ROWS ||
+        !numbers_are_sound(s->kind, s->parameter, s->clip, s->share) || s->unused[0] != 0 || s->unused[1] != 0)
         return SGD_CORRUPT;
-    if (s->weighted && !sgd_class_weights_are_sound(s->data + class_weights_at(s), s->classes))
+    const struct reading *r = reading_of(s);
+    if ((r != NULL && reading_check(r, s->reading) != SGD_OK) ||
+        objective_bytes(s->loss, s->cells, s->classes, s->positive, s->kind, s->weighted, r) != bytes)
         return SGD_CORRUPT;
-    for (size_t i = 0; i < sizeof s->unused / sizeof *s->unused; i++)
-        if (s->unused[i] != 0)
-            return SGD_CORRUPT;
+    const struct shape shape = shape_of(s->cells, r);
+    if (s->weighted && !sgd_class_weights_are_sound(s->data + place_of(s, &shape, CLASS_WEIGHTS), s->classes))
+        return SGD_CORRUPT;
     return SGD_OK;
 }
 
-int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive,
-                   uint64_t kind, uint64_t weighted, double parameter, double clip, const double *weights,
-                   const double *direction, const double *class_weights)
+/* Dense slots and those of groups, each from the start of a group of four. */
+static void copy_slots(double *to, const double *from, const struct shape *shape)
+{
+    memcpy(to, from, shape->dense * sizeof *to);
+    memcpy(to + shape->first, from + shape->dense, (shape->slots - shape->dense) * sizeof *to);
+}
+
+int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, uint64_t classes, uint64_t positive,
+                   uint64_t kind, uint64_t weighted, const void *reading, double parameter, double clip, uint64_t share,
+                   const double *weights, const double *direction, const double *class_weights)
 {
     struct objective_state *s = state;
-    if (!numbers_are_sound(kind, parameter, clip) ||
-        objective_bytes(loss, dims, classes, positive, kind, weighted) != bytes ||
+    const struct reading *r = reading;
+    if (!numbers_are_sound(kind, parameter, clip, share) ||
+        objective_bytes(loss, cells, classes, positive, kind, weighted, reading) != bytes ||
         (kind == OBJECTIVE_PRODUCT) != (direction != NULL) || (weighted != 0) != (class_weights != NULL) ||
         (class_weights != NULL && !sgd_class_weights_are_sound(class_weights, classes)))
         return SGD_BAD_RECIPE;
@@ -103,38 +148,50 @@ int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint
     s->magic = OBJECTIVE_MAGIC;
     s->bytes = bytes;
     s->loss = loss;
-    s->dims = dims;
+    s->cells = cells;
     s->classes = classes;
     s->positive = positive;
     s->kind = kind;
     s->parameter = parameter;
     s->clip = clip;
     s->weighted = weighted;
+    s->share = share;
+    const struct shape shape = shape_of(cells, r);
+    if (r != NULL) {
+        s->reading = r->bytes;
+        memcpy((char *) state + (bytes - r->bytes), r, r->bytes);
+    }
     if (class_weights != NULL)
-        memcpy(s->data + class_weights_at(s), class_weights, classes * sizeof *class_weights);
+        memcpy(s->data + place_of(s, &shape, CLASS_WEIGHTS), class_weights, classes * sizeof *class_weights);
     for (uint64_t k = 0; k < vectors(s); k++) {
-        memcpy(array_of(s, WEIGHTS) + k * stride_of(s), weights + k * dims, dims * sizeof *weights);
+        copy_slots(s->data + k * shape.stride, weights + k * shape.slots, &shape);
         if (direction != NULL)
-            memcpy(array_of(s, DIRECTION) + k * stride_of(s), direction + k * dims, dims * sizeof *direction);
+            copy_slots(s->data + place_of(s, &shape, DIRECTION) + k * shape.stride, direction + k * shape.slots,
+                       &shape);
     }
     return SGD_OK;
 }
 
-/* a + b = sum + error, exactly (Knuth's TwoSum); the error goes to `lost`. */
-static inline void add_exactly(double *total, double *lost, double b)
-{
-    const double a = *total, sum = a + b, back = sum - a;
-    *lost += (a - (sum - back)) + (b - back);
-    *total = sum;
-}
+/*
+ * Terms are multiples of 2^-44: adding and subtracting 1.5 * 2^8 rounds a number below 2^7 to one. Of 128 rows, each at
+ * most 2, the sum is at most 2^8, with 53 bits. Then it is cut: what is a multiple of 2^-18 goes to `high`, where the
+ * terms of 2^33 rows have room, and the rest, at most 2^-19, to `low`, which is at most 2^7 after 2^26 of them. So the
+ * three together are exactly the sum of all terms, and objective_sum rounds it once.
+ */
+#define GRID (1.5 * 0x1p8)
+#define COARSE (1.5 * 0x1p34)
 
-/* Let the rows that wait join the total. */
-static void fold(struct objective_state *s)
+/* Let the rows that wait join the sums. */
+static void fold(struct objective_state *s, const struct shape *shape)
 {
-    double *partial = array_of(s, PARTIAL), *total = array_of(s, TOTAL), *lost = array_of(s, LOST);
-    for (uint64_t i = 0; i < numbers(s); i++) {
-        add_exactly(total + i, lost + i, partial[i]);
-        partial[i] = 0.0;
+    double *partial = s->data + place_of(s, shape, PARTIAL);
+    const uint64_t count = numbers_of(s, shape);
+    double *high = partial + count, *low = high + count;
+    for (uint64_t i = 0; i < count; i += 4) {
+        const vec4 four = AT(partial, i), cut = (four + COARSE) - COARSE, none = {0};
+        AT(high, i) += cut;
+        AT(low, i) += four - cut;
+        AT(partial, i) = none;
     }
     s->waiting = 0;
 }
@@ -143,17 +200,30 @@ static void fold(struct objective_state *s)
  * Rows are taken several at a time, since their sums do not wait for each other: n of them, which the compiler knows.
  * Each has the same operations in the same order however many are taken, and so the same bits.
  */
-#define TILE 4
-#define TILE_STRIDE 256 /* wider rows, */
-#define TILE_VECTORS 64 /* and those of more classes, are taken one at a time */
-
 struct tile {
-    double *x;      /* rows of `stride` numbers */
-    double *scores; /* 2 * V numbers for each row */
+    const struct shape *shape;
+    const struct reading *reading;
+    const double *units;  /* of the slots of groups */
+    double *partial;
+    double *x;            /* the dense numbers of the rows, padded with zeros */
+    uint32_t *active;     /* the slots of each row's groups */
+    double *scores;       /* 2 * V numbers for each row */
     double labels[TILE], scales[TILE];
     double weights[TILE]; /* of the labels' classes, where these have some */
     double lengths[TILE]; /* where gradients are clipped */
 };
+
+/* Some of a tile's rows. */
+struct part {
+    const double *x, *labels, *scales, *weights, *lengths;
+    const uint32_t *active;
+};
+
+INLINE struct part part_from(const struct tile *t, int first)
+{
+    return (struct part){t->x + first * t->shape->first, t->labels + first,  t->scales + first,
+                         t->weights + first,             t->lengths + first, t->active + first * t->shape->groups};
+}
 
 /* Widen rows of `dims` numbers, padded with zeros, and sum the squares of each. */
 INLINE void widen(double *squares, double *x, size_t stride, const float *rows, size_t dims, int n)
@@ -178,63 +248,90 @@ INLINE void widen(double *squares, double *x, size_t stride, const float *rows, 
     }
 }
 
-/* out = <a, x> for each row x. */
-INLINE void dots(double *out, const double *a, const double *x, size_t stride, int n)
+/* The same by a reading: the dense slots, and which slots of groups each row has. */
+INLINE void read_tile(double *squares, const struct tile *t, const float *rows, size_t cells, int n)
 {
-    vec4 sums[TILE] = {{0}};
-    for (size_t i = 0; i < stride; i += 4)
-        for (int r = 0; r < n; r++)
-            sums[r] += AT(a, i) * AT(x, r * stride + i);
+    const size_t dense = t->shape->first, groups = t->shape->groups;
     for (int r = 0; r < n; r++)
-        out[r] = LANES(sums[r]);
+        squares[r] = read_slots(t->reading, rows + r * (1 + cells), t->x + r * dense, t->active + r * groups);
 }
 
-/* to += factor * x for each row x, one after the other, from number `first` on. */
-INLINE void add_multiples(double *to, const double *factors, const double *x, size_t first, size_t stride, int n)
+/* out = <a, x> for each row x. */
+INLINE void dots(double *out, const double *a, const struct tile *t, const struct part *p, int n)
 {
+    const size_t dense = t->shape->first, groups = t->shape->groups;
+    vec4 sums[TILE] = {{0}};
+    for (size_t i = 0; i < dense; i += 4)
+        for (int r = 0; r < n; r++)
+            sums[r] += AT(a, i) * AT(p->x, r * dense + i);
+    for (int r = 0; r < n; r++) {
+        double sum = LANES(sums[r]);
+        for (size_t g = 0; g < groups; g++)
+            sum += a[dense + p->active[r * groups + g]];
+        out[r] = sum;
+    }
+}
+
+/* to += factor * x for each row x, one after the other, from dense number `first` on: each term on the grid. */
+INLINE void add_multiples(double *to, const double *factors, const struct tile *t, const struct part *p, size_t first,
+                          int n)
+{
+    const size_t dense = t->shape->first, groups = t->shape->groups;
     double own[TILE]; /* which no store to `to` can change */
     memcpy(own, factors, n * sizeof *own);
-    for (size_t i = first; i < stride; i += 4) {
+    for (size_t i = first; i < dense; i += 4) {
         vec4 sum = AT(to, i);
         for (int r = 0; r < n; r++)
-            sum += own[r] * AT(x, r * stride + i);
+            sum += (own[r] * AT(p->x, r * dense + i) + GRID) - GRID;
         AT(to, i) = sum;
     }
+    for (int r = 0; groups > 0 && r < n; r++)
+        for (size_t g = 0; g < groups; g++) {
+            const uint32_t slot = p->active[r * groups + g];
+            to[dense + slot] += (own[r] * t->units[slot] + GRID) - GRID;
+        }
 }
 
 /* hessian += factor * x * x^T for each row x, but for most of what is left of the diagonal, which is never read. */
-INLINE void add_squares(double *hessian, const double *factors, const double *x, size_t dims, size_t stride, int n)
+INLINE void add_squares(double *hessian, const double *factors, const struct tile *t, const struct part *p, int n)
 {
-    for (size_t i = 0; i < dims; i++) {
+    const size_t stride = t->shape->stride, dense = t->shape->first, groups = t->shape->groups;
+    for (size_t i = 0; i < t->shape->dense; i++) {
         double multiples[TILE];
         for (int r = 0; r < n; r++)
-            multiples[r] = factors[r] * x[r * stride + i];
-        add_multiples(hessian + i * stride, multiples, x, i / 4 * 4, stride, n);
+            multiples[r] = factors[r] * p->x[r * dense + i];
+        add_multiples(hessian + i * stride, multiples, t, p, i / 4 * 4, n);
     }
+    for (int r = 0; r < n; r++)
+        for (size_t g = 0; g < groups; g++)
+            for (size_t h = g; h < groups; h++) {
+                const uint32_t row = p->active[r * groups + g], column = p->active[r * groups + h];
+                hessian[(dense + row) * stride + dense + column] +=
+                    (factors[r] * (t->units[row] * t->units[column]) + GRID) - GRID;
+            }
 }
 
 /* Add the rows, each by its factor for weight vector k, to what is summed. */
-INLINE void add_factors(struct objective_state *s, size_t k, const double *factors, const double *x, int n)
+INLINE void add_factors(const struct objective_state *s, size_t k, const double *factors, const struct tile *t,
+                        const struct part *p, int n)
 {
-    const size_t stride = stride_of(s);
+    const size_t stride = t->shape->stride;
     if (s->kind == OBJECTIVE_HESSIAN)
-        add_squares(array_of(s, PARTIAL) + k * s->dims * stride, factors, x, s->dims, stride, n);
+        add_squares(t->partial + k * stride * stride, factors, t, p, n);
     else
-        add_multiples(array_of(s, PARTIAL) + k * stride, factors, x, 0, stride, n);
+        add_multiples(t->partial + k * stride, factors, t, p, 0, n);
 }
 
 /* With s the guard's factor the row stands for s*x, and its margin is y*s*<w, x>. */
-INLINE void add_margins(struct objective_state *s, const struct tile *t, int first, int n)
+INLINE void add_margins(const struct objective_state *s, const struct tile *t, int first, int n)
 {
-    const size_t stride = stride_of(s);
-    const double *x = t->x + first * stride, *labels = t->labels + first, *scales = t->scales + first;
-    const double *lengths = t->lengths + first, *class_weights = t->weights + first;
+    const struct part p = part_from(t, first);
     double factors[TILE], along[TILE] = {0};
-    dots(factors, array_of(s, WEIGHTS), x, stride, n);
+    dots(factors, s->data, t, &p, n);
     if (s->kind == OBJECTIVE_PRODUCT)
-        dots(along, array_of(s, DIRECTION), x, stride, n);
+        dots(along, s->data + place_of(s, t->shape, DIRECTION), t, &p, n);
     for (int r = 0; r < n; r++) {
-        const double scale = scales[r], signed_scale = labels[r] == (double) s->positive ? scale : -scale;
+        const double scale = p.scales[r], signed_scale = p.labels[r] == (double) s->positive ? scale : -scale;
         const double margin = factors[r] * (signed_scale * loss_unit(s->loss));
         const double bend = s->kind == OBJECTIVE_PRODUCT ? along[r] * scale : scale;
         double slope, curvature = 0.0;
@@ -243,14 +340,14 @@ INLINE void add_margins(struct objective_state *s, const struct tile *t, int fir
         else
             slope = loss_factor(s->loss, margin, s->parameter, 1.0);
         if (s->weighted) {
-            slope *= class_weights[r];
-            curvature *= class_weights[r];
+            slope *= p.weights[r];
+            curvature *= p.weights[r];
         }
-        if (s->clip <= DBL_MAX && slope * (scale * lengths[r]) > s->clip)
-            slope = s->clip / (scale * lengths[r]);
+        if (s->clip <= DBL_MAX && slope * (scale * p.lengths[r]) > s->clip)
+            slope = s->clip / (scale * p.lengths[r]);
         factors[r] = s->kind == OBJECTIVE_GRADIENT ? -slope * signed_scale : curvature * bend * scale;
     }
-    add_factors(s, 0, factors, x, n);
+    add_factors(s, 0, factors, t, &p, n);
 }
 
 /* Shorten factors, `step` numbers apart, whose outer product with a row of this length is longer than `clip`. */
@@ -268,39 +365,40 @@ INLINE void clip_factors(double *factors, size_t step, size_t classes, double le
  * p = softmax(s * <w_k, x>). The factors are s times the class's weight times: p_k - [k is the label] for the gradient;
  * p_k * (a_k - <p, a>), with a_k = s * <direction_k, x>, for a product; p_k * (1 - p_k) * s for the Hessian.
  */
-INLINE void add_multinomial(struct objective_state *s, const struct tile *t, int first, int n)
+INLINE void add_multinomial(const struct objective_state *s, const struct tile *t, int first, int n)
 {
-    const size_t classes = s->classes, stride = stride_of(s);
-    const double *x = t->x + first * stride, *labels = t->labels + first, *scales = t->scales + first;
-    const double *lengths = t->lengths + first, *class_weights = t->weights + first;
+    const size_t classes = s->classes, stride = t->shape->stride;
+    const double *direction = s->data + place_of(s, t->shape, DIRECTION);
+    const struct part part = part_from(t, first);
     double *p = t->scores, *a = p + n * classes; /* of row r and class k at k * n + r */
     for (size_t k = 0; k < classes; k++)
-        dots(p + k * n, array_of(s, WEIGHTS) + k * stride, x, stride, n);
+        dots(p + k * n, s->data + k * stride, t, &part, n);
     for (size_t k = 0; s->kind == OBJECTIVE_PRODUCT && k < classes; k++)
-        dots(a + k * n, array_of(s, DIRECTION) + k * stride, x, stride, n);
+        dots(a + k * n, direction + k * stride, t, &part, n);
     for (int r = 0; r < n; r++) {
-        const double sum = multinomial_powers(p + r, n, classes, scales[r] * loss_unit(LOSS_MULTINOMIAL));
-        const double weighted_scale = s->weighted ? scales[r] * class_weights[r] : scales[r];
+        const double scale = part.scales[r];
+        const double sum = multinomial_powers(p + r, n, classes, scale * loss_unit(LOSS_MULTINOMIAL));
+        const double weighted_scale = s->weighted ? scale * part.weights[r] : scale;
         double mean = 0.0;
         for (size_t k = 0; k < classes; k++)
             p[k * n + r] /= sum;
         for (size_t k = 0; s->kind == OBJECTIVE_PRODUCT && k < classes; k++)
-            mean += p[k * n + r] * (a[k * n + r] *= scales[r]);
+            mean += p[k * n + r] * (a[k * n + r] *= scale);
         for (size_t k = 0; k < classes; k++) {
-            const double share = p[k * n + r];
-            const double factor = s->kind == OBJECTIVE_GRADIENT  ? share - (double) ((double) k == labels[r])
-                                  : s->kind == OBJECTIVE_PRODUCT ? share * (a[k * n + r] - mean)
-                                                                 : share * (1.0 - share) * scales[r];
+            const double odds = p[k * n + r];
+            const double factor = s->kind == OBJECTIVE_GRADIENT  ? odds - (double) ((double) k == part.labels[r])
+                                  : s->kind == OBJECTIVE_PRODUCT ? odds * (a[k * n + r] - mean)
+                                                                 : odds * (1.0 - odds) * scale;
             p[k * n + r] = weighted_scale * factor;
         }
         if (s->clip <= DBL_MAX)
-            clip_factors(p + r, n, classes, lengths[r], s->clip);
+            clip_factors(p + r, n, classes, part.lengths[r], s->clip);
     }
     for (size_t k = 0; k < classes; k++)
-        add_factors(s, k, p + k * n, x, n);
+        add_factors(s, k, p + k * n, t, &part, n);
 }
 
-INLINE void add_rows(struct objective_state *s, const struct tile *t, int first, int n)
+INLINE void add_rows(const struct objective_state *s, const struct tile *t, int first, int n)
 {
     if (loss_is_joint(s->loss))
         add_multinomial(s, t, first, n);
@@ -308,21 +406,41 @@ INLINE void add_rows(struct objective_state *s, const struct tile *t, int first,
         add_margins(s, t, first, n);
 }
 
+/* Whether a row is in the share that is summed, by a hash of its bytes: whatever its place is, it is or is not. */
+static int is_sampled(const float *row, size_t numbers, uint64_t share)
+{
+    uint64_t hash = UINT64_C(0x9e3779b97f4a7c15);
+    for (size_t i = 0; i < numbers; i++) {
+        uint32_t bits;
+        memcpy(&bits, row + i, sizeof bits);
+        hash = (hash ^ bits) * UINT64_C(0xbf58476d1ce4e5b9);
+        hash ^= hash >> 29;
+    }
+    hash *= UINT64_C(0x94d049bb133111eb);
+    return hash >> 32 < share;
+}
+
 /* Add n rows, but those that are neutral. */
 INLINE void add_tile(struct objective_state *s, struct tile *t, const float *rows, int n)
 {
-    const size_t dims = s->dims;
+    const size_t cells = s->cells, dims = t->shape->dims, width = 1 + cells;
+    const double *class_weights = s->data + place_of(s, t->shape, CLASS_WEIGHTS);
     double squares[TILE];
     int good = 0;
-    widen(squares, t->x, stride_of(s), rows + 1, dims, n);
+    if (t->reading == NULL)
+        widen(squares, t->x, t->shape->first, rows + 1, cells, n);
+    else
+        read_tile(squares, t, rows + 1, cells, n);
     for (int r = 0; r < n; r++) {
-        const double label = rows[r * (1 + dims)];
+        const double label = rows[r * width];
         const int declared = label >= 0.0 && label < (double) s->classes && (double) (uint64_t) label == label;
         t->labels[r] = label;
         t->scales[r] = declared ? sgd_row_scale(squares[r], dims) : 0.0;
         if (s->weighted)
-            t->weights[r] = declared ? s->data[class_weights_at(s) + (uint64_t) label] : 1.0;
+            t->weights[r] = declared ? class_weights[(uint64_t) label] : 1.0;
         t->lengths[r] = s->clip <= DBL_MAX ? sqrt(squares[r]) : 0.0;
+        if (s->share <= UINT32_MAX && !is_sampled(rows + r * width, width, s->share))
+            t->scales[r] = 0.0;
         good += t->scales[r] > 0.0;
     }
     if (good == n)
@@ -331,17 +449,20 @@ INLINE void add_tile(struct objective_state *s, struct tile *t, const float *row
         for (int r = 0; r < n; r++)
             if (t->scales[r] > 0.0)
                 add_rows(s, t, r, 1);
+    s->summed += (uint64_t) good;
 }
 
 INLINE void scan(struct objective_state *s, const float *rows, size_t n_rows)
 {
-    double local[TILE * (TILE_STRIDE + 2 * TILE_VECTORS)];
-    const size_t stride = stride_of(s), width = 1 + s->dims;
-    const int tiled = stride <= TILE_STRIDE && vectors(s) <= TILE_VECTORS;
-    struct tile t = {.x = tiled ? local : array_of(s, ARRAYS)};
-    t.scores = t.x + (tiled ? TILE : 1) * stride;
+    const struct shape shape = shape_of(s->cells, reading_of(s));
+    const size_t width = 1 + s->cells;
+    struct tile t = {.shape = &shape, .reading = reading_of(s), .partial = s->data + place_of(s, &shape, PARTIAL)};
+    t.units = t.reading == NULL ? NULL : reading_units(t.reading);
+    t.x = s->data + place_of(s, &shape, ROWS);
+    t.active = (uint32_t *) (void *) (s->data + place_of(s, &shape, ACTIVE));
+    t.scores = s->data + place_of(s, &shape, SCORES);
     for (size_t i = 0; i < n_rows;) {
-        const int n = tiled && i + TILE <= n_rows && s->waiting + TILE <= OBJECTIVE_SUMMED_ROWS ? TILE : 1;
+        const int n = i + TILE <= n_rows && s->waiting + TILE <= OBJECTIVE_SUMMED_ROWS ? TILE : 1;
         if (n == TILE)
             add_tile(s, &t, rows + i * width, TILE);
         else
@@ -349,8 +470,10 @@ INLINE void scan(struct objective_state *s, const float *rows, size_t n_rows)
         i += n;
         s->waiting += n;
         if (s->waiting == OBJECTIVE_SUMMED_ROWS)
-            fold(s);
+            fold(s, &shape);
     }
+    /* Rows are as private after the scan as before it, and nobody needs them here. */
+    memset(t.x, 0, (char *) (s->data + place_of(s, &shape, CLASS_WEIGHTS)) - (char *) t.x);
 }
 
 static void scan_portable(struct objective_state *s, const float *rows, size_t n_rows)
@@ -374,6 +497,8 @@ int objective_add(void *state, size_t bytes, const float *rows, size_t n_rows, i
         return SGD_BAD_BUILD;
     if ((uintptr_t) rows % sizeof(float) != 0)
         return SGD_UNALIGNED;
+    if (n_rows > OBJECTIVE_MAX_ROWS - ((const struct objective_state *) state)->summed)
+        return SGD_FINISHED;
 #if defined(__x86_64__)
     if (build != SGD_PORTABLE && sgd_has_build(SGD_AVX2)) {
         scan_avx2(state, rows, n_rows);
@@ -384,12 +509,32 @@ int objective_add(void *state, size_t bytes, const float *rows, size_t n_rows, i
     return SGD_OK;
 }
 
-/* A number of the sum, wherever its rows are by now. */
-static double number_at(const struct objective_state *s, uint64_t at)
+int objective_join(void *state, size_t bytes, const void *other)
 {
-    double total = s->data[place_of(s, TOTAL) + at], lost = s->data[place_of(s, LOST) + at];
-    add_exactly(&total, &lost, s->data[place_of(s, PARTIAL) + at]);
-    return total + lost;
+    struct objective_state *s = state;
+    const struct objective_state *o = other;
+    int code = objective_check(state, bytes);
+    if (code == SGD_OK)
+        code = objective_check(other, bytes);
+    if (code != SGD_OK)
+        return code;
+    const struct shape shape = shape_of(s->cells, reading_of(s));
+    const uint64_t first = place_of(s, &shape, PARTIAL), count = numbers_of(s, &shape);
+    const uint64_t last = place_of(s, &shape, CLASS_WEIGHTS);
+    if (memcmp(s, o, offsetof(struct objective_state, waiting)) != 0 ||
+        memcmp(s->data, o->data, first * sizeof(double)) != 0 ||
+        memcmp(s->data + last, o->data + last, bytes - sizeof *s - last * sizeof(double)) != 0)
+        return SGD_BAD_RECIPE;
+    if (o->summed > OBJECTIVE_MAX_ROWS - s->summed)
+        return SGD_FINISHED;
+    fold(s, &shape);
+    double *partial = s->data + first;
+    memcpy(partial, o->data + first, count * sizeof *partial);
+    fold(s, &shape);
+    for (uint64_t i = 0; i < 2 * count; i++)
+        partial[count + i] += o->data[first + count + i];
+    s->summed += o->summed;
+    return SGD_OK;
 }
 
 int objective_sum(const void *state, size_t bytes, double *out)
@@ -398,12 +543,20 @@ int objective_sum(const void *state, size_t bytes, double *out)
     const int code = objective_check(state, bytes);
     if (code != SGD_OK)
         return code;
-    const uint64_t dims = s->dims, stride = stride_of(s), rows = s->kind == OBJECTIVE_HESSIAN ? dims : 1;
+    const struct shape shape = shape_of(s->cells, reading_of(s));
+    const uint64_t slots = shape.slots, rows = s->kind == OBJECTIVE_HESSIAN ? slots : 1, count = numbers_of(s, &shape);
+    const double *partial = s->data + place_of(s, &shape, PARTIAL), *high = partial + count, *low = high + count;
+    const uint64_t gap = shape.first - shape.dense;
     for (uint64_t k = 0; k < vectors(s); k++)
         for (uint64_t i = 0; i < rows; i++)
-            for (uint64_t j = 0; j < dims; j++) {
-                const uint64_t row = i < j ? i : j, column = i < j ? j : i; /* left of the diagonal is as above it */
-                *out++ = number_at(s, (k * rows + row) * stride + column);
+            for (uint64_t j = 0; j < slots; j++) {
+                /* Left of the diagonal is as above it. */
+                const uint64_t upper = i < j || s->kind != OBJECTIVE_HESSIAN ? i : j, right = upper == i ? j : i;
+                const uint64_t row = upper < shape.dense ? upper : upper + gap;
+                const uint64_t column = right < shape.dense ? right : right + gap;
+                const uint64_t of_vector = s->kind == OBJECTIVE_HESSIAN ? k * shape.stride + row : k;
+                const uint64_t at = of_vector * shape.stride + column;
+                *out++ = high[at] + (low[at] + partial[at]);
             }
     return SGD_OK;
 }

@@ -3,11 +3,16 @@
  * respect to each weight vector, at fixed weights.
  *
  * What a solver needs that looks for the exact minimiser; and gradient descent, which wants each row's gradient clipped.
- * Rows are packed float32 as in sgd.h, with the same guard:
- * scaled into the unit ball, and without a derivative where a number is not finite or the label not declared. Each
- * class may have a weight of at most 1, which its rows' losses are multiplied by, before anything is clipped. The
- * state is one flat block, so that any engine can carry it. Feeding the rows in blocks of any length gives the same
- * bits, from every build, within a bound (privacy/objective.md, section 5).
+ * Rows are packed float32 as in sgd.h, with the same guard: scaled into the unit ball, and without a derivative where a
+ * number is not finite or the label not declared. Each class may have a weight of at most 1, which its rows' losses are
+ * multiplied by, before anything is clipped. With a reading (reading.h), weights and sums are those of its slots; without
+ * one, every cell is a feature, and a slot.
+ *
+ * THE ORDER OF ROWS DOES NOT MATTER. Each number that a row adds is rounded to a multiple of 2^-44, and such numbers are
+ * added exactly: how rows are ordered and cut, and which of several states they are added to before these are joined,
+ * changes no bit; replacing a row replaces its own terms and nothing else (privacy/objective.md, section 5).
+ *
+ * The state is one flat block, so that any engine can carry it.
  */
 #ifndef BOLTDP_OBJECTIVE_H
 #define BOLTDP_OBJECTIVE_H
@@ -15,45 +20,50 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OBJECTIVE_MAGIC UINT64_C(0x346a626f746c6f62) /* "boltobj4" in memory on a little-endian machine */
-#define OBJECTIVE_SUMMED_ROWS 256                    /* rows added up before they join the compensated total */
+#define OBJECTIVE_MAGIC UINT64_C(0x356a626f746c6f62) /* "boltobj5" in memory on a little-endian machine */
+#define OBJECTIVE_SUMMED_ROWS 128                    /* rows that `partial` has room for, exactly */
+#define OBJECTIVE_MAX_ROWS (UINT64_C(1) << 33)       /* and `high` and `low` */
 
 /* What is summed. Of the Hessian only what stands from the diagonal to the right, for each weight vector. */
 enum { OBJECTIVE_GRADIENT, OBJECTIVE_PRODUCT, OBJECTIVE_HESSIAN };
-#define OBJECTIVE_MAX_HESSIAN_DIMS 256
+#define OBJECTIVE_MAX_HESSIAN_SLOTS 1024
 
 /*
- * The header, then arrays of rows of `stride` numbers (dims rounded up to a multiple of 4, zeros there): V rows, one
- * for each weight vector, and in the sums of a Hessian V*dims.
+ * The header, then arrays of rows of `stride` numbers: the dense slots, zeros up to a multiple of 4, and the slots of
+ * groups, with zeros up to a multiple of 4 again. There are V rows, one for each weight vector, and in the sums of a
+ * Hessian V*stride. The reading, if there is one, is at the end.
  */
 struct objective_state {
     uint64_t magic;    /* OBJECTIVE_MAGIC */
     uint64_t bytes;    /* length of the whole block */
     uint64_t loss;     /* enum loss of losses.h: one that has a Hessian, but for the gradient */
-    uint64_t dims;     /* features of a row */
+    uint64_t cells;    /* of a row */
     uint64_t classes;  /* declared labels */
     uint64_t positive; /* margin losses: the class that is y = +1 */
     uint64_t kind;     /* OBJECTIVE_GRADIENT, OBJECTIVE_PRODUCT (of the Hessian and `direction`) or OBJECTIVE_HESSIAN */
     double parameter;  /* the number that shapes the loss, or 1: > 0, finite */
     double clip;       /* a row's gradient that is longer is shortened to this: > 0, infinite if none is; gradients only */
     uint64_t weighted; /* 1: each class has a weight, else 0, and all of them are 1 */
+    uint64_t reading;  /* bytes of the reading; 0: none */
+    uint64_t share;    /* rows are summed whose hash, 32 bits of it, is below this: at most 2^32, which is all */
     uint64_t waiting;  /* rows in `partial`: 0 .. OBJECTIVE_SUMMED_ROWS - 1 */
-    uint64_t unused[5]; /* zeros: the arrays start a cache line */
-    double data[];     /* weights, direction, partial, total, lost; then one row of `stride`, and 2*V scores; then the
-                          class weights, if there are any */
+    uint64_t summed;   /* rows in all, but neutral ones and those that the share leaves out */
+    uint64_t unused[2]; /* zeros: the arrays start a cache line */
+    double data[];     /* weights, direction, partial, high, low; then the dense numbers of 4 rows, the slots of their
+                          groups, and 8*V scores, all zeros between calls; then the class weights, if there are any */
 };
 
-/* Bytes of a state; 0 if a number is out of range. */
-uint64_t objective_bytes(uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive, uint64_t kind,
-                         uint64_t weighted);
+/* Bytes of a state; 0 if a number is out of range. The reading is NULL if there is none. */
+uint64_t objective_bytes(uint64_t loss, uint64_t cells, uint64_t classes, uint64_t positive, uint64_t kind,
+                         uint64_t weighted, const void *reading);
 
 /*
- * The state before the first row. weights have V*dims numbers, and for a product direction too; else it is NULL.
- * class_weights have a number a class, or are NULL where `weighted` is 0.
+ * The state before the first row. weights have V numbers for each slot, and for a product direction too, no longer than 1
+ * in all; else it is NULL. class_weights have a number a class, or are NULL where `weighted` is 0.
  */
-int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t dims, uint64_t classes, uint64_t positive,
-                   uint64_t kind, uint64_t weighted, double parameter, double clip, const double *weights,
-                   const double *direction, const double *class_weights);
+int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, uint64_t classes, uint64_t positive,
+                   uint64_t kind, uint64_t weighted, const void *reading, double parameter, double clip, uint64_t share,
+                   const double *weights, const double *direction, const double *class_weights);
 
 /* Everything that can be wrong with a block that claims to be a state. */
 int objective_check(const void *state, size_t bytes);
@@ -61,7 +71,10 @@ int objective_check(const void *state, size_t bytes);
 /* Add packed float32 rows. */
 int objective_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build);
 
-/* The sum, into out[V*dims]; the Hessian, both of its triangles, into out[V*dims*dims]. */
+/* Add what another state of the same sum has: SGD_BAD_RECIPE if it is of another. */
+int objective_join(void *state, size_t bytes, const void *other);
+
+/* The sum, into out[V*slots]; the Hessian, both of its triangles, into out[V*slots*slots]. */
 int objective_sum(const void *state, size_t bytes, double *out);
 
 #endif

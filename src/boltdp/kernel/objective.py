@@ -9,14 +9,18 @@ import numpy as np
 
 from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError
-from boltdp.kernel import _library, _pointer, _weights_of_classes
+from boltdp.kernel import _library, _pointer, _weights_of_classes, reading_pointer
+from boltdp.kernel.reading import Reading
 from boltdp.kernel.sums import Block, finite_numbers
 from boltdp.privacy.losses import Loss
 
-#: The Hessian is summed for up to so many features.
-MAX_HESSIAN_DIMS = 256
+#: The Hessian is summed for up to so many slots, which are as many as features, and two more for each group of them.
+MAX_HESSIAN_SLOTS = 1024
+#: Every term is rounded to a multiple of this.
+GRID = 2.0**-44
 
 _GRADIENT, _PRODUCT, _HESSIAN = range(3)
+_SUMMED_AT = 8 * 13
 
 
 class Sums(Block):
@@ -25,14 +29,17 @@ class Sums(Block):
     Without a direction it is the gradient, else the Hessian times the direction; with `hessian`, the Hessian with
     respect to each of the vectors. The loss of a row is multiplied by the weight of its class, if `class_weights` are
     given; its gradient, if it is then longer than `clip`, is shortened to it. `positive` and `classes` are those of
-    `State`. Packed rows are guarded as there, and neutral ones add nothing. How rows are cut
-    into blocks never changes a bit.
+    `State`. Packed rows are read by the reading, if there is one, and guarded as there; neutral ones add nothing. With a
+    `share` below 1 only about so many of the rows are summed, chosen by a hash of what is in them.
+
+    Each row's terms are rounded to multiples of GRID, and their sums are exact: neither the order of rows nor who adds
+    up how many of them changes a bit.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> sums = Sums(Logistic(), np.zeros((1, 1)))
     >>> sums.add(np.array([[1, 0.5], [0, -0.25]], dtype=np.float32))
-    >>> sums.value
-    array([[-0.375]])
+    >>> sums.value, sums.rows
+    (array([[-0.375]]), 2)
     >>> sums = Sums(Logistic(), np.zeros((1, 1)), hessian=True)
     >>> sums.add(np.array([[1, 0.5], [0, -0.5]], dtype=np.float32))
     >>> sums.value
@@ -43,7 +50,8 @@ class Sums(Block):
 
     _check = _library.objective_check
     _add = _library.objective_add
-    _fixed = 8 * 10
+    _join = _library.objective_join
+    _fixed = 8 * 12
     _other = "sums must stay those of the same derivative"
 
     def __init__(
@@ -57,6 +65,8 @@ class Sums(Block):
         positive: int = 1,
         classes: int = 2,
         class_weights: tuple[float, ...] | None = None,
+        reading: Reading | None = None,
+        share: float = 1.0,
     ) -> None:
         bent = hessian or direction is not None
         if bent and loss.simplex is None:
@@ -66,28 +76,66 @@ class Sums(Block):
         weights = finite_numbers("weights", weights, (loss.vectors, weights.shape[-1]))
         direction = None if direction is None else finite_numbers("direction", direction, weights.shape)
         dims = weights.shape[1]
+        if reading is not None and reading.dims != dims:
+            raise ParameterError(f"reading must be of {dims} features, got {reading.dims}")
         if not clip > 0 or (bent and clip < math.inf):
             raise ParameterError(f"clip must be > 0, and infinite for anything but the gradient, got {clip}")
         if hessian and direction is not None:
             raise ParameterError("hessian must be False where there is a direction, got True")
-        if hessian and dims > MAX_HESSIAN_DIMS:
-            raise ParameterError(f"weights must have <= {MAX_HESSIAN_DIMS} dims for a Hessian, got {dims}")
-        self._shape = (*weights.shape, dims) if hessian else weights.shape
+        if not 0 < share <= 1:
+            raise ParameterError(f"share must be above 0 and at most 1, got {share}")
+        cells, slots = (dims, dims) if reading is None else (reading.cells, reading.slots)
+        if hessian and slots > MAX_HESSIAN_SLOTS:
+            raise ParameterError(f"weights must be of <= {MAX_HESSIAN_SLOTS} slots for a Hessian, got {slots}")
+        self._reading, self._hessian = reading, hessian
+        self._shape = (loss.vectors, slots, slots) if hessian else (loss.vectors, slots)
+        # Terms on the grid must be small, and there is no such thing as a small direction: a power of two is exact.
+        self._exponent = 0 if direction is None else _exponent_above(direction)
+        if direction is not None:
+            direction = np.ldexp(direction, -self._exponent)
+        if reading is not None:
+            weights = np.ascontiguousarray(reading.spread(weights))
+            direction = None if direction is None else np.ascontiguousarray(reading.spread(direction))
         kind = _HESSIAN if hessian else _GRADIENT if direction is None else _PRODUCT
-        shape = (loss.number, dims, classes, positive, kind, class_weights is not None)
-        size = 0 if min(shape) < 0 else _library.objective_bytes(*shape)
+        shape = (loss.number, cells, classes, positive, kind, class_weights is not None)
+        size = 0 if min(shape) < 0 else _library.objective_bytes(*shape, reading_pointer(reading))
         if size == 0:
             raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
         by_class = _weights_of_classes(class_weights, classes)
-        super().__init__(size, dims)
+        super().__init__(size, cells)
         arrays = [_pointer(weights), _pointer(direction), _pointer(by_class)]
-        code = _library.objective_init(self._block.ctypes.data, size, *shape, loss.parameter, clip, *arrays)
+        numbers = (loss.parameter, clip, math.ceil(share * 2**32))
+        code = _library.objective_init(
+            self._block.ctypes.data, size, *shape, reading_pointer(reading), *numbers, *arrays
+        )
         if code:
             raise ParameterError("class_weights must be above 0 and at most 1")
+        self._begin()
+
+    @property
+    def rows(self) -> int:
+        """How many rows were summed, but for neutral ones: as private as the rows."""
+        return int(np.frombuffer(self._block, np.uint64, 1, _SUMMED_AT)[0])
 
     @property
     def value(self) -> Doubles:
         """The sum, of shape (vectors, dims), or (vectors, dims, dims) for the Hessian: as private as the rows."""
         out = np.empty(self._shape)
         _library.objective_sum(self._block.ctypes.data, self._block.size, out.ctypes.data)
-        return out
+        out = np.ldexp(out, self._exponent)
+        if self._reading is None:
+            return out
+        gathered = self._reading.gather(out)
+        if not self._hessian:
+            return gathered
+        return np.ascontiguousarray(self._reading.gather(gathered.swapaxes(-1, -2)))
+
+
+def _exponent_above(numbers: Doubles) -> int:
+    """Of the power of two that is above their length, which may be anything that a double can be.
+
+    >>> _exponent_above(np.array([[3.0, 4.0]])), _exponent_above(np.zeros(2))
+    (3, 0)
+    """
+    largest = int(np.frexp(np.abs(numbers).max())[1])
+    return largest + int(np.frexp(np.linalg.norm(np.ldexp(numbers, -largest)))[1])

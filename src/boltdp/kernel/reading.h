@@ -95,20 +95,29 @@ typedef double reading_vec4 __attribute__((vector_size(32), aligned(8), may_alia
 typedef int64_t reading_mask4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef float reading_vec4f __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* x[i] = (cells[i] - a[i]) * b[i], or 0 where that is no number. */
+/* Four numbers: (cells - a) * b, or 0 where that is no number. */
+static inline __attribute__((always_inline)) void read_four(reading_vec4 *out, const float *cells, const double *a,
+                                                            const double *b)
+{
+    const reading_vec4 cell = __builtin_convertvector(*(const reading_vec4f *) cells, reading_vec4);
+    const reading_vec4 four = (cell - *(const reading_vec4 *) a) * *(const reading_vec4 *) b;
+    *out = (reading_vec4) ((reading_mask4) four & (four == four));
+}
+
+static inline __attribute__((always_inline)) double read_one(float cell, double a, double b)
+{
+    const double one = ((double) cell - a) * b;
+    return one == one ? one : 0.0;
+}
+
 static inline __attribute__((always_inline)) void read_numbers(double *x, const float *cells, const double *a,
                                                                const double *b, size_t count)
 {
     size_t i = 0;
-    for (; i + 4 <= count; i += 4) {
-        const reading_vec4 cell = __builtin_convertvector(*(const reading_vec4f *) (cells + i), reading_vec4);
-        const reading_vec4 four = (cell - *(const reading_vec4 *) (a + i)) * *(const reading_vec4 *) (b + i);
-        *(reading_vec4 *) (x + i) = (reading_vec4) ((reading_mask4) four & (four == four));
-    }
-    for (; i < count; i++) {
-        const double one = ((double) cells[i] - a[i]) * b[i];
-        x[i] = one == one ? one : 0.0;
-    }
+    for (; i + 4 <= count; i += 4)
+        read_four((reading_vec4 *) (x + i), cells + i, a + i, b + i);
+    for (; i < count; i++)
+        x[i] = read_one(cells[i], a[i], b[i]);
 }
 
 /* The features of a row. */
@@ -143,24 +152,37 @@ static inline __attribute__((always_inline)) void read_features(const struct rea
 
 /*
  * The dense features of a row, and of each group the slot that it has, counted from the first slot of groups; returns the
- * sum of the squares of the groups' features.
+ * sum of the squares of all features.
  */
 static inline __attribute__((always_inline)) double read_slots(const struct reading *r, const float *cells, double *x,
                                                                uint32_t *active)
 {
     const double *a = reading_a(r), *b = reading_b(r), *squares = reading_squares(r);
+    reading_vec4 lanes = {0};
     double square = 0.0;
     uint64_t first = 0;
     for (uint64_t s = 0; s < r->segments; s++) {
         const struct reading_segment *part = r->parts + s;
         const size_t count = part->count;
         if (part->kind == READ_NUMBERS) {
-            read_numbers(x, cells, a, b, count);
+            size_t i = 0;
+            for (; i + 4 <= count; i += 4) {
+                reading_vec4 four;
+                read_four(&four, cells + i, a + i, b + i);
+                *(reading_vec4 *) (x + i) = four;
+                lanes += four * four;
+            }
+            for (; i < count; i++) {
+                x[i] = read_one(cells[i], a[i], b[i]);
+                square += x[i] * x[i];
+            }
             cells += count;
             x += count;
         } else if (part->kind == READ_CONSTANT) {
-            for (size_t i = 0; i < count; i++)
+            for (size_t i = 0; i < count; i++) {
                 *x++ = a[i];
+                square += a[i] * a[i];
+            }
         } else {
             const uint64_t slot = first + reading_value(part, *cells++);
             first += reading_values(part);
@@ -170,7 +192,7 @@ static inline __attribute__((always_inline)) double read_slots(const struct read
         a += count;
         b += count;
     }
-    return square;
+    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + square;
 }
 
 #endif

@@ -68,32 +68,6 @@ void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t str
     }
 }
 
-/* ---- moments ------------------------------------------------------------------------------------------------ */
-
-static inline double clip(float x)
-{
-    return x > 1.0f ? 1.0 : x < -1.0f ? -1.0 : (double) x;
-}
-
-WIDEST void rows_moments(const float *rows, size_t n, size_t d, double radius, int64_t *sums)
-{
-    for (size_t i = 0; i < n; i++) {
-        const float *x = rows + i * (1 + d) + 1;
-        double s[4] = {0};
-        for (size_t k = 0; k < d; k++)
-            s[k % 4] += clip(x[k]) * clip(x[k]);
-        const double norm = sqrt((s[0] + s[1]) + (s[2] + s[3]));
-        if (norm != norm)
-            continue;
-        const double scale = norm > radius ? radius / norm : 1.0;
-        for (size_t k = 0; k < d; k++) {
-            const double value = clip(x[k]) * scale;
-            sums[k] += (int64_t) rint(value * ROWS_MOMENT_UNIT);
-            sums[d + k] += (int64_t) rint(value * value * ROWS_MOMENT_UNIT);
-        }
-    }
-}
-
 /* ---- projection -------------------------------------------------------------------------------------------- */
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));

@@ -28,15 +28,6 @@ void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t str
                           const float *absent, const float *present);
 
 /*
- * Add to sums[0 .. d-1] the features of packed float32 rows, and to sums[d .. 2d-1] their squares, once each feature is
- * clipped to [-1, 1] and each row shortened to the radius; a row with a NaN adds nothing. In whole multiples of
- * 1/ROWS_MOMENT_UNIT, each row rounded by itself, so that the sums are exact: neither the order of the rows nor how
- * they are cut changes a bit, and replacing a row changes nothing but its own term. The caller keeps n below 2^33.
- */
-#define ROWS_MOMENT_UNIT 1048576.0 /* 2^20 */
-void rows_moments(const float *rows, size_t n, size_t d, double radius, int64_t *sums);
-
-/*
  * Packed float32 rows of d features to packed rows of q: the label is copied, the features are scaled by the row
  * guard's factor and multiplied by the d x q matrix. Feature by feature in order, so one sum has one association.
  * A row that the guard makes neutral gets NaN features, so that it stays neutral.

@@ -14,6 +14,7 @@
 
 #include "exp.h"
 #include "losses.h"
+#include "reading.h"
 
 #if defined(__FAST_MATH__) || FLT_EVAL_METHOD != 0
 #error "sgd.c needs plain IEEE arithmetic: no -ffast-math, no x87"
@@ -168,11 +169,31 @@ static inline uint64_t class_weights_at(const struct sgd_recipe *r)
     return 3 * weight_count(r) + aside_count(r);
 }
 
-uint64_t sgd_bytes(const struct sgd_recipe *r)
+/* Bytes without the reading. */
+static uint64_t own_bytes(const struct sgd_recipe *r)
 {
     if (r->dims < 1 || r->dims > SGD_MAX_DIMS || r->classes < 2 || r->classes > SGD_MAX_CLASSES || r->weighted > 1)
         return 0;
     return sizeof(struct sgd_state) + sizeof(double) * (class_weights_at(r) + (r->weighted ? r->classes : 0));
+}
+
+uint64_t sgd_bytes(const struct sgd_recipe *r, const void *reading)
+{
+    const struct reading *by = reading;
+    const uint64_t own = own_bytes(r);
+    return by == NULL || own == 0 ? own : by->dims == r->dims ? own + by->bytes : 0;
+}
+
+/* The reading of a block that is sound; it is the end of it. */
+static const struct reading *reading_of(const struct sgd_state *s)
+{
+    return s->reading == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->reading));
+}
+
+uint64_t sgd_cells(const void *state)
+{
+    const struct sgd_state *s = state;
+    return s->reading == 0 ? s->recipe.dims : reading_of(s)->cells;
 }
 
 int sgd_class_weights_are_sound(const double *class_weights, uint64_t classes)
@@ -186,7 +207,7 @@ int sgd_class_weights_are_sound(const double *class_weights, uint64_t classes)
 static int recipe_is_sound(const struct sgd_recipe *r)
 {
     const uint64_t limit = UINT64_C(1) << 48;
-    if (r->loss >= LOSS_COUNT || r->growth > SGD_SQRT || sgd_bytes(r) == 0 || r->positive >= r->classes)
+    if (r->loss >= LOSS_COUNT || r->growth > SGD_SQRT || own_bytes(r) == 0 || r->positive >= r->classes)
         return 0;
     if (r->rows < 1 || r->rows > limit || r->batches < 1 || r->batches > r->rows || r->passes < 1)
         return 0;
@@ -216,7 +237,10 @@ static int check_header(const void *state, size_t bytes)
     if (bytes < sizeof *s || s->magic != SGD_MAGIC || s->version != SGD_VERSION || s->bytes != bytes)
         return SGD_CORRUPT;
     const struct sgd_recipe *r = &s->recipe;
-    if (!recipe_is_sound(r) || sgd_bytes(r) != bytes || s->unused != 0)
+    if (!recipe_is_sound(r) || s->reading > bytes || s->reading % sizeof(double) != 0 ||
+        own_bytes(r) != bytes - s->reading)
+        return SGD_CORRUPT;
+    if (s->reading != 0 && (reading_check(reading_of(s), s->reading) != SGD_OK || reading_of(s)->dims != r->dims))
         return SGD_CORRUPT;
     if (s->updates > r->batches * r->passes || s->carry >= r->batches || s->drawn > (r->noise != SGD_NOISELESS))
         return SGD_CORRUPT;
@@ -250,19 +274,20 @@ int sgd_check(const void *state, size_t bytes)
     if (code != SGD_OK)
         return code;
     const struct sgd_state *s = state;
-    size_t count = (bytes - sizeof *s) / sizeof(double);
+    size_t count = (bytes - s->reading - sizeof *s) / sizeof(double);
     for (size_t i = 0; i < count; i++)
         if (!(fabs(s->data[i]) <= DBL_MAX))
             return SGD_CORRUPT;
     const struct sgd_recipe *r = &s->recipe;
     if (r->weighted && !sgd_class_weights_are_sound(s->data + class_weights_at(r), r->classes))
         return SGD_CORRUPT;
-    return SGD_OK;
+    return s->reading == 0 || reading_is_finite(reading_of(s)) ? SGD_OK : SGD_CORRUPT;
 }
 
-int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key, const double *class_weights)
+int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key, const double *class_weights,
+             const void *reading)
 {
-    if (!recipe_is_sound(recipe) || sgd_bytes(recipe) != bytes || (recipe->noise != SGD_NOISELESS) != (key != NULL))
+    if (!recipe_is_sound(recipe) || sgd_bytes(recipe, reading) != bytes || (recipe->noise != SGD_NOISELESS) != (key != NULL))
         return SGD_BAD_RECIPE;
     if ((recipe->weighted != 0) != (class_weights != NULL) ||
         (class_weights != NULL && !sgd_class_weights_are_sound(class_weights, recipe->classes)))
@@ -280,6 +305,10 @@ int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const v
         memcpy(s->key, key, sizeof s->key);
     if (class_weights != NULL)
         memcpy(s->data + class_weights_at(recipe), class_weights, recipe->classes * sizeof *class_weights);
+    if (reading != NULL) {
+        s->reading = bytes - own_bytes(recipe);
+        memcpy((char *) state + own_bytes(recipe), reading, s->reading);
+    }
     return SGD_OK;
 }
 
@@ -319,7 +348,8 @@ struct block {
     const int64_t *positions;    /* where in the source each is, -1 for a marker */
     const char *marker;
     size_t left;                 /* rows from its first one to the end of the scan */
-    size_t n, dims;              /* how many it has, and their features */
+    size_t n, cells, dims;       /* how many it has, their cells and features */
+    const struct reading *reading;
     double *rows;                /* the features widened, each row padded with zeros to `stride` numbers */
     size_t stride;
     double lanes[4 * MAX_BLOCK]; /* partial sums of each row's squares */
@@ -411,7 +441,7 @@ int sgd_chacha20(const uint32_t start[16], uint32_t out[8 * 16], int build)
 static int passes_the_end(const struct sgd_state *s, const char *rows, const int64_t *positions, size_t n, int element)
 {
     const struct sgd_recipe *r = &s->recipe;
-    const size_t width = (1 + r->dims) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
+    const size_t width = (1 + sgd_cells(s)) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
     uint64_t left = r->batches * r->passes - s->updates;
     size_t i = 0;
     if (n > MOST_ROWS_TO_MARK - s->row)
@@ -445,8 +475,12 @@ int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, con
             return code;
         const struct sgd_state *s = states[i], *first = states[0];
         const struct sgd_recipe *r = &s->recipe;
-        if (r->dims != first->recipe.dims)
+        if (r->dims != first->recipe.dims || s->reading != first->reading ||
+            memcmp((const char *) s + (s->bytes - s->reading), (const char *) first + (first->bytes - s->reading),
+                   s->reading) != 0)
             return SGD_WIDTHS;
+        if (s->reading != 0 && element != SGD_FLOAT32)
+            return SGD_BAD_ELEMENT;
         if (r->marked ? passes_the_end(s, rows, positions, n, element)
                       : n > r->rows * (r->passes - s->updates / r->batches) - s->row)
             return SGD_FINISHED;
@@ -467,6 +501,8 @@ int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, con
     /* Not initialised: zeroing their arrays costs as much as several rows, and PostgreSQL feeds forty at a time. */
     struct block now, ahead;
     now.dims = ahead.dims = dims;
+    now.cells = ahead.cells = sgd_cells(states[0]);
+    now.reading = ahead.reading = reading_of(states[0]);
     now.stride = ahead.stride = stride;
     now.rows = wide + stride;
     ahead.rows = now.rows + (size + 1) * stride;
@@ -505,13 +541,13 @@ const char *sgd_error_text(int code)
     case SGD_UNALIGNED:
         return "the memory of the state or of the rows is not aligned";
     case SGD_WIDTHS:
-        return "the models of one scan must have the same number of features";
+        return "the models of one scan must read rows alike";
     case SGD_FINISHED:
         return "more rows were fed than the passes have left";
     case SGD_NO_MEMORY:
         return "there is no memory for a row this wide";
     case SGD_BAD_ELEMENT:
-        return "rows must be float32 or float64";
+        return "rows must be float32, or float64 where the model reads them as they are";
     case SGD_BAD_POSITION:
         return "a position is outside the rows";
     case SGD_BAD_BUILD:

@@ -6,14 +6,16 @@
  *     w_t = Project( (1 - eta_t*lambda) * w_{t-1} - (eta_t/|B_t|) * sum over B_t of grad phi(w_{t-1}; z_i) ),   w_0 = 0
  *
  * over the rows in the order they are fed, in blocks of any length: the same rows give the same bits however they are
- * cut. In a weighted recipe the loss of a row is multiplied by the weight of its class, at most 1. What it refuses: to do I/O, to keep anything outside the state, to follow a corrupt state. It allocates only for
- * a scan of rows too wide for the stack (above a thousand features), and frees it again.
+ * cut. In a weighted recipe the loss of a row is multiplied by the weight of its class, at most 1. What it refuses: to do
+ * I/O, to keep anything outside the state, to follow a corrupt state. It allocates only for a scan of rows too wide for
+ * the stack (above a thousand features), and frees it again.
  *
  * A recipe may ask for noise in every update, - eta_t * noise_t beside the gradients above: what white-box algorithms
  * do. It comes from ChaCha20 with the state's key and the number of the update, so that each update has its own and
  * nothing is kept between them (noise.md). The product's own algorithm adds none here.
  *
- * A packed row is 1 + dims numbers, float32 or float64: the class index (0, 1, ...), then the features. In a marked
+ * A packed row is the class index (0, 1, ...), then its cells. A state may have a reading (reading.h), which makes
+ * features of cells, and then rows are float32; without one the cells are the features, float32 or float64. In a marked
  * recipe a row with the label -1 is no row, but the end of a batch, which may have any number of rows, or none.
  *
  * THE SAME BITS FROM EVERY BUILD. Sums have one written association (loops.h), exp is our own, nothing is contracted
@@ -26,7 +28,7 @@
 #include <stdint.h>
 
 #define SGD_MAGIC UINT64_C(0x31646773746c6f62) /* "boltsgd1" in memory on a little-endian machine */
-#define SGD_VERSION 3
+#define SGD_VERSION 4
 
 enum sgd_growth { SGD_NONE = 0, SGD_LINEAR = 1, SGD_SQRT = 2 };
 enum sgd_noise { SGD_NOISELESS = 0, SGD_GAUSSIAN = 1, SGD_SPHERICAL = 2 };
@@ -38,7 +40,7 @@ enum sgd_error {
     SGD_BAD_RECIPE,  /* a number of the recipe is outside its range */
     SGD_CORRUPT,     /* the block is not a state, or contradicts itself */
     SGD_UNALIGNED,   /* the state is not aligned to 8 bytes, or the rows to their element */
-    SGD_WIDTHS,      /* the states of one scan have different dims */
+    SGD_WIDTHS,      /* the states of one scan read different rows, or read them differently */
     SGD_FINISHED,    /* more rows than the passes have left */
     SGD_NO_MEMORY,   /* a row too wide for the stack, and no memory for it */
     SGD_BAD_ELEMENT, /* not an enum sgd_element */
@@ -74,7 +76,7 @@ struct sgd_recipe {
 #define SGD_MAX_CLASSES (UINT64_C(1) << 24) /* a float32 label is exact up to here */
 
 /*
- * The state: this header, then five arrays. Vectors have a stride of dims rounded up to a multiple of 4, and zeros
+ * The state: this header, then five arrays, and the reading if there is one. Vectors have a stride of dims rounded up to a multiple of 4, and zeros
  * at the end; V is the number of weight vectors: 1 for margin losses, for joint ones one a class, class after class.
  *
  *     double weights[V*stride];  the last iterate, without a row that waits
@@ -99,18 +101,22 @@ struct sgd_state {
                          marked: 0 */
     uint64_t drawn;   /* 1 if `step` has the noise of the batch in progress, which is so from its first row on */
     uint64_t key[4];  /* of the noise; zeros without any. As secret as the rows */
-    uint64_t unused;  /* 0 */
+    uint64_t reading; /* bytes of the reading, which is at the end of the block; 0: none */
     double data[];
 };
 
-/* Bytes of the state of a recipe; 0 if its dims, classes or `weighted` are out of range. */
-uint64_t sgd_bytes(const struct sgd_recipe *recipe);
+/* Bytes of the state of a recipe and a reading, or NULL; 0 if dims, classes or `weighted` are out of range. */
+uint64_t sgd_bytes(const struct sgd_recipe *recipe, const void *reading);
 
 /*
- * Write the state before the first row. `bytes` must be sgd_bytes(recipe), the key 32 bytes, or NULL without noise, and
- * class_weights one number a class, or NULL in a recipe that is not weighted.
+ * Write the state before the first row. `bytes` must be sgd_bytes(recipe, reading), the key 32 bytes, or NULL without
+ * noise, and class_weights one number a class, or NULL in a recipe that is not weighted.
  */
-int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key, const double *class_weights);
+int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key, const double *class_weights,
+             const void *reading);
+
+/* Cells of the rows that a sound state reads. */
+uint64_t sgd_cells(const void *state);
 
 /* Everything that can be wrong with a block that claims to be a state. */
 int sgd_check(const void *state, size_t bytes);

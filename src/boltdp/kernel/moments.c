@@ -1,0 +1,205 @@
+/* moments.c: see moments.h. */
+#include "moments.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "reading.h"
+#include "sgd.h"
+
+typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
+typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias)); /* lanes of all ones or all zeros */
+
+#define INLINE static inline __attribute__((always_inline))
+#define AT(p, i) (*(vec4 *) (double *) ((p) + (i)))
+#define CHOOSE(mask, yes, no) ((vec4) (((mask) & (mask4) (yes)) | (~(mask) & (mask4) (no))))
+#define WHOLE (1.5 * 0x1p52) /* adding and subtracting it rounds to a whole number */
+
+static const struct reading *reading_of(const struct moments_state *s)
+{
+    return s->reading == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->reading));
+}
+
+static uint64_t slots_of(uint64_t cells, const struct reading *r)
+{
+    return r == NULL ? cells : r->slots;
+}
+
+static uint64_t dense_of(uint64_t cells, const struct reading *r)
+{
+    return r == NULL ? cells : r->dense;
+}
+
+uint64_t moments_bytes(uint64_t cells, const void *reading)
+{
+    const struct reading *r = reading;
+    if (cells < 1 || cells > SGD_MAX_DIMS || (r != NULL && r->cells != cells))
+        return 0;
+    const uint64_t scratch = (dense_of(cells, r) + 3) / 4 * 4 + (r == NULL ? 0 : (r->groups + 1) / 2);
+    return sizeof(struct moments_state) + sizeof(double) * (2 * slots_of(cells, r) + scratch) +
+           (r == NULL ? 0 : r->bytes);
+}
+
+int moments_check(const void *state, size_t bytes)
+{
+    const struct moments_state *s = state;
+    if ((uintptr_t) state % sizeof(double) != 0)
+        return SGD_UNALIGNED;
+    if (bytes < sizeof *s || s->magic != MOMENTS_MAGIC || s->bytes != bytes || s->reading > bytes - sizeof *s ||
+        s->reading % sizeof(double) != 0 || !(s->radius > 0.0) || s->summed > MOMENTS_MAX_ROWS || s->unused[0] != 0 ||
+        s->unused[1] != 0)
+        return SGD_CORRUPT;
+    const struct reading *r = reading_of(s);
+    return (r == NULL || reading_check(r, s->reading) == SGD_OK) && moments_bytes(s->cells, r) == bytes ? SGD_OK
+                                                                                                        : SGD_CORRUPT;
+}
+
+int moments_init(void *state, size_t bytes, uint64_t cells, const void *reading, double radius)
+{
+    struct moments_state *s = state;
+    const struct reading *r = reading;
+    if (bytes == 0 || moments_bytes(cells, reading) != bytes || !(radius > 0.0))
+        return SGD_BAD_RECIPE;
+    if ((uintptr_t) state % sizeof(double) != 0)
+        return SGD_UNALIGNED;
+    memset(s, 0, bytes);
+    s->magic = MOMENTS_MAGIC;
+    s->bytes = bytes;
+    s->cells = cells;
+    s->radius = radius;
+    if (r != NULL) {
+        s->reading = r->bytes;
+        memcpy((char *) state + (bytes - r->bytes), r, r->bytes);
+    }
+    return SGD_OK;
+}
+
+/* Clip the numbers of a row, those past the last being 0. */
+INLINE void clip(double *x, size_t count)
+{
+    const vec4 one = {1.0, 1.0, 1.0, 1.0};
+    for (size_t i = 0; i < count; i += 4) {
+        const vec4 four = CHOOSE(AT(x, i) > one, one, AT(x, i));
+        AT(x, i) = CHOOSE(four < -one, -one, four);
+    }
+}
+
+INLINE double sum_of_squares(const double *x, size_t count)
+{
+    vec4 sum = {0};
+    for (size_t i = 0; i < count; i += 4)
+        sum += AT(x, i) * AT(x, i);
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+INLINE void add_numbers(double *sums, double *squares, const double *x, size_t count, double scale)
+{
+    size_t i = 0;
+    for (; i + 4 <= count; i += 4) {
+        const vec4 value = AT(x, i) * scale;
+        AT(sums, i) += (value * MOMENTS_UNIT + WHOLE) - WHOLE;
+        AT(squares, i) += (value * value * MOMENTS_UNIT + WHOLE) - WHOLE;
+    }
+    for (; i < count; i++) {
+        const double value = x[i] * scale;
+        sums[i] += (value * MOMENTS_UNIT + WHOLE) - WHOLE;
+        squares[i] += (value * value * MOMENTS_UNIT + WHOLE) - WHOLE;
+    }
+}
+
+/* Of each group, what each of its features that is not 0 adds: all of them are as high. */
+INLINE void add_groups(double *sums, double *squares, const struct reading *r, const uint32_t *active, double scale)
+{
+    const double *height = reading_b(r);
+    for (uint64_t s = 0; s < r->segments; height += r->parts[s].count, s++) {
+        if (r->parts[s].kind != READ_CATEGORY && r->parts[s].kind != READ_STEPS)
+            continue;
+        const double value = *height * scale;
+        sums[*active] += (value * MOMENTS_UNIT + WHOLE) - WHOLE;
+        squares[*active] += (value * value * MOMENTS_UNIT + WHOLE) - WHOLE;
+        active++;
+    }
+}
+
+INLINE void scan(struct moments_state *s, const float *rows, size_t n_rows)
+{
+    const struct reading *r = reading_of(s);
+    const uint64_t slots = slots_of(s->cells, r), dense = dense_of(s->cells, r), padded = (dense + 3) / 4 * 4;
+    double *sums = s->data, *squares = sums + slots, *x = squares + slots;
+    uint32_t *active = (uint32_t *) (void *) (x + padded);
+    for (size_t i = 0; i < n_rows; i++, rows += 1 + s->cells) {
+        double square = 0.0;
+        if (r != NULL)
+            read_slots(r, rows + 1, x, active);
+        else
+            for (uint64_t k = 0; k < dense; k++)
+                x[k] = (double) rows[1 + k];
+        for (uint64_t g = 0; r != NULL && g < r->groups; g++)
+            square += reading_squares(r)[active[g]];
+        clip(x, padded);
+        const double norm = sqrt(square + sum_of_squares(x, padded));
+        if (norm != norm)
+            continue;
+        const double scale = norm > s->radius ? s->radius / norm : 1.0;
+        add_numbers(sums, squares, x, dense, scale);
+        if (r != NULL && r->groups > 0)
+            add_groups(sums + dense, squares + dense, r, active, scale);
+    }
+    s->summed += n_rows;
+    /* Rows are as private after the scan as before it, and nobody needs them here. */
+    memset(x, 0, (padded + (r == NULL ? 0 : (r->groups + 1) / 2)) * sizeof *x);
+}
+
+static void scan_portable(struct moments_state *s, const float *rows, size_t n_rows)
+{
+    scan(s, rows, n_rows);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void scan_avx2(struct moments_state *s, const float *rows, size_t n_rows)
+{
+    scan(s, rows, n_rows);
+}
+#endif
+
+int moments_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build)
+{
+    const int code = moments_check(state, bytes);
+    if (code != SGD_OK)
+        return code;
+    if (!sgd_has_build(build))
+        return SGD_BAD_BUILD;
+    if ((uintptr_t) rows % sizeof(float) != 0)
+        return SGD_UNALIGNED;
+    if (n_rows > MOMENTS_MAX_ROWS - ((const struct moments_state *) state)->summed)
+        return SGD_FINISHED;
+#if defined(__x86_64__)
+    if (build != SGD_PORTABLE && sgd_has_build(SGD_AVX2)) {
+        scan_avx2(state, rows, n_rows);
+        return SGD_OK;
+    }
+#endif
+    scan_portable(state, rows, n_rows);
+    return SGD_OK;
+}
+
+int moments_join(void *state, size_t bytes, const void *other)
+{
+    struct moments_state *s = state;
+    const struct moments_state *o = other;
+    int code = moments_check(state, bytes);
+    if (code == SGD_OK)
+        code = moments_check(other, bytes);
+    if (code != SGD_OK)
+        return code;
+    const uint64_t slots = slots_of(s->cells, reading_of(s));
+    if (memcmp(s, o, offsetof(struct moments_state, summed)) != 0 ||
+        memcmp((const char *) s + (bytes - s->reading), (const char *) o + (bytes - s->reading), s->reading) != 0)
+        return SGD_BAD_RECIPE;
+    if (o->summed > MOMENTS_MAX_ROWS - s->summed)
+        return SGD_FINISHED;
+    for (uint64_t i = 0; i < 2 * slots; i++)
+        s->data[i] += o->data[i];
+    s->summed += o->summed;
+    return SGD_OK;
+}
