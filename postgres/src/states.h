@@ -43,20 +43,20 @@ NewBlock(int n_rows, int width)
 	return block;
 }
 
-/* A block of packed rows: two dimensions, the class index and the features of each row, no NULL. */
+/* A block of packed rows: two dimensions, the class index and the cells of each row, no NULL. */
 static inline NumberArray
-OpenBlock(FunctionCallInfo fcinfo, int argument, uint64 dims)
+OpenBlock(FunctionCallInfo fcinfo, int argument, uint64 cells)
 {
 	NumberArray block;
 
 	if (PG_ARGISNULL(argument))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not be NULL")));
 	block = OpenArray(PG_GETARG_DATUM(argument));
-	if (block.ndim != 2 || block.dims[1] != 1 + dims)
+	if (block.ndim != 2 || block.dims[1] != 1 + cells)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 				 errmsg("a block must have two dimensions and rows of " UINT64_FORMAT " numbers, got %d and %d",
-						1 + dims, block.ndim, block.dims[1])));
+						1 + cells, block.ndim, block.dims[1])));
 	if (HasNulls(&block))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not contain NULL")));

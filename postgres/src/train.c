@@ -18,6 +18,9 @@ PG_MODULE_MAGIC;
 /* Rows that come one a tuple are gathered to this many bytes before the kernel is called. */
 #define GATHER_BYTES 16384
 
+/* As are blocks of fewer bytes. */
+#define GATHERED_BYTES 2048
+
 /* Of a page to come: enough to keep the kernel busy while the processor's own prefetching gets going. */
 #define PREFETCH_BYTES 512
 
@@ -49,12 +52,12 @@ OpenTraining(bytea *states, int element)
 		training->models[training->n_models] = model;
 		training->bytes[training->n_models] = header.bytes;
 		training->n_models++;
-		training->dims = header.recipe.dims;
+		training->cells = sgd_cells(model);
 		from += header.bytes;
 		left -= header.bytes;
 	}
 	training->element = element;
-	training->row_bytes = (1 + training->dims) * (element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8));
+	training->row_bytes = (1 + training->cells) * (element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8));
 	training->capacity = Max(1, GATHER_BYTES / training->row_bytes);
 	training->rows = AllocateAligned(training->capacity * training->row_bytes);
 	/* No rows: only checks that the models fit together. */
@@ -123,9 +126,10 @@ static Datum
 FeedBlock(FunctionCallInfo fcinfo, int element)
 {
 	Training   *training = GetTraining(fcinfo, element);
-	NumberArray block = OpenBlock(fcinfo, 2, training->dims);
+	NumberArray block = OpenBlock(fcinfo, 2, training->cells);
 
-	if ((uintptr_t) block.data % (element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8)) == 0)
+	if (block.dims[0] * training->row_bytes >= GATHERED_BYTES &&
+		(uintptr_t) block.data % (element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8)) == 0)
 	{
 		Flush(training);
 		/* A page holds one block, and the next page most often follows it in memory. */
@@ -151,11 +155,11 @@ FeedRow(FunctionCallInfo fcinfo, int element)
 	if (!PG_ARGISNULL(3))
 	{
 		features = OpenArray(PG_GETARG_DATUM(3));
-		if (features.ndim != 1 || features.dims[0] != training->dims)
+		if (features.ndim != 1 || features.dims[0] != training->cells)
 			ereport(ERROR,
 					(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 					 errmsg("features must have one dimension and " UINT64_FORMAT " numbers, got %d and %d",
-							training->dims, features.ndim, features.dims[0])));
+							training->cells, features.ndim, features.dims[0])));
 		if (HasNulls(&features))
 			complete = false;
 	}
@@ -167,7 +171,7 @@ FeedRow(FunctionCallInfo fcinfo, int element)
 		*(float8 *) row = label;
 	if (complete)
 	{
-		size_t		size = training->row_bytes / (1 + training->dims);
+		size_t		size = training->row_bytes / (1 + training->cells);
 
 		/* A page is filled from its end: the next tuples, with their headers, are just before this one. */
 		Prefetch(features.data - 4 * training->row_bytes - CACHE_LINE, training->row_bytes + CACHE_LINE);
