@@ -8,6 +8,8 @@ from typing import Protocol
 
 from boltdp import stopping
 from boltdp.data.encode import OnBadRow
+from boltdp.errors import ParameterError
+from boltdp.parallel import processors
 from boltdp.privacy.release import Randomness
 
 __all__ = ["Context", "OnBadRow", "Progress"]
@@ -33,9 +35,14 @@ class Context:
     randomness: Randomness = field(default_factory=Randomness)
     seed: int = field(default_factory=lambda: secrets.randbits(63))  #: of the shuffle, which is public
     on_bad_row: OnBadRow = "neutral"  #: "error" is for data that is not private
+    threads: int = field(default_factory=processors)  #: that work on rows; how many they are changes no bit
     progress: Progress | None = None
     stage: str = ""
     total: int = 0  #: rows of this stage
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise ParameterError(f"threads must be >= 1, got {self.threads}")
 
     def at(self, stage: str, total: int) -> Context:
         """The same run at a stage of so many rows."""

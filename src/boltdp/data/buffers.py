@@ -14,10 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp.arraytypes import Booleans
+from boltdp.kernel.packing import TYPES, Values
 
 #: Of the types whose cells are numbers of a fixed width, in the order of Arrow's names.
 _KINDS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 _DTYPES = {kind: np.dtype(kind) for kind in _KINDS}
+#: Arrow's types that the kernel reads, and the size of a value.
+_PACKED = {pa.bool_() if name == "bool" else getattr(pa, name)(): place for place, name in enumerate(TYPES)}
+_SIZES = [np.dtype(name).itemsize for name in TYPES]
+_BITS = TYPES.index("bool")
 _NAMES = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
@@ -42,6 +47,24 @@ def values(cells: pa.Array) -> npt.NDArray[Any]:
     if dtype.kind == "b":
         return _bits(buffer, cells.offset, len(cells))
     return np.frombuffer(buffer, dtype, len(cells), cells.offset * dtype.itemsize)
+
+
+def where(cells: pa.Array) -> Values | None:
+    """Where the numbers or booleans of a column are, for the kernel; None for types that it does not read.
+
+    >>> where(pa.array([7, 8, 9], pa.int16()).slice(1)).offset, where(pa.array(["a"]))
+    (1, None)
+    """
+    kind = _PACKED.get(cells.type)
+    if kind is None:
+        return None
+    bitmap, buffer = cells.buffers()
+    size, last = _SIZES[kind], cells.offset + len(cells)
+    # Arrow's buffers are aligned, but those of other libraries need not be.
+    if buffer is None or buffer.address % size or buffer.size < (last * size if kind < _BITS else (last + 7) // 8):
+        return None
+    validity = bitmap.address if bitmap is not None and cells.null_count else 0
+    return Values((bitmap, buffer), buffer.address, kind, validity, cells.offset)
 
 
 def missing(cells: pa.Array) -> Booleans | None:

@@ -1,16 +1,19 @@
-"""From columns to packed rows: the class index, then the features, as float32.
+"""From columns to packed rows of cells, and how cells are read as features.
 
-Numeric columns are clipped to their bounds and scaled to [-1, 1], the steps of their curves are 0 or 1, categories are
-one-hot, the intercept is a 1; all of it is standardized if the schema has public numbers for that, divided by the
-schema's `row_norm`, and then projected if the schema says so. Nothing is learned from the values. What is missing or
-undeclared is neutral: a number becomes 0, the middle of its bounds or its centre, and its steps become 0, a category
-none of them, a label NaN, which the kernel counts as a row without a gradient.
+A packed row is the class index, then the cells, as float32: numbers are clipped to their bounds and scaled to [-1, 1],
+followed by how many places of their curve they have reached; a category is its index. All of it is public units, so
+that rows are encoded once: what is found later, such as centres and scales, is part of the `reading`, as are the
+steps, the one-hot categories, the intercept and the division by the schema's `row_norm`. Only a schema with a
+projection has its rows read and projected here.
+
+Nothing is learned from the values. What is missing or undeclared is neutral: a number becomes NaN, its steps and a
+category -1, which readings make 0 or no category; a label NaN, which the kernel counts as a row without a gradient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +22,17 @@ import pyarrow.compute as pc
 
 from boltdp import kernel
 from boltdp.arraytypes import Booleans, Doubles, Floats, PackedRows
-from boltdp.data.buffers import dtype_of, missing, text_array, values
-from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector, indicator_values
-from boltdp.data.values import Matcher
+from boltdp.data.buffers import dtype_of, missing, text_array, values, where
+from boltdp.data.schema import Categorical, Column, Numeric, Projection, Schema, Vector
+from boltdp.data.values import Matcher, Value
 from boltdp.errors import DataError, ParameterError
+from boltdp.kernel.packing import Codes, Numbers, Packer, Steps, Values
+from boltdp.kernel.reading import Reading, Segment
+
+Table: TypeAlias = npt.NDArray[np.int32]
+
+#: Declared whole numbers that lie within so many of each other are looked up.
+MOST_TABLE = 1 << 16
 
 #: What becomes of a missing or undeclared value: "error" is for data that is not private.
 OnBadRow = Literal["neutral", "error"]
@@ -42,8 +52,57 @@ def projection_matrix(projection: Projection, dims: int) -> Doubles:
     return rounded.astype(np.float64)
 
 
+def reading(schema: Schema) -> Reading | None:
+    """How the cells of the rows of a schema are read; None for one with a projection, whose cells are the features.
+
+    >>> from boltdp.data.schema import Categorical, Numeric, Schema
+    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))), clip_norm=2.0)
+    >>> reading(schema).features(np.array([[1, 0.5, 1], [0, np.nan, -1]], np.float32))
+    array([[1.  , 0.25, 0.  , 0.5 , 0.5 ],
+           [0.  , 0.  , 0.  , 0.  , 0.5 ]])
+    """
+    return None if schema.projection is not None else _reading(schema)
+
+
+def _reading(schema: Schema) -> Reading:
+    """How the cells are read, before they are projected."""
+    segments = []
+    for (column, centers, factors), (_, middles, steepness) in zip(schema.scalings(), schema.transforms(), strict=True):
+        of = slice(len(centers) - column.indicators)
+        if not isinstance(column, Categorical):
+            segments.append(Segment("numbers", centers[of], factors[of]))
+        if column.indicators:
+            absent, present = ((x - middles[of.stop :]) * steepness[of.stop :] for x in (0.0, 1.0))
+            segments.append(Segment("category" if isinstance(column, Categorical) else "steps", absent, present))
+    if schema.intercept:
+        segments.append(Segment("constant", np.array([schema.constant]), np.zeros(1)))
+    return Reading(segments)
+
+
+def cells_of(schema: Schema) -> int:
+    """How many cells the rows of a schema have.
+
+    >>> from boltdp.data.schema import Categorical, Numeric, Schema
+    >>> cells_of(Schema("y", (0, 1), (Numeric("age", 0, 100, curve=(18,)), Categorical("sex", ("F", "M")))))
+    3
+    """
+    if schema.projection is not None:
+        return schema.dims
+    return sum(part.width for column in schema.columns for part in _parts(column))
+
+
+def _parts(column: Column) -> list[Numbers | Steps | Codes]:
+    """What a column's cells are made of."""
+    if isinstance(column, Categorical):
+        return [Codes()]
+    if isinstance(column, Vector):
+        return [Numbers(column.low, column.high, column.length)]
+    numbers = Numbers(column.low, column.high)
+    return [numbers, Steps(column.curve)] if column.curve else [numbers]
+
+
 class Encoder:
-    """Encodes batches of the columns a schema declares.
+    """Encodes batches of the columns a schema declares; several threads may share one.
 
     With `on_bad_row="error"`, for data that is not private, a missing or undeclared value is an error instead.
 
@@ -52,7 +111,7 @@ class Encoder:
     >>> batch = pa.RecordBatch.from_pydict({"age": [75, None, 200], "y": ["yes", "no", "?"]})
     >>> Encoder(schema).encode(batch)
     array([[1. , 0.5],
-           [0. , 0. ],
+           [0. , nan],
            [nan, 1. ]], dtype=float32)
     """
 
@@ -60,62 +119,74 @@ class Encoder:
         if on_bad_row not in get_args(OnBadRow):
             raise ParameterError(f"on_bad_row must be one of {', '.join(get_args(OnBadRow))}, got {on_bad_row!r}")
         self.schema = schema
+        self.width = 1 + cells_of(schema)  #: numbers of a packed row
         self._strict = on_bad_row == "error"
-        self._classes = Matcher.of(schema.classes)
-        self._categories = {
-            column.name: Matcher.of(column.categories) for column in schema.columns if isinstance(column, Categorical)
+        self._classes = _Coder(schema.classes)
+        self._coders = {
+            column.name: _Coder(column.categories) for column in schema.columns if isinstance(column, Categorical)
         }
-        self._transforms = list(schema.transforms())
-        self._matrix = None
+        parts = [_parts(column) for column in schema.columns]
+        self._counts = [len(some) for some in parts]
+        self._packer = Packer([Codes(missing=np.nan), *(part for some in parts for part in some)])
+        self._projection: tuple[Reading, Doubles] | None = None
         if schema.projection is not None:
-            self._matrix = projection_matrix(schema.projection, schema.encoded_dims)
+            self._projection = _reading(schema), projection_matrix(schema.projection, schema.encoded_dims)
 
-    def encode(self, batch: pa.RecordBatch) -> PackedRows:
-        """Packed rows of a batch; without the label column (for prediction) every class index is NaN."""
+    def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
+        """Packed rows of a batch, in `out` if it is given; without the label (for prediction) every label is NaN."""
+        count = batch.num_rows
+        out = np.empty((count, self.width), np.float32) if out is None else out
+        if self._projection is None:
+            self._pack(batch, out)
+            return out
+        cells = np.empty((count, self._packer.width), np.float32)
+        self._pack(batch, cells)
+        read, matrix = self._projection
+        kernel.project(read.features(cells).astype(np.float32), matrix, out)
+        return out
+
+    def _pack(self, batch: pa.RecordBatch, out: PackedRows) -> None:
         schema, count = self.schema, batch.num_rows
-        rows = np.empty((count, 1 + schema.encoded_dims), np.float32)
-        self._encode_label(batch, rows)
-        at = 1
-        for column, middles, factors in self._transforms:
+        if not count:
+            return
+        if schema.label in batch.schema.names:
+            given = [self._classes.values(batch.column(schema.label))]
+        else:
+            given = [Values.of(np.full(count, -1, np.int32))]
+        for column, repeats in zip(schema.columns, self._counts, strict=True):
             cells = batch.column(column.name)
             if isinstance(column, Categorical):
-                codes = _codes(cells, self._categories[column.name])
-                self._refuse(codes < 0, column.name, "an undeclared category")
-                absent, present = indicator_values(middles, factors)
-                kernel.pack_categories(codes, rows, at, absent=absent, present=present)
+                found = self._coders[column.name].values(cells)
+            elif isinstance(column, Vector):
+                found = Values.of(_vectors(cells, column.length))
             else:
-                if isinstance(column, Vector):
-                    numbers = _vectors(cells, column.length).reshape(count, column.length)
-                else:
-                    numbers = _numbers(cells)
-                self._refuse(np.isnan(numbers) if self._strict else None, column.name, "one that is no number")
-                of = slice(len(middles) - column.indicators)
-                kernel.pack_numeric(
-                    numbers, rows, at, low=column.low, high=column.high, middle=middles[of], factor=factors[of]
-                )
-                if isinstance(column, Numeric) and column.curve:
-                    absent, present = indicator_values(middles[1:], factors[1:])
-                    kernel.pack_steps(numbers, rows, at + 1, places=column.curve, absent=absent, present=present)
-            at += len(middles)
-        if schema.intercept:
-            rows[:, at] = schema.constant
-        if self._matrix is None:
-            return rows
-        projected = np.empty((count, 1 + self._matrix.shape[1]), np.float32)
-        kernel.project(rows, self._matrix, projected)
-        return projected
+                found = _plain_numbers(cells)
+            given += [found] * repeats
+        self._packer.pack(given, out)
+        if self._strict:
+            self._refuse(batch, out)
 
-    def _encode_label(self, batch: pa.RecordBatch, rows: PackedRows) -> None:
-        if self.schema.label not in batch.schema.names:
-            rows[:, 0] = np.nan
-            return
-        codes = _codes(batch.column(self.schema.label), self._classes)
-        self._refuse(codes < 0, self.schema.label, "an undeclared class")
-        rows[:, 0] = np.where(codes < 0, np.float32(np.nan), codes.astype(np.float32))
+    def _refuse(self, batch: pa.RecordBatch, out: PackedRows) -> None:
+        """Refuse rows with a missing cell."""
+        schema, at = self.schema, 1
+        if schema.label in batch.schema.names and np.isnan(out[:, 0]).any():
+            raise _incomplete(schema.label, "an undeclared class")
+        for column, repeats in zip(schema.columns, self._counts, strict=True):
+            category = isinstance(column, Categorical)
+            width = column.length if isinstance(column, Vector) else 1
+            if (out[:, at] < 0).any() if category else np.isnan(out[:, at : at + width]).any():
+                raise _incomplete(column.name, "an undeclared category" if category else "one that is no number")
+            at += width + repeats - 1
 
-    def _refuse(self, bad: Booleans | None, name: str, what: str) -> None:
-        if self._strict and bad is not None and bad.any():
-            raise DataError(f"column {name!r} must be complete, got a missing value or {what}")
+
+def _incomplete(name: str, what: str) -> DataError:
+    return DataError(f"column {name!r} must be complete, got a missing value or {what}")
+
+
+def _plain_numbers(cells: pa.Array) -> Values:
+    """A column of numbers or booleans where it is, or, of other types, as doubles."""
+    found = where(cells)
+    return Values.of(_numbers(cells)) if found is None else found
 
 
 def _numbers(cells: pa.Array) -> Floats:
@@ -155,34 +226,85 @@ def _vectors(cells: pa.Array, length: int) -> Floats:
     return out.reshape(-1)
 
 
-def _codes(cells: pa.Array, matcher: Matcher) -> npt.NDArray[np.int32]:
-    """Position of the declared value each cell matches, -1 where it matches none."""
-    if pa.types.is_dictionary(cells.type):
-        cells = cells.dictionary_decode()
-    kind = cells.type
-    if pa.types.is_boolean(kind):
-        codes = _code_at([matcher.truth(False), matcher.truth(True)], values(cells).view(np.uint8))
-    elif pa.types.is_integer(kind):
+class _Coder:
+    """Finds the code of each cell: its position among the declared values, or -1."""
+
+    def __init__(self, declared: Sequence[Value]) -> None:
+        self._matcher = Matcher.of(declared)
+        self._texts = text_array(list(self._matcher.texts))
+        self._of_text = np.array([*self._matcher.texts.values()], np.int32)
+        self._tables: dict[str, tuple[int, Table] | None] = {}
+        self._last: tuple[Any, pa.Array, Table] | None = None
+
+    def values(self, cells: pa.Array) -> Values:
+        """What the packer makes codes of."""
+        kind = cells.type
+        if pa.types.is_dictionary(kind):
+            found = where(cells.indices)
+            assert found is not None  # indices are whole numbers
+            return found._replace(table=self._of_dictionary(cells.dictionary))
+        if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+            found, table = where(cells), self._of_whole_numbers(kind)
+            if found is not None and table is not None:
+                return found._replace(base=table[0], table=table[1])
+        elif not (pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)):
+            found = where(pc.index_in(cells.cast(pa.string()), value_set=self._texts))
+            assert found is not None
+            return found._replace(table=self._of_text)
+        return Values.of(self.codes(cells))
+
+    def codes(self, cells: pa.Array) -> Table:
+        """The code of each cell, an array of them."""
+        kind = cells.type
+        if pa.types.is_boolean(kind):
+            codes = np.array([self._matcher.truth(False), self._matcher.truth(True)], np.int32)[values(cells).view(np.uint8)]
+        elif pa.types.is_integer(kind):
+            exact = self._exact(kind)
+            codes = _search(values(cells), [*exact], [*exact.values()])
+        elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            codes = _search(_numbers(cells), [*self._matcher.numbers], [*self._matcher.numbers.values()])
+        elif pa.types.is_null(kind):
+            return np.full(len(cells), -1, np.int32)
+        else:
+            cells = pc.index_in(cells.cast(pa.string()), value_set=self._texts)
+            # What stands where one is missing need not be a position.
+            places = np.minimum(values(cells).view(np.uint32), len(self._of_text))
+            codes = np.append(self._of_text, np.int32(-1))[places]
+        gaps = missing(cells)
+        if gaps is not None:
+            codes[gaps] = -1
+        return codes
+
+    def _exact(self, kind: pa.DataType) -> dict[int, int]:
+        """The declared whole numbers that an integer type has."""
         limits = np.iinfo(dtype_of(kind))
-        exact = {n: code for n, code in matcher.numbers.items() if n == int(n) and limits.min <= n <= limits.max}
-        codes = _search(values(cells), [int(n) for n in exact], list(exact.values()))
-    elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        codes = _search(_numbers(cells), list(matcher.numbers), list(matcher.numbers.values()))
-    elif pa.types.is_null(kind):
-        return np.full(len(cells), -1, np.int32)
-    else:
-        cells = pc.index_in(cells.cast(pa.string()), value_set=text_array(list(matcher.texts)))
-        # What stands where one is missing need not be a position.
-        codes = _code_at([*matcher.texts.values(), -1], np.minimum(values(cells).view(np.uint32), len(matcher.texts)))
-    gaps = missing(cells)
-    if gaps is not None:
-        codes[gaps] = -1
-    return codes
+        numbers = self._matcher.numbers.items()
+        return {int(n): code for n, code in numbers if n == int(n) and limits.min <= n <= limits.max}
 
+    def _of_whole_numbers(self, kind: pa.DataType) -> tuple[int, Table] | None:
+        """The least whole number that has a code, and the codes from there on; None if they are too far apart."""
+        name = str(kind)
+        if name not in self._tables:
+            exact = {0: self._matcher.truth(False), 1: self._matcher.truth(True)}
+            if not pa.types.is_boolean(kind):
+                exact = self._exact(kind) or {0: -1}
+            base, span = min(exact), max(exact) - min(exact) + 1
+            table = np.full(min(span, MOST_TABLE), -1, np.int32)
+            if span <= MOST_TABLE:
+                for number, code in exact.items():
+                    table[number - base] = code
+            self._tables[name] = (base, table) if span <= MOST_TABLE else None
+        return self._tables[name]
 
-def _code_at(codes: Sequence[int], places: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-    coded: npt.NDArray[np.int32] = np.array(codes, np.int32)[places]
-    return coded
+    def _of_dictionary(self, dictionary: pa.Array) -> Table:
+        """The codes of a dictionary's values, which batch after batch may share."""
+        same = [buffer and (buffer.address, buffer.size) for buffer in dictionary.buffers()], dictionary.offset
+        last = self._last  # taken once: another thread may have one of its own
+        if last is not None and last[0] == same and len(last[2]) == len(dictionary):
+            return last[2]
+        codes = self.codes(dictionary)
+        self._last = same, dictionary, codes
+        return codes
 
 
 def _search(cells: npt.NDArray[Any], numbers: Sequence[int | float], codes: Sequence[int]) -> npt.NDArray[np.int32]:

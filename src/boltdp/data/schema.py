@@ -283,14 +283,14 @@ class Schema:
         """What the intercept's feature is in an encoded row."""
         return (1.0 if self.standardization is None else self.standardization.intercept) / self.row_norm
 
-    def transforms(self) -> Iterator[Transform]:
-        """Each column with the middles and factors of its features, which are (value - middle) * factor.
+    def scalings(self) -> Iterator[Transform]:
+        """Each column with the centres of its features and what they are multiplied by after centring.
 
-        The value is the cell, clipped to its bounds, or 0 or 1 for a category or a step.
+        Features are what `Standardization` says that they are, before the division by `row_norm`, which is in the
+        factors.
 
-        >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False)
-        >>> list(schema.transforms())
-        [(Numeric(name='age', low=0.0, high=100.0, curve=()), array([50.]), array([0.02]))]
+        >>> list(Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False, clip_norm=2.0).scalings())
+        [(Numeric(name='age', low=0.0, high=100.0, curve=()), array([0.]), array([0.5]))]
         """
         unit, at = 1.0 / self.row_norm, 0
         for column in self.columns:
@@ -301,7 +301,19 @@ class Schema:
                 centers = np.array(self.standardization.centers[at : at + width])
                 scales = np.array(self.standardization.scales[at : at + width])
             at += width
-            middles, factors = centers, unit / scales
+            yield column, centers, unit / scales
+
+    def transforms(self) -> Iterator[Transform]:
+        """Each column with the middles and factors of its features, which are (value - middle) * factor.
+
+        The value is the cell, clipped to its bounds, or 0 or 1 for a category or a step.
+
+        >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False)
+        >>> list(schema.transforms())
+        [(Numeric(name='age', low=0.0, high=100.0, curve=()), array([50.]), array([0.02]))]
+        """
+        for column, centers, factors in self.scalings():
+            width, middles = len(centers), centers.copy()
             if not isinstance(column, Categorical):
                 middle, half = (column.low + column.high) / 2.0, (column.high - column.low) / 2.0
                 numbers = slice(width - column.indicators)

@@ -16,8 +16,8 @@ from boltdp.context import Context
 from boltdp.data import cells
 from boltdp.data.schema import Schema
 from boltdp.data.source import BATCH_ROWS, ColumnType, Kind
-from boltdp.engines.base import Engine, encoded
-from boltdp.engines.spool import PreparedRows, spool
+from boltdp.engines.base import Engine
+from boltdp.engines.spool import PreparedRows
 from boltdp.errors import DataError
 
 #: The cells of a column: Arrow's, an array of objects, or None for a type that Arrow does not have.
@@ -125,10 +125,9 @@ class ArrayEngine(Engine):
             yield pa.RecordBatch.from_arrays(parts, list(columns))
             start = stop
 
-    def prepare(self, schema: Schema, context: Context) -> PreparedRows:
-        """Encode, project and permute the rows into an array."""
-        blocks = encoded(self, schema, on_bad_row=context.on_bad_row)
-        return spool(blocks, rows=self._rows, width=1 + schema.dims, context=context, in_memory=True)
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
+        """Encode the rows into an array, and permute them unless they are for sums only."""
+        return self._spooled(schema, context, ordered=ordered, in_memory=True)
 
 
 def _array(values: Any) -> npt.NDArray[Any]:

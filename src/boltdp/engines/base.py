@@ -23,12 +23,13 @@ import pyarrow as pa
 from boltdp import kernel, stopping
 from boltdp.arraytypes import Integers, PackedRows
 from boltdp.context import Context
-from boltdp.data.encode import Encoder, OnBadRow
+from boltdp.data.encode import Encoder, reading
 from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.prepared import Prepared, Summation, check_part
-from boltdp.engines.spool import BUCKET_BYTES, spool
+from boltdp.engines.spool import BUCKET_BYTES, PreparedRows, spool
 from boltdp.errors import DataError
+from boltdp.parallel import in_order
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,6 +42,7 @@ class Engine(ABC):
 
     spool: str | Path | None = None  #: directory for prepared rows that do not stay where they are or in memory
     bucket_bytes: int = BUCKET_BYTES  #: prepared rows above this go to a file, see `boltdp.engines.spool`
+    threads: int = 1  #: how many threads work on the rows while they are read
 
     @property
     def where(self) -> str:
@@ -67,29 +69,27 @@ class Engine(ABC):
         """The rows at positions start to stop - 1. It needs no closing, and ends with this engine."""
         return Slice(self, start, stop)
 
-    def moments(self, schema: Schema, *, clip_norm: float, context: Context) -> Integers:
-        """Exact sums of the encoded features, rows shortened to `clip_norm`, and of their squares: `kernel.moments`.
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
+        """Encode the rows once, and permute them unless they are for sums only: in memory if they are few, else a file.
 
-        Before any division, standardization or projection, and without the intercept. They are as private as the rows.
+        With a projection they are read and projected too.
         """
-        declared = plain(schema)
-        sums = np.zeros((2, declared.encoded_dims), np.int64)
-        done = 0
-        for block in encoded(self, declared, label=False, on_bad_row=context.on_bad_row):
-            kernel.moments(block, sums, clip_norm=clip_norm)
-            done += len(block)
-            context.done(done)
-        return sums
+        return self._spooled(schema, context, ordered=ordered)
 
-    def prepare(self, schema: Schema, context: Context) -> Prepared:
-        """Encode, project and permute the rows, once: in memory if they fit in one bucket, else in a file."""
+    def _spooled(self, schema: Schema, context: Context, *, ordered: bool, in_memory: bool = False) -> PreparedRows:
+        check_columns(schema, self.columns())
+        encoder = Encoder(schema, on_bad_row=context.on_bad_row)
         return spool(
-            encoded(self, schema, on_bad_row=context.on_bad_row),
+            _batches(self, schema, context),
+            encode=encoder.encode,
             rows=self.count(),
-            width=1 + schema.dims,
+            width=encoder.width,
+            reading=reading(schema),
+            ordered=ordered,
             context=context,
             directory=self.spool,
             bucket_bytes=self.bucket_bytes,
+            in_memory=in_memory,
         )
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing open
@@ -172,23 +172,25 @@ def _check_column(columns: Mapping[str, ColumnType], name: str, kinds: Sequence[
 
 
 def encoded(
-    engine: Engine, schema: Schema, *, label: bool = True, on_bad_row: OnBadRow = "neutral"
+    engine: Engine, schema: Schema, *, label: bool = True, context: Context | None = None
 ) -> Iterator[PackedRows]:
     """Packed rows in the original order; without the label, for prediction, it need not be in the data."""
+    context = Context() if context is None else context
     check_columns(schema, engine.columns(), label=label)
-    encoder = Encoder(schema, on_bad_row=on_bad_row)
+    encoder = Encoder(schema, on_bad_row=context.on_bad_row)
+    return in_order(encoder.encode, _batches(engine, schema, context, label=label), threads=context.threads)
+
+
+def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = True) -> Iterator[pa.RecordBatch]:
+    """The columns of a schema."""
     names = [column.name for column in schema.columns]
     parse: dict[str, Kind] = {
         column.name: "number" if isinstance(column, Numeric) else "list"
         for column in schema.columns
         if not isinstance(column, Categorical)
     }
-
-    def encode(batch: pa.RecordBatch) -> PackedRows:
-        stopping.check()
-        return encoder.encode(batch)
-
-    return map(encode, engine.batches([*names, schema.label] if label else names, parse=parse))
+    engine.threads = context.threads
+    return engine.batches([*names, schema.label] if label else names, parse=parse)
 
 
 def plain(schema: Schema) -> Schema:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -13,42 +14,37 @@ from boltdp.arraytypes import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.kernel import State
+from boltdp.kernel.reading import Reading
+from boltdp.kernel.sums import Summation
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Summation(Protocol):
-    """Something that is summed over rows, such as `kernel.objective.Sums`. How rows are cut never changes a bit."""
+class Prepared(ABC):
+    """Encoded rows, in permuted order unless they are there for sums only. Closing it removes them.
 
-    aggregate: ClassVar[str]  #: the extension's aggregate that sums the same in PostgreSQL
+    States and sums that are fed with the rows must have been made with its `reading`. `run_pass` and `sum` are made of
+    `blocks`; an engine overrides them to run them where the rows are.
+    """
+
+    rows: int
+    cells: int  #: of a row, which has a label in front of them
+    reading: Reading | None  #: how the cells are read as features; None: they are the features
+    ordered: bool = True  #: whether the order is the permuted one; else it is any, and good for sums only
 
     @property
     def dims(self) -> int:
         """Features of a row."""
-        ...
+        return self.cells if self.reading is None else self.reading.dims
 
-    def add(self, rows: PackedRows) -> None:
-        """Add a block of packed rows."""
-        ...
-
-    def to_bytes(self) -> bytes:
-        """Everything needed to go on elsewhere: as private as the rows."""
-        ...
-
-    def update(self, data: bytes) -> None:
-        """Go on from what another process has made of it: its `to_bytes`."""
-        ...
-
-
-class Prepared(ABC):
-    """Encoded rows in permuted order. Closing it removes them.
-
-    `run_pass` and `sum` are made of `blocks`; an engine overrides them to run them where the rows are.
-    """
-
-    rows: int
-    dims: int
+    def read_by(self, reading: Reading | None) -> Self:
+        """The same rows with another reading, as a view, which needs no closing."""
+        if reading is not None and reading.cells != self.cells:
+            raise ParameterError(f"a reading must be of {self.cells} cells, got {reading.cells}")
+        view = copy.copy(self)
+        view.reading = reading
+        return view
 
     @abstractmethod
     def blocks(self) -> Iterator[PackedRows]:
@@ -77,6 +73,7 @@ class Prepared(ABC):
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
         """Feed every row once, in order, to every state."""
+        check_ordered(self)
         done = 0
         for block in self.blocks():
             kernel.run(states, block)
@@ -88,7 +85,7 @@ class Prepared(ABC):
 
         No progress is told: how many scans a solver makes depends on the rows.
         """
-        check_width(sums, self.dims)
+        check_width(sums, self.cells)
         for block in self.blocks():
             stopping.check()
             for each in sums:
@@ -105,14 +102,20 @@ class _Wide(Protocol):
     """A state or a sum."""
 
     @property
-    def dims(self) -> int: ...
+    def cells(self) -> int: ...
 
 
-def check_width(fed: Iterable[_Wide], dims: int) -> None:
+def check_width(fed: Iterable[_Wide], cells: int) -> None:
     """Refuse states or sums for rows of another width, before anything is read or sent."""
     for each in fed:
-        if each.dims != dims:
-            raise ParameterError(f"rows must have 1 + {each.dims} columns, got {1 + dims}")
+        if each.cells != cells:
+            raise ParameterError(f"rows must have 1 + {each.cells} columns, got {1 + cells}")
+
+
+def check_ordered(prepared: Prepared) -> None:
+    """Refuse rows in any order for what needs them in the permuted one."""
+    if not prepared.ordered:
+        raise ParameterError("rows must be prepared in a permuted order for anything but sums, these are in any")
 
 
 def check_part(start: int, stop: int, *, rows: int, what: str) -> None:

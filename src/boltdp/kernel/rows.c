@@ -2,6 +2,7 @@
 #include "rows.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "sgd.h"
 
@@ -66,6 +67,168 @@ void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t str
         if (codes[i] >= 0 && codes[i] < count)
             row[codes[i]] = present[codes[i]];
     }
+}
+
+/* ---- cells -------------------------------------------------------------------------------------------------- */
+
+/* Rows packed at a time, at most; fewer where they are long, so that those being written stay in the cache. */
+#define TILE 256
+#define TILE_BYTES (UINT64_C(1) << 18)
+
+static inline int bit(const uint8_t *bits, uint64_t i)
+{
+    return bits[i / 8] >> i % 8 & 1;
+}
+
+#define EACH_TYPE(DO)                                                                                                  \
+    DO(ROWS_INT8, int8_t)                                                                                              \
+    DO(ROWS_INT16, int16_t)                                                                                            \
+    DO(ROWS_INT32, int32_t)                                                                                            \
+    DO(ROWS_INT64, int64_t)                                                                                            \
+    DO(ROWS_UINT8, uint8_t)                                                                                            \
+    DO(ROWS_UINT16, uint16_t)                                                                                          \
+    DO(ROWS_UINT32, uint32_t)                                                                                          \
+    DO(ROWS_UINT64, uint64_t)
+
+/* n values from the `first` on, as doubles. */
+static inline void load_numbers(const struct rows_column *c, uint64_t first, size_t n, double *x)
+{
+#define LOAD(TYPE, TO)                                                                                                 \
+    case TYPE:                                                                                                         \
+        for (size_t i = 0; i < n; i++)                                                                                 \
+            x[i] = (double) ((const TO *) c->values)[first + i];                                                       \
+        break;
+    switch (c->type) {
+        EACH_TYPE(LOAD)
+        LOAD(ROWS_FLOAT32, float)
+        LOAD(ROWS_FLOAT64, double)
+    default:
+        for (size_t i = 0; i < n; i++)
+            x[i] = bit(c->values, first + i);
+    }
+#undef LOAD
+}
+
+/* n whole numbers from the `first` on, counted from the base; those below it become too large for any code. */
+static inline void load_indices(const struct rows_column *c, uint64_t first, size_t n, uint64_t *x)
+{
+#define LOAD(TYPE, TO)                                                                                                 \
+    case TYPE:                                                                                                         \
+        for (size_t i = 0; i < n; i++)                                                                                 \
+            x[i] = (uint64_t) ((const TO *) c->values)[first + i] - (uint64_t) c->base;                                \
+        break;
+    switch (c->type) {
+        EACH_TYPE(LOAD)
+    default:
+        for (size_t i = 0; i < n; i++)
+            x[i] = (uint64_t) bit(c->values, first + i) - (uint64_t) c->base;
+    }
+#undef LOAD
+}
+
+/* The cells of a column with one cell a row. */
+static inline void make_cells(const struct rows_column *c, uint64_t first, size_t n, float *cells)
+{
+    const float missing = (float) c->missing;
+    if (c->kind == ROWS_CODES) {
+        uint64_t index[TILE];
+        load_indices(c, first, n, index);
+        for (size_t i = 0; i < n; i++) {
+            const int64_t code = index[i] >= c->count ? -1 : c->codes ? c->codes[index[i]] : (int64_t) index[i];
+            cells[i] = code < 0 ? missing : (float) code;
+        }
+    } else {
+        double x[TILE];
+        load_numbers(c, first, n, x);
+        if (c->kind == ROWS_NUMBERS)
+            for (size_t i = 0; i < n; i++) {
+                const float cell = rows_cell(x[i], c->low, c->high);
+                cells[i] = cell == cell ? cell : missing;
+            }
+        else {
+            double above[TILE] = {0};
+            for (size_t k = 0; k < c->count; k++)
+                for (size_t i = 0; i < n; i++)
+                    above[i] += x[i] >= c->places[k] ? 1.0 : 0.0;
+            for (size_t i = 0; i < n; i++)
+                cells[i] = x[i] == x[i] ? (float) above[i] : missing;
+        }
+    }
+    if (c->validity)
+        for (size_t i = 0; i < n; i++)
+            cells[i] = bit(c->validity, first + i) ? cells[i] : missing;
+}
+
+WIDEST void rows_pack(const struct rows_column *columns, size_t n_columns, size_t n, float *out, size_t stride)
+{
+    const size_t fitting = TILE_BYTES / (sizeof *out * stride);
+    const size_t tile = fitting < 16 ? 16 : fitting < TILE ? fitting : TILE;
+    for (size_t start = 0; start < n; start += tile) {
+        const size_t n_rows = n - start < tile ? n - start : tile;
+        for (const struct rows_column *c = columns; c < columns + n_columns; c++) {
+            float *to = out + start * stride + c->at;
+            float cells[TILE];
+            if (c->width == 1) {
+                make_cells(c, c->offset + start, n_rows, cells);
+                for (size_t i = 0; i < n_rows; i++)
+                    to[i * stride] = cells[i];
+                continue;
+            }
+            for (size_t i = 0; i < n_rows; i++)
+                for (size_t k = 0; k < c->width; k += TILE) {
+                    const size_t some = c->width - k < TILE ? c->width - k : TILE;
+                    make_cells(c, c->offset + (start + i) * c->width + k, some, to + i * stride + k);
+                }
+        }
+    }
+}
+
+/* ---- rows to other places ----------------------------------------------------------------------------------- */
+
+/* So many rows later, the row that is needed has arrived in the cache. */
+#define AHEAD 8
+
+void rows_take(const float *rows, const int64_t *places, size_t n, size_t width, float *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (i + AHEAD < n)
+            for (size_t k = 0; k < width; k += 16)
+                __builtin_prefetch(rows + (size_t) places[i + AHEAD] * width + k);
+        memcpy(out + i * width, rows + (size_t) places[i] * width, width * sizeof *out);
+    }
+}
+
+void rows_put(const float *rows, const int64_t *places, size_t n, size_t width, float *out)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (i + AHEAD < n)
+            for (size_t k = 0; k < width; k += 16)
+                __builtin_prefetch(out + (size_t) places[i + AHEAD] * width + k, 1);
+        memcpy(out + (size_t) places[i] * width, rows + i * width, width * sizeof *out);
+    }
+}
+
+void rows_sort(const int64_t *positions, size_t n, int shift, size_t n_buckets, int64_t *order, uint32_t *slots,
+               int64_t *counts)
+{
+    memset(counts, 0, n_buckets * sizeof *counts);
+    for (size_t i = 0; i < n; i++)
+        counts[(uint64_t) positions[i] >> shift]++;
+    int64_t end = 0;
+    for (size_t b = 0; b < n_buckets; b++) {
+        const int64_t count = counts[b];
+        counts[b] = end;
+        end += count;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const uint64_t bucket = (uint64_t) positions[i] >> shift;
+        const int64_t at = counts[bucket]++;
+        order[at] = (int64_t) i;
+        slots[at] = (uint32_t) ((uint64_t) positions[i] - (bucket << shift));
+    }
+    /* Now they are where each bucket ends. */
+    for (size_t b = n_buckets - 1; b > 0; b--)
+        counts[b] -= counts[b - 1];
 }
 
 /* ---- projection -------------------------------------------------------------------------------------------- */
@@ -166,34 +329,61 @@ static struct feistel feistel(uint64_t rows, uint64_t seed)
     return f;
 }
 
-static inline uint64_t turn(const struct feistel *f, uint64_t position, int forward)
+/* Positions that are turned side by side: no step of one waits for a step of another. */
+#define LANES 8
+
+static inline __attribute__((always_inline)) void turn(const struct feistel *f, uint64_t *positions, int forward)
 {
-    do {
-        uint64_t low = position & f->low_mask, high = position >> f->low_bits;
-        for (int i = 0; i < ROUNDS; i++) {
-            int round = forward ? i : ROUNDS - 1 - i;
-            if (round % 2 == 0)
-                low ^= mix(high ^ f->keys[round]) & f->low_mask;
-            else
-                high ^= mix(low ^ f->keys[round]) & f->high_mask;
-        }
-        position = high << f->low_bits | low;
-    } while (position >= f->rows);
-    return position;
+    uint64_t low[LANES], high[LANES];
+    for (int k = 0; k < LANES; k++) {
+        low[k] = positions[k] & f->low_mask;
+        high[k] = positions[k] >> f->low_bits;
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        const int round = forward ? i : ROUNDS - 1 - i;
+        const uint64_t key = f->keys[round];
+        if (round % 2 == 0)
+            for (int k = 0; k < LANES; k++)
+                low[k] ^= mix(high[k] ^ key) & f->low_mask;
+        else
+            for (int k = 0; k < LANES; k++)
+                high[k] ^= mix(low[k] ^ key) & f->high_mask;
+    }
+    for (int k = 0; k < LANES; k++)
+        positions[k] = high[k] << f->low_bits | low[k];
+}
+
+/* Each lane takes the next position as soon as its own is inside. */
+static inline __attribute__((always_inline)) void turn_all(uint64_t start, size_t n, uint64_t rows, uint64_t seed,
+                                                           int64_t *out, int forward)
+{
+    const struct feistel f = feistel(rows, seed);
+    uint64_t positions[LANES];
+    size_t places[LANES], next = 0, left = n;
+    for (int k = 0; k < LANES; k++) {
+        places[k] = next < n ? next : n;
+        positions[k] = next < n ? start + next++ : 0;
+    }
+    while (left > 0) {
+        turn(&f, positions, forward);
+        for (int k = 0; k < LANES; k++)
+            if (positions[k] < rows && places[k] < n) {
+                out[places[k]] = (int64_t) positions[k];
+                left--;
+                places[k] = next < n ? next : n;
+                positions[k] = next < n ? start + next++ : 0;
+            }
+    }
 }
 
 void rows_permuted(uint64_t start, size_t n, uint64_t rows, uint64_t seed, int64_t *out)
 {
-    const struct feistel f = feistel(rows, seed);
-    for (size_t i = 0; i < n; i++)
-        out[i] = (int64_t) turn(&f, start + i, 1);
+    turn_all(start, n, rows, seed, out, 1);
 }
 
 void rows_source(uint64_t start, size_t n, uint64_t rows, uint64_t seed, int64_t *out)
 {
-    const struct feistel f = feistel(rows, seed);
-    for (size_t i = 0; i < n; i++)
-        out[i] = (int64_t) turn(&f, start + i, 0);
+    turn_all(start, n, rows, seed, out, 0);
 }
 
 /* ---- the yardstick ------------------------------------------------------------------------------------------ */

@@ -28,6 +28,72 @@ void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t str
                           const float *absent, const float *present);
 
 /*
+ * Cells (reading.h) of any number of columns:
+ *
+ *     ROWS_NUMBERS  `width` numbers a row, rows_cell() of each
+ *     ROWS_STEPS    of a number, how many of `count` increasing places are at or below it, compared in double
+ *     ROWS_CODES    of a whole number x, codes[x - base], or x - base without codes; `count` of them
+ *
+ * What is not valid, no number, not one of the codes or a code below 0 is written as `missing`.
+ */
+enum rows_kind { ROWS_NUMBERS, ROWS_STEPS, ROWS_CODES };
+enum rows_type {
+    ROWS_INT8,
+    ROWS_INT16,
+    ROWS_INT32,
+    ROWS_INT64,
+    ROWS_UINT8,
+    ROWS_UINT16,
+    ROWS_UINT32,
+    ROWS_UINT64,
+    ROWS_FLOAT32,
+    ROWS_FLOAT64,
+    ROWS_BOOL /* bits, the lowest of a byte first, as in Arrow */
+};
+
+struct rows_column {
+    uint64_t kind;           /* enum rows_kind */
+    uint64_t type;           /* enum rows_type; for codes no float */
+    const void *values;
+    const uint8_t *validity; /* bits; NULL if all are valid, as those of width above 1 must be */
+    uint64_t offset;         /* of the first row's in both, in values */
+    uint64_t at;             /* where its cells stand in a row */
+    uint64_t width;          /* how many they are: 1 but for numbers */
+    uint64_t count;
+    const double *places;
+    const int32_t *codes;
+    int64_t base;
+    double low, high;
+    double missing;
+};
+
+void rows_pack(const struct rows_column *columns, size_t n_columns, size_t n, float *out, size_t stride);
+
+/* A number from -1 to 1, by its bounds; NaN stays NaN. */
+static inline float rows_cell(double x, double low, double high)
+{
+    x = x < low ? low : x;
+    x = x > high ? high : x;
+    x = (x - (low + high) / 2.0) / ((high - low) / 2.0);
+    /* The middle of bounds that have no number between them is one of them. */
+    x = x < -1.0 ? -1.0 : x;
+    x = x > 1.0 ? 1.0 : x;
+    return (float) x;
+}
+
+/* Rows of `width` numbers, moved whole: out[i] = rows[places[i]], and its inverse, out[places[i]] = rows[i]. */
+void rows_take(const float *rows, const int64_t *places, size_t n, size_t width, float *out);
+void rows_put(const float *rows, const int64_t *places, size_t n, size_t width, float *out);
+
+/*
+ * Sort rows by the bucket of their positions, 2^shift (up to 2^32) positions to each, keeping the order of those in one
+ * bucket. order[k] is which row comes k-th, slots[k] its position within its bucket, counts[b] how many go to bucket b;
+ * all positions are within the buckets.
+ */
+void rows_sort(const int64_t *positions, size_t n, int shift, size_t n_buckets, int64_t *order, uint32_t *slots,
+               int64_t *counts);
+
+/*
  * Packed float32 rows of d features to packed rows of q: the label is copied, the features are scaled by the row
  * guard's factor and multiplied by the d x q matrix. Feature by feature in order, so one sum has one association.
  * A row that the guard makes neutral gets NaN features, so that it stays neutral.
