@@ -91,7 +91,9 @@ struct Columns
 	int			width;			/* of an encoded row */
 	int			first;			/* the first argument that is a column */
 	TupleDesc	fields;			/* of the only argument, if that is a row */
-	Datum	   *values;			/* of a row */
+	const NullableDatum *row;	/* the columns of this call */
+	NullableDatum *values;		/* the same, if they are fields */
+	Datum	   *datums;			/* and as they are taken out of their row */
 	bool	   *nulls;
 	float8	   *numbers;		/* of a vector, or of all columns that are one number */
 	int			n_numbers;		/* columns that are one number: they are together */
@@ -375,26 +377,27 @@ SetType(Column *column, Oid given)
 		FillLookup(column);
 }
 
-/* The row of this call: its columns, as they were given or as the fields of one. */
+/* Find the columns of this call: as they were given, or as the fields of one. */
 static void
-GetValues(Columns *columns, FunctionCallInfo fcinfo)
+GetRow(Columns *columns, FunctionCallInfo fcinfo)
 {
-	if (columns->fields == NULL)
-		for (int i = 0; i < columns->n_columns; i++)
-		{
-			columns->values[i] = PG_GETARG_DATUM(columns->first + i);
-			columns->nulls[i] = PG_ARGISNULL(columns->first + i);
-		}
-	else
-	{
-		HeapTupleHeader row = PG_GETARG_HEAPTUPLEHEADER(columns->first);
-		HeapTupleData tuple = {.t_len = HeapTupleHeaderGetDatumLength(row), .t_data = row};
+	HeapTupleHeader row;
+	HeapTupleData tuple;
 
-		if (HeapTupleHeaderGetTypeId(row) != columns->fields->tdtypeid ||
-			HeapTupleHeaderGetTypMod(row) != columns->fields->tdtypmod)
-			ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH), errmsg("all rows must have the same type")));
-		heap_deform_tuple(&tuple, columns->fields, columns->values, columns->nulls);
-	}
+	columns->row = fcinfo->args + columns->first;
+	if (columns->fields == NULL)
+		return;
+	if (columns->row->isnull)
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a row must not be NULL")));
+	row = DatumGetHeapTupleHeader(columns->row->value);
+	tuple = (HeapTupleData) {.t_len = HeapTupleHeaderGetDatumLength(row), .t_data = row};
+	if (HeapTupleHeaderGetTypeId(row) != columns->fields->tdtypeid ||
+		HeapTupleHeaderGetTypMod(row) != columns->fields->tdtypmod)
+		ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH), errmsg("all rows must have the same type")));
+	heap_deform_tuple(&tuple, columns->fields, columns->datums, columns->nulls);
+	for (int i = 0; i < columns->n_columns; i++)
+		columns->values[i] = (NullableDatum) {columns->datums[i], columns->nulls[i]};
+	columns->row = columns->values;
 }
 
 Columns *
@@ -427,7 +430,8 @@ OpenColumns(FunctionCallInfo fcinfo, int plan, int first)
 	TakeProjection(&cursor, columns);
 	GatherNumbers(columns);
 	columns->first = first;
-	columns->values = palloc(columns->n_columns * sizeof(Datum));
+	columns->values = palloc(columns->n_columns * sizeof(NullableDatum));
+	columns->datums = palloc(columns->n_columns * sizeof(Datum));
 	columns->nulls = palloc(columns->n_columns * sizeof(bool));
 	if (arguments == 1 && !PG_ARGISNULL(first) && type_is_rowtype(get_fn_expr_argtype(fcinfo->flinfo, first)))
 	{
@@ -553,78 +557,38 @@ CodeOf(const Column *column, Datum value)
 	return -1;
 }
 
-/* The numbers of an array, in double, NULL as NaN; none if it is no list of so many. */
+/* The numbers of an array of `type`, in double, NULL as NaN. */
 static void
-NumbersOf(const Column *column, Datum value, float8 *numbers)
+NumbersOf(Oid type, Datum value, float8 *numbers)
 {
-	NumberArray array = OpenArray(value);
-	const char *next = array.data;
+	Datum	   *elements;
+	bool	   *nulls;
+	int16		length;
+	bool		by_value;
+	char		alignment;
+	int			count;
 
-	if (array.ndim != 1 || array.count != column->length)
-	{
-		for (int i = 0; i < column->length; i++)
-			numbers[i] = NAN;
-		return;
-	}
-	if (column->type == NUMERICOID)
-	{
-		Datum	   *elements;
-		bool	   *nulls;
-
-		deconstruct_array(DatumGetArrayTypeP(value), NUMERICOID, -1, false, TYPALIGN_INT, &elements, &nulls,
-						  &array.count);
-		for (int i = 0; i < column->length; i++)
-			numbers[i] = nulls[i] ? NAN : NumericToDouble(elements[i]);
-		pfree(elements);
-		pfree(nulls);
-		return;
-	}
-#define COPY_NUMBERS(TYPE) \
-	for (int i = 0; i < column->length; i++) \
-	{ \
-		TYPE		number; \
-		if (array.present != NULL && IsNullAt(&array, i)) \
-		{ \
-			numbers[i] = NAN; \
-			continue; \
-		} \
-		memcpy(&number, next, sizeof(number)); \
-		numbers[i] = (float8) number; \
-		next += sizeof(number); \
-	}
-	switch (column->type)
-	{
-		case FLOAT4OID:
-			COPY_NUMBERS(float4);
-			break;
-		case FLOAT8OID:
-			COPY_NUMBERS(float8);
-			break;
-		case INT2OID:
-			COPY_NUMBERS(int16);
-			break;
-		case INT4OID:
-			COPY_NUMBERS(int32);
-			break;
-		default:
-			COPY_NUMBERS(int64);
-	}
-#undef COPY_NUMBERS
+	get_typlenbyvalalign(type, &length, &by_value, &alignment);
+	deconstruct_array(DatumGetArrayTypeP(value), type, length, by_value, alignment, &elements, &nulls, &count);
+	for (int i = 0; i < count; i++)
+		numbers[i] = nulls[i] ? NAN : NumberOf(type, elements[i]);
+	pfree(elements);
+	pfree(nulls);
 }
 
 /* ---- encoding ----------------------------------------------------------------------------------------------- */
 
-/* A number from -1 to 1, by its bounds; NaN stays NaN. */
+/* As rows_cell(), by the middle and half the width of the bounds; rounding first, which loops can do for several at once. */
 static inline float4
 CellOf(float8 x, float8 low, float8 high, float8 middle, float8 half)
 {
+	float4		cell;
+
 	x = x < low ? low : x;
 	x = x > high ? high : x;
-	x = (x - middle) / half;
-	/* The middle of bounds that have no number between them is one of them. */
-	x = x < -1.0 ? -1.0 : x;
-	x = x > 1.0 ? 1.0 : x;
-	return (float4) x;
+	cell = (float4) ((x - middle) / half);
+	cell = cell < -1.0f ? -1.0f : cell;
+	return cell > 1.0f ? 1.0f : cell;
 }
 
 static int
@@ -640,14 +604,13 @@ StepsBelow(const Column *column, float8 x)
 static void
 EncodeNumbers(Columns *columns, float4 *out)
 {
-	float8	   *numbers = columns->numbers;
+	float8	   *restrict numbers = columns->numbers;
 	const Column *column = columns->columns + columns->first_number;
-	const Datum *values = columns->values + columns->first_number;
-	const bool *nulls = columns->nulls + columns->first_number;
-	float4	   *cells = columns->cells;
+	const NullableDatum *row = columns->row + columns->first_number;
+	float4	   *restrict cells = columns->cells;
 
 	for (int i = 0; i < columns->n_numbers; i++)
-		numbers[i] = nulls[i] ? NAN : NumberOf(column[i].type, values[i]);
+		numbers[i] = row[i].isnull ? NAN : NumberOf(column[i].type, row[i].value);
 	for (int i = 0; i < columns->n_numbers; i++)
 		cells[i] = CellOf(numbers[i], columns->low[i], columns->high[i], columns->middle[i], columns->half[i]);
 	for (int i = 0; i < columns->n_numbers; i++)
@@ -658,29 +621,48 @@ EncodeNumbers(Columns *columns, float4 *out)
 	}
 }
 
+/* An array is missing as a whole if it is no list of so many numbers. */
 static void
-EncodeVector(const Column *column, Datum value, bool is_null, float8 *numbers, float4 *out)
+EncodeVector(const Column *column, NullableDatum given, float8 *numbers, float4 *out)
 {
 	const float8 low = column->low;
 	const float8 high = column->high;
 	const float8 middle = (low + high) / 2.0;
 	const float8 half = (high - low) / 2.0;
+	const int	length = column->length;
+	NumberArray array = {0};
 
-	if (is_null)
+	if (!given.isnull)
+		array = OpenArray(given.value);
+	if (array.ndim != 1 || array.count != length)
 	{
-		for (int i = 0; i < column->length; i++)
+		for (int i = 0; i < length; i++)
 			out[i] = NAN;
 		return;
 	}
-	NumbersOf(column, value, numbers);
-	for (int i = 0; i < column->length; i++)
+	if (array.present == NULL && column->type == FLOAT4OID)
+	{
+		for (int i = 0; i < length; i++)
+		{
+			float4		number;
+
+			memcpy(&number, array.data + i * sizeof(number), sizeof(number));
+			out[i] = CellOf(number, low, high, middle, half);
+		}
+		return;
+	}
+	if (array.present == NULL && column->type == FLOAT8OID)
+		memcpy(numbers, array.data, length * sizeof(float8));
+	else
+		NumbersOf(column->type, given.value, numbers);
+	for (int i = 0; i < length; i++)
 		out[i] = CellOf(numbers[i], low, high, middle, half);
 }
 
 void
 EncodeColumns(Columns *columns, FunctionCallInfo fcinfo, float4 *out)
 {
-	GetValues(columns, fcinfo);
+	GetRow(columns, fcinfo);
 	EncodeNumbers(columns, out);
 	for (int i = 0; i < columns->n_columns; i++)
 	{
@@ -688,13 +670,16 @@ EncodeColumns(Columns *columns, FunctionCallInfo fcinfo, float4 *out)
 		int			code;
 
 		if (column->kind == NUMBER)
-			continue;
-		if (column->kind == VECTOR)
 		{
-			EncodeVector(column, columns->values[i], columns->nulls[i], columns->numbers, out + column->at);
+			i = columns->first_number + columns->n_numbers - 1;
 			continue;
 		}
-		code = columns->nulls[i] ? -1 : CodeOf(column, columns->values[i]);
+		if (column->kind == VECTOR)
+		{
+			EncodeVector(column, columns->row[i], columns->numbers, out + column->at);
+			continue;
+		}
+		code = columns->row[i].isnull ? -1 : CodeOf(column, columns->row[i].value);
 		out[column->at] = code < 0 && column->kind == CLASS ? NAN : code;
 	}
 }

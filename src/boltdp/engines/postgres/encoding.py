@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import replace
 
 import numpy as np
 from psycopg import sql
@@ -16,8 +15,6 @@ from boltdp.data.values import Matcher
 from boltdp.engines.postgres.session import Composed
 from boltdp.engines.postgres.source import INTEGERS, SourceColumn
 
-Shuffle = Literal["seeded", "random"]
-
 #: Columns that are arguments of their own; more of them are the fields of one. A function may have 100.
 MOST_ARGUMENTS = 90
 
@@ -25,14 +22,6 @@ MOST_ARGUMENTS = 90
 _MAGIC = b"boltpln1"
 _CLASS, _CATEGORY, _NUMBER, _VECTOR = range(4)
 _BY_TEXT, _BY_INTEGER, _BY_FLOAT = range(3)
-
-
-@dataclass(frozen=True)
-class Query:
-    """A query, or a part of one, and the values bound to it."""
-
-    text: Composed
-    values: list[Any]
 
 
 def packed_columns(schema: Schema, columns: Mapping[str, SourceColumn]) -> tuple[bytes, Composed]:
@@ -84,7 +73,8 @@ def _projection(schema: Schema) -> bytes:
     """How encoded rows are read and projected, if they are."""
     if schema.projection is None:
         return _words(0)
-    read_by = reading(schema, projected=False)
+    read_by = reading(replace(schema, projection=None))
+    assert read_by is not None  # which it is of projected rows alone
     matrix = projection_matrix(schema.projection, schema.encoded_dims)
     block = read_by.block.tobytes()
     return _words(len(block)) + block + _words(schema.projection.dims) + matrix.tobytes()
@@ -97,14 +87,3 @@ def _words(*numbers: int | float) -> bytes:
     '0100000000000000 000000000000e03f'
     """
     return b"".join(struct.pack("<q" if isinstance(number, int) else "<d", number) for number in numbers)
-
-
-def bind(values: list[Any], value: Any) -> Composed:
-    """The placeholder of a value.
-
-    >>> values = ["the first"]
-    >>> bind(values, "the second").as_string(), values
-    ('$2', ['the first', 'the second'])
-    """
-    values.append(value)
-    return sql.SQL(f"${len(values)}")
