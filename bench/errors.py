@@ -13,7 +13,6 @@ from boltdp.context import Context
 from boltdp.data.schema import array_schema
 from boltdp.engines import ArrayEngine
 from boltdp.engines.base import Prepared
-from boltdp.model import unit_rows
 
 DIMS = 50
 MODELS = 100  #: as many as tuning by trials makes in the mean
@@ -58,7 +57,9 @@ def in_numpy(weights: npt.NDArray[np.float64], prepared: Prepared) -> npt.NDArra
     models, vectors, dims = weights.shape
     counts = np.zeros(models, np.int64)
     for block in prepared.blocks():
-        margins = (unit_rows(block) @ weights.reshape(-1, dims).T).reshape(len(block), models, vectors)
+        rows = block[:, 1:].astype(np.float64)
+        rows /= np.maximum(1.0, np.sqrt(np.einsum("ij,ij->i", rows, rows)))[:, None]
+        margins = (rows @ weights.reshape(-1, dims).T).reshape(len(block), models, vectors)
         chosen = margins[:, :, 0] > 0 if vectors == 1 else np.argmax(margins, axis=2)
         counts += np.count_nonzero(chosen != block[:, :1], axis=0)
     return counts

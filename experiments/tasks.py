@@ -11,15 +11,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp.algorithms.standardize import plan_moments, standardized_by
+from boltdp.algorithms.standardize import moments, plan_moments, standardized_by
 from boltdp.arraytypes import Doubles, Integers
 from boltdp.context import Context
 from boltdp.data.benchmarks import BENCHMARKS, Benchmark
+from boltdp.data.encode import features
 from boltdp.data.schema import Categorical, Schema, array_schema
 from boltdp.engines import open_source
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine, encoded, plain
-from boltdp.model import Model, unit_rows
+from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.release import Randomness
 from boltdp.settings import Settings
@@ -57,6 +58,12 @@ def halves(benchmark: Benchmark) -> tuple[Engine, Engine, Schema]:
     return *split(table, declared, share=TEST_SHARE, seed=17), declared
 
 
+def unit_rows(rows: Doubles) -> Doubles:
+    """Rows shortened to length 1 where they are longer."""
+    shortened: Doubles = rows / np.maximum(1.0, np.sqrt(np.einsum("ij,ij->i", rows, rows)))[:, None]
+    return shortened
+
+
 def split(engine: Engine, schema: Schema, *, share: float, seed: int) -> tuple[Engine, Engine]:
     """The rows, shuffled, in two parts; the second has the share."""
     names = [*(column.name for column in schema.columns), schema.label]
@@ -76,8 +83,8 @@ class Part:
     @classmethod
     def of(cls, engine: Engine, schema: Schema) -> Part:
         """All rows of an engine, in order."""
-        rows = np.concatenate(list(encoded(engine, plain(schema))))
-        return cls(rows[:, 1:], rows[:, 0].astype(np.int64))
+        rows = features(np.concatenate(list(encoded(engine, plain(schema)))), plain(schema))
+        return cls(rows[:, 1:].astype(np.float32), rows[:, 0].astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,15 +135,17 @@ class Task:
         if planned is None or planned.budget is None:
             return self.schema, budget
         event: Any = planned.event
-        sums = self.training.moments(self.schema, clip_norm=event.clip_norm, context=Context())
+        with self.training.prepare(plain(self.schema), Context(), ordered=False) as prepared:
+            sums = moments(prepared, self.schema)
         schema = standardized_by(sums, self.schema, event, Randomness(), rows=self.rows)
         return schema, budget.less(planned.budget)
 
     def unit_parts(self, schema: Schema) -> tuple[Doubles, Integers, Doubles]:
         """Training rows of length at most 1 by a schema, their class indices, and testing rows."""
-        packed = np.concatenate(list(encoded(self.training, schema)))
-        tested = np.concatenate(list(encoded(self.testing, schema)))
-        return unit_rows(packed), packed[:, 0].astype(np.int64), unit_rows(tested)
+        packed, tested = (
+            features(np.concatenate(list(encoded(engine, schema))), schema) for engine in (self.training, self.testing)
+        )
+        return unit_rows(packed[:, 1:]), packed[:, 0].astype(np.int64), unit_rows(tested[:, 1:])
 
     def spans(self) -> Iterator[tuple[slice, bool, float, float]]:
         """Of each column in a `Part`: the place of its features, whether they are categories, and its bounds."""

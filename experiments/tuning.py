@@ -17,6 +17,7 @@ import numpy as np
 from boltdp.algorithms.select import error_counts
 from boltdp.context import Context
 from boltdp.data.benchmarks import BENCHMARKS
+from boltdp.data.encode import features
 from boltdp.data.schema import Schema, array_schema
 from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.base import Engine, encoded
@@ -68,9 +69,9 @@ WAYS: dict[str, Way] = {
 }
 
 
-def packed(engine: Engine, schema: Schema) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """The encoded rows, shuffled."""
-    rows = np.concatenate([*encoded(engine, schema)])
+def packed(engine: Engine, schema: Schema) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The labels and features of the rows, shuffled."""
+    rows = features(np.concatenate([*encoded(engine, schema)]), schema)
     return np.random.default_rng(0).permutation(rows)
 
 

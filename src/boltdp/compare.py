@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from boltdp import algorithms, kernel
+from boltdp import algorithms
 from boltdp.algorithms.select import error_counts
+from boltdp.algorithms.standardize import moments as moments_of
 from boltdp.algorithms.standardize import plan_moments, standardized_by
-from boltdp.arraytypes import Integers
 from boltdp.context import Context
+from boltdp.data.encode import reading
 from boltdp.data.schema import Schema
 from boltdp.engines.base import Engine, Prepared, plain
 from boltdp.errors import BoltdpError, ParameterError
@@ -230,32 +229,30 @@ def compare(
         return prepared, stack.enter_context(test.prepare(schema, context.silent()))
 
     with ExitStack() as stack:
-        sums, shared = None, None
+        sums = None
         if any(part is not None for part in moments.values()):
             with ExitStack() as briefly:
-                sums = _moments(prepare(briefly, plain(schema))[0], clip_norm=schema.feature_clip_norm)
-        if any(part is None for part in moments.values()):
-            shared = prepare(stack, schema)
+                sums = moments_of(prepare(briefly, plain(schema))[0], schema)
+        shared = prepare(stack, schema)
         order = 0
         for number, (algorithm, epsilon, repeat) in enumerate(todo):
             context.at("training", len(todo)).done(number)
             certificate, noise_seed = plans[algorithm, epsilon], cells[algorithm, epsilon].noise_seed
             own = replace(context.silent(), randomness=Randomness(None if noise_seed is None else noise_seed + repeat))
-            if shared is not None and repeat != order:
+            if repeat != order:
                 shared[0].reshuffle(context.seed + repeat)
                 order = repeat
             with ExitStack() as briefly:
-                used = schema
-                if certificate.moments is None:
-                    assert shared is not None
-                    training, testing = shared
-                else:
-                    # Each run standardizes with noise of its own, and so has rows of its own.
+                used, (training, testing) = schema, shared
+                if certificate.moments is not None:
+                    # Each run standardizes with noise of its own, which the same rows are read by, but projected ones.
                     assert sums is not None
                     used = standardized_by(sums, schema, certificate.moments, own.randomness, rows=cut)
-                    training, testing = prepare(briefly, used)
-                    if repeat:
-                        training.reshuffle(context.seed + repeat)
+                    if schema.projection is not None:
+                        training, testing = prepare(briefly, used)
+                        if repeat:
+                            training.reshuffle(context.seed + repeat)
+                training, testing = (part.read_by(reading(used)) for part in (training, testing))
                 start = time.perf_counter()
                 model = train_prepared(training, used, certificate, own)
                 seconds = time.perf_counter() - start
@@ -266,14 +263,6 @@ def compare(
             if keep is not None:
                 keep(made)
     return made
-
-
-def _moments(prepared: Prepared, *, clip_norm: float) -> Integers:
-    """`Engine.moments` of rows that are prepared, as `plain` declares them."""
-    sums = np.zeros((2, prepared.dims), np.int64)
-    for block in prepared.blocks():
-        kernel.moments(block, sums, clip_norm=clip_norm)
-    return sums
 
 
 def draw(comparison: Comparison, path: str | Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp.arraytypes import Doubles, PackedRows
+from boltdp.data.encode import reading
 from boltdp.data.schema import Schema
 from boltdp.data.values import Value
 from boltdp.engines.base import Engine, encoded
@@ -19,12 +21,13 @@ from boltdp.errors import ParameterError, real_number, shown
 from boltdp.export import linear
 from boltdp.files import replacing
 from boltdp.files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
+from boltdp.kernel.reading import Reading, scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.losses import Loss
 from boltdp.privacy.release import could_be_released
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold", "checked_threshold", "unit_rows"]
+__all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold", "checked_threshold"]
 
 FORMAT = "boltdp-model"
 FORMAT_VERSION = 3
@@ -96,7 +99,11 @@ class Model:
 
     def margins(self, packed: PackedRows) -> Doubles:
         """<w, x> for each packed row and weight vector; rows longer than 1 are shortened as in training."""
-        return unit_rows(packed) @ self.weights.T
+        return scores(packed, self.weights, self._reading)
+
+    @cached_property
+    def _reading(self) -> Reading | None:
+        return reading(self.schema)
 
     def choices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """The class index that wins for each row of margins."""
@@ -258,15 +265,3 @@ def _weights(rows: Any) -> Doubles:
     if not np.isfinite(weights).all():
         raise ModelFileError("the weights must be finite numbers")
     return weights
-
-
-def unit_rows(packed: PackedRows) -> Doubles:
-    """The features of packed rows, shortened to length 1 where they are longer.
-
-    >>> unit_rows(np.array([[0, 3, 4], [1, 0.5, 0]], np.float32))
-    array([[0.6, 0.8],
-           [0.5, 0. ]])
-    """
-    rows = packed[:, 1:].astype(np.float64)
-    rows /= np.maximum(1.0, np.sqrt(np.einsum("ij,ij->i", rows, rows)))[:, None]
-    return rows

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from boltdp.algorithms import Job, algorithm_of
 from boltdp.algorithms.shared.base import check_rows
-from boltdp.algorithms.standardize import plan_moments, standardize
+from boltdp.algorithms.standardize import plan_moments, prepared_rows
 from boltdp.context import Context
 from boltdp.data.schema import Schema
 from boltdp.engines.base import Engine, Prepared
@@ -56,9 +56,9 @@ def train(
         before=before,
         reasons=known_faults(reasons, context),
     )
-    schema = standardize(engine, schema, certificate.moments, context)
-    with engine.prepare(schema, context.at("preparing", rows)) as prepared:
-        model = train_prepared(prepared, schema, certificate, context)
+    ordered = algorithm_of(certificate).ordered
+    with prepared_rows(engine, schema, certificate.moments, context, ordered=ordered) as (prepared, standardized):
+        model = train_prepared(prepared, standardized, certificate, context)
     return replace(model, trained_where=engine.where)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from boltdp.algorithms import chosen_algorithm, select
 from boltdp.algorithms.select import TRIALS
-from boltdp.algorithms.standardize import plan_moments, standardize
+from boltdp.algorithms.standardize import plan_moments, prepared_rows
 from boltdp.context import Context
 from boltdp.data.schema import Schema
 from boltdp.engines.base import Engine
@@ -115,19 +115,18 @@ def tune(
         public_rows=0 if public is None else public.count(),
         reasons=known_faults(reasons, context),
     )
-    # Once, on all rows, for all candidates: its share of the budget is spent before any of them is trained.
-    schema = standardize(engine, schema, certificates[0].moments, context)
-    if public is not None:
-        forks = context.randomness.forks()
-        number = select.choose_in_public(public, schema, certificates, forks, context)
-        own = replace(context, randomness=next(forks))
-        with engine.prepare(schema, context.at("preparing", rows)) as prepared:
-            model = train_prepared(prepared, schema, certificates[number], own)
-        return replace(model, trained_where=engine.where)
-    choose = select.choose_by_portions if method == "portions" else select.choose_by_trials
-    with engine.prepare(schema, context.at("preparing", rows)) as prepared:
-        chosen = choose(prepared, certificates, classes=len(schema.classes), context=context)
-    model = Model.of_release(schema, chosen.weights, certificates[chosen.number])
+    # Moments once, on all rows, for all candidates: their share of the budget is spent before any of them is trained.
+    event, classes = certificates[0].moments, len(schema.classes)
+    with prepared_rows(engine, schema, event, context, ordered=True) as (prepared, standardized):
+        if public is not None:
+            forks = context.randomness.forks()
+            number = select.choose_in_public(public, standardized, certificates, forks, context)
+            own = replace(context, randomness=next(forks))
+            model = train_prepared(prepared, standardized, certificates[number], own)
+        else:
+            choose = select.choose_by_portions if method == "portions" else select.choose_by_trials
+            chosen = choose(prepared, certificates, classes=classes, context=context)
+            model = Model.of_release(standardized, chosen.weights, certificates[chosen.number])
     return replace(model, trained_where=engine.where)
 
 

@@ -15,7 +15,6 @@ from boltdp.kernel import _library, builds
 from boltdp.kernel.errors import Errors
 from boltdp.kernel.objective import Sums
 from boltdp.kernel.sums import Summation
-from boltdp.model import unit_rows
 from boltdp.privacy.losses import Logistic
 from tests.kernel.cases import DIMS
 
@@ -39,10 +38,15 @@ def a_case(models: int, vectors: int, dims: int, *, rows: int, seed: int = 0) ->
     return random.standard_normal((models, vectors, dims)), packed, classes
 
 
+def shortened(rows: Matrix) -> Matrix:
+    unit: Matrix = rows / np.maximum(1.0, np.linalg.norm(rows, axis=1))[:, None]
+    return unit
+
+
 def plain_counts(weights: Matrix, rows: Rows, classes: int) -> list[int]:
     """As errors.h defines them, of shortened rows."""
     sound = np.isfinite(rows).all(axis=1) & np.isin(rows[:, 0], np.arange(classes))
-    margins = np.einsum("nd,mvd->mnv", unit_rows(rows[sound]), weights)
+    margins = np.einsum("nd,mvd->mnv", shortened(rows[sound, 1:].astype(np.float64)), weights)
     chosen = (margins[:, :, 0] > 0) if weights.shape[1] == 1 else margins.argmax(axis=2)
     counts: list[int] = ((~sound).sum() + (chosen != rows[sound, 0]).sum(axis=1)).tolist()
     return counts

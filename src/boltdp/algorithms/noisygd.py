@@ -21,6 +21,7 @@ from boltdp.context import Context
 from boltdp.engines.base import Prepared
 from boltdp.errors import ParameterError
 from boltdp.kernel.objective import Sums
+from boltdp.kernel.reading import Reading
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.gradients import NoisyGradients, gradient_noise, noisy_gradients
@@ -48,6 +49,7 @@ class NoisyGD(Algorithm):
     about = "to the gradient of every scan"
     takes = frozenset({"passes", "step_size", "gradient_clip"})
     noise_place = "noise of each scan"
+    ordered = False
     headings = ("epsilon", "noise", "noise a row", "step")
     explanation = (
         "The noise is added to the sum of all rows' gradients, each at most the clip long, in every scan."
@@ -76,7 +78,7 @@ class NoisyGD(Algorithm):
 
     def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """All jobs' models at once: a scan serves every one that has scans left."""
-        descents = [_Descent(job, classes) for job in jobs]
+        descents = [_Descent(job, classes, prepared.reading) for job in jobs]
         scans = max(descent.event.scans for descent in descents)
         stage = context.at("descending", scans * prepared.rows)
         for scan in range(scans):
@@ -151,8 +153,8 @@ def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -
 class _Descent:
     """The weights of one job's models between scans."""
 
-    def __init__(self, job: Job, classes: int) -> None:
-        self._job, self._classes = job, classes
+    def __init__(self, job: Job, classes: int, reading: Reading | None) -> None:
+        self._job, self._classes, self._reading = job, classes, reading
         self.event = _event(job.certificate)
         problem = self.event.problem
         self.weights = np.zeros((job.certificate.models, problem.loss.vectors, problem.dims))
@@ -170,6 +172,7 @@ class _Descent:
                 positive=positive,
                 classes=classes,
                 class_weights=problem.class_weights,
+                reading=self._reading,
             )
             for weights, positive in zip(self.weights, self._job.positives, strict=True)
         ]

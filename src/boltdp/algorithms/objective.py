@@ -23,6 +23,7 @@ from boltdp.arraytypes import Doubles
 from boltdp.context import Context
 from boltdp.engines.base import Prepared
 from boltdp.errors import ParameterError
+from boltdp.kernel.reading import Reading
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events import Noiseless, Training
@@ -55,6 +56,7 @@ class Objective(Algorithm):
     about = "once, before training"
     takes = frozenset[str]()
     noise_place = "noise before training"
+    ordered = False
     headings = ("epsilon", "noise", "noise a row", "regularization", "accuracy lost")
     explanation = (
         "The noise is added to the sum of all rows' losses; a row's own gradient is about 1 long."
@@ -89,7 +91,7 @@ class Objective(Algorithm):
         stage.done(0)
         problem = jobs[0].certificate.problem
         together = min(MOST_AT_ONCE, max(1, MOST_NUMBERS // (problem.loss.vectors * problem.dims**2)))
-        solvers = (solver for job in jobs for solver in _solvers(job, classes))
+        solvers = (solver for job in jobs for solver in _solvers(job, classes, prepared.reading))
         minimisers: list[Doubles] = []
         while group := list(islice(solvers, together)):
             minimisers += solve(prepared, group)
@@ -135,11 +137,16 @@ class Objective(Algorithm):
         return f"{forecast['noise_per_row']:.2g}", f"{forecast['regularization']:.2g}", lost
 
 
-def _solvers(job: Job, classes: int) -> Iterator[Solver]:
+def _solvers(job: Job, classes: int, reading: Reading | None) -> Iterator[Solver]:
     certificate = job.certificate
     for positive, linear in zip(job.positives, linear_terms(certificate, job.randomness), strict=True):
         yield minimise(
-            certificate.problem, linear, noise=certificate.training_noise, positive=positive, classes=classes
+            certificate.problem,
+            linear,
+            noise=certificate.training_noise,
+            positive=positive,
+            classes=classes,
+            reading=reading,
         )
 
 

@@ -199,7 +199,8 @@ def error_counts(released: Sequence[Doubles], prepared: Prepared, *, classes: in
 
     One row changes each count by at most 1. The counts are as private as the rows.
     """
-    errors = Errors(np.stack([weights.reshape(-1, weights.shape[-1]) for weights in released]), classes=classes)
+    weights = np.stack([one.reshape(-1, one.shape[-1]) for one in released])
+    errors = Errors(weights, classes=classes, reading=prepared.reading)
     prepared.sum([errors])
     return errors.counts
 

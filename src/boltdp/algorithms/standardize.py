@@ -5,6 +5,8 @@ What is computed from released moments and public numbers alone costs no privacy
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +14,11 @@ import numpy as np
 from boltdp.arraytypes import Booleans, Doubles, Integers
 from boltdp.context import Context
 from boltdp.data.columns import STEP_HEIGHT
+from boltdp.data.encode import reading
 from boltdp.data.schema import Categorical, Column, Numeric, Schema, Standardization
-from boltdp.engines.base import Engine
+from boltdp.engines.base import Engine, Prepared, plain
 from boltdp.errors import ParameterError
+from boltdp.kernel.moments import Moments
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events import Part
@@ -105,8 +109,14 @@ def standardization_share(budget: Budget, *, features: int, rows: int) -> float 
     return min(max(noise / CENTRE_NOISE, least), most)
 
 
-def standardize(engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context) -> Schema:
-    """The schema with a standardization from noisy moments of the rows; without an event, the schema as it is.
+@contextmanager
+def prepared_rows(
+    engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context, *, ordered: bool
+) -> Iterator[tuple[Prepared, Schema]]:
+    """Rows that are ready for training, and the schema with a standardization from noisy moments of them.
+
+    They are encoded once: standardizing is another reading of the same rows. Only a projection, which follows it, makes
+    others of them. Without an event the schema stays as it is.
 
     >>> import pyarrow as pa
     >>> from boltdp.data.schema import Numeric
@@ -114,21 +124,38 @@ def standardize(engine: Engine, schema: Schema, event: NoisyMoments | None, cont
     >>> rows = open_source(pa.table({"age": [30, 40] * 50_000, "sick": [0, 1] * 50_000}))
     >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
     >>> planned = plan_moments(Settings(epsilon=1.0, standardize="private"), schema, rows=100_000)
-    >>> round(standardize(rows, schema, planned.event, Context()).standardization.centers[0], 1)
+    >>> with prepared_rows(rows, schema, planned.event, Context(), ordered=False) as (prepared, standardized):
+    ...     round(standardized.standardization.centers[0], 1)
     -0.3
     """
-    if event is None:
-        return schema
     rows = engine.count()
-    check_rows(rows, clip_norm=event.clip_norm)
-    sums = engine.moments(schema, clip_norm=event.clip_norm, context=context.at("standardizing", rows))
-    return standardized_by(sums, schema, event, context.randomness, rows=rows)
+    preparing = context.at("preparing", rows)
+    if event is not None:
+        check_rows(rows, clip_norm=event.clip_norm)
+        if schema.projection is not None:
+            with engine.prepare(plain(schema), context.at("standardizing", rows), ordered=False) as unprojected:
+                schema = standardized_by(moments(unprojected, schema), schema, event, context.randomness, rows=rows)
+                event = None
+    with engine.prepare(schema, preparing, ordered=ordered) as prepared:
+        if event is not None:
+            schema = standardized_by(moments(prepared, schema), schema, event, context.randomness, rows=rows)
+        yield prepared.read_by(reading(schema)), schema
+
+
+def moments(prepared: Prepared, schema: Schema) -> Integers:
+    """Exact sums of the encoded features, rows shortened to the clip norm, and of their squares: `kernel.moments`.
+
+    Before any division, standardization or projection, and without the intercept. They are as private as the rows.
+    """
+    sums = Moments(reading(plain(schema)), clip_norm=schema.feature_clip_norm)
+    prepared.sum([sums])
+    return sums.value
 
 
 def standardized_by(
     sums: Integers, schema: Schema, event: NoisyMoments, randomness: Randomness, *, rows: int
 ) -> Schema:
-    """The schema with the standardization that follows from the sums of `Engine.moments`, noise added."""
+    """The schema with the standardization that follows from the sums of `moments`, noise added."""
     released = release_moments(sums, event, randomness, rows=rows, numbers=_numbers(schema))
     return replace(schema, standardization=standardization(schema, released))
 

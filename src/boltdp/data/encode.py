@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boltdp import kernel
-from boltdp.arraytypes import Booleans, Doubles, Floats, PackedRows
+from boltdp.arraytypes import Doubles, Floats, PackedRows
 from boltdp.data.buffers import dtype_of, missing, text_array, values, where
-from boltdp.data.schema import Categorical, Column, Numeric, Projection, Schema, Vector
+from boltdp.data.schema import Categorical, Column, Projection, Schema, Vector
 from boltdp.data.values import Matcher, Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.packing import Codes, Numbers, Packer, Steps, Values
@@ -77,6 +77,19 @@ def _reading(schema: Schema) -> Reading:
     if schema.intercept:
         segments.append(Segment("constant", np.array([schema.constant]), np.zeros(1)))
     return Reading(segments)
+
+
+def features(packed: PackedRows, schema: Schema) -> Doubles:
+    """The labels and features of packed rows of a schema, for those who want all of them: (rows, 1 + dims).
+
+    >>> from boltdp.data.schema import Categorical, Schema
+    >>> schema = Schema("y", (0, 1), (Categorical("sex", ("F", "M")),), intercept=False)
+    >>> features(np.array([[1, 0], [0, 1]], np.float32), schema)
+    array([[1., 1., 0.],
+           [0., 0., 1.]])
+    """
+    by = reading(schema)
+    return packed.astype(np.float64) if by is None else by.features(packed)
 
 
 def cells_of(schema: Schema) -> int:
@@ -257,7 +270,9 @@ class _Coder:
         """The code of each cell, an array of them."""
         kind = cells.type
         if pa.types.is_boolean(kind):
-            codes = np.array([self._matcher.truth(False), self._matcher.truth(True)], np.int32)[values(cells).view(np.uint8)]
+            codes = np.array([self._matcher.truth(False), self._matcher.truth(True)], np.int32)[
+                values(cells).view(np.uint8)
+            ]
         elif pa.types.is_integer(kind):
             exact = self._exact(kind)
             codes = _search(values(cells), [*exact], [*exact.values()])

@@ -17,11 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
-from boltdp import kernel, stopping
-from boltdp.arraytypes import Integers, PackedRows
+from boltdp.arraytypes import PackedRows
 from boltdp.context import Context
 from boltdp.data.encode import Encoder, reading
 from boltdp.data.schema import Categorical, Numeric, Schema
@@ -194,7 +192,7 @@ def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = 
 
 
 def plain(schema: Schema) -> Schema:
-    """The schema of the features as `Engine.moments` takes them.
+    """The schema of the features as moments are taken of them.
 
     >>> plain(Schema("y", (0, 1), (Numeric("age", 0, 1),))).feature_names
     ('age',)

@@ -512,9 +512,7 @@ def _filled(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, c
     def write(part: Part[T]) -> int:
         if ordered:
             with part.encoded(width) as block:
-                packing.put(
-                    block, kernel.permuted_position(part.start, part.rows, rows=rows, seed=context.seed), array
-                )
+                packing.put(block, kernel.permuted_position(part.start, part.rows, rows=rows, seed=context.seed), array)
         else:
             part.encode_into(array[part.start : part.start + part.rows])
         return part.rows

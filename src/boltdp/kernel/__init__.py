@@ -126,6 +126,10 @@ _library = load(
         "losses_curvature": (c_double, [c_uint64, c_double, c_double]),
         "reading_check": (c_int, [c_void_p, c_size_t]),
         "reading_features": (None, [c_void_p, c_void_p, c_size_t, c_void_p]),
+        "reading_scores": (
+            None,
+            [c_void_p, c_uint64, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p],
+        ),
         "objective_bytes": (c_uint64, [*[c_uint64] * 6, c_void_p]),
         "objective_init": (
             c_int,

@@ -177,26 +177,25 @@ INLINE const char *NAME(place)(const struct block *b, size_t r, int element)
 TARGET static __attribute__((noinline)) void NAME(read_by)(struct block *b, size_t r)
 {
     const struct reading *by = b->reading;
-    const size_t dims = b->dims, numbers = by->parts[0].kind == READ_NUMBERS && by->parts[0].count == by->cells
-                                               ? by->cells
-                                               : 0;
+    const size_t dims = b->dims, numbers = reading_has_only_numbers(by) ? by->cells : 0;
     const char *row = NAME(place)(b, r, SGD_FLOAT32), *later = row + FETCH_AHEAD;
     const float *x = (const float *) (const void *) row + 1;
     const double *from = reading_a(by), *times = reading_b(by);
     double *wide = b->rows + r * b->stride;
-    vec4 a0 = {0}, a1 = {0};
-    reading_vec4 four;
+    vec4 a0 = {0}, a1 = {0}, four;
     size_t i = 0;
     if (b->positions != NULL)
         later = NAME(place)(b, r + ROWS_AHEAD < b->left ? r + ROWS_AHEAD : r, SGD_FLOAT32);
     for (size_t at = 0; at < (1 + b->cells) * sizeof(float); at += 64)
         __builtin_prefetch(later + at);
+#define PRODUCT(i) ((WIDEN(x + (i)) - AT(from, i)) * AT(times, i))
+#define READ_FOUR(i) (four = PRODUCT(i), (vec4) ((mask4) four & (four == four))) /* 0 where it is no number */
     if (numbers > 0) {
         for (; i + 16 <= numbers; i += 16) {
-            read_four(&four, x + i, from + i, times + i), AT(wide, i) = four, a0 += four * four;
-            read_four(&four, x + i + 4, from + i + 4, times + i + 4), AT(wide, i + 4) = four, a1 += four * four;
-            read_four(&four, x + i + 8, from + i + 8, times + i + 8), AT(wide, i + 8) = four, a0 += four * four;
-            read_four(&four, x + i + 12, from + i + 12, times + i + 12), AT(wide, i + 12) = four, a1 += four * four;
+            four = READ_FOUR(i), AT(wide, i) = four, a0 += four * four;
+            four = READ_FOUR(i + 4), AT(wide, i + 4) = four, a1 += four * four;
+            four = READ_FOUR(i + 8), AT(wide, i + 8) = four, a0 += four * four;
+            four = READ_FOUR(i + 12), AT(wide, i + 12) = four, a1 += four * four;
         }
         read_numbers(wide + i, x + i, from + i, times + i, numbers - i);
         for (size_t k = numbers; k < dims; k++) /* constants */
@@ -617,3 +616,5 @@ TARGET static void NAME(scan)(void *const *states, size_t n_states, struct block
 #undef ONE
 #undef FOUR
 #undef UP_TO_FOUR
+#undef PRODUCT
+#undef READ_FOUR

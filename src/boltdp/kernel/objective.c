@@ -203,6 +203,7 @@ static void fold(struct objective_state *s, const struct shape *shape)
 struct tile {
     const struct shape *shape;
     const struct reading *reading;
+    int only_numbers;     /* are the cells that it reads, all of them in its first segment */
     const double *units;  /* of the slots of groups */
     double *partial;
     double *x;            /* the dense numbers of the rows, padded with zeros */
@@ -254,6 +255,31 @@ INLINE void read_tile(double *squares, const struct tile *t, const float *rows, 
     const size_t dense = t->shape->first, groups = t->shape->groups;
     for (int r = 0; r < n; r++)
         squares[r] = read_slots(t->reading, rows + r * (1 + cells), t->x + r * dense, t->active + r * groups);
+}
+
+/* The same, where all cells are numbers: what they are read by is loaded once for all rows. */
+INLINE void read_number_tile(double *squares, const struct tile *t, const float *rows, size_t cells, int n)
+{
+    const size_t dense = t->shape->first;
+    const double *a = reading_a(t->reading), *b = reading_b(t->reading);
+    double *x = t->x, rest[TILE] = {0};
+    vec4 sums[TILE] = {{0}};
+    size_t i = 0;
+    for (; i + 4 <= cells; i += 4)
+        for (int r = 0; r < n; r++) {
+            reading_vec4 four;
+            read_four(&four, rows + r * (1 + cells) + i, a + i, b + i);
+            AT(x, r * dense + i) = four;
+            sums[r] += four * four;
+        }
+    for (; i < t->shape->dense; i++)
+        for (int r = 0; r < n; r++) {
+            const double one = i < cells ? read_one(rows[r * (1 + cells) + i], a[i], b[i]) : a[i];
+            x[r * dense + i] = one;
+            rest[r] += one * one;
+        }
+    for (int r = 0; r < n; r++)
+        squares[r] = LANES(sums[r]) + rest[r];
 }
 
 /* out = <a, x> for each row x. */
@@ -406,18 +432,26 @@ INLINE void add_rows(const struct objective_state *s, const struct tile *t, int 
         add_margins(s, t, first, n);
 }
 
-/* Whether a row is in the share that is summed, by a hash of its bytes: whatever its place is, it is or is not. */
+/*
+ * Whether a row is in the share that is summed, by a hash of its bytes: whatever its place is, it is or is not. Four
+ * hashes take turns, so that none waits for the one before.
+ */
+#define MULTIPLIER UINT64_C(0x9fb21c651e98df25)
 static int is_sampled(const float *row, size_t numbers, uint64_t share)
 {
-    uint64_t hash = UINT64_C(0x9e3779b97f4a7c15);
-    for (size_t i = 0; i < numbers; i++) {
-        uint32_t bits;
-        memcpy(&bits, row + i, sizeof bits);
-        hash = (hash ^ bits) * UINT64_C(0xbf58476d1ce4e5b9);
-        hash ^= hash >> 29;
+    uint64_t hashes[4] = {1, 2, 3, 4};
+    const size_t bytes = numbers * sizeof *row;
+    for (size_t at = 0, turn = 0; at < bytes; at += sizeof(uint64_t), turn = (turn + 1) % 4) {
+        uint64_t word = 0;
+        memcpy(&word, (const char *) row + at, bytes - at < sizeof word ? bytes - at : sizeof word);
+        hashes[turn] = (hashes[turn] ^ word) * MULTIPLIER;
+        hashes[turn] ^= hashes[turn] >> 32;
     }
-    hash *= UINT64_C(0x94d049bb133111eb);
-    return hash >> 32 < share;
+    for (int turn = 1; turn < 4; turn++) {
+        hashes[0] = (hashes[0] ^ hashes[turn]) * MULTIPLIER;
+        hashes[0] ^= hashes[0] >> 32;
+    }
+    return (hashes[0] * MULTIPLIER) >> 32 < share;
 }
 
 /* Add n rows, but those that are neutral. */
@@ -426,21 +460,25 @@ INLINE void add_tile(struct objective_state *s, struct tile *t, const float *row
     const size_t cells = s->cells, dims = t->shape->dims, width = 1 + cells;
     const double *class_weights = s->data + place_of(s, t->shape, CLASS_WEIGHTS);
     double squares[TILE];
-    int good = 0;
+    int good = 0, sampled[TILE], any = 0;
+    for (int r = 0; r < n; r++)
+        any |= sampled[r] = s->share > UINT32_MAX || is_sampled(rows + r * width, width, s->share);
+    if (!any)
+        return;
     if (t->reading == NULL)
         widen(squares, t->x, t->shape->first, rows + 1, cells, n);
+    else if (t->only_numbers)
+        read_number_tile(squares, t, rows + 1, cells, n);
     else
         read_tile(squares, t, rows + 1, cells, n);
     for (int r = 0; r < n; r++) {
         const double label = rows[r * width];
         const int declared = label >= 0.0 && label < (double) s->classes && (double) (uint64_t) label == label;
         t->labels[r] = label;
-        t->scales[r] = declared ? sgd_row_scale(squares[r], dims) : 0.0;
+        t->scales[r] = declared && sampled[r] ? sgd_row_scale(squares[r], dims) : 0.0;
         if (s->weighted)
             t->weights[r] = declared ? class_weights[(uint64_t) label] : 1.0;
         t->lengths[r] = s->clip <= DBL_MAX ? sqrt(squares[r]) : 0.0;
-        if (s->share <= UINT32_MAX && !is_sampled(rows + r * width, width, s->share))
-            t->scales[r] = 0.0;
         good += t->scales[r] > 0.0;
     }
     if (good == n)
@@ -457,6 +495,7 @@ INLINE void scan(struct objective_state *s, const float *rows, size_t n_rows)
     const struct shape shape = shape_of(s->cells, reading_of(s));
     const size_t width = 1 + s->cells;
     struct tile t = {.shape = &shape, .reading = reading_of(s), .partial = s->data + place_of(s, &shape, PARTIAL)};
+    t.only_numbers = t.reading != NULL && reading_has_only_numbers(t.reading);
     t.units = t.reading == NULL ? NULL : reading_units(t.reading);
     t.x = s->data + place_of(s, &shape, ROWS);
     t.active = (uint32_t *) (void *) (s->data + place_of(s, &shape, ACTIVE));

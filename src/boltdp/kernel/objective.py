@@ -16,8 +16,6 @@ from boltdp.privacy.losses import Loss
 
 #: The Hessian is summed for up to so many slots, which are as many as features, and two more for each group of them.
 MAX_HESSIAN_SLOTS = 1024
-#: Every term is rounded to a multiple of this.
-GRID = 2.0**-44
 
 _GRADIENT, _PRODUCT, _HESSIAN = range(3)
 _SUMMED_AT = 8 * 13
@@ -32,7 +30,7 @@ class Sums(Block):
     `State`. Packed rows are read by the reading, if there is one, and guarded as there; neutral ones add nothing. With a
     `share` below 1 only about so many of the rows are summed, chosen by a hash of what is in them.
 
-    Each row's terms are rounded to multiples of GRID, and their sums are exact: neither the order of rows nor who adds
+    Each row's terms are rounded to multiples of `SUM_GRID`, and their sums are exact: neither the order of rows nor who adds
     up how many of them changes a bit.
 
     >>> from boltdp.privacy.losses import Logistic

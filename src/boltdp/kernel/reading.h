@@ -67,6 +67,12 @@ static inline const double *reading_units(const struct reading *r)
     return reading_squares(r) + (r->slots - r->dense);
 }
 
+/* Whether all cells are numbers, and the first features. */
+static inline int reading_has_only_numbers(const struct reading *r)
+{
+    return r->parts[0].kind == READ_NUMBERS && r->parts[0].count == r->cells;
+}
+
 /* Slots of a group. */
 static inline uint64_t reading_values(const struct reading_segment *part)
 {
@@ -89,17 +95,24 @@ int reading_is_finite(const struct reading *reading);
 /* The features of packed rows, in double; `out` has n_rows * (1 + dims) numbers, the label first. */
 void reading_features(const struct reading *reading, const float *rows, size_t n_rows, double *out);
 
+/*
+ * <w, x> / max(1, ||x||) for each packed row and each of so many vectors of weights of slots, into out[n_rows * vectors].
+ * The reading may be NULL, if every cell is a feature. `room` has as many numbers as there are dense slots, and half as
+ * many as there are groups, rounded up.
+ */
+void reading_scores(const struct reading *reading, uint64_t cells, const float *rows, size_t n_rows,
+                    const double *weights, size_t vectors, double *room, double *out);
+
 /* ---- inside the loops --------------------------------------------------------------------------------------- */
 
 typedef double reading_vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef int64_t reading_mask4 __attribute__((vector_size(32), aligned(8), may_alias));
-typedef float reading_vec4f __attribute__((vector_size(16), aligned(4), may_alias));
 
 /* Four numbers: (cells - a) * b, or 0 where that is no number. */
 static inline __attribute__((always_inline)) void read_four(reading_vec4 *out, const float *cells, const double *a,
                                                             const double *b)
 {
-    const reading_vec4 cell = __builtin_convertvector(*(const reading_vec4f *) cells, reading_vec4);
+    const reading_vec4 cell = {cells[0], cells[1], cells[2], cells[3]};
     const reading_vec4 four = (cell - *(const reading_vec4 *) a) * *(const reading_vec4 *) b;
     *out = (reading_vec4) ((reading_mask4) four & (four == four));
 }

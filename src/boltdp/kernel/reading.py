@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from boltdp.arraytypes import Doubles, PackedRows
 from boltdp.errors import ParameterError
-from boltdp.kernel import _aligned_block, _library
+from boltdp.kernel import _aligned_block, _library, reading_pointer
 
 Kind = Literal["numbers", "category", "steps", "constant"]
 _KINDS: tuple[Kind, ...] = ("numbers", "category", "steps", "constant")
@@ -178,3 +178,34 @@ class Reading:
         for part in self.segments:
             yield part, slice(at, at + len(part.a))
             at += len(part.a)
+
+
+def scores(rows: PackedRows, weights: Doubles, reading: Reading | None = None) -> Doubles:
+    """<w, x> of each packed row x and each of the weight vectors, (vectors, dims); rows longer than 1 are shortened.
+
+    Without a reading the cells are the features.
+
+    >>> scores(np.array([[0, 3, 4], [1, 0.5, 0]], np.float32), np.array([[1.0, 0.0], [0.0, 1.0]]))
+    array([[0.6, 0.8],
+           [0.5, 0. ]])
+    """
+    cells, dims = (rows.shape[1] - 1,) * 2 if reading is None else (reading.cells, reading.dims)
+    if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape[1] != 1 + cells or weights.shape[1:] != (dims,):
+        raise ParameterError(
+            f"rows must be float32 with 1 + {cells} columns, and weights of {dims} features, got {rows.dtype} of shape "
+            f"{rows.shape} and weights of shape {weights.shape}"
+        )
+    contiguous = np.ascontiguousarray(rows)
+    of_slots = np.ascontiguousarray(weights if reading is None else reading.spread(weights), np.float64)
+    out, room = np.empty((len(rows), len(weights))), np.empty(2 * of_slots.shape[1])
+    _library.reading_scores(
+        reading_pointer(reading),
+        cells,
+        contiguous.ctypes.data,
+        len(rows),
+        of_slots.ctypes.data,
+        len(weights),
+        room.ctypes.data,
+        out.ctypes.data,
+    )
+    return out

@@ -34,7 +34,8 @@ double sgd_exp2_256ths(double u)
  * Let u = 2^-53, S the exact sum of squares of the row and q the computed one. Every term of q is a product (one
  * rounding) that goes through at most dims additions, so |q - S| <= (dims+2)*u*S to first order, and with
  * g = (dims+16)*u, which is below 2^-28, safely  S*(1-g) <= q <= S*(1+g). (Squares that underflow add less than
- * dims * 2^-1074.)
+ * dims * 2^-1074.) Where a reading has the squares of a group of k features added up in advance, its terms go through at
+ * most k + 2 additions there and then through one for each other number or group: dims + 4 in all.
  *
  * - q <= 1 - 4g: s = 1, and ||s*x||^2 = S <= (1-4g)/(1-g) < 1 - 2g, so ||s*x|| < 1 - g.
  * - else s is (1-2g)/sqrt(q) with at most four roundings, so ||s*x|| = s*sqrt(S) <= (1-2g)*(1+5u)/sqrt(1-g) < 1 - g.

@@ -14,7 +14,7 @@ from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import Training
 from boltdp.privacy.noise import Mechanism, gaussian_sigma
-from boltdp.privacy.objective import SUMMED_ROWS
+from boltdp.privacy.objective import gathering, term_rounding
 from boltdp.privacy.output import check_dimensions
 from boltdp.privacy.recipe import MOST_PASSES, Problem
 from boltdp.privacy.sensitivity import UNIT, Sensitivity
@@ -143,6 +143,5 @@ def sum_sensitivity(problem: Problem, clip: float) -> Sensitivity:
     """
     vectors, rows = problem.loss.vectors, problem.rows
     clipped = 2.0 * clip * (1.0 + (problem.dims + vectors + 32.0) * UNIT)
-    added = SUMMED_ROWS + 8.0 + UNIT * (rows / SUMMED_ROWS) ** 2
-    rounding = 2.02 * UNIT * rows * clip * (added + 8.0 * vectors**2)
-    return Sensitivity(clipped, rounding, "clipped gradients")
+    turned = 2.02 * UNIT * rows * clip * (gathering(problem.dims) + 8.0 * vectors**2)
+    return Sensitivity(clipped, 2.0 * term_rounding(problem) + turned, "clipped gradients")

@@ -53,6 +53,7 @@ class Algorithm(ABC):
     noise_place: ClassVar[str]  #: where its main noise is
     headings: ClassVar[tuple[str, ...]]  #: of `forecast_line`
     explanation: ClassVar[str]  #: of the forecast, for a reader
+    ordered: ClassVar[bool] = True  #: whether it needs rows in a random order; False: it only sums over them
 
     def refuse(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         """Raise a ParameterError for what it cannot do; an algorithm adds what the present ones of its kind cannot."""

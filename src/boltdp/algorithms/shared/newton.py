@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -28,10 +27,12 @@ from threadpoolctl import threadpool_limits
 from boltdp.arraytypes import Doubles
 from boltdp.engines.base import Prepared
 from boltdp.errors import SolverError
-from boltdp.kernel.objective import Sums
+from boltdp.kernel.objective import MAX_HESSIAN_SLOTS, Sums
+from boltdp.kernel.reading import Reading
 from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.objective import (
     SHORTEST_STEP,
+    SUM_GRID,
     check_objective,
     check_solvable,
     drawing_error,
@@ -40,18 +41,9 @@ from boltdp.privacy.objective import (
 )
 from boltdp.privacy.recipe import Problem
 
-
-@dataclass(frozen=True)
-class Scan:
-    """What a solver waits for: a derivative, summed over all rows or over the first of them."""
-
-    sums: Sums
-    rows: int | None = None  #: the first so many; None: all
-
-
 Linear: TypeAlias = Callable[[Doubles], Doubles]
-#: Asks for scans, goes on when they are done, and returns weights that are as private as the rows.
-Solver: TypeAlias = Generator[Scan, None, Doubles]
+#: Asks for sums, goes on when they are there, and returns weights that are as private as the rows.
+Solver: TypeAlias = Generator[Sums, None, Doubles]
 
 #: How much of the gradient a Newton step may leave.
 COARSEST_SOLUTION = 0.1
@@ -68,9 +60,9 @@ MOST_NUMBERS = 4_000_000
 
 
 def solve(prepared: Prepared, solvers: Sequence[Solver]) -> list[Doubles]:
-    """What each solver finds; all that wait for the same rows are served by one scan."""
+    """What each solver finds; every scan serves all that wait."""
     solutions: dict[int, Doubles] = {}
-    waiting: dict[int, Scan] = {}
+    waiting: dict[int, Sums] = {}
 
     def resume(number: int) -> None:
         waiting.pop(number, None)
@@ -84,17 +76,20 @@ def solve(prepared: Prepared, solvers: Sequence[Solver]) -> list[Doubles]:
         for number in range(len(solvers)):
             resume(number)
         while waiting:
-            rows = next(iter(waiting.values())).rows
-            served = [number for number, scan in waiting.items() if scan.rows == rows]
-            scanned = prepared if rows is None else prepared.portion(0, rows)
-            scanned.sum([waiting[number].sums for number in served])
-            for number in served:
+            prepared.sum(list(waiting.values()))
+            for number in list(waiting):
                 resume(number)
     return [solutions[number] for number in range(len(solvers))]
 
 
 def minimise(
-    problem: Problem, linear: Doubles, *, noise: Mechanism | None, positive: int = 1, classes: int = 2
+    problem: Problem,
+    linear: Doubles,
+    *,
+    noise: Mechanism | None,
+    positive: int = 1,
+    classes: int = 2,
+    reading: Reading | None = None,
 ) -> Solver:
     """A solver of the weights at which the gradient is certainly within the tolerance.
 
@@ -115,26 +110,34 @@ def minimise(
     strength = problem.rows * problem.regularization
     within, drawn = tolerance(problem, noise), drawing_error(noise)
     length = float(np.linalg.norm(linear))
-    sample = sample_rows(problem)
-    new_sums = partial(Sums, problem.loss, positive=positive, classes=classes, class_weights=problem.class_weights)
+    share = sampled_share(problem, reading)
+    new_sums = partial(
+        Sums,
+        problem.loss,
+        positive=positive,
+        classes=classes,
+        class_weights=problem.class_weights,
+        reading=reading,
+    )
 
-    def summed(weights: Doubles, *, direction: Doubles | None = None) -> Generator[Scan, None, Doubles]:
+    def summed(weights: Doubles, *, direction: Doubles | None = None) -> Generator[Sums, None, Doubles]:
         sums = new_sums(weights, direction=direction)
-        yield Scan(sums)
+        yield sums
         return sums.value
 
-    def gradient(weights: Doubles) -> Generator[Scan, None, Doubles]:
+    def gradient(weights: Doubles) -> Generator[Sums, None, Doubles]:
         return (yield from summed(weights)) + strength * weights + linear
 
-    def curvature(weights: Doubles, along: Doubles) -> Generator[Scan, None, Doubles]:
+    def curvature(weights: Doubles, along: Doubles) -> Generator[Sums, None, Doubles]:
         return (yield from summed(weights, direction=along)) + strength * along
 
-    def sampled_hessian(weights: Doubles) -> Generator[Scan, None, Doubles | None]:
-        if not sample:
-            return None
-        sums = new_sums(weights, hessian=True)
-        yield Scan(sums, sample)
-        return problem.rows / sample * sums.value
+    def rough_inverse(weights: Doubles) -> Generator[Sums, None, Linear]:
+        if not share:
+            return lambda vector: vector / strength
+        sums = new_sums(weights, hessian=True, share=share)
+        yield sums
+        # Rows that are alike are all in the sample or none of them is, so that it can be empty.
+        return _rough_inverse(strength, problem.rows / max(sums.rows, 1) * sums.value, unsure=problem.rows * SUM_GRID)
 
     weights = np.zeros_like(linear)
     slope = yield from gradient(weights)
@@ -145,7 +148,7 @@ def minimise(
             return weights
         # Coarse far from the minimum, precise near it, and never more than is needed to end.
         share = max(min(COARSEST_SOLUTION, math.sqrt(left / first)), min(COARSEST_STEP, 0.25 * within / left))
-        roughly = _rough_inverse(strength, (yield from sampled_hessian(weights)))
+        roughly = yield from rough_inverse(weights)
         step = yield from _newton_step(partial(curvature, weights), roughly, slope, precision=share * left)
         size = 1.0
         while True:
@@ -160,20 +163,21 @@ def minimise(
         weights, slope, left = ahead, slope_ahead, left_ahead
 
 
-def sample_rows(problem: Problem) -> int:
-    """How many rows tell the shape of the Hessian well enough; 0 where factoring it would take longer than scans.
+def sampled_share(problem: Problem, reading: Reading | None = None) -> float:
+    """The part of the rows that tells the shape of the Hessian well; 0 where factoring it takes longer than scans.
 
     >>> from boltdp.privacy.losses import Logistic
-    >>> sample_rows(Problem(loss=Logistic(), dims=50, rows=10**6))
-    41666
+    >>> round(sampled_share(Problem(loss=Logistic(), dims=50, rows=10**6)), 3)
+    0.042
     """
-    if problem.dims > WIDEST_FACTORS or problem.loss.vectors * problem.dims**2 > MOST_NUMBERS:
-        return 0
-    return min(problem.rows, max(1000 + 40 * problem.dims, min(problem.rows // 24, MOST_SAMPLED)))
+    slots = problem.dims if reading is None else reading.slots
+    if problem.dims > WIDEST_FACTORS or slots > MAX_HESSIAN_SLOTS or problem.loss.vectors * slots**2 > MOST_NUMBERS:
+        return 0.0
+    return min(1.0, max(1000 + 40 * problem.dims, min(problem.rows // 24, MOST_SAMPLED)) / problem.rows)
 
 
 def _newton_step(
-    curvature: Callable[[Doubles], Generator[Scan, None, Doubles]],
+    curvature: Callable[[Doubles], Generator[Sums, None, Doubles]],
     roughly: Linear,
     slope: Doubles,
     *,
@@ -204,14 +208,12 @@ def _newton_step(
     return step
 
 
-def _rough_inverse(strength: float, hessian: Doubles | None) -> Linear:
-    """Multiplication by about the inverse of the Hessian, one class at a time."""
-    if hessian is None:
-        return lambda vector: vector / strength
+def _rough_inverse(strength: float, hessian: Doubles, *, unsure: float) -> Linear:
+    """Multiplication by about the inverse of the Hessian, one class at a time; its numbers are off by `unsure`."""
 
     def factor(block: Doubles) -> tuple[Doubles, bool]:
         # Rounding can leave a little less than nothing in a direction that no row has.
-        rounding = len(block) * 2.0**-50 * float(np.trace(block))
+        rounding = len(block) * (2.0**-50 * float(np.trace(block)) + unsure)
         factored: tuple[Doubles, bool] = cho_factor(block + (strength + rounding) * np.eye(len(block)))
         return factored
 

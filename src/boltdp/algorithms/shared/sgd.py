@@ -16,6 +16,7 @@ from boltdp.context import Context
 from boltdp.engines.base import Prepared
 from boltdp.errors import ParameterError
 from boltdp.kernel import State
+from boltdp.kernel.reading import Reading
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events import Noiseless, Training
@@ -124,7 +125,9 @@ class PassesOfSGD(Algorithm):
     def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """All passes of all jobs; those that read the rows in order share every scan."""
         streams = [job.randomness.stream() for job in jobs]
-        states = [self._states(job, stream, classes) for job, stream in zip(jobs, streams, strict=True)]
+        states = [
+            self._states(job, stream, classes, prepared.reading) for job, stream in zip(jobs, streams, strict=True)
+        ]
         recipes = [_recipe(job.certificate) for job in jobs]
         passes = max(recipe.passes for recipe in recipes)
         for number in range(1, passes + 1):
@@ -144,13 +147,13 @@ class PassesOfSGD(Algorithm):
             stage.done(prepared.rows)
         return [np.stack([state.weights for state in of_job]) for of_job in states]
 
-    def _states(self, job: Job, random_bytes: RandomBytes, classes: int) -> list[State]:
+    def _states(self, job: Job, random_bytes: RandomBytes, classes: int, reading: Reading | None) -> list[State]:
         noise = job.certificate.training_noise
         if noise is not None:
             check_seed(job.certificate, job.randomness)
         recipe, keys = _recipe(job.certificate), update_keys(job.certificate, random_bytes)
         return [
-            State(recipe, positive=positive, classes=classes, noise=noise, key=key, marked=self.marked)
+            State(recipe, positive=positive, classes=classes, noise=noise, key=key, marked=self.marked, reading=reading)
             for positive, key in zip(job.positives, keys, strict=True)
         ]
 
