@@ -14,7 +14,7 @@ import pytest
 from boltdp import kernel
 from boltdp.context import Context
 from boltdp.data.schema import Categorical, Numeric, Schema, Standardization, Vector
-from boltdp.data.source import BATCH_ROWS
+from boltdp.data.source import LONGEST_BATCH
 from boltdp.engines import Prepared
 from boltdp.engines.base import encoded, plain
 from boltdp.engines.spool import spool
@@ -69,7 +69,7 @@ def test_columns_tell_names_and_kinds(source: Source) -> None:
 def test_batches_are_short_and_in_order(source: Source) -> None:
     name = source.schema.label
     sizes = [batch.num_rows for batch in source.engine.batches([name])]
-    assert max(sizes) <= BATCH_ROWS
+    assert max(sizes) <= LONGEST_BATCH
     assert sum(sizes) == ROWS
 
 

@@ -12,8 +12,11 @@ from boltdp.data.values import Value
 
 Kind = Literal["number", "text", "bool", "list", "untyped", "other"]
 
-#: Rows that are handed over at a time: few enough to stay in the processor's cache while they are encoded.
+#: Rows that are handed over at a time, at most; and where they have lists, or are made one by one.
+LONGEST_BATCH = 32768
 BATCH_ROWS = 8192
+#: Cells that are handed over at a time, at most.
+BATCH_CELLS = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,15 @@ class ColumnType:
         return cls(next((kind for kind, test in tests.items() if test(arrow)), "other"))
 
 
+def batch_rows(columns: int, *, lists: bool) -> int:
+    """Rows to hand over at a time: long enough to be worth it, and short enough for several to be in memory.
+
+    >>> batch_rows(50, lists=False), batch_rows(784, lists=False), batch_rows(1, lists=True)
+    (32768, 2674, 8192)
+    """
+    return max(1, min(BATCH_ROWS if lists else LONGEST_BATCH, BATCH_CELLS // max(columns, 1)))
+
+
 class Source(Protocol):
     """Columns and rows, wherever they are; every engine is one."""
 
@@ -61,7 +73,7 @@ class Source(Protocol):
         ...
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in a stable order, at most BATCH_ROWS at a time.
+        """All rows in a stable order, at most LONGEST_BATCH at a time.
 
         Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
         cell that does not parse as missing.

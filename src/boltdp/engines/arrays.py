@@ -15,7 +15,7 @@ import pyarrow as pa
 from boltdp.context import Context
 from boltdp.data import cells
 from boltdp.data.schema import Schema
-from boltdp.data.source import BATCH_ROWS, ColumnType, Kind
+from boltdp.data.source import ColumnType, Kind, batch_rows
 from boltdp.engines.base import Engine
 from boltdp.engines.spool import PreparedRows
 from boltdp.errors import DataError
@@ -116,7 +116,8 @@ class ArrayEngine(Engine):
         # Columns of nothing hold the places of the untyped ones while Arrow cuts the rows.
         typed = [column if _is_typed(column) else pa.nulls(self._rows) for column in chosen]
         start = 0
-        for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=BATCH_ROWS):
+        rows = batch_rows(len(columns), lists=any(pa.types.is_nested(column.type) for column in typed))
+        for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=rows):
             stop = start + batch.num_rows
             parts = [
                 part if _is_typed(column) else cells.column(column[start:stop], (parse or {}).get(name))

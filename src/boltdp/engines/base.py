@@ -57,7 +57,7 @@ class Engine(ABC):
 
     @abstractmethod
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in a stable order, at most BATCH_ROWS at a time.
+        """All rows in a stable order, at most LONGEST_BATCH at a time.
 
         Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
         cell that does not parse as missing.
@@ -127,7 +127,7 @@ class Slice(Engine):
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows in order."""
-        at = 0
+        at, self._engine.threads = 0, self.threads
         for batch in self._engine.batches(columns, parse=parse):
             first, last = max(self._start - at, 0), min(self._stop - at, len(batch))
             if first < last:

@@ -13,7 +13,7 @@ import glob
 import gzip
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -23,11 +23,12 @@ import numpy as np
 import pyarrow as pa
 
 from boltdp import stopping
-from boltdp.data.source import BATCH_ROWS, ColumnType, Kind
+from boltdp.data.source import ColumnType, Kind, batch_rows
 from boltdp.engines.base import Engine
 from boltdp.engines.spool import spool_directory
 from boltdp.errors import DataError, ParameterError
 from boltdp.files import own_directory
+from boltdp.parallel import await_result
 
 T = TypeVar("T")
 
@@ -35,8 +36,6 @@ T = TypeVar("T")
 MEMORY_LIMIT = "1GB"
 #: Of the directories for what a query spills.
 SPILL_PREFIX = "boltdp-spill-"
-#: Seconds after which a query that runs is looked after, in case it is to be stopped.
-LOOK_AFTER = 0.1
 #: Bytes of a CSV file that are looked through at a time for blank lines.
 LOOK_BYTES = 1 << 18
 #: Longest cell of a CSV file: DuckDB reads no longer line.
@@ -181,15 +180,32 @@ class DuckDBEngine(Engine):
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in order, only the columns asked for; cells of untyped columns that do not parse are missing."""
-        select = ", ".join(self._expression(name, (parse or {}).get(name)) for name in columns)
+        parse = parse or {}
+        select = ", ".join(self._expression(name, parse.get(name)) for name in columns)
+        rows = batch_rows(len(columns), lists="list" in parse.values())
         self._check_once()
-        reader = self._await(lambda: self._relation.project(select).to_arrow_reader(BATCH_ROWS))
+        if self._connection is not None:
+            self._connection.execute(f"SET threads = {self.threads}")
+        reader = self._await(lambda: self._relation.project(select).to_arrow_reader(rows))
         try:
-            while (batch := self._await(lambda: next(reader, None))) is not None:
-                yield batch
+            yield from self._fetched(lambda: next(reader, None))
         finally:
             # An open reader would keep the connection busy.
             reader.close()
+
+    def _fetched(self, fetch: Callable[[], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
+        """Batches until there are no more; if there are threads for it, the next while one is worked on."""
+        if self._connection is None or self.threads == 1:
+            while (batch := self._await(fetch)) is not None:
+                yield batch
+            return
+        ahead = self._begin(fetch)
+        try:
+            while (batch := self._finish(ahead)) is not None:
+                ahead = self._begin(fetch)
+                yield batch
+        finally:
+            wait([ahead])
 
     def close(self) -> None:
         """Close the connection, if the engine opened it."""
@@ -207,12 +223,15 @@ class DuckDBEngine(Engine):
         """Do something that may take long, where a signal can end it."""
         if self._connection is None:
             return _ask(action, self._fault)
+        # In another thread: Python hears no signal while DuckDB is busy in the main one.
+        return self._finish(self._begin(action))
+
+    def _begin(self, action: Callable[[], T]) -> Future[T]:
+        return self._worker.submit(_ask, action, self._fault)
+
+    def _finish(self, begun: Future[T]) -> T:
         try:
-            # In another thread: Python hears no signal while DuckDB is busy in the main one.
-            done = self._worker.submit(_ask, action, self._fault)
-            while not wait([done], timeout=LOOK_AFTER).done:
-                stopping.check()
-            return done.result()
+            return await_result(begun)
         except KeyboardInterrupt:
             self._end_work()
             raise

@@ -75,7 +75,7 @@ void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t str
 #define TILE 256
 #define TILE_BYTES (UINT64_C(1) << 18)
 
-static inline int bit(const uint8_t *bits, uint64_t i)
+static inline __attribute__((always_inline)) int bit(const uint8_t *bits, uint64_t i)
 {
     return bits[i / 8] >> i % 8 & 1;
 }
@@ -91,7 +91,7 @@ static inline int bit(const uint8_t *bits, uint64_t i)
     DO(ROWS_UINT64, uint64_t)
 
 /* n values from the `first` on, as doubles. */
-static inline void load_numbers(const struct rows_column *c, uint64_t first, size_t n, double *x)
+static inline __attribute__((always_inline)) void load_numbers(const struct rows_column *c, uint64_t first, size_t n, double *x)
 {
 #define LOAD(TYPE, TO)                                                                                                 \
     case TYPE:                                                                                                         \
@@ -110,7 +110,7 @@ static inline void load_numbers(const struct rows_column *c, uint64_t first, siz
 }
 
 /* n whole numbers from the `first` on, counted from the base; those below it become too large for any code. */
-static inline void load_indices(const struct rows_column *c, uint64_t first, size_t n, uint64_t *x)
+static inline __attribute__((always_inline)) void load_indices(const struct rows_column *c, uint64_t first, size_t n, uint64_t *x)
 {
 #define LOAD(TYPE, TO)                                                                                                 \
     case TYPE:                                                                                                         \
@@ -126,8 +126,51 @@ static inline void load_indices(const struct rows_column *c, uint64_t first, siz
 #undef LOAD
 }
 
-/* The cells of a column with one cell a row. */
-static inline void make_cells(const struct rows_column *c, uint64_t first, size_t n, float *cells)
+typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
+typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias));
+typedef float vec4f __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t mask4f __attribute__((vector_size(16), aligned(4), may_alias));
+
+/* `yes` where the mask is set, else `no`. */
+#define CHOOSE(TYPE, MASK, mask, yes, no) ((TYPE) (((MASK) (yes) & (mask)) | ((MASK) (no) & ~(mask))))
+
+/* rows_cell() of n numbers, all NaNs alike; up to three more are read and written. */
+static inline __attribute__((always_inline)) void scale(const double *x, size_t n, double low, double high,
+                                                        float *cells)
+{
+    const double centre = (low + high) / 2.0, half_width = (high - low) / 2.0;
+    const vec4 least = {low, low, low, low}, most = {high, high, high, high}, one = {1.0, 1.0, 1.0, 1.0};
+    const vec4 middle = {centre, centre, centre, centre}, half = {half_width, half_width, half_width, half_width};
+    const vec4f none = {NAN, NAN, NAN, NAN};
+    for (size_t i = 0; i < n; i += 4) {
+        vec4 four = *(const vec4 *) (x + i);
+        four = CHOOSE(vec4, mask4, four < least, least, four);
+        four = CHOOSE(vec4, mask4, four > most, most, four);
+        four = (four - middle) / half;
+        four = CHOOSE(vec4, mask4, four < -one, -one, four);
+        four = CHOOSE(vec4, mask4, four > one, one, four);
+        const vec4f rounded = __builtin_convertvector(four, vec4f);
+        *(vec4f *) (cells + i) = CHOOSE(vec4f, mask4f, rounded == rounded, rounded, none);
+    }
+}
+
+/* How many places are at or below each of n numbers, -1 where it is NaN; up to three more are read and written. */
+static inline __attribute__((always_inline)) void count_places(const double *x, size_t n, const double *places,
+                                                               size_t count, float *cells)
+{
+    const mask4 minus_one = {-1, -1, -1, -1};
+    for (size_t i = 0; i < n; i += 4) {
+        const vec4 four = *(const vec4 *) (x + i);
+        mask4 above = {0};
+        for (size_t k = 0; k < count; k++)
+            above -= four >= places[k];
+        const mask4 numbers = CHOOSE(mask4, mask4, four == four, above, minus_one);
+        *(vec4f *) (cells + i) = __builtin_convertvector(numbers, vec4f);
+    }
+}
+
+/* The cells of a column with one cell a row: `cells` has place for three more. */
+static inline __attribute__((always_inline)) void make_cells(const struct rows_column *c, uint64_t first, size_t n, float *cells)
 {
     const float missing = (float) c->missing;
     if (c->kind == ROWS_CODES) {
@@ -138,21 +181,13 @@ static inline void make_cells(const struct rows_column *c, uint64_t first, size_
             cells[i] = code < 0 ? missing : (float) code;
         }
     } else {
-        double x[TILE];
+        double x[TILE + 3];
         load_numbers(c, first, n, x);
+        x[n] = x[n + 1] = x[n + 2] = 0.0;
         if (c->kind == ROWS_NUMBERS)
-            for (size_t i = 0; i < n; i++) {
-                const float cell = rows_cell(x[i], c->low, c->high);
-                cells[i] = cell == cell ? cell : missing;
-            }
-        else {
-            double above[TILE] = {0};
-            for (size_t k = 0; k < c->count; k++)
-                for (size_t i = 0; i < n; i++)
-                    above[i] += x[i] >= c->places[k] ? 1.0 : 0.0;
-            for (size_t i = 0; i < n; i++)
-                cells[i] = x[i] == x[i] ? (float) above[i] : missing;
-        }
+            scale(x, n, c->low, c->high, cells);
+        else
+            count_places(x, n, c->places, c->count, cells);
     }
     if (c->validity)
         for (size_t i = 0; i < n; i++)
@@ -167,7 +202,7 @@ WIDEST void rows_pack(const struct rows_column *columns, size_t n_columns, size_
         const size_t n_rows = n - start < tile ? n - start : tile;
         for (const struct rows_column *c = columns; c < columns + n_columns; c++) {
             float *to = out + start * stride + c->at;
-            float cells[TILE];
+            float cells[TILE + 3];
             if (c->width == 1) {
                 make_cells(c, c->offset + start, n_rows, cells);
                 for (size_t i = 0; i < n_rows; i++)
@@ -177,7 +212,8 @@ WIDEST void rows_pack(const struct rows_column *columns, size_t n_columns, size_
             for (size_t i = 0; i < n_rows; i++)
                 for (size_t k = 0; k < c->width; k += TILE) {
                     const size_t some = c->width - k < TILE ? c->width - k : TILE;
-                    make_cells(c, c->offset + (start + i) * c->width + k, some, to + i * stride + k);
+                    make_cells(c, (c->offset + start + i) * c->width + k, some, cells);
+                    memcpy(to + i * stride + k, cells, some * sizeof *cells);
                 }
         }
     }
@@ -233,7 +269,6 @@ void rows_sort(const int64_t *positions, size_t n, int shift, size_t n_buckets, 
 
 /* ---- projection -------------------------------------------------------------------------------------------- */
 
-typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 #define AT(x, i) (*(const vec4 *) ((x) + (i)))
 #define TILE_ROWS 4
 #define TILE_COLUMNS 8

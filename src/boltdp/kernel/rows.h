@@ -56,7 +56,7 @@ struct rows_column {
     uint64_t type;           /* enum rows_type; for codes no float */
     const void *values;
     const uint8_t *validity; /* bits; NULL if all are valid, as those of width above 1 must be */
-    uint64_t offset;         /* of the first row's in both, in values */
+    uint64_t offset;         /* of the first row: so many rows are before it in both */
     uint64_t at;             /* where its cells stand in a row */
     uint64_t width;          /* how many they are: 1 but for numbers */
     uint64_t count;
