@@ -21,9 +21,6 @@ PG_MODULE_MAGIC;
 /* As are blocks of fewer bytes. */
 #define GATHERED_BYTES 2048
 
-/* Of a page to come: enough to keep the kernel busy while the processor's own prefetching gets going. */
-#define PREFETCH_BYTES 512
-
 Training *
 OpenTraining(bytea *states, int element)
 {
@@ -113,14 +110,6 @@ NextRow(Training *training)
 	return training->rows + training->used++ * training->row_bytes;
 }
 
-/* Fetch memory in advance. An address where nothing is does no harm. */
-static inline void
-Prefetch(const char *address, size_t bytes)
-{
-	for (size_t i = 0; i < bytes; i += CACHE_LINE)
-		__builtin_prefetch(address + i);
-}
-
 /* One tuple is a block of packed rows: the class index and the features of each. */
 static Datum
 FeedBlock(FunctionCallInfo fcinfo, int element)
@@ -132,8 +121,7 @@ FeedBlock(FunctionCallInfo fcinfo, int element)
 		(uintptr_t) block.data % (element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8)) == 0)
 	{
 		Flush(training);
-		/* A page holds one block, and the next page most often follows it in memory. */
-		Prefetch(block.data + BLCKSZ, PREFETCH_BYTES);
+		PrefetchNext(&block);
 		FeedRows(training, block.data, block.dims[0]);
 	}
 	else
