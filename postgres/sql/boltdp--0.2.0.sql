@@ -134,7 +134,7 @@ CREATE FUNCTION boltdp.permuted_position("position" bigint, total bigint, seed b
 -- come. Without a `seed` one is drawn that nobody knows. At most `memory` bytes of rows wait in memory at once, the others
 -- in temporary files.
 CREATE FUNCTION boltdp.pack_step(internal, regclass, bytea, integer, bigint, bigint, bigint, VARIADIC "any")
-	RETURNS internal AS 'MODULE_PATHNAME', 'boltdp_pack_step' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	RETURNS internal AS 'MODULE_PATHNAME', 'boltdp_pack_columns' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 CREATE FUNCTION boltdp.pack_final(internal) RETURNS bigint
 	AS 'MODULE_PATHNAME', 'boltdp_pack_final' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 CREATE AGGREGATE boltdp.pack(target regclass, plan bytea, block_rows integer, total bigint, seed bigint, memory bigint,
@@ -144,7 +144,7 @@ CREATE AGGREGATE boltdp.pack(target regclass, plan bytea, block_rows integer, to
 );
 -- The blocks of such a table, which come in order, into another one: the rows from `first` to `last` - 1 permuted.
 CREATE FUNCTION boltdp.repack_step(internal, regclass, integer, bigint, bigint, bigint, bigint, bigint, bigint, real[])
-	RETURNS internal AS 'MODULE_PATHNAME', 'boltdp_repack_step' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+	RETURNS internal AS 'MODULE_PATHNAME', 'boltdp_repack_block' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 CREATE AGGREGATE boltdp.repack(target regclass, block_rows integer, total bigint, seed bigint, memory bigint,
 	"first" bigint, "last" bigint, start bigint, block real[]) (
 	SFUNC = boltdp.repack_step, STYPE = internal, FINALFUNC = boltdp.pack_final, FINALFUNC_MODIFY = READ_WRITE,

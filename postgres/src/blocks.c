@@ -384,9 +384,9 @@ PutWaiting(Packing *packing)
 }
 
 /* (table, plan, rows of a block, total, seed, memory, columns ...) */
-PG_FUNCTION_INFO_V1(boltdp_pack_step);
+PG_FUNCTION_INFO_V1(boltdp_pack_columns);
 Datum
-boltdp_pack_step(PG_FUNCTION_ARGS)
+boltdp_pack_columns(PG_FUNCTION_ARGS)
 {
 	Packing    *packing;
 
@@ -411,9 +411,9 @@ boltdp_pack_step(PG_FUNCTION_ARGS)
 }
 
 /* (table, rows of a block, total, seed, memory, first, last, start, block): blocks of a table, packed in a new order */
-PG_FUNCTION_INFO_V1(boltdp_repack_step);
+PG_FUNCTION_INFO_V1(boltdp_repack_block);
 Datum
-boltdp_repack_step(PG_FUNCTION_ARGS)
+boltdp_repack_block(PG_FUNCTION_ARGS)
 {
 	Packing    *packing;
 	NumberArray block;

@@ -9,12 +9,28 @@
 #include "rows.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+/*
+ * What of a snapshot shows that rows may have changed: a transaction that ends is before xmax then, or no longer among
+ * those that run, and one's own commands are counted.
+ */
+typedef struct Moment
+{
+	TransactionId xmin;
+	TransactionId xmax;
+	uint32		running;
+	int32		running_inside;
+	CommandId	command;
+} Moment;
 
 /* A model, read once a query. */
 typedef struct Model
 {
 	MemoryContext context;
+	Moment		read;			/* when: in PL/pgSQL the same call may be made again, when the model is another one */
 	char	   *name;
+	int			name_length;
 	uint64		loss;			/* enum loss */
 	float8		parameter;		/* that shapes it */
 	int			n_classes;
@@ -37,6 +53,8 @@ typedef struct Model
 	float4		intercept;
 	float8	   *projection;		/* encoded features x dims; or NULL */
 	int			encoded;		/* features before the projection, the intercept included */
+	float8	   *numbers;		/* scratch: those the caller gives */
+	float4	   *features;		/* scratch: what they are encoded to, without steps */
 	float4	   *row;			/* scratch: a packed row before the projection */
 	float4	   *projected;		/* and after it */
 	float8	   *scores;			/* scratch: one a vector */
@@ -138,6 +156,7 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 		CheckFits(column > 0 ? !nulls[i] || i >= 7 : i >= 9);
 	}
 	model->name = pstrdup(name);
+	model->name_length = strlen(name);
 	model->loss = loss_named(TextDatumGetCString(cells[0]));
 	CheckFits(model->loss < LOSS_COUNT);
 	model->parameter = OptionalNumber(tuple, columns, "parameter", 1);
@@ -164,6 +183,8 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	model->has_intercept = !nulls[7];
 	model->intercept = nulls[7] ? 0 : DatumGetFloat4(cells[7]);
 	model->encoded = model->inputs + model->n_steps + model->has_intercept;
+	model->numbers = palloc((model->inputs + 1) * sizeof(float8));
+	model->features = palloc((model->inputs + 1) * sizeof(float4));
 	model->row = palloc0((1 + model->encoded) * sizeof(float4));
 	model->projected = model->row;
 	if (!nulls[8])
@@ -178,27 +199,42 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	return model;
 }
 
+static Moment
+Now(void)
+{
+	Snapshot	snapshot = GetActiveSnapshot();
+
+	return (Moment) {snapshot->xmin, snapshot->xmax, snapshot->xcnt, snapshot->subxcnt, snapshot->curcid};
+}
+
+static bool
+IsSame(Moment a, Moment b)
+{
+	return a.xmin == b.xmin && a.xmax == b.xmax && a.running == b.running && a.running_inside == b.running_inside &&
+		a.command == b.command;
+}
+
 /* The model of this name, kept for the rest of the query. */
 static Model *
 GetModel(FunctionCallInfo fcinfo)
 {
-	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	text	   *given = PG_GETARG_TEXT_PP(0);
 	Model	   *model = fcinfo->flinfo->fn_extra;
 	Oid			types[1] = {TEXTOID};
 	Datum		values[1] = {PG_GETARG_DATUM(0)};
+	char	   *name;
 	MemoryContext context;
 	MemoryContext old;
 
-	if (model != NULL && strcmp(model->name, name) == 0)
-	{
-		pfree(name);
+	if (model != NULL && model->name_length == VARSIZE_ANY_EXHDR(given) &&
+		memcmp(model->name, VARDATA_ANY(given), model->name_length) == 0 && IsSame(model->read, Now()))
 		return model;
-	}
 	if (model != NULL)
 	{
 		fcinfo->flinfo->fn_extra = NULL;
 		MemoryContextDelete(model->context);
 	}
+	name = text_to_cstring(given);
 	SPI_connect();
 	if (SPI_execute_with_args("SELECT * FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) $1",
 							  1, types, values, NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
@@ -208,10 +244,110 @@ GetModel(FunctionCallInfo fcinfo)
 	old = MemoryContextSwitchTo(context);
 	model = BuildModel(name, SPI_tuptable->vals[0], SPI_tuptable->tupdesc);
 	model->context = context;
+	model->read = Now();
 	MemoryContextSwitchTo(old);
 	SPI_finish();
 	fcinfo->flinfo->fn_extra = model;
 	return model;
+}
+
+/* The caller's numbers in double, NULL as NaN. */
+static void
+ReadNumbers(const NumberArray *x, Size size, float8 *numbers)
+{
+	const char *next = x->data;
+
+	if (x->present == NULL && size == sizeof(float8))
+		memcpy(numbers, next, x->count * size);
+	else if (x->present == NULL)
+		for (int i = 0; i < x->count; i++)
+		{
+			float4		single;
+
+			memcpy(&single, next + i * sizeof(single), sizeof(single));
+			numbers[i] = single;
+		}
+	else
+		for (int i = 0; i < x->count; i++)
+		{
+			float4		single;
+
+			numbers[i] = NAN;
+			if (IsNullAt(x, i))
+				continue;
+			if (size == sizeof(float8))
+				memcpy(numbers + i, next, size);
+			else
+			{
+				memcpy(&single, next, size);
+				numbers[i] = single;
+			}
+			next += size;
+		}
+}
+
+/* Encode numbers as training did: clipped, centred and scaled; a missing one is 0. */
+static void
+EncodeNumbers(const Model *model, const float8 *restrict numbers, float4 *restrict features)
+{
+	const float8 *low = model->low;
+	const float8 *high = model->high;
+	const float8 *middle = model->middle;
+	const float8 *factor = model->factor;
+
+	for (int i = 0; i < model->inputs; i++)
+	{
+		float8		x = numbers[i] < low[i] ? low[i] : numbers[i];
+		float4		feature;
+
+		x = x > high[i] ? high[i] : x;
+		feature = (float4) ((x - middle[i]) * factor[i]);
+		features[i] = feature == feature ? feature : 0.0f;
+	}
+}
+
+/* Put the steps of each number behind it: `present` from the place on, `absent` below, 0 where it is missing. */
+static void
+EncodeSteps(const Model *model, const float8 *numbers, const float4 *features, float4 *out)
+{
+	int			at = 0;
+
+	for (int i = 0; i < model->inputs; i++)
+	{
+		*out++ = features[i];
+		for (int end = at + model->steps[i]; at < end; at++)
+			*out++ = isnan(numbers[i]) ? 0 : numbers[i] >= model->places[at] ? model->present[at] : model->absent[at];
+	}
+}
+
+/* <a, x>: four sums, so that none waits for the last addition. */
+static float8
+Product(const float8 *a, const float4 *x, int n)
+{
+	float8		sums[4] = {0};
+	int			i = 0;
+
+	for (; i + 4 <= n; i += 4)
+		for (int k = 0; k < 4; k++)
+			sums[k] += a[i + k] * x[i + k];
+	for (; i < n; i++)
+		sums[i % 4] += a[i] * x[i];
+	return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/* The same of <x, x>. */
+static float8
+Square(const float4 *x, int n)
+{
+	float8		sums[4] = {0};
+	int			i = 0;
+
+	for (; i + 4 <= n; i += 4)
+		for (int k = 0; k < 4; k++)
+			sums[k] += (float8) x[i + k] * x[i + k];
+	for (; i < n; i++)
+		sums[i % 4] += (float8) x[i] * x[i];
+	return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
 /* Encode the caller's numbers as training did, and score them: <w, x> of each weight vector. */
@@ -219,60 +355,30 @@ static void
 Score(Model *model, Datum datum, Size size)
 {
 	NumberArray x = OpenArray(datum);
-	const char *next = x.data;
-	float4	   *feature = model->row + 1;
 	float4	   *row = model->projected + 1;
-	int			at = 0;
-	float8		squares = 0;
+	float8		square;
 	float8		scale;
 
 	if (x.ndim != 1 || x.count != model->inputs)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 				 errmsg("x must have one dimension and %d numbers, got %d and %d", model->inputs, x.ndim, x.count)));
-	for (int i = 0; i < x.count; i++)
+	ReadNumbers(&x, size, model->numbers);
+	if (model->steps == NULL)
+		EncodeNumbers(model, model->numbers, model->row + 1);
+	else
 	{
-		float8		number = NAN;
-
-		if (!IsNullAt(&x, i))
-		{
-			if (size == sizeof(float4))
-			{
-				float4		single;
-
-				memcpy(&single, next, size);
-				number = single;
-			}
-			else
-				memcpy(&number, next, size);
-			next += size;
-		}
-		rows_pack_float64(&number, 1, 1, feature++, 1, model->low[i], model->high[i], model->middle + i,
-						  model->factor + i);
-		if (model->steps != NULL)
-		{
-			rows_pack_steps_float64(&number, 1, feature, 1, model->steps[i], model->places + at, model->absent + at,
-									model->present + at);
-			feature += model->steps[i];
-			at += model->steps[i];
-		}
+		EncodeNumbers(model, model->numbers, model->features);
+		EncodeSteps(model, model->numbers, model->features, model->row + 1);
 	}
 	if (model->has_intercept)
-		*feature = model->intercept;
+		model->row[model->encoded] = model->intercept;
 	if (model->projection != NULL)
 		rows_project(model->row, 1, model->encoded, model->projection, model->dims, model->projected);
-	for (int i = 0; i < model->dims; i++)
-		squares += (float8) row[i] * row[i];
-	scale = squares > 1 ? 1 / sqrt(squares) : 1;
+	square = Square(row, model->dims);
+	scale = square > 1 ? 1 / sqrt(square) : 1;
 	for (int k = 0; k < model->vectors; k++)
-	{
-		const float8 *weights = model->weights + (Size) k * model->dims;
-		float8		sum = 0;
-
-		for (int i = 0; i < model->dims; i++)
-			sum += weights[i] * row[i];
-		model->scores[k] = sum * scale;
-	}
+		model->scores[k] = Product(model->weights + (Size) k * model->dims, row, model->dims) * scale;
 }
 
 /* The class that wins. */
