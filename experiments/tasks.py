@@ -15,11 +15,11 @@ from boltdp.algorithms.standardize import moments, plan_moments, standardized_by
 from boltdp.arraytypes import Doubles, Integers
 from boltdp.context import Context
 from boltdp.data.benchmarks import BENCHMARKS, Benchmark
-from boltdp.data.encode import features
+from boltdp.data.reading import features, plain
 from boltdp.data.schema import Categorical, Schema, array_schema
 from boltdp.engines import open_source
 from boltdp.engines.arrays import ArrayEngine
-from boltdp.engines.base import Engine, encoded, plain
+from boltdp.engines.base import Engine, encoded
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.release import Randomness

@@ -17,7 +17,7 @@ import numpy as np
 from boltdp.algorithms.select import error_counts
 from boltdp.context import Context
 from boltdp.data.benchmarks import BENCHMARKS
-from boltdp.data.encode import features
+from boltdp.data.reading import features
 from boltdp.data.schema import Schema, array_schema
 from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.base import Engine, encoded

@@ -30,27 +30,22 @@ if TYPE_CHECKING:
     from boltdp.tuning import tune
 else:
     # Imported when asked for: scikit-learn, Arrow and DuckDB take a second, which commands that don't use them save.
-    _HOMES = {
-        "BoltdpError": "boltdp.errors",
-        "Certificate": "boltdp.privacy.certificate",
-        "Model": "boltdp.model",
-        "PrivacyWarning": "boltdp.errors",
-        "PrivateGridSearch": "boltdp.estimators",
-        "PrivateHuberSVM": "boltdp.estimators",
-        "PrivateLogisticRegression": "boltdp.estimators",
-        "Schema": "boltdp.data.schema",
-        "Settings": "boltdp.settings",
-        "open_source": "boltdp.engines",
-        "train": "boltdp.training",
-        "tune": "boltdp.tuning",
-    }
+    from boltdp.lazy import attributes
 
-    def __getattr__(name):
-        if name not in _HOMES:
-            raise AttributeError(f"module 'boltdp' has no attribute {name!r}")
-        from importlib import import_module
-
-        return getattr(import_module(_HOMES[name]), name)
-
-    def __dir__():
-        return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = attributes(
+        __name__,
+        {
+            "BoltdpError": "boltdp.errors",
+            "Certificate": "boltdp.privacy.certificate",
+            "Model": "boltdp.model",
+            "PrivacyWarning": "boltdp.errors",
+            "PrivateGridSearch": "boltdp.estimators",
+            "PrivateHuberSVM": "boltdp.estimators",
+            "PrivateLogisticRegression": "boltdp.estimators",
+            "Schema": "boltdp.data.schema",
+            "Settings": "boltdp.settings",
+            "open_source": "boltdp.engines",
+            "train": "boltdp.training",
+            "tune": "boltdp.tuning",
+        },
+    )

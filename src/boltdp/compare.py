@@ -11,16 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from boltdp import algorithms
 from boltdp.algorithms.select import error_counts
 from boltdp.algorithms.standardize import moments as moments_of
 from boltdp.algorithms.standardize import plan_moments, standardized_by
 from boltdp.context import Context
-from boltdp.data.encode import reading
+from boltdp.data.reading import plain, reading
 from boltdp.data.schema import Schema
-from boltdp.engines.base import Engine, Prepared, plain
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.files import replacing
 from boltdp.planning import curved, plan
@@ -28,6 +27,9 @@ from boltdp.privacy.output import Analysis
 from boltdp.privacy.release import Randomness
 from boltdp.settings import Settings
 from boltdp.training import train_prepared
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine, Prepared
 
 FORMAT = "boltdp-comparison"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from boltdp import stopping
-from boltdp.data.encode import OnBadRow
+from boltdp.data.values import OnBadRow
 from boltdp.errors import ParameterError
 from boltdp.parallel import processors
 from boltdp.privacy.release import Randomness

@@ -7,16 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from boltdp.arraytypes import Doubles, PackedRows
-from boltdp.data.encode import reading
+from boltdp.data.reading import reading
 from boltdp.data.schema import Schema
 from boltdp.data.values import Value
-from boltdp.engines.base import Engine, encoded
 from boltdp.errors import ParameterError, real_number, shown
 from boltdp.export import linear
 from boltdp.files import replacing
@@ -26,6 +25,9 @@ from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.losses import Loss
 from boltdp.privacy.release import could_be_released
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold", "checked_threshold"]
 
@@ -125,6 +127,8 @@ class Model:
 
     def score_batches(self, engine: Engine) -> Iterator[Doubles]:
         """Margins of the rows of `engine`, in their own order; the label need not be there."""
+        from boltdp.engines.base import encoded  # only here: a model is read and checked without any rows
+
         return (self.margins(packed) for packed in encoded(engine, self.schema, label=False))
 
     def predict(self, engine: Engine) -> npt.NDArray[Any]:

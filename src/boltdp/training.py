@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from boltdp.algorithms import Job, algorithm_of
 from boltdp.algorithms.shared.base import check_rows
 from boltdp.algorithms.standardize import plan_moments, prepared_rows
 from boltdp.context import Context
 from boltdp.data.schema import Schema
-from boltdp.engines.base import Engine, Prepared
 from boltdp.model import Model
 from boltdp.planning import curved, plan
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release import release_weights
 from boltdp.settings import Settings
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine, Prepared
 
 #: Why a model trained with `on_bad_row="error"` has no guarantee.
 BAD_ROWS_SHOWN = "bad rows were reported, which tells something about single rows"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from boltdp.algorithms import chosen_algorithm, select
 from boltdp.algorithms.select import TRIALS
 from boltdp.algorithms.standardize import plan_moments, prepared_rows
 from boltdp.context import Context
 from boltdp.data.schema import Schema
-from boltdp.engines.base import Engine
 from boltdp.errors import ParameterError
 from boltdp.model import Model
 from boltdp.planning import check_plan, curved, plan_training
@@ -22,6 +21,9 @@ from boltdp.privacy.events import Event, Part
 from boltdp.privacy.selection import Selection
 from boltdp.settings import Settings
 from boltdp.training import known_faults, train_prepared
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine
 
 __all__ = ["TRIALS", "TUNABLE", "Method", "candidates", "tune"]
 

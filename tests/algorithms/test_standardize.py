@@ -27,9 +27,10 @@ from boltdp.algorithms.standardize import (
 )
 from boltdp.compare import compare
 from boltdp.context import Context
+from boltdp.data.reading import plain
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.engines import ArrayEngine, Engine, open_source
-from boltdp.engines.base import Slice, encoded, plain
+from boltdp.engines.base import Slice, encoded
 from boltdp.errors import DataError, ParameterError
 from boltdp.export.linear import raw_weights
 from boltdp.export.sql import GRAMMARS, probability_expression, scoring_expression

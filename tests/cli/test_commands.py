@@ -13,7 +13,7 @@ import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, log_loss, roc_auc_score
 
 from boltdp import __version__
-from boltdp.cli import main
+from boltdp.cli import COMMANDS
 from boltdp.cli.reference import reference
 from boltdp.data.schema import Schema
 from boltdp.engines import open_source
@@ -481,7 +481,7 @@ def test_what_only_passes_have_is_asked_for_even_as_it_would_be_anyway(
 def test_version_and_help(run: Run) -> None:
     assert run("--version").stdout == f"boltdp {__version__}\n"
     assert run().stdout == run("--help").stdout == run("-h").stdout
-    for name in main.commands:
+    for name in COMMANDS:
         result = run(name, "--help")
         assert result.exit_code == 0
         assert f"boltdp {name}" in result.stdout.split("Examples:")[1]

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from boltdp.data.columns import MOST_PLACES
 from boltdp.data.curves import BASE, Spacing, curve_places, with_curves
 from boltdp.data.encode import Encoder
+from boltdp.data.reading import plain
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
-from boltdp.engines.base import plain
 from boltdp.errors import ParameterError
 
 COUNTS = st.integers(1, MOST_PLACES)

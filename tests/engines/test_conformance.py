@@ -13,10 +13,11 @@ import pytest
 
 from boltdp import kernel
 from boltdp.context import Context
+from boltdp.data.reading import plain
 from boltdp.data.schema import Categorical, Numeric, Schema, Standardization, Vector
 from boltdp.data.source import LONGEST_BATCH
 from boltdp.engines import Prepared
-from boltdp.engines.base import encoded, plain
+from boltdp.engines.base import encoded
 from boltdp.engines.spool import spool
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.objective import Sums

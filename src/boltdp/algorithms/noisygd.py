@@ -18,7 +18,7 @@ from boltdp.algorithms.shared.base import (
 )
 from boltdp.arraytypes import Doubles
 from boltdp.context import Context
-from boltdp.engines.base import Prepared
+from boltdp.engines.prepared import Prepared
 from boltdp.errors import ParameterError
 from boltdp.kernel.objective import Sums
 from boltdp.kernel.reading import Reading

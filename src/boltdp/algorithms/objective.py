@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,10 +18,9 @@ from boltdp.algorithms.shared.base import (
     main_noise,
     why_this_kind,
 )
-from boltdp.algorithms.shared.newton import MOST_NUMBERS, Solver, minimise, solve
 from boltdp.arraytypes import Doubles
 from boltdp.context import Context
-from boltdp.engines.base import Prepared
+from boltdp.engines.prepared import Prepared
 from boltdp.errors import ParameterError
 from boltdp.kernel.reading import Reading
 from boltdp.privacy.budget import Budget
@@ -40,6 +39,9 @@ from boltdp.privacy.objective import (
 from boltdp.privacy.recipe import Problem
 from boltdp.privacy.release import linear_terms
 from boltdp.settings import Settings
+
+if TYPE_CHECKING:
+    from boltdp.algorithms.shared.newton import Solver
 
 #: Minimisers that are looked for in the same scans, at most.
 MOST_AT_ONCE = 64
@@ -86,6 +88,8 @@ class Objective(Algorithm):
 
     def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """The minimiser of each job's models, all looked for at once."""
+        from boltdp.algorithms.shared.newton import MOST_NUMBERS, solve  # only here: SciPy comes with it
+
         # How many scans it takes depends on the rows: only the beginning and the end are told.
         stage = context.at("minimising", prepared.rows)
         stage.done(0)
@@ -138,6 +142,8 @@ class Objective(Algorithm):
 
 
 def _solvers(job: Job, classes: int, reading: Reading | None) -> Iterator[Solver]:
+    from boltdp.algorithms.shared.newton import minimise
+
     certificate = job.certificate
     for positive, linear in zip(job.positives, linear_terms(certificate, job.randomness), strict=True):
         yield minimise(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +22,6 @@ from boltdp.algorithms.shared.base import check_rows
 from boltdp.arraytypes import Doubles
 from boltdp.context import Context
 from boltdp.data.schema import Schema
-from boltdp.engines.base import Engine, Prepared
 from boltdp.errors import ParameterError
 from boltdp.kernel.errors import Errors
 from boltdp.privacy.budget import Budget
@@ -36,6 +36,9 @@ from boltdp.privacy.selection import (
     portion_bounds,
     trial_budgets,
 )
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine, Prepared
 
 #: Trials in the mean. More cost no epsilon, only time and a little of delta.
 TRIALS = 100.0

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from boltdp.arraytypes import Booleans, Doubles, Integers
 from boltdp.context import Context
 from boltdp.data.columns import STEP_HEIGHT
-from boltdp.data.encode import reading
+from boltdp.data.reading import plain, reading
 from boltdp.data.schema import Categorical, Column, Numeric, Schema, Standardization
-from boltdp.engines.base import Engine, Prepared, plain
+from boltdp.engines.prepared import Prepared
 from boltdp.errors import ParameterError
 from boltdp.kernel.moments import Moments
 from boltdp.privacy.budget import Budget
@@ -26,6 +27,9 @@ from boltdp.privacy.moments import NoisyMoments, ReleasedMoments, check_rows, no
 from boltdp.privacy.noise import calibrate
 from boltdp.privacy.release import Randomness, release_moments
 from boltdp.settings import Settings
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine
 
 #: Of the budget, at least and at most, for centring; and its noise, wanted and tolerated, in lengths of a row.
 SHARES = (0.05, 0.25)

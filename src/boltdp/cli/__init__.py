@@ -11,19 +11,30 @@ check_limit()
 with ending_at_once():
     import click
 
-    from boltdp.cli.comparing import compare
-    from boltdp.cli.data import schema, synth
-    from boltdp.cli.models import keygen, sign, sql, verify
-    from boltdp.cli.postgres import postgres
-    from boltdp.cli.score import evaluate, predict
-    from boltdp.cli.showing import show
     from boltdp.cli.terminal import Commands, emit, examples
-    from boltdp.cli.training import plan, train
-    from boltdp.cli.tuning import tune
+
+#: In the order of a day's work: the module of each command, which has it by its name, and its line in the list.
+COMMANDS = {
+    "schema": ("data", "Draft a schema for SOURCE from the names and types of its columns."),
+    "plan": ("training", "Tell how much noise there will be, without data."),
+    "train": ("training", "Train a model on the rows of SOURCE."),
+    "tune": ("tuning", "Choose settings and train, within one budget."),
+    "show": ("showing", "Show what MODEL says about each column."),
+    "verify": ("models", "Recompute what MODEL claims."),
+    "keygen": ("models", "Make a pair of keys to sign models with."),
+    "sign": ("models", "Sign MODEL."),
+    "predict": ("score", "Predict the class of each row of SOURCE, in the order of the rows."),
+    "evaluate": ("score", "Measure how well a model predicts the label of the rows of SOURCE."),
+    "sql": ("models", "Print a SQL expression that predicts."),
+    "compare": ("comparing", "Compare algorithms on data you may look at."),
+    "synth": ("data", "Write synthetic rows to OUTPUT."),
+    "postgres": ("postgres", "Train inside PostgreSQL: the rows never leave the server."),
+}
 
 
 @click.group(
     cls=Commands,
+    late={name: (f"{__name__}.{module}", line) for name, (module, line) in COMMANDS.items()},
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
@@ -46,22 +57,3 @@ def main(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         emit(context.get_help())
-
-
-for command in (
-    schema,
-    plan,
-    train,
-    tune,
-    show,
-    verify,
-    keygen,
-    sign,
-    predict,
-    evaluate,
-    sql,
-    compare,
-    synth,
-    postgres,
-):
-    main.add_command(command)

@@ -31,7 +31,6 @@ WARNING = (
 
 
 @click.command(
-    short_help="Compare algorithms on data you may look at.",
     epilog=examples(
         "boltdp compare public.parquet --schema schema.toml --epsilon 0.05,0.1,0.2,0.4 -o comparison.json",
         "boltdp compare train.csv --test test.csv --schema schema.toml --epsilon 0.1,1 --repeats 10 -o comparison.json",

@@ -9,7 +9,6 @@ import click
 
 from boltdp.cli.options import as_json, quiet, source_options
 from boltdp.cli.terminal import RowsBar, emit, emit_json, examples, note
-from boltdp.data.draft import draft_schema
 from boltdp.data.schema import Schema
 from boltdp.data.synth import TABLE, synthesize
 from boltdp.engines import POSTGRES, open_source
@@ -34,6 +33,8 @@ def schema(source: str, *, table: str | None, query: str | None, label: str, pub
     tell (bounds, categories, classes) is left empty, to be completed from what is publicly known: whatever is
     learned from private rows is not covered by the promise.
     """
+    from boltdp.data.draft import draft_schema  # only here: `--help` needs no Arrow
+
     if output is not None:
         _refuse_existing(output)
     with open_source(source, table=table, query=query) as engine:
@@ -49,7 +50,6 @@ def schema(source: str, *, table: str | None, query: str | None, label: str, pub
 
 
 @click.command(
-    short_help="Write synthetic rows to OUTPUT.",
     epilog=examples(
         "boltdp synth rows.parquet --rows 1000000 --dims 50 --schema rows.toml",
         "boltdp synth rows.duckdb --rows 60000 --dims 20 --classes 10 --seed 1",

@@ -20,7 +20,6 @@ from boltdp.privacy.certificate import CertificateError, check_within
 
 
 @click.command(
-    short_help="Recompute what MODEL claims.",
     epilog=examples(
         "boltdp verify model.json",
         "boltdp verify model.json --max-epsilon 1 --max-delta 1e-6",
@@ -90,7 +89,7 @@ def verify(
     emit("The certificate adds up." if certificate.private else "The certificate adds up, and says: NOT PRIVATE.")
 
 
-@click.command(short_help="Make a pair of keys to sign models with.", epilog=examples("boltdp keygen -o key.pem"))
+@click.command(epilog=examples("boltdp keygen -o key.pem"))
 @click.option("-o", "--output", required=True, metavar="FILE", help="Of the private key, such as key.pem.")
 def keygen(output: str) -> None:
     """Make an Ed25519 key to sign models with, and beside it its public key, which may be shown.
@@ -103,7 +102,6 @@ def keygen(output: str) -> None:
 
 
 @click.command(
-    short_help="Sign MODEL.",
     epilog=examples("boltdp sign model.json --key key.pem", "boltdp verify model.json --key key.pub.pem"),
 )
 @click.argument("model_path", metavar="MODEL")
@@ -121,7 +119,6 @@ def sign(model_path: str, *, key: str) -> None:
 
 
 @click.command(
-    short_help="Print a SQL expression that predicts.",
     epilog=examples(
         "boltdp sql model.json --dialect postgres",
         'duckdb hospital.duckdb "SELECT id, $(boltdp sql model.json) AS prediction FROM visits"',

@@ -12,7 +12,6 @@ from boltdp.algorithms import ALGORITHMS, AUTO, AUTO_JOINT, NOISELESS
 from boltdp.algorithms.noisygd import CLIP, SCANS
 from boltdp.algorithms.shared.sgd import BATCH_SIZE, EXPONENT, PASSES
 from boltdp.cli.terminal import note
-from boltdp.data.draft import declared_schema
 from boltdp.data.schema import Schema
 from boltdp.data.values import spellings
 from boltdp.engines import POSTGRES, open_source
@@ -282,6 +281,8 @@ def remind_of_classes(schema: Schema) -> None:
 def load_schema(path: str | None, *, source: str, table: str | None, query: str | None, label: str | None) -> Schema:
     """The schema of --schema, whose label must be that of --label; or what a PostgreSQL database declares."""
     if path is None and label is not None and source.startswith(POSTGRES):
+        from boltdp.data.draft import declared_schema
+
         with open_source(source, table=table, query=query) as engine:
             columns = engine.columns()
         schema = declared_schema(columns, label)

@@ -20,7 +20,8 @@ def reference() -> str:
     '# The command line'
     """
     root = click.Context(main, info_name="boltdp", terminal_width=100, **main.context_settings)
-    contexts = [click.Context(command, parent=root, info_name=name) for name, command in main.commands.items()]
+    commands = {name: main.get_command(root, name) for name in main.list_commands(root)}
+    contexts = [click.Context(command, parent=root, info_name=name) for name, command in commands.items() if command]
     return "\n".join([HEAD, *map(_page, (root, *contexts))])
 
 

@@ -6,23 +6,23 @@ import csv
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from boltdp.arraytypes import Doubles
 from boltdp.cli.options import as_json, load_model, scoring_threshold, source_options
 from boltdp.cli.terminal import emit, emit_json, emit_table, examples, note, warn
 from boltdp.data.values import spellings
 from boltdp.engines import open_source
-from boltdp.engines.base import Engine, encoded
 from boltdp.errors import DataError, ParameterError
 from boltdp.files import replacing
 from boltdp.model import Model, Threshold
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine
 
 Indices: TypeAlias = npt.NDArray[np.intp]
 #: Class indices of some rows, and their probabilities if asked for.
@@ -91,6 +91,8 @@ def evaluate(
     The result is computed from the rows without noise: it is for data that you may look at, and is not covered by the
     model's promise. Rows whose label is no declared class are left out, and counted.
     """
+    from boltdp.engines.base import encoded  # only here and below: `--help` needs no Arrow
+
     model = load_model(model_path, threshold)
     counts, unlabelled = np.zeros((len(model.classes),) * 2, np.int64), 0
     margins_seen, labels_seen = [np.empty(0)], [np.empty(0, np.intp)]
@@ -203,6 +205,9 @@ def _csv_line(cells: list[str]) -> str:
 
 
 def _write_parquet(path: Path, model: Model, batches: Iterator[Batch], *, proba: bool) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     classes = pa.array(np.array(model.classes))
     prediction, *probabilities = _header(model, proba=proba)
     columns = {prediction: classes.type, **dict.fromkeys(probabilities, pa.float64())}

@@ -26,7 +26,6 @@ BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
 
 
 @click.command(
-    short_help="Show what MODEL says about each column.",
     epilog=examples(
         "boltdp show model.json",
         "boltdp show model.json --html model.html --picture model.png",

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -35,12 +36,38 @@ PATIENCE = 5.0
 
 
 class Commands(click.Group):
-    """A group that tells errors in one sentence, with our exit codes, and never quotes what may be private."""
+    """A group that tells errors in one sentence, with our exit codes, and never quotes what may be private.
+
+    A command is imported when it is asked for: `late` has the module of each, and its line in the list of all.
+    """
+
+    def __init__(self, *args: Any, late: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._late = late
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of a day's work, not of the alphabet."""
+        """In the order in which they are given, not of the alphabet."""
         del ctx
-        return list(self.commands)
+        return list(self._late)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, imported whole even if the process is asked to stop meanwhile."""
+        del ctx
+        if cmd_name not in self._late:
+            return None
+        module, line = self._late[cmd_name]
+        # A library that is interrupted while it is imported may swallow that, or stay half imported.
+        with stopping.uninterrupted():
+            command: click.Command = getattr(import_module(module), cmd_name)
+        stopping.check()
+        command.short_help = line
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of all, without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self._late.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run a command and exit."""

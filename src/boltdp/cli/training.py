@@ -50,7 +50,6 @@ QUERY_PROMISE = (
 
 
 @click.command(
-    short_help="Train a model on the rows of SOURCE.",
     epilog=examples(
         "boltdp train patients.csv --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train 'visits-*.parquet' --schema schema.toml --epsilon 0.5 --delta 1e-6 -o model.json",
@@ -158,7 +157,6 @@ def decision(model: Model) -> list[tuple[str, str]]:
 
 
 @click.command(
-    short_help="Tell how much noise there will be, without data.",
     epilog=examples(
         "boltdp plan --rows 60000 --features 51 --classes 10 --epsilon 0.5",
         "boltdp plan --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6",

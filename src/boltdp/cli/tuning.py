@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -23,7 +23,6 @@ from boltdp.cli.options import (
 from boltdp.cli.terminal import RowsBar, emit_table, examples, note
 from boltdp.cli.training import report
 from boltdp.engines import open_source
-from boltdp.engines.base import Engine
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold, checked_threshold
 from boltdp.privacy.recipe import Averaging
@@ -31,13 +30,15 @@ from boltdp.settings import ScheduleName
 from boltdp.tuning import TRIALS, TUNABLE, Method, candidates
 from boltdp.tuning import tune as tune_model
 
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine
+
 #: How the values of a grid are written, where they are not numbers with a point.
 _WORDS = {"schedule": get_args(ScheduleName), "averaging": get_args(Averaging)}
 _WHOLE = ("passes", "batch_size")
 
 
 @click.command(
-    short_help="Choose settings and train, within one budget.",
     epilog=examples(
         "boltdp tune patients.parquet --schema schema.toml --epsilon 1 --grid passes=5,10 \\",
         "    --grid regularization=1e-4,1e-3,1e-2 --inverse-radius -o model.json",

@@ -22,6 +22,8 @@ from boltdp.arraytypes import Doubles
 from boltdp.errors import DataError
 
 _NUMBERS = (float, int, np.bool_, Real, Decimal)
+#: What cells of a column of texts are: also where they are missing, but for pandas' NA, which has a type of that name.
+_TEXTS, _NA = (str, float, type(None)), "NAType"
 
 
 def number(cell: Any) -> float:
@@ -79,12 +81,47 @@ def vector(cell: Any) -> list[float] | Doubles | None:
         return None
 
 
-def column(cells: Iterable[Any], kind: str | None) -> pa.Array:
+def column(cells: Any, kind: str | None) -> pa.Array:
     """Cells as an Arrow column of the declared kind: "number", "list", or texts.
+
+    They may be a list, an array of objects, or one of pandas' own arrays.
 
     >>> column([1, "x", 2.5], "number").to_pylist()
     [1.0, None, 2.5]
     """
+    categories = getattr(cells, "categories", None)
+    if categories is not None and len(categories) <= len(cells):
+        # Each category is looked at once, and not for every row that has it.
+        places = pa.array(cells.codes, pa.int32(), mask=cells.codes < 0)
+        return _each(categories, kind).take(places)
+    storage = getattr(getattr(cells, "dtype", None), "storage", None)  # of a column that pandas knows to be of texts
+    if storage is not None and storage.startswith("pyarrow"):
+        texts = pa.chunked_array(cells.__arrow_array__()).combine_chunks()
+    else:
+        cells = np.asarray(cells, object) if storage is not None else cells
+        cells = cells if isinstance(cells, np.ndarray) else list(cells)
+        texts = None if kind == "list" else _texts(cells)
+    if texts is None or kind == "list":
+        return _each(cells, kind)
+    if kind == "number":
+        texts = texts.dictionary_encode()
+        return _each(texts.dictionary.to_pylist(), kind).take(texts.indices)
+    return texts.cast(pa.string())
+
+
+def _texts(cells: Sequence[Any] | npt.NDArray[np.object_]) -> pa.Array | None:
+    """Cells that are all texts or missing; None if Arrow could make something else of one than `text` does."""
+    kinds = set(map(type, cells))
+    if str not in kinds or any(kind not in _TEXTS and kind.__name__ != _NA for kind in kinds):
+        return None
+    try:
+        return pa.array(cells, pa.string(), from_pandas=True)
+    except (pa.ArrowException, UnicodeError):  # a number, or half of a surrogate pair
+        return None
+
+
+def _each(cells: Iterable[Any], kind: str | None) -> pa.Array:
+    """Each cell by itself."""
     if kind == "number":
         return pa.array(np.fromiter(map(number, cells), np.float64), from_pandas=True)
     if kind == "list":

@@ -13,7 +13,7 @@ category -1, which readings make 0 or no category; a label NaN, which the kernel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,19 +23,17 @@ import pyarrow.compute as pc
 from boltdp import kernel
 from boltdp.arraytypes import Doubles, Floats, PackedRows
 from boltdp.data.buffers import dtype_of, missing, text_array, values, where
+from boltdp.data.reading import cells_of, unprojected_reading
 from boltdp.data.schema import Categorical, Column, Projection, Schema, Vector
-from boltdp.data.values import Matcher, Value
+from boltdp.data.values import Matcher, OnBadRow, Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.packing import Codes, Numbers, Packer, Steps, Values
-from boltdp.kernel.reading import Reading, Segment
+from boltdp.kernel.reading import Reading
 
 Table: TypeAlias = npt.NDArray[np.int32]
 
 #: Declared whole numbers that lie within so many of each other are looked up.
 MOST_TABLE = 1 << 16
-
-#: What becomes of a missing or undeclared value: "error" is for data that is not private.
-OnBadRow = Literal["neutral", "error"]
 
 
 def projection_matrix(projection: Projection, dims: int) -> Doubles:
@@ -50,58 +48,6 @@ def projection_matrix(projection: Projection, dims: int) -> Doubles:
     drawn = np.random.Generator(np.random.PCG64(projection.seed)).standard_normal((dims, projection.dims))
     rounded: PackedRows = (drawn / np.sqrt(projection.dims)).astype(np.float32)
     return rounded.astype(np.float64)
-
-
-def reading(schema: Schema) -> Reading | None:
-    """How the cells of the rows of a schema are read; None for one with a projection, whose cells are the features.
-
-    >>> from boltdp.data.schema import Categorical, Numeric, Schema
-    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))), clip_norm=2.0)
-    >>> reading(schema).features(np.array([[1, 0.5, 1], [0, np.nan, -1]], np.float32))
-    array([[1.  , 0.25, 0.  , 0.5 , 0.5 ],
-           [0.  , 0.  , 0.  , 0.  , 0.5 ]])
-    """
-    return None if schema.projection is not None else _reading(schema)
-
-
-def _reading(schema: Schema) -> Reading:
-    """How the cells are read, before they are projected."""
-    segments = []
-    for (column, centers, factors), (_, middles, steepness) in zip(schema.scalings(), schema.transforms(), strict=True):
-        of = slice(len(centers) - column.indicators)
-        if not isinstance(column, Categorical):
-            segments.append(Segment("numbers", centers[of], factors[of]))
-        if column.indicators:
-            absent, present = ((x - middles[of.stop :]) * steepness[of.stop :] for x in (0.0, 1.0))
-            segments.append(Segment("category" if isinstance(column, Categorical) else "steps", absent, present))
-    if schema.intercept:
-        segments.append(Segment("constant", np.array([schema.constant]), np.zeros(1)))
-    return Reading(segments)
-
-
-def features(packed: PackedRows, schema: Schema) -> Doubles:
-    """The labels and features of packed rows of a schema, for those who want all of them: (rows, 1 + dims).
-
-    >>> from boltdp.data.schema import Categorical, Schema
-    >>> schema = Schema("y", (0, 1), (Categorical("sex", ("F", "M")),), intercept=False)
-    >>> features(np.array([[1, 0], [0, 1]], np.float32), schema)
-    array([[1., 1., 0.],
-           [0., 0., 1.]])
-    """
-    by = reading(schema)
-    return packed.astype(np.float64) if by is None else by.features(packed)
-
-
-def cells_of(schema: Schema) -> int:
-    """How many cells the rows of a schema have.
-
-    >>> from boltdp.data.schema import Categorical, Numeric, Schema
-    >>> cells_of(Schema("y", (0, 1), (Numeric("age", 0, 100, curve=(18,)), Categorical("sex", ("F", "M")))))
-    3
-    """
-    if schema.projection is not None:
-        return schema.dims
-    return sum(part.width for column in schema.columns for part in _parts(column))
 
 
 def _parts(column: Column) -> list[Numbers | Steps | Codes]:
@@ -143,7 +89,7 @@ class Encoder:
         self._packer = Packer([Codes(missing=np.nan), *(part for some in parts for part in some)])
         self._projection: tuple[Reading, Doubles] | None = None
         if schema.projection is not None:
-            self._projection = _reading(schema), projection_matrix(schema.projection, schema.encoded_dims)
+            self._projection = unprojected_reading(schema), projection_matrix(schema.projection, schema.encoded_dims)
 
     def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
         """Packed rows of a batch, in `out` if it is given; without the label (for prediction) every label is NaN."""

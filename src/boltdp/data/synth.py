@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from boltdp.arraytypes import PackedRows
 from boltdp.data.schema import Numeric, Schema
 from boltdp.errors import DataError, ParameterError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Rows drawn from one seed: fixed, since it decides what the rows are.
 BLOCK_ROWS = 8192
@@ -96,6 +97,9 @@ def synthesize(
     ...     synthesize(f"{folder}/small.parquet", rows=100, dims=5).dims
     5
     """
+    import duckdb  # only here and below: the rows themselves need neither of these
+    import pyarrow as pa
+
     drawn = synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
     path = Path(path)
     if path.suffix not in (".parquet", ".duckdb"):
@@ -123,6 +127,9 @@ def synthesize(
 
 
 def _write_parquet(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     # Random floats do not compress, and a dictionary of them is larger than they are.
     with pq.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
         group: list[pa.RecordBatch] = []
@@ -136,6 +143,8 @@ def _write_parquet(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Sch
 
 
 def _write_duckdb(path: Path, table: str, reader: pa.RecordBatchReader) -> None:
+    import duckdb
+
     if path.exists():
         raise ParameterError(f"the DuckDB file must not exist yet, got {str(path)!r}")
     with duckdb.connect(str(path)) as connection:

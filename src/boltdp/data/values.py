@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from boltdp.errors import ParameterError, shown
 
 Value: TypeAlias = str | int | float | bool
+#: What becomes of a missing or undeclared value: "error" is for data that is not private.
+OnBadRow = Literal["neutral", "error"]
 
 #: How False and True are written, which are 0 and 1.
 _TRUTHS = (("false", "False", "FALSE"), ("true", "True", "TRUE"))

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from duckdb import DuckDBPyRelation
-
-from boltdp.data.source import ColumnType
-from boltdp.engines.arrays import ArrayEngine
-from boltdp.engines.base import Engine, Prepared, Slice, Summation
-from boltdp.engines.files import DuckDBEngine
 from boltdp.errors import DataError, ParameterError
 
 __all__ = [
@@ -24,6 +19,27 @@ __all__ = [
     "open_source",
 ]
 
+if TYPE_CHECKING:
+    from boltdp.data.source import ColumnType
+    from boltdp.engines.arrays import ArrayEngine
+    from boltdp.engines.base import Engine, Prepared, Slice, Summation
+    from boltdp.engines.files import DuckDBEngine
+else:
+    # Each engine brings a library of its own, and most commands need one of them or none.
+    from boltdp.lazy import attributes
+
+    __getattr__, __dir__ = attributes(
+        __name__,
+        {
+            "ArrayEngine": "boltdp.engines.arrays",
+            "ColumnType": "boltdp.data.source",
+            "DuckDBEngine": "boltdp.engines.files",
+            "Engine": "boltdp.engines.base",
+            "Prepared": "boltdp.engines.prepared",
+            "Slice": "boltdp.engines.base",
+            "Summation": "boltdp.engines.prepared",
+        },
+    )
 
 #: How the URI of a PostgreSQL database starts.
 POSTGRES = ("postgresql://", "postgres://")
@@ -58,9 +74,14 @@ def open_source(
         return engine
     if table is not None or query is not None:
         raise ParameterError("table and query must be given only with a database")
+    from boltdp.engines.arrays import ArrayEngine
+
     if isinstance(source, tuple) and len(source) == 2:
         return ArrayEngine.from_numpy(*source)
-    if isinstance(source, DuckDBPyRelation):
+    # Whoever has a relation has imported its library.
+    if "duckdb" in sys.modules and isinstance(source, sys.modules["duckdb"].DuckDBPyRelation):
+        from boltdp.engines.files import DuckDBEngine
+
         engine = DuckDBEngine.from_relation(source)
         engine.spool = spool
         return engine
@@ -86,6 +107,8 @@ def _open_postgres(uri: str, **options: Any) -> Engine:
 
 
 def _open_file(source: str | Path, *, table: str | None, query: str | None, spool: str | Path | None) -> Engine:
+    from boltdp.engines.files import DuckDBEngine
+
     suffixes = [suffix.lower() for suffix in Path(source).suffixes]
     ending = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
     if ending in (".duckdb", ".ddb", ".db"):

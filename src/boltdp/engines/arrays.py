@@ -138,8 +138,8 @@ def _array(values: Any) -> npt.NDArray[Any]:
 def _column(values: Any) -> Cells:
     """An array or a pandas column: objects untouched, others by their type."""
     if values.dtype.kind == "O":
-        # pandas' own array, since its index has nothing to do with the positions of rows.
-        return getattr(values, "array", values)
+        # Of pandas its own array, since its index has nothing to do with the positions of rows.
+        return np.asarray(values) if values.dtype == object else values.array
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):  # its message would quote a value

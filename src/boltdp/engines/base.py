@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,18 +20,20 @@ import pyarrow as pa
 
 from boltdp.arraytypes import PackedRows
 from boltdp.context import Context
-from boltdp.data.encode import Encoder, reading
+from boltdp.data.encode import Encoder
+from boltdp.data.reading import reading
 from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.data.source import ColumnType, Kind
-from boltdp.engines.prepared import Prepared, Summation, check_part
+from boltdp.engines.prepared import Prepared, check_part
 from boltdp.engines.spool import BUCKET_BYTES, PreparedRows, spool
 from boltdp.errors import DataError
+from boltdp.kernel.sums import Summation
 from boltdp.parallel import in_order
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Engine", "Prepared", "Slice", "Summation", "check_columns", "encoded", "plain"]
+__all__ = ["Engine", "Prepared", "Slice", "Summation", "check_columns", "encoded"]
 
 
 class Engine(ABC):
@@ -189,12 +190,3 @@ def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = 
     }
     engine.threads = context.threads
     return engine.batches([*names, schema.label] if label else names, parse=parse)
-
-
-def plain(schema: Schema) -> Schema:
-    """The schema of the features as moments are taken of them.
-
-    >>> plain(Schema("y", (0, 1), (Numeric("age", 0, 1),))).feature_names
-    ('age',)
-    """
-    return replace(schema, clip_norm=1.0, intercept=False, projection=None, standardization=None)

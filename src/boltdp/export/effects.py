@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from boltdp.arraytypes import Doubles
-from boltdp.data.encode import projection_matrix
 from boltdp.data.schema import Categorical, Numeric, Vector
 from boltdp.data.values import spellings
-from boltdp.export.linear import encoded_weights
+from boltdp.export.linear import encoded_weights, matrix_of
 from boltdp.privacy.losses import Logistic, Multinomial
 from boltdp.privacy.spread import Spread, weight_spread
 
@@ -129,7 +128,7 @@ def effects(model: Model) -> Effects:
     schema, names = model.schema, [spellings(value)[0] for value in model.classes]
     spread = weight_spread(model.certificate.training)
     favoured = (names[1:] if len(model.weights) == 1 else names)[:MOST_PANELS]
-    matrix = None if schema.projection is None else projection_matrix(schema.projection, schema.encoded_dims)
+    matrix = matrix_of(schema)
     panels = []
     for favours, weights in zip(favoured, encoded_weights(schema, model.weights[:MOST_PANELS]), strict=True):
         at, found = 0, []

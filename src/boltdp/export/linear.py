@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp.arraytypes import Doubles
-from boltdp.data.encode import projection_matrix
 from boltdp.data.schema import Schema, Vector
 
 if TYPE_CHECKING:
@@ -25,9 +24,22 @@ def encoded_weights(schema: Schema, weights: Doubles) -> Doubles:
     >>> encoded_weights(schema, np.ones((1, 2))).shape
     (1, 3)
     """
+    matrix = matrix_of(schema)
+    return weights if matrix is None else weights @ matrix.T
+
+
+def matrix_of(schema: Schema) -> Doubles | None:
+    """The matrix that projects encoded rows, if the schema has one.
+
+    >>> from boltdp.data.schema import Numeric
+    >>> matrix_of(Schema("y", (0, 1), (Numeric("a", 0, 1),))) is None
+    True
+    """
     if schema.projection is None:
-        return weights
-    return weights @ projection_matrix(schema.projection, schema.encoded_dims).T
+        return None
+    from boltdp.data.encode import projection_matrix  # only here: Arrow comes with it
+
+    return projection_matrix(schema.projection, schema.encoded_dims)
 
 
 def raw_weights(schema: Schema, weights: Doubles) -> tuple[Doubles, Doubles]:

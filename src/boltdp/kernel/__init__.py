@@ -1,8 +1,8 @@
 """The one SGD kernel: C in `sgd.c`, `rows.c` and `draws.c`, called through ctypes, which releases the GIL.
 
-A packed row is the class index, then its cells. A reading (`reading.py`) makes features of float32 cells; without one the
-cells are the features, float32 or float64. Rows longer than 1 are scaled into the unit ball as they are read; those with a
-feature that is no number, an infinite one or an undeclared label have no gradient, and still count.
+A packed row is the class index, then its cells. A reading (`reading.py`) makes features of float32 cells; without one
+the cells are the features, float32 or float64. Rows longer than 1 are scaled into the unit ball as they are read; those
+with a feature that is no number, an infinite one or an undeclared label have no gradient, and still count.
 White-box algorithms have noise in every update (`noise.md`); the product's own algorithm has none here.
 `reference.py` says the same in plain Python.
 """

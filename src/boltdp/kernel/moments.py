@@ -21,8 +21,8 @@ class Moments(Block):
     """The sums of the features of all rows fed so far, and of their squares, in multiples of UNIT.
 
     Features are clipped to [-1, 1] and rows shortened to `clip_norm` first. Each row is rounded by itself and the sums
-    are exact, so that replacing one row changes nothing but its own terms. The reading has numbers as they stand, 0 or 1
-    for a category, and steps of one height, above or below zero.
+    are exact, so that replacing one row changes nothing but its own terms. The reading has numbers as they stand, 0 or
+    1 for a category, and steps of one height, above or below zero.
 
     >>> moments = Moments(clip_norm=1.0, cells=2)
     >>> moments.add(np.array([[0, 0.5, 0], [1, 3, 0]], np.float32))

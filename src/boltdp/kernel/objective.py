@@ -27,11 +27,11 @@ class Sums(Block):
     Without a direction it is the gradient, else the Hessian times the direction; with `hessian`, the Hessian with
     respect to each of the vectors. The loss of a row is multiplied by the weight of its class, if `class_weights` are
     given; its gradient, if it is then longer than `clip`, is shortened to it. `positive` and `classes` are those of
-    `State`. Packed rows are read by the reading, if there is one, and guarded as there; neutral ones add nothing. With a
-    `share` below 1 only about so many of the rows are summed, chosen by a hash of what is in them.
+    `State`. Packed rows are read by the reading, if there is one, and guarded as there; neutral ones add nothing. With
+    a `share` below 1 only about so many of the rows are summed, chosen by a hash of what is in them.
 
-    Each row's terms are rounded to multiples of `SUM_GRID`, and their sums are exact: neither the order of rows nor who adds
-    up how many of them changes a bit.
+    Each row's terms are rounded to multiples of `SUM_GRID`, and their sums are exact: neither the order of rows nor
+    who adds up how many of them changes a bit.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> sums = Sums(Logistic(), np.zeros((1, 1)))

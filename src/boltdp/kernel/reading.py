@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -167,11 +168,11 @@ class Reading:
 
     @cached_property
     def _dense_cuts(self) -> list[int]:
-        return np.cumsum([len(part.a) for part in self.segments if not part.is_group])[:-1].tolist()
+        return [*accumulate(len(part.a) for part in self.segments if not part.is_group)][:-1]
 
     @cached_property
     def _group_cuts(self) -> list[int]:
-        return np.cumsum([part.slots for part in self.segments if part.is_group])[:-1].tolist()
+        return [*accumulate(part.slots for part in self.segments if part.is_group)][:-1]
 
     def _features(self) -> Iterator[tuple[Segment, slice]]:
         at = 0

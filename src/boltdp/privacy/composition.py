@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from scipy.fft import irfft, next_fast_len, rfft
-from scipy.special import ndtr
 
 from boltdp.arraytypes import Doubles, Integers
 from boltdp.errors import ParameterError
@@ -53,6 +51,8 @@ def poisson_profile(deviation: float, *, rate: float) -> Profile:
     >>> poisson_profile(2.0, rate=1.0)(np.zeros(1)).round(4)
     array([0.3829])
     """
+    from scipy.special import ndtr  # only here and below: importing SciPy takes longer than most commands
+
     deviation = min(deviation, LARGEST_DEVIATION)
     shift = 1.0 / deviation
     c = rate * math.exp(-0.5 * shift**2)
@@ -79,6 +79,8 @@ def fixed_size_profile(deviation: float, *, rate: float) -> Profile:
     >>> fixed_size_profile(1.0, rate=0.5)(np.zeros(1)).round(4)
     array([0.1915])
     """
+    from scipy.special import ndtr
+
     deviation = min(deviation, LARGEST_DEVIATION)
     half = 0.5 / deviation
 
@@ -129,6 +131,8 @@ def composed_delta(profile: Profile, *, updates: int, budget: Budget) -> float:
     >>> 1e-6 < composed_delta(gaussian, updates=100, budget=Budget(1.0, 1e-6)) < 1.05e-6
     True
     """
+    from scipy.fft import irfft, next_fast_len, rfft
+
     epsilon, allowed = budget.epsilon, CUT_OFF * budget.delta
     losses = _discretise(profile, updates=updates, epsilon=epsilon, allowed=allowed)
     if losses is None or not updates * losses.mean(0.0) < epsilon:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.linalg.blas import dtbsv
 
 from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError
@@ -124,6 +123,8 @@ def _remaining_distance(alpha: Doubles, rho_next: Doubles, rest: float) -> Doubl
     if not alpha.any():
         products: Doubles = np.multiply.accumulate(rho_next[::-1])[::-1]
         return rest * products
+    from scipy.linalg.blas import dtbsv  # only here: importing SciPy takes longer than most commands
+
     # A bidiagonal system: back substitution by the BLAS is the recursion itself, at the speed of C.
     right = alpha.copy()
     right[-1] += rho_next[-1] * rest

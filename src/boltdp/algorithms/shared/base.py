@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from boltdp.arraytypes import Doubles
 from boltdp.context import Context
-from boltdp.engines.base import Prepared
+from boltdp.engines.prepared import Prepared
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate

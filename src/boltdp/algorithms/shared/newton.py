@@ -1,9 +1,10 @@
-"""Newton's method for objective perturbation: the minimiser of the loss plus a random linear term, precisely enough.
+"""The minimiser of the loss plus a random linear term, precisely enough, for objective perturbation.
 
-Its linear systems are solved by conjugate gradients, so that everything is scans of the rows that sum a derivative; the
-Hessian of a sample of rows, summed where they are, makes the scans fewer. A step is taken if it shortens the gradient:
-that needs no value of the objective, which would lose half of its digits near the minimum, and it makes the method end
-for every data set.
+Everything is scans of the rows that sum a derivative. Most steps are guessed (BFGS) from the Hessian of a sample of rows
+and from how the gradient changed along the steps before, at the cost of one scan each. A guess that does not shorten the
+gradient by a quarter is dropped for a step of Newton's method, whose linear system conjugate gradients solve: that one
+does, so that the method ends for every data set. No value of the objective is needed, which would lose half of its
+digits near the minimum.
 
 A solver does not read rows: it asks for sums and waits for them, so that one scan can serve several solvers.
 
@@ -25,7 +26,7 @@ from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import threadpool_limits
 
 from boltdp.arraytypes import Doubles
-from boltdp.engines.base import Prepared
+from boltdp.engines.prepared import Prepared
 from boltdp.errors import SolverError
 from boltdp.kernel.objective import MAX_HESSIAN_SLOTS, Sums
 from boltdp.kernel.reading import Reading
@@ -51,6 +52,12 @@ COARSEST_SOLUTION = 0.1
 COARSEST_STEP = 0.4
 #: Conjugate gradients: so many times the usual rounds, at most, for a step that leaves more than that.
 MOST_ROUNDS = 10
+#: The Hessian of the sample is taken anew where a step leaves more than so much of the gradient,
+SLOW = 0.35
+#: and so many steps have been made with the last.
+OLD = 3
+#: Steps that are remembered.
+MOST_STEPS = 40
 #: Rows of which the Hessian is taken, at most: more tell little that is new.
 MOST_SAMPLED = 100_000
 #: Features up to which a matrix of them is factored,
@@ -131,36 +138,108 @@ def minimise(
     def curvature(weights: Doubles, along: Doubles) -> Generator[Sums, None, Doubles]:
         return (yield from summed(weights, direction=along)) + strength * along
 
-    def rough_inverse(weights: Doubles) -> Generator[Sums, None, Linear]:
+    def rough_inverse(weights: Doubles) -> Generator[Sums, None, Linear | None]:
         if not share:
-            return lambda vector: vector / strength
+            return None
         sums = new_sums(weights, hessian=True, share=share)
         yield sums
         # Rows that are alike are all in the sample or none of them is, so that it can be empty.
         return _rough_inverse(strength, problem.rows / max(sums.rows, 1) * sums.value, unsure=problem.rows * SUM_GRID)
 
-    weights = np.zeros_like(linear)
-    slope = yield from gradient(weights)
-    first = left = float(np.linalg.norm(slope))
-    while True:
-        unsure = gradient_rounding(problem, weights=float(np.linalg.norm(weights)), noise=length) + drawn
-        if 1.01 * left + unsure <= within:
-            return weights
-        # Coarse far from the minimum, precise near it, and never more than is needed to end.
-        share = max(min(COARSEST_SOLUTION, math.sqrt(left / first)), min(COARSEST_STEP, 0.25 * within / left))
-        roughly = yield from rough_inverse(weights)
-        step = yield from _newton_step(partial(curvature, weights), roughly, slope, precision=share * left)
+    def newton_move(point: _Point, precision: float) -> Generator[Sums, None, _Point]:
+        """Along Newton's step as far as shortens the gradient: it always does so somewhere."""
+        step = yield from _newton_step(
+            partial(curvature, point.weights), known.roughly, point.slope, precision=precision * point.left
+        )
         size = 1.0
         while True:
-            ahead = weights + size * step
-            slope_ahead = yield from gradient(ahead)
-            left_ahead = float(np.linalg.norm(slope_ahead))
-            if left_ahead <= (1.0 - size / 4.0) * left:
-                break
+            ahead = yield from at(point.weights + size * step)
+            if ahead.left <= (1.0 - size / 4.0) * point.left:
+                return ahead
             size /= 2.0
             if size < SHORTEST_STEP:
                 raise SolverError("the minimum could not be found to the precision that the privacy proof needs")
-        weights, slope, left = ahead, slope_ahead, left_ahead
+
+    def at(weights: Doubles) -> Generator[Sums, None, _Point]:
+        return _Point(weights, (yield from gradient(weights)))
+
+    point = yield from at(np.zeros_like(linear))
+    first = point.left
+    known = _Curvature((yield from rough_inverse(point.weights)), strength)
+    while True:
+        unsure = gradient_rounding(problem, weights=float(np.linalg.norm(point.weights)), noise=length) + drawn
+        if 1.01 * point.left + unsure <= within:
+            return point.weights
+        ahead = yield from at(point.weights - known.solved(point.slope))
+        if ahead.left <= 0.75 * point.left:
+            known.learn(ahead.weights - point.weights, ahead.slope - point.slope)
+            if ahead.left > SLOW * point.left and known.age >= OLD:
+                known.renew((yield from rough_inverse(ahead.weights)))
+        elif known.age:
+            known = _Curvature((yield from rough_inverse(point.weights)), strength)
+            continue
+        else:
+            # Coarse far from the minimum, precise near it, and never more than is needed to end.
+            share_left = max(
+                min(COARSEST_SOLUTION, math.sqrt(point.left / first)), min(COARSEST_STEP, 0.25 * within / point.left)
+            )
+            ahead = yield from newton_move(point, share_left)
+            known.learn(ahead.weights - point.weights, ahead.slope - point.slope)
+            known.renew((yield from rough_inverse(ahead.weights)))
+        point = ahead
+
+
+class _Point:
+    """Weights, the gradient there and its length."""
+
+    def __init__(self, weights: Doubles, slope: Doubles) -> None:
+        self.weights, self.slope, self.left = weights, slope, float(np.linalg.norm(slope))
+
+
+class _Curvature:
+    """What is known of the Hessian: roughly its inverse, or only its least eigenvalue, and how gradients changed.
+
+    >>> known = _Curvature(lambda vector: vector, 1.0)
+    >>> known.learn(np.array([1.0, 0.0]), np.array([4.0, 0.0]))
+    >>> known.solved(np.array([4.0, 3.0]))
+    array([1., 3.])
+    """
+
+    def __init__(self, inverse: Linear | None, least: float) -> None:
+        self._inverse, self._least = inverse, least
+        self.age = 0  #: steps since the rough inverse was that at the weights
+        self._steps: list[tuple[Doubles, Doubles, float]] = []
+
+    def renew(self, inverse: Linear | None) -> None:
+        """Take another rough inverse, and keep what the steps tell."""
+        self._inverse, self.age = inverse, 0
+
+    def roughly(self, vector: Doubles) -> Doubles:
+        """About the inverse of the Hessian times a vector, were there no steps."""
+        if self._inverse is not None:
+            return self._inverse(vector)
+        if not self._steps:
+            return vector / self._least
+        _, change, product = self._steps[-1]
+        return product / float(np.vdot(change, change)) * vector
+
+    def learn(self, step: Doubles, change: Doubles) -> None:
+        """Take note of how the gradient changed along a step."""
+        self.age += 1
+        product = float(np.vdot(step, change))
+        if product > 0:
+            self._steps = [*self._steps[1 - MOST_STEPS :], (step, change, product)]
+
+    def solved(self, slope: Doubles) -> Doubles:
+        """About the inverse of the Hessian times the slope: BFGS, of all steps that are known."""
+        shares: list[float] = []
+        for step, change, product in reversed(self._steps):
+            shares.append(float(np.vdot(step, slope)) / product)
+            slope = slope - shares[-1] * change
+        solution = self.roughly(slope)
+        for (step, change, product), share in zip(self._steps, reversed(shares), strict=True):
+            solution = solution + (share - float(np.vdot(change, solution)) / product) * step
+        return solution
 
 
 def sampled_share(problem: Problem, reading: Reading | None = None) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from boltdp.algorithms.shared.base import TYPICAL_NORM, Algorithm, Job, loss_and_models, why_this_kind, with_problem
 from boltdp.arraytypes import Doubles, Integers
 from boltdp.context import Context
-from boltdp.engines.base import Prepared
+from boltdp.engines.prepared import Prepared
 from boltdp.errors import ParameterError
 from boltdp.kernel import State
 from boltdp.kernel.reading import Reading
