@@ -27,6 +27,7 @@ from boltdp.privacy.losses import Loss
 from boltdp.privacy.release import could_be_released
 
 if TYPE_CHECKING:
+    from boltdp.context import Context
     from boltdp.engines.base import Engine
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold", "checked_threshold"]
@@ -125,16 +126,16 @@ class Model:
         shares: Doubles = odds / odds.sum(axis=1, keepdims=True)
         return shares
 
-    def score_batches(self, engine: Engine) -> Iterator[Doubles]:
+    def score_batches(self, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:
         """Margins of the rows of `engine`, in their own order; the label need not be there."""
-        from boltdp.engines.base import encoded  # only here: a model is read and checked without any rows
+        from boltdp.engines.base import scanned  # only here: a model is read and checked without any rows
 
-        return (self.margins(packed) for packed in encoded(engine, self.schema, label=False))
+        return scanned(engine, self.schema, self.margins, label=False, context=context)
 
-    def predict(self, engine: Engine) -> npt.NDArray[Any]:
+    def predict(self, engine: Engine, context: Context | None = None) -> npt.NDArray[Any]:
         """The predicted class of each row, in order."""
         names = np.array(self.classes)
-        chosen = [names[self.choices(margins)] for margins in self.score_batches(engine)]
+        chosen = [names[self.choices(margins)] for margins in self.score_batches(engine, context)]
         return np.concatenate(chosen) if chosen else names[:0]
 
     def to_sklearn(self) -> Any:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
 
 from boltdp import stopping
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,9 +33,21 @@ def processors() -> int:
 
 def await_result(done: Future[T]) -> T:
     """What a thread makes, unless the process is asked to stop before."""
+    from concurrent.futures import wait
+
     while not wait([done], timeout=LOOK_AFTER).done:
         stopping.check()
     return done.result()
+
+
+@contextmanager
+def ending(items: Iterable[object]) -> Iterator[None]:
+    """Close an iterator at the end, if it can be: one that nobody asks any more may still hold something open."""
+    try:
+        yield
+    finally:
+        if isinstance(items, Generator):
+            items.close()
 
 
 def in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
@@ -45,17 +60,20 @@ def in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) -> Ite
     [3, 2, 1]
     """
     if threads == 1:
-        for item in items:
-            stopping.check()
-            yield work(item)
+        with ending(items):
+            for item in items:
+                stopping.check()
+                yield work(item)
         return
 
     def checked(item: T) -> R:
         stopping.check()
         return work(item)
 
+    from concurrent.futures import ThreadPoolExecutor  # only here, as commands that read no rows need none
+
     begun: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
+    with ending(items), ThreadPoolExecutor(threads) as pool:
         try:
             for item in items:
                 begun.append(pool.submit(checked, item))

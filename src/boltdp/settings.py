@@ -93,14 +93,23 @@ class Settings:
         changes: dict[str, Any] = {name: NEUTRAL.get(name) for name in names}
         return replace(self, **changes)
 
-    def context(self, *, on_bad_row: OnBadRow = "neutral", progress: Progress | None = None) -> Context:
+    def context(
+        self,
+        *,
+        on_bad_row: OnBadRow = "neutral",
+        progress: Progress | None = None,
+        threads: int | None = None,
+    ) -> Context:
         """The context of a run with these seeds, or with the randomness of the operating system.
+
+        Threads are as many as there are processors, unless a number is given.
 
         >>> Settings(epsilon=1.0, seed=7).context().seed
         7
         """
         context = Context(randomness=Randomness(self.noise_seed), on_bad_row=on_bad_row, progress=progress)
-        return context if self.seed is None else replace(context, seed=self.seed)
+        given: dict[str, Any] = {"seed": self.seed, "threads": threads}
+        return replace(context, **{name: value for name, value in given.items() if value is not None})
 
     def losses(self, classes: int) -> tuple[Loss, int]:
         """The loss of one model of so many classes, and how many models there are.

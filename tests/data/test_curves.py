@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from boltdp.data.columns import MOST_PLACES
 from boltdp.data.curves import BASE, Spacing, curve_places, with_curves
 from boltdp.data.encode import Encoder
-from boltdp.data.reading import plain
+from boltdp.data.reading import plain, reading
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.errors import ParameterError
 
@@ -36,8 +36,15 @@ def curve(schema: Schema) -> tuple[float, ...]:
     return column.curve
 
 
-def encode(schema: Schema, cells: pa.Array) -> Any:
+def cells_of(schema: Schema, cells: pa.Array) -> Any:
     return Encoder(schema).encode(pa.RecordBatch.from_pydict({"a": cells}))[:, 1:]
+
+
+def features(schema: Schema, cells: pa.Array) -> Any:
+    """What the cells are read as."""
+    read_by = reading(schema)
+    assert read_by is not None
+    return read_by.features(Encoder(schema).encode(pa.RecordBatch.from_pydict({"a": cells})))[:, 1:]
 
 
 # ---- places -----------------------------------------------------------------------------------------------------
@@ -167,16 +174,17 @@ def test_many_columns_with_curves_are_refused_before_they_are_made() -> None:
 def test_a_number_is_followed_by_its_steps() -> None:
     schema = Schema("y", (0, 1), (Numeric("a", 0, 100, curve=(18, 65)),), intercept=False, clip_norm=1.0)
     cells = pa.array([17.999, 18, 64, 65, -math.inf, math.inf, math.nan, None, 100])
+    assert cells_of(schema, cells)[:, 1].tolist() == [0, 1, 1, 2, 0, 2, -1, -1, 2]
     steps = [[-1, -1], [1, -1], [1, -1], [1, 1], [-1, -1], [1, 1], [0, 0], [0, 0], [1, 1]]
-    assert (4 * encode(schema, cells)[:, 1:]).tolist() == steps
+    assert (4 * features(schema, cells)[:, 1:]).tolist() == steps
     without = replace(schema, columns=(Numeric("a", 0, 100),))
-    np.testing.assert_array_equal(encode(schema, cells)[:, :1], encode(without, cells))
+    np.testing.assert_array_equal(features(schema, cells)[:, :1], features(without, cells))
 
 
 def test_steps_of_a_missing_number_are_0_after_centring() -> None:
     made = Standardization((0.2, 0.125, -0.125), (0.5, 2.0, 0.25), clip_norm=4.0)
     schema = Schema("y", (0, 1), (Numeric("a", 0, 100, curve=(18, 65)),), intercept=False, standardization=made)
-    rows = encode(schema, pa.array([None, math.nan, 0.0, 20.0, 99.0]))
+    rows = features(schema, pa.array([None, math.nan, 0.0, 20.0, 99.0]))
     assert rows[:2].tolist() == [[0, 0, 0], [0, 0, 0]]
     steps = [[-0.375 / 8, -0.125], [0.125 / 8, -0.125], [0.125 / 8, 0.375]]
     assert rows[2:, 1:].tolist() == steps
@@ -185,7 +193,7 @@ def test_steps_of_a_missing_number_are_0_after_centring() -> None:
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.uint8(), pa.float16(), pa.float32(), pa.float64()])
 def test_steps_are_alike_whatever_type_carries_the_number(kind: pa.DataType) -> None:
     schema = Schema("y", (0, 1), (Numeric("a", 0, 100, curve=(17.5, 18, 18.5)),), intercept=False, clip_norm=1.0)
-    rows = encode(schema, pa.array([17, 18, 19]).cast(kind))
+    rows = features(schema, pa.array([17, 18, 19]).cast(kind))
     assert (4 * rows[:, 1:]).tolist() == [[-1, -1, -1], [1, 1, -1], [1, 1, 1]]
 
 
@@ -194,8 +202,8 @@ def test_places_are_compared_as_doubles() -> None:
     places = (0.1, single, math.nextafter(single, 1))
     schema = Schema("y", (0, 1), (Numeric("a", 0, 1, curve=places),), intercept=False, clip_norm=1.0)
     assert single > 0.1
-    assert (4 * encode(schema, pa.array([0.1], pa.float32()))[0, 1:]).tolist() == [1, 1, -1]
-    assert (4 * encode(schema, pa.array([0.1], pa.float64()))[0, 1:]).tolist() == [1, -1, -1]
+    assert (4 * features(schema, pa.array([0.1], pa.float32()))[0, 1:]).tolist() == [1, 1, -1]
+    assert (4 * features(schema, pa.array([0.1], pa.float64()))[0, 1:]).tolist() == [1, -1, -1]
 
 
 @given(
@@ -214,7 +222,7 @@ def test_every_cell_is_on_the_side_of_a_place_where_python_says(
     expected = [
         [0.0 if math.isnan(x) else 0.25 if float(x) >= place else -0.25 for place in column.curve] for x in values
     ]
-    assert encode(schema, pa.array(values))[:, 1:].tolist() == expected
+    assert features(schema, pa.array(values))[:, 1:].tolist() == expected
 
 
 # ---- automatic ones ---------------------------------------------------------------------------------------------

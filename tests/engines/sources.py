@@ -21,9 +21,11 @@ import pyarrow as pa
 import pytest
 
 from boltdp.data.encode import projection_matrix
+from boltdp.data.reading import reading
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector
 from boltdp.engines import Engine
 from boltdp.kernel import project, source_position
+from boltdp.kernel.reading import Reading
 
 ROWS = 997
 SCHEMA = Schema(
@@ -40,6 +42,10 @@ class Source:
     engine: Engine
     schema: Schema
     packed: npt.NDArray[np.float32]
+
+    @property
+    def reading(self) -> Reading | None:
+        return reading(self.schema)
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,8 @@ def projected(engine: Engine) -> Source:
     """The same rows with a projection."""
     projection = Projection(dims=3, seed=17)
     packed = np.empty((ROWS, 4), np.float32)
-    project(reference(), projection_matrix(projection, SCHEMA.dims), packed)
+    read = features(SCHEMA, reference()).astype(np.float32)
+    project(read, projection_matrix(projection, SCHEMA.dims), packed)
     return Source(engine, replace(SCHEMA, projection=projection), packed)
 
 
@@ -128,29 +135,47 @@ def columns() -> dict[str, list[Any]]:
 def reference(schema: Schema = SCHEMA) -> npt.NDArray[np.float32]:
     """The packed rows, cell by cell."""
     cells = columns()
-    unit = 1.0 / schema.row_norm
 
     def scaled(x: float | None, low: float, high: float) -> float:
-        return 0.0 if x is None else (min(max(x, low), high) - (low + high) / 2) * (unit / ((high - low) / 2))
+        return math.nan if x is None else (min(max(x, low), high) - (low + high) / 2) / ((high - low) / 2)
 
     def number(column: Numeric, x: float | None) -> list[float]:
         known = None if x is None or math.isnan(x) else x
-        steps = [0.0 if known is None else unit * (0.25 if known >= place else -0.25) for place in column.curve]
-        return [scaled(known, column.low, column.high), *steps]
+        steps = -1 if known is None else sum(known >= place for place in column.curve)
+        return [scaled(known, column.low, column.high), *([steps] if column.curve else [])]
 
     numeric = [column for column in schema.columns if isinstance(column, Numeric)]
     packed = [
         [
             float(cells["sick"][i]) if cells["sick"][i] in (0, 1, 2) else math.nan,
-            *(feature for column in numeric for feature in number(column, cells[column.name][i])),
-            unit if cells["sex"][i] == "F" else 0.0,
-            unit if cells["sex"][i] == "M" else 0.0,
+            *(cell for column in numeric for cell in number(column, cells[column.name][i])),
+            {"F": 0, "M": 1}.get(cells["sex"][i], -1),
             *(scaled(x, -3.0, 3.0) for x in cells["scan"][i] or (None, None)),
-            unit,
         ]
         for i in range(ROWS)
     ]
     return np.array(packed, np.float32)
+
+
+def features(schema: Schema, packed: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """What the cells of `reference` are read as, feature by feature, without a standardization."""
+    unit = 1.0 / schema.row_norm
+    rows = []
+    for label, *cells in packed.tolist():
+        row, given = [label], iter(cells)
+        for column in schema.columns:
+            if isinstance(column, Categorical):
+                code = next(given)
+                row += [unit * (code == k) for k in range(len(column.categories))]
+                continue
+            count = column.length if isinstance(column, Vector) else 1
+            row += [0.0 if math.isnan(x) else x * unit for x in (next(given) for _ in range(count))]
+            if isinstance(column, Numeric) and column.curve:
+                steps = next(given)
+                heights = [unit * (0.25 if k < steps else -0.25) for k in range(len(column.curve))]
+                row += [0.0] * len(column.curve) if steps < 0 else heights
+        rows.append([*row, *([unit] if schema.intercept else [])])
+    return np.array(rows)
 
 
 def table() -> pa.Table:

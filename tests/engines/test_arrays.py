@@ -19,8 +19,12 @@ from boltdp.errors import DataError
 SECRET = "Smith-4711"
 
 
+#: What is missing.
+GAP = -9.0
+
+
 def packed(engine: Engine, schema: Schema) -> list[list[float]]:
-    rows: list[list[float]] = np.concatenate(list(encoded(engine, schema))).tolist()
+    rows: list[list[float]] = np.nan_to_num(np.concatenate(list(encoded(engine, schema))), nan=GAP).tolist()
     return rows
 
 
@@ -71,16 +75,16 @@ def test_mixed_column_of_a_frame_becomes_what_the_schema_declares() -> None:
     engine = open_source(frame)
     assert engine.columns()["mixed"] == ColumnType("untyped")
     numeric = Schema("y", (0, 1), (Numeric("mixed", 0, 1),), intercept=False)
-    assert packed(engine, numeric) == [[0, 1], [1, 0], [0, 0], [1, 0]]
+    assert packed(engine, numeric) == [[0, 1], [1, GAP], [0, 0], [1, GAP]]
     categorical = Schema("y", (0, 1), (Categorical("mixed", (1, 0.5)),), intercept=False, clip_norm=1.0)
-    assert packed(engine, categorical) == [[0, 1, 0], [1, 0, 0], [0, 0, 1], [1, 0, 0]]
+    assert packed(engine, categorical) == [[0, 0], [1, -1], [0, 1], [1, -1]]
 
 
 def test_frame_of_missing_vectors_is_missing() -> None:
     schema = Schema("y", (0, 1), (Vector("v", 2, -1, 1),), intercept=False)
     for cells in (pa.nulls(2), pa.array([[], None]), pa.array([None, None], pa.list_(pa.float64()))):
-        assert packed(open_source(pa.table({"v": cells, "y": [0, 1]})), schema) == [[0, 0, 0], [1, 0, 0]]
-    assert packed(open_source(pd.DataFrame({"v": [None, None], "y": [0, 1]})), schema) == [[0, 0, 0], [1, 0, 0]]
+        assert packed(open_source(pa.table({"v": cells, "y": [0, 1]})), schema) == [[0, GAP, GAP], [1, GAP, GAP]]
+    assert packed(open_source(pd.DataFrame({"v": [None, None], "y": [0, 1]})), schema) == [[0, GAP, GAP], [1, GAP, GAP]]
 
 
 def test_column_of_a_type_that_arrow_does_not_have_is_refused_by_its_type() -> None:

@@ -183,5 +183,6 @@ def test_one_odd_label_leaves_a_file_of_arrow_texts_and_booleans_alike(tmp_path:
 def test_a_ragged_row_of_a_list_is_a_missing_row() -> None:
     rows = [[0.1, 0.2], [0.3], [0.5, 0.6], "0.7", [0.7, 0.8]]
     result = packed(open_source((rows, [0, 1, 0, 1, 1])), array_schema(dims=2, classes=(0, 1)))
-    expected = np.array([[0, 0.1, 0.2], [1, 0, 0], [0, 0.5, 0.6], [1, 0, 0], [1, 0.7, 0.8]], np.float32)
+    gaps = [np.nan, np.nan]
+    expected = np.array([[0, 0.1, 0.2], [1, *gaps], [0, 0.5, 0.6], [1, *gaps], [1, 0.7, 0.8]], np.float32)
     np.testing.assert_array_equal(result, expected)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from boltdp.errors import ParameterError
-from boltdp.kernel import State, builds, pack_categories, pack_numeric, pack_steps, project, run
+from boltdp.kernel import State, builds, project, run
 from boltdp.privacy.losses import HuberSVM
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
@@ -27,14 +27,6 @@ def test_a_read_only_output_is_refused() -> None:
     out = np.zeros((2, 2), dtype=np.float32)
     out.flags.writeable = False
     rows = np.zeros((2, 2), dtype=np.float32)
-    with pytest.raises(ParameterError, match="out must be writable"):
-        pack_numeric(np.zeros(2), out, 1, low=0.0, high=1.0, factor=1.0)
-    with pytest.raises(ParameterError, match="out must be writable"):
-        pack_categories(
-            np.zeros(2, dtype=np.int32), out, 1, absent=np.zeros(1, np.float32), present=np.ones(1, np.float32)
-        )
-    with pytest.raises(ParameterError, match="out must be writable"):
-        pack_steps(np.zeros(2), out, 1, places=(1,), absent=np.zeros(1, np.float32), present=np.ones(1, np.float32))
     with pytest.raises(ParameterError, match="out must be writable"):
         project(rows, np.eye(1), out)
 

@@ -14,6 +14,7 @@ from boltdp.cli.options import (
     quiet,
     settings_options,
     source_options,
+    threads_option,
     training_options,
 )
 from boltdp.cli.terminal import INTERRUPTED, RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
@@ -53,6 +54,7 @@ WARNING = (
 )
 @click.option("--picture", metavar="PNG", help="Where to draw them.  [default: beside the results]")
 @settings_options
+@threads_option
 @as_json
 @quiet
 def compare(
@@ -69,6 +71,7 @@ def compare(
     repeats: int,
     output: str,
     picture: str | None,
+    threads: int | None,
     as_json: bool,
     quiet: bool,
     **chosen: Any,
@@ -117,7 +120,7 @@ def compare(
                 test=testing,
                 before=before,
                 keep=keep,
-                context=settings.context(progress=bar),
+                context=settings.context(progress=bar, threads=threads),
             )
         except KeyboardInterrupt:
             note(f"interrupted; {kept} trainings are kept in {output}: the same command goes on from there")

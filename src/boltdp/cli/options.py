@@ -88,6 +88,12 @@ training_threshold = _threshold_option("0.5")
 scoring_threshold = _threshold_option("the model's")
 quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
 
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Threads that work on the rows; how many changes no bit of the result.  [default: one a processor]",
+)
+
 _OUTPUT = (
     click.option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
     click.option("--overwrite", is_flag=True, help="Replace what is at --output, such as a model that was paid for."),

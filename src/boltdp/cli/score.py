@@ -12,9 +12,10 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from boltdp.arraytypes import Doubles
-from boltdp.cli.options import as_json, load_model, scoring_threshold, source_options
+from boltdp.arraytypes import Doubles, PackedRows
+from boltdp.cli.options import as_json, load_model, scoring_threshold, source_options, threads_option
 from boltdp.cli.terminal import emit, emit_json, emit_table, examples, note, warn
+from boltdp.context import Context
 from boltdp.data.values import spellings
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
@@ -41,6 +42,7 @@ Batch: TypeAlias = tuple[Indices, Doubles | None]
 @click.option("-o", "--output", metavar="FILE", help="A .csv or .parquet file, instead of CSV on standard output.")
 @click.option("--proba", is_flag=True, help="Add the probability of each class.")
 @scoring_threshold
+@threads_option
 def predict(
     model_path: str,
     source: str,
@@ -50,6 +52,7 @@ def predict(
     output: str | None,
     proba: bool,
     threshold: Threshold | None,
+    threads: int | None,
 ) -> None:
     """Predict the class of each row of SOURCE, in the order of the rows.
 
@@ -60,7 +63,7 @@ def predict(
     if ending not in (".csv", ".parquet"):
         raise ParameterError(f"the output must end in .csv or .parquet, got {output!r}")
     with open_source(source, table=table, query=query) as engine:
-        batches = _predictions(model, engine, proba=proba)
+        batches = _predictions(model, engine, _context(threads), proba=proba)
         if output is None:
             for text in _csv(model, batches, proba=proba):
                 emit(text, newline=False)
@@ -82,27 +85,39 @@ def predict(
 @click.argument("model_path", metavar="MODEL")
 @source_options
 @scoring_threshold
+@threads_option
 @as_json
 def evaluate(
-    model_path: str, source: str, *, table: str | None, query: str | None, threshold: Threshold | None, as_json: bool
+    model_path: str,
+    source: str,
+    *,
+    table: str | None,
+    query: str | None,
+    threshold: Threshold | None,
+    threads: int | None,
+    as_json: bool,
 ) -> None:
     """Measure how well a model predicts the label of the rows of SOURCE.
 
     The result is computed from the rows without noise: it is for data that you may look at, and is not covered by the
     model's promise. Rows whose label is no declared class are left out, and counted.
     """
-    from boltdp.engines.base import encoded  # only here and below: `--help` needs no Arrow
+    from boltdp.engines.base import scanned  # only here and below: `--help` needs no Arrow
 
     model = load_model(model_path, threshold)
     counts, unlabelled = np.zeros((len(model.classes),) * 2, np.int64), 0
     margins_seen, labels_seen = [np.empty(0)], [np.empty(0, np.intp)]
     probabilistic, surprise = model.certificate.problem.loss.probabilistic, 0.0
+
+    def scored(packed: PackedRows) -> tuple[PackedRows, Doubles]:
+        return packed[:, 0].copy(), model.margins(packed)
+
     with open_source(source, table=table, query=query) as engine:
-        for packed in encoded(engine, model.schema):
-            known = packed[~np.isnan(packed[:, 0])]
-            labels, margins = known[:, 0].astype(np.intp), model.margins(known)
+        for every_label, every_margin in scanned(engine, model.schema, scored, context=_context(threads)):
+            known = ~np.isnan(every_label)
+            labels, margins = every_label[known].astype(np.intp), every_margin[known]
             np.add.at(counts, (labels, model.choices(margins)), 1)
-            unlabelled += len(packed) - len(known)
+            unlabelled += len(known) - len(labels)
             if probabilistic:
                 surprise += total_log_loss(model.probabilities(margins), labels)
             if len(model.weights) == 1:
@@ -176,8 +191,12 @@ def total_log_loss(probabilities: Doubles, labels: Indices) -> float:
     return float(-np.log(np.maximum(own, np.finfo(np.float64).eps)).sum())
 
 
-def _predictions(model: Model, engine: Engine, *, proba: bool) -> Iterator[Batch]:
-    for margins in model.score_batches(engine):
+def _context(threads: int | None) -> Context:
+    return Context() if threads is None else Context(threads=threads)
+
+
+def _predictions(model: Model, engine: Engine, context: Context, *, proba: bool) -> Iterator[Batch]:
+    for margins in model.score_batches(engine, context):
         yield model.choices(margins), model.probabilities(margins) if proba else None
 
 

@@ -21,6 +21,7 @@ from boltdp.cli.options import (
     remind_of_classes,
     settings_options,
     source_options,
+    threads_option,
     training_options,
     training_threshold,
 )
@@ -74,6 +75,7 @@ QUERY_PROMISE = (
     show_default=True,
     help="error: stop at a missing or undeclared value, for data that is not private.",
 )
+@threads_option
 @as_json
 @quiet
 def train(
@@ -91,6 +93,7 @@ def train(
     spool: str | None,
     on_bad_row: OnBadRow,
     threshold: Threshold | None,
+    threads: int | None,
     as_json: bool,
     quiet: bool,
     **chosen: Any,
@@ -114,7 +117,7 @@ def train(
         raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
     where: Literal["auto", "server"] = "server" if in_server else "auto"
     with open_source(source, table=table, query=query, spool=spool, where=where) as engine, RowsBar(quiet=quiet) as bar:
-        context = settings.context(on_bad_row=on_bad_row, progress=bar)
+        context = settings.context(on_bad_row=on_bad_row, progress=bar, threads=threads)
         model = train_model(engine, schema, settings, context=context)
     model = model.with_threshold(threshold)
     model.save(output)

@@ -17,6 +17,7 @@ from boltdp.cli.options import (
     quiet,
     settings_options,
     source_options,
+    threads_option,
     training_options,
     training_threshold,
 )
@@ -75,6 +76,7 @@ _WHOLE = ("passes", "batch_size")
 @algorithm_option
 @settings_options
 @training_threshold
+@threads_option
 @as_json
 @quiet
 def tune(
@@ -95,6 +97,7 @@ def tune(
     public: str | None,
     public_rows: int | None,
     threshold: Threshold | None,
+    threads: int | None,
     as_json: bool,
     quiet: bool,
     **chosen: Any,
@@ -130,7 +133,7 @@ def tune(
             method = "public"
             note(f"{shown.count():,} rows are taken for public: nothing protects them")
         bar = stack.enter_context(RowsBar(quiet=quiet))
-        context = settings.context(progress=bar)
+        context = settings.context(progress=bar, threads=threads)
         model = tune_model(engine, schema, tried, method=method, public=shown, trials=trials, context=context)
     model = model.with_threshold(threshold)
     model.save(output)

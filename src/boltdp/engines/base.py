@@ -12,9 +12,9 @@ where they are.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -28,12 +28,14 @@ from boltdp.engines.prepared import Prepared, check_part
 from boltdp.engines.spool import BUCKET_BYTES, PreparedRows, spool
 from boltdp.errors import DataError
 from boltdp.kernel.sums import Summation
-from boltdp.parallel import in_order
+from boltdp.parallel import ending, in_order
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Engine", "Prepared", "Slice", "Summation", "check_columns", "encoded"]
+__all__ = ["Engine", "Prepared", "Slice", "Summation", "check_columns", "encoded", "scanned"]
+
+R = TypeVar("R")
 
 
 class Engine(ABC):
@@ -129,13 +131,15 @@ class Slice(Engine):
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows in order."""
         at, self._engine.threads = 0, self.threads
-        for batch in self._engine.batches(columns, parse=parse):
-            first, last = max(self._start - at, 0), min(self._stop - at, len(batch))
-            if first < last:
-                yield batch.slice(first, last - first)
-            at += len(batch)
-            if at >= self._stop:
-                break
+        batches = self._engine.batches(columns, parse=parse)
+        with ending(batches):
+            for batch in batches:
+                first, last = max(self._start - at, 0), min(self._stop - at, len(batch))
+                if first < last:
+                    yield batch.slice(first, last - first)
+                at += len(batch)
+                if at >= self._stop:
+                    break
 
 
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:
@@ -174,10 +178,23 @@ def encoded(
     engine: Engine, schema: Schema, *, label: bool = True, context: Context | None = None
 ) -> Iterator[PackedRows]:
     """Packed rows in the original order; without the label, for prediction, it need not be in the data."""
+    return scanned(engine, schema, lambda block: block, label=label, context=context)
+
+
+def scanned(
+    engine: Engine,
+    schema: Schema,
+    work: Callable[[PackedRows], R],
+    *,
+    label: bool = True,
+    context: Context | None = None,
+) -> Iterator[R]:
+    """What `work`, in several threads, makes of each block of packed rows, in the original order."""
     context = Context() if context is None else context
     check_columns(schema, engine.columns(), label=label)
     encoder = Encoder(schema, on_bad_row=context.on_bad_row)
-    return in_order(encoder.encode, _batches(engine, schema, context, label=label), threads=context.threads)
+    batches = _batches(engine, schema, context, label=label)
+    return in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
 
 def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = True) -> Iterator[pa.RecordBatch]:

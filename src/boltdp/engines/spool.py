@@ -35,7 +35,7 @@ from boltdp.errors import DataError
 from boltdp.kernel import packing
 from boltdp.kernel.reading import Reading
 from boltdp.kernel.sums import Summation
-from boltdp.parallel import in_order
+from boltdp.parallel import ending, in_order
 
 T = TypeVar("T", bound=Sized)
 #: Positions of the rows from one on, so many.
@@ -221,7 +221,7 @@ class FileStore:
             done = 0
 
             def write(part: Part[Any]) -> int:
-                with part.encoded(self.width) as block:
+                with part.encoded() as block:
                     positions = kernel.permuted_position(part.start, len(block), rows=rows, seed=context.seed)
                     scatter.add(block, positions)
                 return len(block)
@@ -241,7 +241,7 @@ class FileStore:
         """Write rows as they come."""
 
         def write(part: Part[Any]) -> int:
-            with part.encoded(self.width) as block:
+            with part.encoded() as block:
                 self._write(self._file, block, part.start)
             return len(block)
 
@@ -374,7 +374,7 @@ class FileStore:
 
 
 class _Scatter:
-    """Rows on their way to a permuted order: in the file by bucket, with their slots in another. Threads may share it."""
+    """Rows on their way to a permuted order: by bucket in a file, with their slots in another. Threads share it."""
 
     def __init__(self, store: FileStore, file: IO[bytes], slots: IO[bytes], *, rows: int, shift: int) -> None:
         self._store, self._file, self._slots = store, file, slots
@@ -449,14 +449,14 @@ class Part(Generic[T]):
             at += len(item)
 
     @contextmanager
-    def encoded(self, width: int) -> Iterator[PackedRows]:
+    def encoded(self) -> Iterator[PackedRows]:
         """The rows."""
         with self.buffers.of(self.rows) as block:
             self.encode_into(block)
             yield block
 
 
-def _copied(block: PackedRows, out: PackedRows) -> None:
+def _copied(block: Any, out: PackedRows) -> None:
     out[:] = block
 
 
@@ -511,7 +511,7 @@ def _filled(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, c
 
     def write(part: Part[T]) -> int:
         if ordered:
-            with part.encoded(width) as block:
+            with part.encoded() as block:
                 packing.put(block, kernel.permuted_position(part.start, part.rows, rows=rows, seed=context.seed), array)
         else:
             part.encode_into(array[part.start : part.start + part.rows])
@@ -532,14 +532,15 @@ def _parts(
     buffers = _Buffers(width)
     some: list[T] = []
     start, count = 0, 0
-    for item in items:
-        if start + count + len(item) > rows:
-            raise DataError(_CHANGED.format(rows))
-        if some and count + len(item) > most:
-            yield Part(start, count, some, encode, buffers)
-            some, start, count = [], start + count, 0
-        some.append(item)
-        count += len(item)
+    with ending(items):
+        for item in items:
+            if start + count + len(item) > rows:
+                raise DataError(_CHANGED.format(rows))
+            if some and count + len(item) > most:
+                yield Part(start, count, some, encode, buffers)
+                some, start, count = [], start + count, 0
+            some.append(item)
+            count += len(item)
     if start + count != rows:
         raise DataError(_CHANGED.format(rows))
     if some:

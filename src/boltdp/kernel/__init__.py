@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_size_t, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,9 +30,6 @@ __all__ = [
     "KEY_BYTES",
     "State",
     "builds",
-    "pack_categories",
-    "pack_numeric",
-    "pack_steps",
     "permuted_position",
     "project",
     "run",
@@ -149,17 +146,6 @@ _library = load(
         "moments_check": (c_int, [c_void_p, c_size_t]),
         "moments_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
         "moments_join": (c_int, [c_void_p, c_size_t, c_void_p]),
-        "rows_pack_float32": (
-            None,
-            [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_double, c_double, c_void_p, c_void_p],
-        ),
-        "rows_pack_float64": (
-            None,
-            [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_double, c_double, c_void_p, c_void_p],
-        ),
-        "rows_pack_steps_float32": (None, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, *[c_void_p] * 3]),
-        "rows_pack_steps_float64": (None, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, *[c_void_p] * 3]),
-        "rows_pack_categories": (None, [c_void_p, c_size_t, c_void_p, c_size_t, c_int32, c_void_p, c_void_p]),
         "rows_project": (None, [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_void_p]),
         "rows_permuted": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
         "rows_source": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
@@ -394,129 +380,6 @@ def builds() -> tuple[str, ...]:
     return tuple(name for name, number in _BUILDS.items() if _library.sgd_has_build(number))
 
 
-def pack_numeric(
-    cells: Floats,
-    out: PackedRows,
-    at: int,
-    *,
-    low: float,
-    high: float,
-    factor: float | Doubles,
-    middle: float | Doubles | None = None,
-) -> None:
-    """Write numbers into packed rows: out[:, at] = (clip(x, low, high) - middle) * factor, NaN as 0.
-
-    A column of numbers, or one of lists as a 2-D array, whose entries may each have a middle and a factor of its
-    own; the middle is that of the bounds unless it is given.
-
-    >>> rows = np.zeros((3, 2), dtype=np.float32)
-    >>> pack_numeric(np.array([5.0, np.nan, np.inf]), rows, 1, low=0, high=10, factor=0.2)
-    >>> rows[:, 1]
-    array([0., 0., 1.], dtype=float32)
-    """
-    if cells.dtype not in _ELEMENTS:
-        raise ParameterError(f"column must be float32 or float64, got {cells.dtype}")
-    width = cells.shape[1] if cells.ndim == 2 else 1
-    _check_columns(out, rows=cells.shape[:1] if cells.ndim == 2 else cells.shape, at=at, count=width)
-    pack = _library.rows_pack_float32 if cells.dtype == np.float32 else _library.rows_pack_float64
-    contiguous = np.ascontiguousarray(cells)
-    middles = _spread((low + high) / 2.0 if middle is None else middle, width)
-    factors = _spread(factor, width)
-    target = out.ctypes.data + at * out.itemsize
-    pack(
-        contiguous.ctypes.data,
-        len(contiguous),
-        width,
-        target,
-        out.shape[1],
-        low,
-        high,
-        middles.ctypes.data,
-        factors.ctypes.data,
-    )
-
-
-def pack_steps(
-    cells: Floats,
-    out: PackedRows,
-    at: int,
-    *,
-    places: Sequence[float],
-    absent: PackedRows,
-    present: PackedRows,
-) -> None:
-    """Write the steps of numbers into packed rows, a column a place: `present` from the place on, `absent` below.
-
-    Cells and places are compared as doubles; the steps of NaN are 0.
-
-    >>> rows = np.zeros((3, 3), dtype=np.float32)
-    >>> values = {"absent": np.zeros(2, np.float32), "present": np.array([0.5, 0.25], np.float32)}
-    >>> pack_steps(np.array([17.0, 18.0, 99.0]), rows, 1, places=(18, 65), **values)
-    >>> rows[:, 1:]
-    array([[0.  , 0.  ],
-           [0.5 , 0.  ],
-           [0.5 , 0.25]], dtype=float32)
-    """
-    if cells.dtype not in _ELEMENTS:
-        raise ParameterError(f"column must be float32 or float64, got {cells.dtype}")
-    _check_indicators(absent, present)
-    if len(places) != len(absent):
-        raise ParameterError(f"places must be as many as absent and present, got {len(places)} and {len(absent)}")
-    _check_columns(out, rows=cells.shape, at=at, count=len(absent))
-    pack = _library.rows_pack_steps_float32 if cells.dtype == np.float32 else _library.rows_pack_steps_float64
-    contiguous, absent, present = (
-        np.ascontiguousarray(cells),
-        np.ascontiguousarray(absent),
-        np.ascontiguousarray(present),
-    )
-    doubles = np.array(places, dtype=np.float64)
-    target = out.ctypes.data + at * out.itemsize
-    pack(
-        contiguous.ctypes.data,
-        len(contiguous),
-        target,
-        out.shape[1],
-        len(doubles),
-        doubles.ctypes.data,
-        absent.ctypes.data,
-        present.ctypes.data,
-    )
-
-
-def pack_categories(
-    codes: npt.NDArray[np.int32],
-    out: PackedRows,
-    at: int,
-    *,
-    absent: PackedRows,
-    present: PackedRows,
-) -> None:
-    """Write category codes into packed rows, a column a category: `present` at the code, `absent` elsewhere.
-
-    >>> rows = np.zeros((3, 3), dtype=np.float32)
-    >>> values = {"absent": np.zeros(2, np.float32), "present": np.array([0.5, 0.25], np.float32)}
-    >>> pack_categories(np.array([0, 1, -1], dtype=np.int32), rows, 1, **values)
-    >>> rows[:, 1:]
-    array([[0.5 , 0.  ],
-           [0.  , 0.25],
-           [0.  , 0.  ]], dtype=float32)
-    """
-    if codes.dtype != np.int32:
-        raise ParameterError(f"codes must be int32, got {codes.dtype}")
-    _check_indicators(absent, present)
-    count = len(absent)
-    _check_columns(out, rows=codes.shape, at=at, count=count)
-    contiguous, absent, present = (
-        np.ascontiguousarray(codes),
-        np.ascontiguousarray(absent),
-        np.ascontiguousarray(present),
-    )
-    target = out.ctypes.data + at * out.itemsize
-    _library.rows_pack_categories(
-        contiguous.ctypes.data, codes.size, target, out.shape[1], count, absent.ctypes.data, present.ctypes.data
-    )
-
-
 def project(rows: PackedRows, matrix: Doubles, out: PackedRows) -> None:
     """Multiply the features of packed rows by a matrix, after scaling them into the unit ball as the row guard does.
 
@@ -595,11 +458,6 @@ def _aligned_block(size: int) -> npt.NDArray[np.uint8]:
     return block[skip : skip + size]
 
 
-def _spread(values: float | Doubles, count: int) -> Doubles:
-    """One number for each of `count` entries."""
-    return np.ascontiguousarray(np.broadcast_to(np.asarray(values, dtype=np.float64), (count,)))
-
-
 def _positions(function: Any, start: int, count: int, *, rows: int, seed: int) -> Integers:
     if not 1 <= rows <= 2**62:
         raise ParameterError(f"rows must be from 1 to 2^62, got {rows}")
@@ -619,18 +477,3 @@ def _check_rows(name: str, array: PackedRows, shape: tuple[int, int]) -> None:
         )
     if name == "out" and not array.flags.writeable:
         raise ParameterError("out must be writable, got a read-only array")
-
-
-def _check_indicators(absent: PackedRows, present: PackedRows) -> None:
-    if absent.shape != present.shape or absent.ndim != 1 or absent.dtype != np.float32 or present.dtype != np.float32:
-        raise ParameterError(
-            f"absent and present must be float32 vectors of one length, got shapes {absent.shape} and {present.shape}"
-        )
-
-
-def _check_columns(out: PackedRows, *, rows: tuple[int, ...], at: int, count: int) -> None:
-    if len(rows) != 1 or out.ndim != 2:
-        raise ParameterError(f"a column must be 1-D and out 2-D, got {len(rows)}-D and {out.ndim}-D")
-    _check_rows("out", out, (rows[0], out.shape[1]))
-    if at < 0 or count < 0 or at + count > out.shape[1]:
-        raise ParameterError(f"columns {at} to {at + count - 1} must lie within the {out.shape[1]} columns of out")
