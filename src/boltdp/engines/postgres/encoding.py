@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import numpy as np
 from psycopg import sql
 
-from boltdp.data.encode import projection_matrix, reading
+from boltdp.data.encode import projection_matrix
+from boltdp.data.reading import unprojected_reading
 from boltdp.data.schema import Categorical, Column, Schema, Vector
 from boltdp.data.values import Matcher
 from boltdp.engines.postgres.session import Composed
@@ -73,10 +73,8 @@ def _projection(schema: Schema) -> bytes:
     """How encoded rows are read and projected, if they are."""
     if schema.projection is None:
         return _words(0)
-    read_by = reading(replace(schema, projection=None))
-    assert read_by is not None  # which it is of projected rows alone
     matrix = projection_matrix(schema.projection, schema.encoded_dims)
-    block = read_by.block.tobytes()
+    block = unprojected_reading(schema).block.tobytes()
     return _words(len(block)) + block + _words(schema.projection.dims) + matrix.tobytes()
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from boltdp.context import Context
-from boltdp.data.encode import cells_of, reading
+from boltdp.data.reading import cells_of, reading
 from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.base import Engine, Prepared, check_columns

@@ -121,9 +121,7 @@ class PreparedTable(Prepared):
 class _Table:
     """A temporary table of packed rows. They are appended, so a scan meets them in the order written."""
 
-    def __init__(
-        self, session: Session, *, rows: int, cells: int, layout: Layout, random: bool, ordered: bool
-    ) -> None:
+    def __init__(self, session: Session, *, rows: int, cells: int, layout: Layout, random: bool, ordered: bool) -> None:
         self.cells = cells
         self.ordered = ordered
         self._session = session
