@@ -110,5 +110,7 @@ ALTER TABLE boltdp.models ADD COLUMN parameter double precision NOT NULL DEFAULT
 
 -- Models whose numbers have curves: how many steps each number of x has; and of all of them, end to end, where they are and
 -- what the feature is below and from there on.
-ALTER TABLE boltdp.models ADD COLUMN steps integer[], ADD COLUMN places double precision[], ADD COLUMN absent real[],
-	ADD COLUMN present real[];
+ALTER TABLE boltdp.models ADD COLUMN steps integer[], ADD COLUMN places double precision[],
+	ADD COLUMN absent double precision[], ADD COLUMN present double precision[];
+-- Features are double precision.
+ALTER TABLE boltdp.models ALTER intercept TYPE double precision;

@@ -163,7 +163,7 @@ CREATE TABLE boltdp.models (
 	high double precision[] NOT NULL,
 	middle double precision[] NOT NULL,       -- what is taken from it then,
 	factor double precision[] NOT NULL,       -- and what the rest is multiplied by
-	intercept real,                           -- what the constant feature is, if there is one
+	intercept double precision,               -- what the constant feature is, if there is one
 	projection double precision[],            -- the matrix of the random projection, if there is one
 	schema json NOT NULL,
 	certificate json NOT NULL,
@@ -172,8 +172,8 @@ CREATE TABLE boltdp.models (
 	parameter double precision NOT NULL DEFAULT 1, -- what shapes the loss, as the kernel has it
 	steps integer[],                          -- if numbers have curves: how many steps each number of x has,
 	places double precision[],                -- and of all of them, end to end, where they are,
-	absent real[],                            -- what the feature is below
-	present real[]                            -- and from there on
+	absent double precision[],                -- what the feature is below
+	present double precision[]                -- and from there on
 );
 GRANT SELECT ON boltdp.models TO PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');

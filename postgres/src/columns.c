@@ -578,19 +578,6 @@ NumbersOf(Oid type, Datum value, float8 *numbers)
 
 /* ---- encoding ----------------------------------------------------------------------------------------------- */
 
-/* As rows_cell(), by the middle and half the width of the bounds; rounding first, which loops can do for several at once. */
-static inline float4
-CellOf(float8 x, float8 low, float8 high, float8 middle, float8 half)
-{
-	float4		cell;
-
-	x = x < low ? low : x;
-	x = x > high ? high : x;
-	cell = (float4) ((x - middle) / half);
-	cell = cell < -1.0f ? -1.0f : cell;
-	return cell > 1.0f ? 1.0f : cell;
-}
-
 static int
 StepsBelow(const Column *column, float8 x)
 {
