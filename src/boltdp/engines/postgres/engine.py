@@ -148,6 +148,7 @@ class PostgresEngine(Engine):
         prepared: Prepared
         try:
             if self._stays(context):
+                self._session.begin()  # so that a table that cannot be filled goes with the transaction
                 plan, columns = packed_columns(schema, self._described())
                 prepared = PreparedTable.create(
                     self._session,
