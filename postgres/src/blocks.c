@@ -25,6 +25,9 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
+/* Ranges of places, at most: each has a file. */
+#define MOST_RANGES 65536
+
 /* Places that are computed at once. */
 #define PLACES 1024
 
@@ -213,7 +216,11 @@ OpenPlaces(Packing *packing, int64 memory)
 		packing->range = MemoryContextAllocHuge(CurrentMemoryContext, packing->total * row_bytes);
 		return;
 	}
-	packing->n_ranges = (int) Min(PG_INT32_MAX, (packing->total - 1) / packing->range_rows + 1);
+	if ((packing->total - 1) / packing->range_rows >= MOST_RANGES)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("the memory must hold at least one row in %d", MOST_RANGES)));
+	packing->n_ranges = (int) ((packing->total - 1) / packing->range_rows) + 1;
 	packing->files = palloc0(packing->n_ranges * sizeof(BufFile *));
 	for (int i = 0; i < packing->n_ranges; i++)
 		packing->files[i] = BufFileCreateTemp(false);

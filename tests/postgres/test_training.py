@@ -387,6 +387,26 @@ def test_columns_of_every_type_are_encoded_alike_in_the_server_and_here(
         admin.execute("DROP DOMAIN years")
 
 
+def test_categories_are_met_in_the_encoding_of_the_database(server: Server, admin: psycopg.Connection) -> None:
+    admin.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    uri = server.uri.replace("/postgres?", "/latin?")
+    schema = Schema("label", (0, 1), (Categorical("word", ("é", "è", "e")),))
+    try:
+        with psycopg.connect(uri, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION boltdp")
+            connection.execute("CREATE TABLE words AS SELECT * FROM (VALUES ('é', 0), ('è', 1), ('ê', 0)) AS v (word, label)")
+        found = {}
+        for where in ("server", "client"):
+            with (
+                PostgresEngine(uri, table="words", where=where) as engine,
+                engine.prepare(schema, Context(), ordered=False) as prepared,
+            ):
+                found[where] = np.concatenate([block.copy() for block in prepared.blocks()]).tolist()
+    finally:
+        admin.execute("DROP DATABASE latin WITH (FORCE)")
+    assert found["server"] == found["client"] == [[0, 0], [1, 1], [0, -1]]
+
+
 HOSTILE = ["a\"b'c; DROP TABLE patients; --", "Ünïcode %s {} $1 \\", "x" * 63, "ta.ble", "SELECT"]
 
 
