@@ -58,13 +58,12 @@ def clipped_gradient_descent(
     """Full gradients of clipped rows, with Gaussian noise in each; for delta > 0 and one row replaced.
 
     Replacing a row moves a sum of gradients of length at most C by 2C, so that T sums with noise of deviation
-    2*C*sigma*sqrt(T) are one Gaussian release of the whole budget. The steps along gradients in units of C add up to
-    length/nu, where nu = 2*sigma*sqrt((K-1)d)/m is the noise a row.
+    2*C*sigma*sqrt(T), together with the means that rows are centred by, are one Gaussian release of the whole budget.
+    The steps along gradients in units of C add up to length/nu, where nu = 2*sigma*sqrt((K-1)d)/m is the noise a row.
     """
-    schema, left = task.centring(budget)
+    schema, sigma = task.gaussian_centring(budget)
     trained, labels, tested = task.unit_parts(schema)
     rows, dims = trained.shape
-    sigma = gaussian_deviation(left.epsilon, left.delta)
     noise_a_row = 2.0 * sigma * math.sqrt((task.classes - 1) * dims) / rows
     step = length / noise_a_row / scans / clip
     deviation = 2.0 * clip * sigma * math.sqrt(scans) / rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -21,7 +21,9 @@ from boltdp.engines import open_source
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine, encoded
 from boltdp.model import Model
+from boltdp.privacy import events
 from boltdp.privacy.budget import Budget
+from boltdp.privacy.noise import gaussian_sigma
 from boltdp.privacy.release import Randomness
 from boltdp.settings import Settings
 
@@ -130,15 +132,35 @@ class Task:
         return self.parts[1].labels
 
     def centring(self, budget: Budget) -> tuple[Schema, Budget]:
-        """The schema after the private centring that "auto" would do for this budget, and what is left of it."""
-        planned = plan_moments(Settings(epsilon=budget.epsilon, delta=budget.delta), self.schema, rows=self.rows)
+        """The schema after the private centring that pays for this budget, and what is left of it."""
+        planned = self._moments(budget, "objective")
         if planned is None or planned.budget is None:
             return self.schema, budget
+        return self._centred(planned), budget.less(planned.budget)
+
+    def gaussian_centring(self, budget: Budget) -> tuple[Schema, float]:
+        """The same by means with Gaussian noise, and the deviation of Gaussian noise that keeps the budget beside them.
+
+        It is for a sensitivity of 1. Means and what comes after them are then one Gaussian, as for "noisy-gd".
+        """
+        planned, deviation = self._moments(budget, "noisy-gd"), gaussian_sigma(budget)
+        if planned is None:
+            return self.schema, deviation
+        assert planned.event.distance is not None
+        return self._centred(planned), (deviation**-2 - planned.event.distance**2) ** -0.5
+
+    def _moments(self, budget: Budget, algorithm: str) -> events.Part | None:
+        """What centring takes before an algorithm, if "auto" would centre at all."""
+        asked = Settings(epsilon=budget.epsilon, delta=budget.delta)
+        if plan_moments(asked, self.schema, rows=self.rows) is None:
+            return None
+        return plan_moments(replace(asked, algorithm=algorithm, standardize="private"), self.schema, rows=self.rows)
+
+    def _centred(self, planned: events.Part) -> Schema:
         event: Any = planned.event
         with self.training.prepare(plain(self.schema), Context(), ordered=False) as prepared:
             sums = moments(prepared, self.schema)
-        schema = standardized_by(sums, self.schema, event, Randomness(), rows=self.rows)
-        return schema, budget.less(planned.budget)
+        return standardized_by(sums, self.schema, event, Randomness(), rows=self.rows)
 
     def unit_parts(self, schema: Schema) -> tuple[Doubles, Integers, Doubles]:
         """Training rows of length at most 1 by a schema, their class indices, and testing rows."""

@@ -11,7 +11,10 @@ import numpy.typing as npt
 from boltdp import kernel
 from boltdp.kernel import State
 from boltdp.kernel.errors import Errors
+from boltdp.kernel.moments import Moments
 from boltdp.kernel.objective import Sums
+from boltdp.kernel.reading import Kind as Segmented
+from boltdp.kernel.reading import Reading, Segment, scores
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.noise import Kind, Mechanism
 from boltdp.privacy.recipe import Averaging, Recipe
@@ -40,6 +43,19 @@ def _rows(dice: random.Random, dims: int, count: int, element: Any = np.float32)
         if count:
             rows[dice.randrange(count), dice.randrange(1 + dims)] = dice.choice(_ODD)
     return rows
+
+
+def _reading(dice: random.Random, dims: int) -> Reading | None:
+    """None, or one with so many features, of all kinds."""
+    if dice.random() < 0.4:
+        return None
+    numbers, segments, left = np.random.default_rng(dice.getrandbits(32)), list[Segment](), dims
+    while left:
+        kind: Segmented = dice.choice(("numbers", "category", "steps", "constant")) if segments else "numbers"
+        count = dice.randrange(1, left + 1)
+        segments.append(Segment(kind, *numbers.normal(size=(2, count))))
+        left -= count
+    return Reading(segments)
 
 
 def feed_state(dice: random.Random) -> None:
@@ -73,24 +89,27 @@ def feed_state(dice: random.Random) -> None:
         noise=noise,
         key=None if noise is None else dice.randbytes(32),
         marked=marked,
+        reading=_reading(dice, dims),
     )
+    cells = state.cells
     if dice.random() < 0.7:
         state = State.from_bytes(scrambled(state.to_bytes(), dice))
     element = dice.choice((np.float32, np.float64))
-    block = _rows(dice, state.dims if dice.random() < 0.9 else dims, dice.randrange(2 * rows), element)
+    block = _rows(dice, state.cells if dice.random() < 0.9 else cells, dice.randrange(2 * rows), element)
     positions = None
     if dice.random() < 0.4:
         positions = np.array([dice.randrange(-1, len(block) + 1) for _ in range(dice.randrange(20))], np.int64)
     kernel.run([state], block, positions=positions, build=dice.choice(kernel.builds()))
-    assert state.weights.shape[1] == state.dims
+    assert state.weights.shape[1] == state._header.recipe.dims
 
 
 def feed_sums(dice: random.Random) -> None:
-    """A sum of derivatives, or a count of errors, the same way."""
+    """A sum of derivatives or of moments, or a count of errors, the same way; and one more that joins it."""
     dims = dice.choice((1, 2, 5, 16, 33, 256, 300))
     numbers = np.random.default_rng(dice.getrandbits(32))
-    sums: Sums | Errors
-    if dice.random() < 0.5:
+    sums: Sums | Errors | Moments
+    reading, kind = _reading(dice, dims), dice.randrange(4)
+    if kind < 2:
         loss = _loss(dice)
         weights = numbers.normal(size=(loss.vectors, dims))
         kind = dice.randrange(3)
@@ -102,21 +121,29 @@ def feed_sums(dice: random.Random) -> None:
             positive=dice.randrange(3),
             classes=3,
             class_weights=_class_weights(dice, loss.vectors if loss.vectors > 1 else 3),
+            reading=reading,
+            share=dice.choice((1.0, 0.3)),
         )
-    else:
+    elif kind == 2:
         vectors = dice.choice((1, 3))
-        sums = Errors(numbers.normal(size=(dice.randrange(1, 20), vectors, dims)), classes=3)
+        sums = Errors(numbers.normal(size=(dice.randrange(1, 20), vectors, dims)), classes=3, reading=reading)
+    else:
+        norm = dice.choice((1e-3, 1.0, 50.0))
+        sums = Moments(reading, clip_norm=norm) if reading else Moments(clip_norm=norm, cells=dims)
+    other, cells = sums.fresh(), sums.cells
     if dice.random() < 0.6:
         sums.update(scrambled(sums.to_bytes(), dice))
-    sums.add(_rows(dice, dims, dice.randrange(40)), build=dice.choice(kernel.builds()))
+    sums.add(_rows(dice, cells, dice.randrange(40)), build=dice.choice(kernel.builds()))
+    other.add(_rows(dice, cells, dice.randrange(40)))
+    sums.join(other)  # type: ignore[arg-type]
 
 
 def feed_rows(dice: random.Random) -> None:
-    """Packing, moments, projection and places."""
+    """Projection, scores and places."""
     dims, count = dice.choice((1, 3, 8, 50)), dice.randrange(40)
     rows = _rows(dice, dims, count)
-    sums = np.zeros((2, dims), np.int64)
-    kernel.moments(rows, sums, clip_norm=dice.choice((1e-3, 1.0, 50.0)))
+    reading = _reading(dice, dims)
+    scores(_rows(dice, reading.cells, count) if reading else rows, np.ones((dice.choice((1, 3)), dims)), reading)
     out = np.empty((count, 1 + dice.choice((1, 4))), np.float32)
     kernel.project(rows, np.random.default_rng(1).normal(size=(dims, out.shape[1] - 1)), out)
     total = dice.randrange(1, 1000)

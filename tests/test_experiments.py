@@ -195,6 +195,16 @@ def test_centring_costs_what_auto_pays_for_it() -> None:
     assert rivals.centred_settings(task, budget, algorithm="bolton").standardize == "private"
 
 
+def test_centring_before_gaussian_noise_leaves_more_than_the_rest() -> None:
+    task, budget = people(), Budget(2.0, 1e-6)
+    schema, deviation = task.gaussian_centring(budget)
+    assert schema.standardization is not None
+    _, left = task.centring(budget)
+    assert gaussian_sigma(budget) < deviation < gaussian_sigma(left)
+    little = Budget(0.001, 1e-6)
+    assert task.gaussian_centring(little) == (task.schema, gaussian_sigma(little))
+
+
 def test_centring_is_left_out_where_auto_leaves_it_out() -> None:
     task, budget = people(), Budget(0.001)
     assert task.centring(budget) == (task.schema, budget)

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from boltdp.algorithms.shared.base import with_problem
 from boltdp.cli import main
+from boltdp.data.reading import features
 from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import ArrayEngine
 from boltdp.errors import BoltdpError, ParameterError
@@ -191,9 +192,12 @@ def test_a_file_with_a_threshold_that_is_none_is_refused(tmp_path: Path, thresho
 
 def test_rows_outside_the_ball_are_shortened_as_in_training() -> None:
     made = model()
-    packed = np.array([[np.nan, 30.0, 0.0, 40.0], [np.nan, 0.6, 0.0, 0.8]], dtype=np.float32)
-    margins = made.margins(packed)
-    assert margins[0] == pytest.approx(margins[1], rel=1e-6)
+    packed = np.array([[np.nan, 40.0, 0.5], [np.nan, 0.25, -0.5]], dtype=np.float32)
+    rows = features(packed, made.schema)[:, 1:]
+    lengths = np.linalg.norm(rows, axis=1)
+    assert lengths[0] > 1 > lengths[1]
+    expected = rows @ made.weights.T / np.maximum(1.0, lengths)[:, None]
+    assert made.margins(packed) == pytest.approx(expected, rel=1e-12)
 
 
 def test_an_existing_model_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

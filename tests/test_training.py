@@ -15,6 +15,7 @@ import pytest
 from boltdp.algorithms import ALGORITHMS, Job, chosen_algorithm
 from boltdp.context import Context
 from boltdp.data.benchmarks import BENCHMARKS, Benchmark
+from boltdp.data.reading import features
 from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.base import Engine, Prepared, encoded
@@ -60,7 +61,7 @@ def test_noiseless_training_equals_the_reference(multiclass: str) -> None:
     engine, schema = people()
     settings = Settings(epsilon=None, multiclass=multiclass, passes=2, batch_size=7, seed=5)  # type: ignore[arg-type]
     model = train(engine, schema, settings)
-    rows = np.concatenate(list(encoded(engine, schema)))
+    rows = features(np.concatenate(list(encoded(engine, schema))), schema)
     rows = rows[source_position(0, ROWS, rows=ROWS, seed=5)]
     recipe = model.certificate.problem
     assert isinstance(recipe, Recipe)
@@ -129,7 +130,7 @@ def test_progress_tells_rows_and_passes_only() -> None:
 def test_rows_that_appear_while_reading_are_noticed() -> None:
     engine, schema = people()
     engine.count = lambda: ROWS - 1  # type: ignore[method-assign]
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(DataError, match="must keep its 2999 rows while it is read"):
         train(engine, schema, Settings(epsilon=1.0))
 
 

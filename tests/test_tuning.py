@@ -352,8 +352,8 @@ class ChangedEngine(CountedEngine):
         super().__init__(inside)
         self._later = later
 
-    def prepare(self, schema: Schema, context: Context) -> Prepared:
-        return self._later.prepare(schema, context)
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
+        return self._later.prepare(schema, context, ordered=ordered)
 
 
 @pytest.mark.parametrize("later", [ROWS - 10, ROWS + 10])

@@ -44,6 +44,8 @@ def plan(
     budget = settings.budget
     left = None if budget is None else remaining(budget, before)
     event = plan_training(settings, rows=rows, dims=dims, classes=classes, budget=left)
+    if budget is not None and (more := remaining(budget, before, event)) != left:
+        event = plan_training(settings, rows=rows, dims=dims, classes=classes, budget=more)
     seeded = settings.noise_seed is not None
     return certify(event, budget, before=before, seeded=seeded, reasons=reasons)
 

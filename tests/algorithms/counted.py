@@ -21,7 +21,7 @@ class CountedRows(Prepared):
     def __init__(self, inside: Prepared, counts: Counter[str] | None = None) -> None:
         self._inside = inside
         self.counts: Counter[str] = Counter() if counts is None else counts
-        self.rows, self.dims = inside.rows, inside.dims
+        self.rows, self.cells, self.reading, self.ordered = inside.rows, inside.cells, inside.reading, inside.ordered
         self.fed: list[State] = []
 
     def blocks(self) -> Iterator[PackedRows]:
@@ -69,6 +69,6 @@ class CountedEngine(Engine):
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         return self._inside.batches(columns, parse=parse)
 
-    def prepare(self, schema: Schema, context: Context) -> Prepared:
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
         self.counts["prepare"] += 1
-        return CountedRows(self._inside.prepare(schema, context), self.counts)
+        return CountedRows(self._inside.prepare(schema, context, ordered=ordered), self.counts)

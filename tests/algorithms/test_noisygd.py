@@ -20,12 +20,14 @@ from boltdp.kernel.reference import row_gradient
 from boltdp.model import Model
 from boltdp.planning import plan
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import certify
+from boltdp.privacy.certificate import certify, remaining
+from boltdp.privacy.events import Part
 from boltdp.privacy.gradients import noisy_gradients
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.privacy.moments import noisy_moments
 from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.recipe import Problem
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release import Randomness, release_moments
 from boltdp.settings import Settings
 from boltdp.training import train
 from tests.algorithms.counted import CountedRows
@@ -44,7 +46,7 @@ def prepared(rows: Any) -> PreparedRows:
 
 
 def test_a_descent_is_the_reference_with_its_noise_taken_away() -> None:
-    """With next to no noise it is plain clipped gradient descent with momentum."""
+    """With next to no noise it is plain clipped gradient descent with Nesterov's momentum."""
     rows = some_rows(3)
     loss: Loss = Multinomial(3)
     problem = Problem(loss=loss, dims=4, rows=len(rows), regularization=0.01)
@@ -55,11 +57,11 @@ def test_a_descent_is_the_reference_with_its_noise_taken_away() -> None:
         (found,) = ALGORITHMS["noisy-gd"].run(held, [job], classes=3, context=Context())
     weights, direction = np.zeros((3, 4)), np.zeros((3, 4))
     for _ in range(5):
-        total = np.zeros((3, 4))
+        total, ahead = np.zeros((3, 4)), weights - 2.0 * 0.7 * direction
         for label, *features in rows.astype(float):
-            one = row_gradient(loss, weights, np.array(features), int(label), positive=1)
+            one = row_gradient(loss, ahead, np.array(features), int(label), positive=1)
             total += one * min(1.0, 0.5 / max(float(np.linalg.norm(one)), 1e-300))
-        direction = 0.7 * direction + 0.3 * (total / len(rows) + 0.01 * weights)
+        direction = 0.7 * direction + 0.3 * (total / len(rows) + 0.01 * ahead)
         weights = weights - 2.0 * direction
     np.testing.assert_allclose(found[0], weights, rtol=1e-6, atol=1e-9)
 
@@ -69,7 +71,7 @@ def test_it_learns_within_its_budget(settings: dict[str, Any]) -> None:
     rows = some_rows(3, rows=20_000)
     source = open_source((rows[:, 1:], rows[:, 0].astype(int)))
     schema = array_schema(dims=4, classes=(0, 1, 2), intercept=True)
-    asked = Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", noise_seed=1, **settings)
+    asked = Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", seed=1, noise_seed=1, **settings)
     model = train(source, schema, asked)
     assert (model.predict(source) == rows[:, 0]).mean() > 0.7
     assert Model.from_dict(model.to_dict()).certificate == model.certificate
@@ -104,12 +106,16 @@ def test_a_penalty_shortens_the_step_of_many_rows(regularization: float) -> None
         train(source, schema, replace(asked, step_size=20.0 / regularization))
 
 
-def released(rows: Any, *, noise: float, count: int) -> Doubles:
+SPENT = Budget(1.0, 0.01)
+ONE, OTHER = np.array([[1, 1.0], [1, 1.0]], np.float32), np.array([[1, 1.0], [0, 1.0]], np.float32)
+
+
+def released(rows: Any, *, noise: float, count: int, budget: Budget = SPENT) -> Doubles:
     """First weights of many descents of two scans on the same rows: with short steps, so that both scans tell all."""
     problem = Problem(loss=Logistic(), dims=1, rows=len(rows))
-    event = noisy_gradients(problem, Budget(1.0, 0.01), clip=0.5, scans=2, step=0.01, momentum=0.0)
+    event = noisy_gradients(problem, budget, clip=0.5, scans=2, step=0.01, momentum=0.0)
     event = replace(event, noise=Mechanism("gaussian", noise * event.noise.scale, 1))
-    certificate = certify(event, None if noise < 1 else Budget(1.0, 0.01))
+    certificate = certify(event, None if noise < 1 else budget)
     with prepared(rows) as held:
         jobs = [Job(certificate, Randomness()) for _ in range(count)]
         return np.array(
@@ -117,14 +123,11 @@ def released(rows: Any, *, noise: float, count: int) -> Doubles:
         )
 
 
-def violation(noise: float) -> float:
+def violation(first: Doubles, second: Doubles) -> float:
     """How far P(E) - e*P'(E) certainly exceeds delta, for the best of some events, at a confidence of 99.9 %."""
-    one, other = np.array([[1, 1.0], [1, 1.0]], np.float32), np.array([[1, 1.0], [0, 1.0]], np.float32)
-    count = 8_000
-    first, second = (released(rows, noise=noise, count=count) for rows in (one, other))
     # The event is chosen by the first half, and judged by the second.
     cuts = np.quantile(first, [0.3, 0.5, 0.7, 0.8, 0.9, 0.95])
-    half = count // 2
+    half = len(first) // 2
     gains = [(first[:half] > cut).mean() - np.e * (second[:half] > cut).mean() for cut in cuts]
     cut = cuts[int(np.argmax(gains))]
     hits, false = int((first[half:] > cut).sum()), int((second[half:] > cut).sum())
@@ -133,9 +136,37 @@ def violation(noise: float) -> float:
     return float(low - np.e * high - 0.01)
 
 
-def test_an_attack_finds_nothing_and_half_of_the_noise_is_caught() -> None:
-    assert violation(1.0) <= 0
-    assert violation(0.5) > 0
+@pytest.mark.parametrize(("noise", "caught"), [(1.0, False), (0.5, True)])
+def test_an_attack_finds_nothing_and_half_of_the_noise_is_caught(noise: float, caught: bool) -> None:
+    first, second = (released(rows, noise=noise, count=8_000) for rows in (ONE, OTHER))
+    assert (violation(first, second) > 0) == caught
+
+
+@pytest.mark.parametrize(("noise", "caught"), [(1.0, False), (0.5, True)])
+def test_an_attack_on_moments_and_scans_together_finds_nothing_either(noise: float, caught: bool) -> None:
+    """One row is replaced by one of the other class on the other side of 0: both the means and every scan move."""
+    count, taken = 8_000, SPENT.take(0.5)[0]
+    moments = noisy_moments(moments="mean", features=1, numbers=1, clip_norm=1.0, budget=taken, gaussian=True)
+    problem = Problem(loss=Logistic(), dims=1, rows=2)
+    training = noisy_gradients(problem, SPENT, clip=0.5, scans=2, step=0.01, momentum=0.0)
+    left = remaining(SPENT, Part(taken, moments), training)
+    assert moments.noise is not None
+    deviation = noise * moments.noise.scale
+    less = replace(moments, noise=Mechanism("gaussian", deviation, 2))
+
+    def told(sum_of_values: int, rows: Any) -> Doubles:
+        """The logarithm of the likelihood ratio, but for a constant: each release by its distance over its variance."""
+        sums = np.array([[sum_of_values << 20], [2 << 20]])
+        means = np.array(
+            [release_moments(sums, less, Randomness(), rows=2, numbers=np.array([True])).means[0] for _ in range(count)]
+        )
+        weights = released(rows, noise=noise, count=count, budget=left)
+        # The sum of values moves by 2, the weight by two scans that move by 1, of two rows and with a step of 0.01.
+        scan = noise * noisy_gradients(problem, left, clip=0.5, scans=2, step=0.01, momentum=0.0).noise.scale
+        told: Doubles = 2.0 * (2.0 * means) / deviation**2 + (weights * 2.0 / 0.01) / scan**2
+        return told
+
+    assert (violation(told(2, ONE), told(0, OTHER)) > 0) == caught
 
 
 def test_auto_takes_it_for_several_classes_at_once_with_a_delta() -> None:

@@ -18,7 +18,7 @@ from scipy import stats
 
 from boltdp.algorithms import ALGORITHMS, Job, objective
 from boltdp.algorithms.shared import newton
-from boltdp.algorithms.shared.newton import Solver, minimise, sample_rows, solve
+from boltdp.algorithms.shared.newton import Solver, minimise, sampled_share, solve
 from boltdp.algorithms.shared.sgd import PASSES
 from boltdp.cli import main
 from boltdp.context import Context
@@ -92,7 +92,7 @@ def some_rows(classes: int, *, rows: int, dims: int, separable: bool = False) ->
 def test_gradient_is_within_the_tolerance_at_the_weights_found(
     loss: Loss, penalty: float, separable: bool, noise: float, sampled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newton, "sample_rows", lambda _: sampled)
+    monkeypatch.setattr(newton, "sampled_share", lambda *_: sampled / 2000)
     classes = loss.classes if isinstance(loss, Multinomial) else 2
     rows = some_rows(classes, rows=2000, dims=7, separable=separable)
     problem = problem_of(loss, rows, penalty=penalty)
@@ -109,9 +109,9 @@ def test_gradient_is_within_the_tolerance_at_the_weights_found(
 def scans(problem: Problem, rows: Rows) -> int:
     """How often all rows are read; driven by hand."""
     solver, count = minimise(problem, np.zeros((problem.loss.vectors, problem.dims)), noise=None), 0
-    for scan in solver:
-        scan.sums.add(rows if scan.rows is None else rows[: scan.rows])
-        count += scan.rows is None
+    for sums in solver:
+        sums.add(rows)
+        count += 1
     return count
 
 
@@ -119,9 +119,9 @@ def test_a_few_rows_make_the_scans_fewer_and_bad_ones_do_no_harm(monkeypatch: py
     rows = some_rows(4, rows=5000, dims=20)
     rows[5, 3], rows[6, 0], rows[7, 1] = np.nan, -1, np.inf
     problem = problem_of(Multinomial(4), rows, penalty=1e-4)
-    assert sample_rows(problem) == 1800
+    assert sampled_share(problem) == 0.36
     preconditioned = scans(problem, rows)
-    monkeypatch.setattr(newton, "sample_rows", lambda _: 0)
+    monkeypatch.setattr(newton, "sampled_share", lambda *_: 0.0)
     assert 2 * preconditioned < scans(problem, rows)
 
 
@@ -131,11 +131,11 @@ def test_a_shape_that_is_brought_up_to_date_makes_the_scans_fewer_than_that_of_t
     rows = some_rows(2, rows=5000, dims=20)
     problem = problem_of(Logistic(), rows, penalty=1e-5)
     up_to_date = scans(problem, rows)
-    honest, first = newton._rough_inverse, list[Matrix | None]()
+    honest, first = newton._rough_inverse, list[Matrix]()
 
-    def stale(strength: float, hessian: Matrix | None) -> newton.Linear:
+    def stale(strength: float, hessian: Matrix, *, unsure: float) -> newton.Linear:
         first.append(hessian)
-        return honest(strength, first[0])
+        return honest(strength, first[0], unsure=unsure)
 
     monkeypatch.setattr(newton, "_rough_inverse", stale)
     assert up_to_date < scans(problem, rows)
@@ -158,12 +158,10 @@ def test_directions_that_no_row_has_are_no_obstacle(penalty: float, monkeypatch:
 )
 def test_a_hessian_that_is_too_large_is_not_asked_for(loss: Loss, dims: int, sampled: int) -> None:
     problem = Problem(loss=loss, dims=dims, rows=50_000, regularization=0.1)
-    assert sample_rows(problem) == sampled
+    assert sampled_share(problem) == sampled / 50_000
     solver = minimise(problem, np.zeros((loss.vectors, dims)), noise=None)
-    first = next(solver)
-    assert first.rows is None
-    first.sums.add(some_rows(loss.vectors if loss.vectors > 1 else 2, rows=100, dims=dims))
-    assert next(solver).rows == (sampled or None)
+    next(solver).add(some_rows(loss.vectors if loss.vectors > 1 else 2, rows=100, dims=dims))
+    assert (next(solver).value.ndim == 3) == (sampled > 0)
 
 
 def test_a_search_that_makes_no_progress_is_an_error_without_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +181,7 @@ def test_a_search_that_makes_no_progress_is_an_error_without_a_number(monkeypatc
     monkeypatch.setattr(newton, "Sums", Wrong)
     rows = some_rows(2, rows=100, dims=2)
     for sampled in (0, 100):
-        monkeypatch.setattr(newton, "sample_rows", lambda _, sampled=sampled: sampled)
+        monkeypatch.setattr(newton, "sampled_share", lambda *_, sampled=sampled: sampled / 100)
         with pytest.raises(SolverError) as caught:
             solved(rows, minimise(problem_of(Logistic(), rows, penalty=0.01), np.zeros((1, 2)), noise=None))
         assert str(caught.value) == "the minimum could not be found to the precision that the privacy proof needs"
@@ -232,7 +230,7 @@ def test_solvers_share_their_scans_and_find_what_each_finds_alone(
     sampled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not sampled:
-        monkeypatch.setattr(newton, "sample_rows", lambda _: 0)
+        monkeypatch.setattr(newton, "sampled_share", lambda *_: 0.0)
     rows = some_rows(4, rows=3000, dims=12)
     needed, alone = [], []
     with spooled(rows) as prepared:

@@ -68,6 +68,7 @@ def test_categories_of_any_kind_are_what_they_are_alone(kind: str | None) -> Non
     assert column(found, kind).to_pylist() == one_by_one(found, kind)
     few = found[:2]  # fewer than there are categories
     assert column(few, kind).to_pylist() == one_by_one(few, kind)
+    assert column(few, kind).type == column(found, kind).type
 
 
 @given(st.lists(st.one_of(st.sampled_from([*TEXTS, *ODD]), st.text(max_size=3), st.floats())))

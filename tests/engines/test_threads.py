@@ -97,7 +97,9 @@ def test_trained_models_have_the_same_bits_for_any_number_of_threads(engine: Eng
     settings = Settings(epsilon=1.0, algorithm=algorithm, seed=1, noise_seed=2)
     models = [train(engine, SCHEMA, settings, context=settings.context(threads=threads)) for threads in THREADS]
     assert len({model.weights.tobytes() for model in models}) == 1
-    assert len({b"".join(m.tobytes() for m in model.score_batches(engine, Context(threads=3))) for model in models}) == 1
+    assert (
+        len({b"".join(m.tobytes() for m in model.score_batches(engine, Context(threads=3))) for model in models}) == 1
+    )
 
 
 def test_encoded_rows_come_in_order_from_any_number_of_threads(engine: Engine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import itertools
 import pickle
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csc_array, csr_array, csr_matrix, lil_array
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_iris, make_classification
@@ -36,9 +37,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import boltdp
 from boltdp import Model, PrivacyWarning, PrivateHuberSVM, PrivateLogisticRegression, Schema, Settings
 from boltdp.data.schema import Categorical, Numeric, Projection, array_schema
+from boltdp.data.source import BATCH_CELLS
 from boltdp.engines import ArrayEngine
 from boltdp.errors import DataError, ParameterError
-from boltdp.estimators.classifiers import CLASSES_READ, SEARCHED
+from boltdp.estimators.classifiers import CLASSES_READ, SEARCHED, _engine
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import SEEDED
 from boltdp.privacy.losses import HuberSVM
@@ -475,7 +477,7 @@ def test_a_feature_called_label_does_no_harm() -> None:
         np.full((4, 2), np.datetime64("1947-11-25")),
         pd.DataFrame({"a": [1.0] * 4, "b": [pd.Timestamp("1947-11-25")] * 4}),
         pd.DataFrame({"a": [1.0] * 4, "b": pd.Series([SECRET] * 4, dtype="category")}),
-        csr_array(np.full((4, 2), float(SECRET))),
+        csr_array(np.full((4, 2), float(SECRET) + 1j)),
         np.full((4, 2, 2), float(SECRET)),
         np.full(4, float(SECRET)),
         [float(SECRET)] * 4,
@@ -570,9 +572,45 @@ def test_labels_that_cannot_be_classes_are_refused_without_a_value(y: Any) -> No
     assert "1947" not in str(caught.value)
 
 
-def test_sparse_rows_are_refused_in_clear_words() -> None:
-    with pytest.raises(TypeError, match="dense data is required"):
-        PrivateLogisticRegression(clip_norm=1.0).fit(csr_array(np.eye(4)), [0, 1, 0, 1])
+@pytest.mark.parametrize(
+    "form", [csr_array, csc_array, coo_array, csr_matrix, lil_array], ids=lambda form: form.__name__
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8])
+def test_sparse_rows_give_the_model_of_dense_ones(form: Any, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    # So few cells at a time that there are many batches.
+    monkeypatch.setattr("boltdp.data.source.BATCH_CELLS", 500)
+    rng = np.random.default_rng(0)
+    X: npt.NDArray[Any] = (rng.integers(-2, 3, (900, 7)) * (rng.random((900, 7)) < 0.3)).astype(dtype)
+    y = (X[:, 0] + X[:, 1] > 0).astype(int)
+    for declared in ({"clip_norm": 3.0}, {"bounds": (-2, 2)}, {"bounds": ([-2] * 7, [2] * 7)}, {"curves": 3}):
+        given = {"bounds": (-2, 2), **declared} if "curves" in declared else declared
+        plain = PrivateLogisticRegression(epsilon=None, classes=[0, 1], random_state=3, **given)
+        dense, sparse = (clone(plain).fit(rows, y) for rows in (X, form(X)))
+        np.testing.assert_array_equal(sparse.coef_, dense.coef_)
+        np.testing.assert_array_equal(sparse.decision_function(form(X)), dense.decision_function(X))
+
+
+def test_sparse_rows_are_never_dense_all_at_once() -> None:
+    """Their product would take 16 GB; a hundred features of few rows are read at a time."""
+    X = csr_array((np.ones(3), ([0, 5, 19_999], [0, 99_999, 7])), shape=(20_000, 100_000))
+    engine = _engine(array_schema(dims=100_000, classes=(0, 1)), X)
+    sizes = [batch.num_rows for batch in itertools.islice(engine.batches(["x"]), 5)]
+    assert max(sizes) * 100_000 <= BATCH_CELLS
+
+
+def test_sparse_numbers_that_stand_twice_are_added() -> None:
+    twice = coo_array(([0.5, 0.25, 1.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    for names in ("x", ["a", "b"]):
+        engine = ArrayEngine.from_sparse(twice, names=names)
+        (batch,) = engine.batches([names] if names == "x" else names)
+        found = np.array([*batch.to_pydict().values()]).reshape(2, 2)
+        np.testing.assert_array_equal(found if names == "x" else found.T, twice.toarray())
+
+
+@pytest.mark.parametrize("X", [csr_array(np.eye(2, dtype=int)), csr_array((0, 3)), coo_array(np.ones(3))])
+def test_sparse_rows_of_another_form_are_refused(X: Any) -> None:
+    with pytest.raises(DataError, match=r"^X must be a sparse array of floats, rows by features and not empty, got"):
+        ArrayEngine.from_sparse(X)
 
 
 def test_it_works_in_a_pipeline_and_survives_clone_and_pickle() -> None:

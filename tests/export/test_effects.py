@@ -18,7 +18,7 @@ from boltdp.engines import open_source
 from boltdp.errors import ParameterError, printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, Panel, effects
-from boltdp.export.page import MOST_BARS, page
+from boltdp.export.page import LONGEST_NAME, MOST_BARS, page
 from boltdp.export.picture import draw
 from boltdp.model import Model
 from boltdp.planning import plan
@@ -263,9 +263,9 @@ TAGS = {
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("settings", [Settings(epsilon=1.0), Settings(epsilon=1.0, algorithm="scs13")])
-def test_the_page_is_whole_and_loads_nothing(classes: int, settings: Settings) -> None:
-    model = made(settings, classes)
+@pytest.mark.parametrize("algorithm", ["auto", "bolton", "scs13"])
+def test_the_page_is_whole_and_loads_nothing(classes: int, algorithm: str) -> None:
+    model = made(Settings(epsilon=1.0, algorithm=algorithm), classes)
     text = page(model, effects(model), [("rows", "10,000")], top=3)
     reader = read(text)
     assert reader.tags <= TAGS
@@ -274,7 +274,52 @@ def test_the_page_is_whole_and_loads_nothing(classes: int, settings: Settings) -
     assert not re.search(r"https?:|url\(|@import", text)
     assert "prefers-color-scheme: dark" in text
     assert reader.text.count("columns with smaller effects are not drawn") == (1 if classes == 2 else 3)
-    assert ("polygon" in reader.tags) == (settings.algorithm == "auto")
+    # Noise that is known is a surface, noise that is only bounded has lines around it.
+    assert ("polygon" in reader.tags) == (algorithm == "bolton")
+    assert (("class", "two") in reader.attributes) == (algorithm != "scs13")
+    assert ("Shaded: one and two standard deviations" in reader.text) == (algorithm == "bolton")
+    assert ("the most that one and two standard deviations" in reader.text) == (algorithm == "auto")
+    assert ("of noise at most" in reader.text) == (algorithm == "auto")
+
+
+def drawn(*columns: Any) -> str:
+    schema = Schema("y", (0, 1), columns)
+    certificate = plan(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
+    model = Model(schema, np.ones((1, schema.dims)), certificate)
+    return page(model, effects(model), [], top=9)
+
+
+def test_long_names_of_categories_are_cut_and_told_in_full_beside() -> None:
+    name = "Outlying-US(Guam-USVI-etc)"
+    text = drawn(Categorical("country", (name, "Cuba")))
+    assert re.search(r">([^<>]+)<title>Outlying-US\(Guam-USVI-etc\): \+[0-9.]+</title>", text)
+    (short,) = re.findall(r">(Outlying[^<>]*)<title>", text)
+    assert len(short) <= LONGEST_NAME
+    assert "smallest to largest: +0<" in text
+
+
+@pytest.mark.parametrize(
+    ("curve", "distances", "places"),
+    [
+        ((), {240}, ["0", "1,000,000"]),
+        ((2e5, 4e5, 6e5, 8e5), {48}, ["0", "400,000", "600,000", "1,000,000"]),
+        ((1e2, 1e3, 1e4, 1e5), {48}, ["0", "1,000", "10,000", "1,000,000"]),
+        ((5e5, 6e5), {24, 120, 96}, ["0", "500,000", "600,000", "1,000,000"]),
+    ],
+)
+def test_steps_have_marks_and_are_apart_even_if_their_places_are_not(
+    curve: tuple[float, ...], distances: set[int], places: list[str]
+) -> None:
+    text = drawn(Numeric("pay", 0, 1e6, curve=curve))
+    marks = [float(mark) for mark in re.findall(r"M([0-9.]+) 120v4", text)]
+    assert (marks[0], marks[-1], len(marks)) == (44.0, 284.0, len(curve) + 2)
+    assert {round(distance) for distance in np.diff(marks)} == distances
+    assert re.findall(r'y="136" text-anchor="[a-z]+">([^<]+)<', text) == places
+    assert ("drawn equally far apart" in text) == (curve == (1e2, 1e3, 1e4, 1e5))
+
+
+def test_one_category_is_compared_with_none() -> None:
+    assert "<figcaption>smokes <span>+" in drawn(Categorical("smokes", ("yes",)))
 
 
 def test_a_page_of_a_model_that_is_not_private_says_so_loudly() -> None:

@@ -14,6 +14,7 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from boltdp.data.reading import features
 from boltdp.data.schema import Categorical, Column, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.data.values import Value
 from boltdp.engines import open_source
@@ -271,7 +272,8 @@ def test_curves_score_as_the_model_does(
 @pytest.mark.parametrize("standardized", [False, True])
 def test_steps_in_sql_have_the_bits_of_the_encoder(standardized: bool) -> None:
     schema = curved_schema(standardized=standardized)
-    (packed,) = encoded(open_source(curved_rows()), schema, label=False)
+    (cells,) = encoded(open_source(curved_rows()), schema, label=False)
+    packed = features(cells, schema)
     rows = in_duckdb(curved_rows(), _row(schema, GRAMMARS["duckdb"]))
     np.testing.assert_array_equal(np.array(rows), packed[:, 1:].astype(np.float64))
 

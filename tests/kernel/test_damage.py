@@ -150,7 +150,7 @@ def use_or_refuse(data: bytes) -> None:
     if refused(data):
         return
     state = State.from_bytes(data)
-    rows = np.resize(small_rows(), (3 * M, 1 + state.dims))
+    rows = np.resize(small_rows(), (3 * M, 1 + state.cells))
     rows[:, 0] = [1, -1] * (3 * M // 2)
     for block in (rows[:1], rows[1:4], rows[4:]):
         position = (state.updates, state.row)

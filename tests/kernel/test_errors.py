@@ -21,7 +21,7 @@ from tests.kernel.cases import DIMS
 Matrix = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.float32]
 
-FIELDS = ("magic", "bytes", "dims", "classes", "models", "vectors", "unused_1", "unused_2")
+FIELDS = ("magic", "bytes", "cells", "classes", "models", "vectors", "reading", "unused")
 
 
 def a_case(models: int, vectors: int, dims: int, *, rows: int, seed: int = 0) -> tuple[Matrix, Rows, int]:
@@ -144,14 +144,15 @@ def test_counts_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
 @pytest.mark.parametrize(
     ("field", "bad"),
     [
-        *(("magic", bad) for bad in (0, 0x32727265746C6F62)),
+        *(("magic", bad) for bad in (0, 0x31727265746C6F62)),
         ("bytes", 8),
-        *(("dims", bad) for bad in (0, 2, 2**25, 2**62)),
+        *(("cells", bad) for bad in (0, 2, 2**25, 2**62)),
         *(("classes", bad) for bad in (0, 1, 2, 2**25, 2**63)),
         *(("models", bad) for bad in (0, 3, 2**24, 2**62)),
         *(("vectors", bad) for bad in (0, 1, 2, 2**63)),
-        ("unused_1", 1),
-        ("unused_2", 1),
+        ("reading", 8),
+        ("reading", 2**63),
+        ("unused", 1),
     ],
 )
 def test_states_with_a_header_that_is_not_sound_are_refused(field: str, bad: int) -> None:
@@ -168,7 +169,7 @@ def test_states_with_a_header_that_is_not_sound_are_refused(field: str, bad: int
 def test_misuse_of_any_summation_is_refused(make: Any) -> None:
     made = make()
     summation: Summation = made
-    assert summation.dims == 2
+    assert summation.cells == 2
     before = summation.to_bytes()
     with pytest.raises(ParameterError, match="rows must have 1 \\+ 2 columns, got 5"):
         summation.add(np.zeros((3, 5), np.float32))
@@ -198,12 +199,12 @@ def test_weights_that_make_no_models_are_refused() -> None:
 
 
 def test_memory_that_no_state_fits_is_refused_by_c() -> None:
-    size = _library.errors_bytes(2, 2, 1, 1)
+    size = _library.errors_bytes(2, 2, 1, 1, None)
     block, weights = np.zeros(size + 64, np.uint8), np.zeros(2)
     start = block.ctypes.data + -block.ctypes.data % 64
 
     def code(at: int, bytes_: int) -> str:
-        text: bytes = _library.sgd_error_text(_library.errors_init(at, bytes_, 2, 2, 1, 1, weights.ctypes.data))
+        text: bytes = _library.sgd_error_text(_library.errors_init(at, bytes_, 2, 2, 1, 1, None, weights.ctypes.data))
         return text.decode()
 
     assert code(start, size) == "no error"

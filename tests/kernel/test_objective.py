@@ -17,7 +17,7 @@ from boltdp.kernel import builds
 from boltdp.kernel.objective import Sums
 from boltdp.kernel.reference import guarded, row_gradient
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
-from boltdp.privacy.objective import gradient_rounding
+from boltdp.privacy.objective import gradient_rounding, term_rounding
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import constant
 from tests.kernel.cases import DIMS, declared_classes, packed_rows, weights_for
@@ -80,7 +80,8 @@ def test_long_gradients_are_clipped_and_short_ones_are_not(loss: Loss, dims: int
         one = reference_gradient(loss, row[None], weights, class_weights=by_class)
         expected += one * min(1.0, clip / max(float(np.linalg.norm(one)), 1e-300))
         alone = summed(loss, row[None], weights, clip=clip, class_weights=by_class)
-        assert np.linalg.norm(alone) <= clip * (1 + (dims + loss.vectors + 32) * 2.0**-53)
+        on_grid = term_rounding(plan(loss, dims=dims, rows=2))
+        assert np.linalg.norm(alone) <= clip * (1 + (dims + loss.vectors + 32) * 2.0**-53) + on_grid
     assert np.abs(summed(loss, rows, weights, clip=clip, class_weights=by_class) - expected).max() < 1e-11
 
 
@@ -116,7 +117,7 @@ def test_hessian_has_the_products_with_each_feature_of_each_vector_as_columns(lo
         along = np.zeros_like(weights)
         along[vector, feature] = 1.0
         product = summed(loss, rows, weights, direction=along, class_weights=by_class)[vector]
-        assert hessian[vector, :, feature] == pytest.approx(product, rel=1e-12, abs=1e-13)
+        assert hessian[vector, :, feature] == pytest.approx(product, rel=1e-11, abs=5e-12)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -130,7 +131,7 @@ def test_hessian_agrees_with_its_equation_bad_rows_among_them(loss: Loss) -> Non
             shift = y * loss.margin if isinstance(loss, MarginLogistic) else 0.0
             p = softmax(weights @ x) if isinstance(loss, Multinomial) else expit(weights @ x - shift)
             expected += (p * (1 - p))[:, None, None] * np.outer(x, x)
-    assert summed(loss, rows, weights, hessian=True, positive=0) == pytest.approx(expected, rel=1e-11, abs=1e-13)
+    assert summed(loss, rows, weights, hessian=True, positive=0) == pytest.approx(expected, rel=1e-11, abs=1e-10)
 
 
 def kinds(direction: Matrix) -> list[dict[str, Any]]:
@@ -223,7 +224,7 @@ def test_rounding_stays_within_its_bound(loss: Loss, size: float) -> None:
         )
     bound = gradient_rounding(plan(loss, dims=3, rows=300), weights=float(np.linalg.norm(weights)), noise=0.0)
     assert gap <= bound
-    assert bound < 2e-11 * (1 + size)
+    assert bound < 6e-11 * (1 + size)
 
 
 def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
@@ -247,12 +248,13 @@ def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
 
 def test_states_with_a_header_that_is_not_sound_are_refused() -> None:
     gradient, hessian = (Sums(Logistic(), np.ones((1, 3)), hessian=kind) for kind in (False, True))
-    fields = ["magic", "bytes", "loss", "dims", "classes", "positive", "kind", "parameter", "clip", "weighted"]
-    fields += ["waiting", "unused"]
+    fields = ["magic", "bytes", "loss", "cells", "classes", "positive", "kind", "parameter", "clip", "weighted"]
+    fields += ["reading", "share", "waiting", "summed", "unused"]
     for sums in (gradient, hessian):
         good = sums.to_bytes()
-        wrong = {"magic": 0x316A626F746C6F62, "loss": 7, "dims": 2**62, "classes": 1, "positive": 2, "kind": 3}
-        wrong |= {"parameter": 0, "clip": 0, "weighted": 1, "waiting": 256, "unused": 1}
+        wrong = {"magic": 0x316A626F746C6F62, "loss": 7, "cells": 2**62, "classes": 1, "positive": 2, "kind": 3}
+        wrong |= {"parameter": 0, "clip": 0, "weighted": 1, "reading": 8, "share": 2**33, "waiting": 128}
+        wrong |= {"summed": 2**34, "unused": 1}
         for field, bad in wrong.items():
             at = 8 * fields.index(field)
             with pytest.raises(DataError, match="the state is corrupt"):
@@ -294,6 +296,9 @@ def test_misuse_is_refused() -> None:
             Sums(Logistic(), weights, positive=positive, classes=classes)
     with pytest.raises(ParameterError, match="hessian must be False where there is a direction, got True"):
         Sums(Logistic(), weights, direction=weights, hessian=True)
-    with pytest.raises(ParameterError, match="weights must have <= 256 dims for a Hessian, got 257"):
-        Sums(Logistic(), np.zeros((1, 257)), hessian=True)
-    assert Sums(Logistic(), np.zeros((1, 256)), hessian=True).value.shape == (1, 256, 256)
+    with pytest.raises(ParameterError, match="weights must be of <= 1024 slots for a Hessian, got 1025"):
+        Sums(Logistic(), np.zeros((1, 1025)), hessian=True)
+    assert Sums(Logistic(), np.zeros((1, 1024)), hessian=True).value.shape == (1, 1024, 1024)
+    for share in (0.0, 1.5, np.nan):
+        with pytest.raises(ParameterError, match="share must be above 0 and at most 1"):
+            Sums(Logistic(), weights, hessian=True, share=share)

@@ -33,7 +33,7 @@ SLOTS = {
             *("scale", "offset", "cap", "parameter", "lambda", "radius"),
             *("marked", "noise", "deviation", "weighted"),
             *("updates", "row", "left", "carry", "drawn"),
-            *("key_1", "key_2", "key_3", "key_4", "unused"),
+            *("key_1", "key_2", "key_3", "key_4", "reading"),
         ]
     )
 }
@@ -99,8 +99,8 @@ def test_a_longer_block_is_refused(extra: int) -> None:
     [
         ("magic", 1),
         ("version", 1),
-        ("version", 2),
-        ("version", 4),
+        ("version", 3),
+        ("version", 5),
         ("bytes", 8),
         ("loss", len(LOSSES)),
         ("loss", 2),
@@ -139,7 +139,8 @@ def test_a_longer_block_is_refused(extra: int) -> None:
         ("drawn", 1),
         ("key_1", 1),
         ("key_4", 1),
-        ("unused", 1),
+        ("reading", 1),
+        ("reading", 8),
         ("weighted", 1),
         ("weighted", 2),
         *((slot, math.nan) for slot in ("scale", "offset", "cap", "parameter", "lambda", "radius")),
@@ -243,7 +244,7 @@ def test_no_corrupt_header_is_followed(
     for _ in range(100):
         if state.finished:
             break
-        run([state], np.full((1, 1 + state.dims), -1.0 if state._header.recipe.marked else 0.0))
+        run([state], np.full((1, 1 + state.cells), -1.0 if state._header.recipe.marked else 0.0))
     assert np.isfinite(state.weights).all()
 
 

@@ -32,14 +32,14 @@ from boltdp.settings import Settings
 
 #: Scans, and how much of a step's direction the next one keeps.
 SCANS, MOMENTUM = 26, 0.7
-#: The clip: half of the longest gradient of two classes, which is also what rows have at first.
-CLIP = 0.5
+#: The clip: of two classes what rows of length 1 have at first, half of the longest gradient; of more, less than that.
+CLIP, JOINT_CLIP = 0.5, 0.4
 #: All steps together, times the noise a row: see `default_step`.
-REACH, JOINT_REACH = 24.0, 60.0
+REACH, JOINT_REACH = 24.0, 66.0
 #: A step, at most, in units of the features over the smoothness.
-LONGEST_STEP = 20.0
+LONGEST_STEP = 12.0
 #: All steps together, times Lambda, at most.
-PENALTY_REACH = 4.0
+PENALTY_REACH = 2.0
 
 
 class NoisyGD(Algorithm):
@@ -49,7 +49,7 @@ class NoisyGD(Algorithm):
     about = "to the gradient of every scan"
     takes = frozenset({"passes", "step_size", "gradient_clip"})
     noise_place = "noise of each scan"
-    ordered = False
+    gaussian, ordered = True, False
     headings = ("epsilon", "noise", "noise a row", "step")
     explanation = (
         "The noise is added to the sum of all rows' gradients, each at most the clip long, in every scan."
@@ -69,7 +69,9 @@ class NoisyGD(Algorithm):
         assert budget is not None
         if settings.regularization is not None:
             problem = replace(problem, regularization=settings.regularization)
-        clip = settings.gradient_clip if settings.gradient_clip is not None else CLIP
+        clip = settings.gradient_clip
+        if clip is None:
+            clip = CLIP if problem.loss.vectors == 1 else JOINT_CLIP
         scans = settings.passes if settings.passes is not None else SCANS
         step = settings.step_size
         if step is None:
@@ -131,7 +133,7 @@ def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -
 
     Noise of relative length nu for a row would move the weights by nu times the steps' sum, so that this sum is a
     constant over nu; docs/accuracy.md says on which data it was fitted and on which it was checked. With a
-    penalty, all steps together are at most four times what would take the weights to 0, were there no rows; and no step
+    penalty, all steps together are at most twice what would take the weights to 0, were there no rows; and no step
     is much longer than what the curvature allows if rows are alike in all directions: longer ones swing from side to
     side.
 
@@ -159,6 +161,8 @@ class _Descent:
         problem = self.event.problem
         self.weights = np.zeros((job.certificate.models, problem.loss.vectors, problem.dims))
         self._direction = np.zeros_like(self.weights)
+        # Where the next scan is: a look ahead, to where the last direction alone would go (Nesterov's momentum).
+        self._ahead = self.weights
         self._scan = 0
 
     def sums(self) -> list[Sums]:
@@ -174,7 +178,7 @@ class _Descent:
                 class_weights=problem.class_weights,
                 reading=self._reading,
             )
-            for weights, positive in zip(self.weights, self._job.positives, strict=True)
+            for weights, positive in zip(self._ahead, self._job.positives, strict=True)
         ]
 
     def move(self, sums: Sequence[Sums]) -> None:
@@ -182,9 +186,10 @@ class _Descent:
         event, problem = self.event, self.event.problem
         summed = np.stack([one.value for one in sums])
         noisy = noisy_gradient(summed, self._job.certificate, self._job.randomness, scan=self._scan)
-        gradient = noisy / problem.rows + problem.regularization * self.weights
+        gradient = noisy / problem.rows + problem.regularization * self._ahead
         self._direction = event.momentum * self._direction + (1.0 - event.momentum) * gradient
         self.weights = self.weights - event.step * self._direction
+        self._ahead = self.weights - event.step * event.momentum * self._direction
         self._scan += 1
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from boltdp.algorithms import chosen_algorithm
+from boltdp.algorithms.shared.base import check_rows as check_count
 from boltdp.arraytypes import Booleans, Doubles, Integers
 from boltdp.context import Context
 from boltdp.data.columns import STEP_HEIGHT
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 #: Of the budget, at least and at most, for centring; and its noise, wanted and tolerated, in lengths of a row.
 SHARES = (0.05, 0.25)
 CENTRE_NOISE, LARGEST_CENTRE_NOISE = 0.35, 0.7
+#: Before noisy gradient descent, whose noise is Gaussian too: so many times that share, which costs the scans little.
+GAUSSIAN_SHARE = 2.0
 #: The clip norm, in root mean square norms of standardized rows: longer rows are shortened.
 CLIP_NORM = 1.0
 #: The intercept's feature, in the same unit.
@@ -72,6 +76,9 @@ def plan_moments(settings: Settings, schema: Schema, *, rows: int) -> Part | Non
             return None
     elif schema.standardization is not None:
         raise ParameterError("standardize must be 'none' for a schema that has a standardization already")
+    gaussian = budget is not None and budget.delta > 0 and _before_gaussian(settings, schema, budget)
+    if gaussian and share is not None:
+        share *= GAUSSIAN_SHARE
     if settings.standardize_share is not None:
         share = settings.standardize_share
         if not 0 < share < 1:
@@ -83,8 +90,15 @@ def plan_moments(settings: Settings, schema: Schema, *, rows: int) -> Part | Non
         numbers=schema.numbers,
         clip_norm=schema.feature_clip_norm,
         budget=taken,
+        gaussian=gaussian,
     )
     return Part(taken, event)
+
+
+def _before_gaussian(settings: Settings, schema: Schema, budget: Budget) -> bool:
+    """Whether one training follows whose noise is Gaussian, so that both are accounted for as one: gradients.md 2."""
+    loss, models = settings.losses(len(schema.classes))
+    return models == 1 and chosen_algorithm([settings], loss, budget).gaussian
 
 
 def describe_moments(certificate: Certificate) -> list[str]:
@@ -138,10 +152,12 @@ def prepared_rows(
         check_rows(rows, clip_norm=event.clip_norm)
         if schema.projection is not None:
             with engine.prepare(plain(schema), context.at("standardizing", rows), ordered=False) as unprojected:
+                check_count(unprojected, rows)
                 schema = standardized_by(moments(unprojected, schema), schema, event, context.randomness, rows=rows)
                 event = None
     with engine.prepare(schema, preparing, ordered=ordered) as prepared:
         if event is not None:
+            check_count(prepared, rows)
             schema = standardized_by(moments(prepared, schema), schema, event, context.randomness, rows=rows)
         yield prepared.read_by(reading(schema)), schema
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, get_args
 import click
 
 from boltdp.algorithms import ALGORITHMS, AUTO, AUTO_JOINT, NOISELESS
-from boltdp.algorithms.noisygd import CLIP, SCANS
+from boltdp.algorithms.noisygd import CLIP, JOINT_CLIP, SCANS
 from boltdp.algorithms.shared.sgd import BATCH_SIZE, EXPONENT, PASSES
 from boltdp.cli.terminal import note
 from boltdp.data.schema import Schema
@@ -158,7 +158,10 @@ _SETTINGS = (
         "--step-size", type=float, help="Step of the constant schedules.  [default: from rows, features and budget]"
     ),
     click.option(
-        "--gradient-clip", type=float, help=f"Of noisy-gd: what longer gradients are shortened to.  [default: {CLIP}]"
+        "--gradient-clip",
+        type=float,
+        help="Of noisy-gd: what longer gradients are shortened to.  "
+        f"[default: {CLIP}; {JOINT_CLIP} for several classes at once]",
     ),
     click.option("--exponent", type=float, help=f"c of decreasing and square-root steps.  [default: {EXPONENT}]"),
     click.option(

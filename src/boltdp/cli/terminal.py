@@ -14,17 +14,19 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 import boltdp
 from boltdp import files, stopping
 from boltdp.errors import BoltdpError, printable
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 USERS_FAULT, OUR_FAULT, INTERRUPTED = 1, 2, 130
 
@@ -201,6 +203,9 @@ class RowsBar:
     """A progress bar on standard error: rows and passes, which are public. Hidden when nobody looks."""
 
     def __init__(self, *, quiet: bool, unit: str = "rows") -> None:
+        # Only here: few commands take long enough to show it.
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

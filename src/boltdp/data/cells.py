@@ -89,11 +89,8 @@ def column(cells: Any, kind: str | None) -> pa.Array:
     >>> column([1, "x", 2.5], "number").to_pylist()
     [1.0, None, 2.5]
     """
-    categories = getattr(cells, "categories", None)
-    if categories is not None and len(categories) <= len(cells):
-        # Each category is looked at once, and not for every row that has it.
-        places = pa.array(cells.codes, pa.int32(), mask=cells.codes < 0)
-        return _each(categories, kind).take(places)
+    if hasattr(cells, "categories"):
+        return _categories(cells, kind)
     storage = getattr(getattr(cells, "dtype", None), "storage", None)  # of a column that pandas knows to be of texts
     if storage is not None and storage.startswith("pyarrow"):
         texts = pa.chunked_array(cells.__arrow_array__()).combine_chunks()
@@ -107,6 +104,16 @@ def column(cells: Any, kind: str | None) -> pa.Array:
         texts = texts.dictionary_encode()
         return _each(texts.dictionary.to_pylist(), kind).take(texts.indices)
     return texts.cast(pa.string())
+
+
+def _categories(cells: Any, kind: str | None) -> pa.Array:
+    """A column of categories: each is looked at once, and not for every row that has it; texts stay a dictionary."""
+    texts = kind not in ("number", "list")
+    if len(cells.categories) > len(cells):
+        found = _each(cells, kind)
+        return found.dictionary_encode() if texts else found
+    found, places = _each(cells.categories, kind), pa.array(cells.codes, pa.int32(), mask=cells.codes < 0)
+    return pa.DictionaryArray.from_arrays(places, found) if texts else found.take(places)
 
 
 def _texts(cells: Sequence[Any] | npt.NDArray[np.object_]) -> pa.Array | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from boltdp.arraytypes import Doubles, PackedRows
-from boltdp.data.schema import Categorical, Schema
-from boltdp.kernel.reading import Reading, Segment
+from boltdp.data.schema import Categorical, Column, Schema
+from boltdp.kernel.reading import Kind, Reading, Segment
 
 
 def reading(schema: Schema) -> Reading | None:
@@ -23,16 +25,45 @@ def reading(schema: Schema) -> Reading | None:
     return None if schema.projection is not None else unprojected_reading(schema)
 
 
+class ColumnReading(NamedTuple):
+    """A column and the two numbers of each of its features: a centre and a factor, or the values 0 and 1 stand for."""
+
+    column: Column
+    a: Doubles
+    b: Doubles
+
+    @property
+    def numbers(self) -> int:
+        """How many of the features are numbers; the others are categories or steps."""
+        return len(self.a) - self.column.indicators
+
+
+def column_readings(schema: Schema) -> Iterator[ColumnReading]:
+    """How each column is read, before a projection.
+
+    >>> from boltdp.data.schema import Numeric
+    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100, curve=(18,)),), clip_norm=2.0)
+    >>> [reading[1:] for reading in column_readings(schema)]
+    [(array([ 0.   , -0.125]), array([0.5  , 0.125]))]
+    """
+    for (column, centers, factors), (_, middles, steepness) in zip(schema.scalings(), schema.transforms(), strict=True):
+        numbers = len(centers) - column.indicators
+        absent, present = ((x - middles[numbers:]) * steepness[numbers:] for x in (0.0, 1.0))
+        yield ColumnReading(
+            column, np.concatenate([centers[:numbers], absent]), np.concatenate([factors[:numbers], present])
+        )
+
+
 def unprojected_reading(schema: Schema) -> Reading:
     """How the cells are read, before they are projected."""
     segments = []
-    for (column, centers, factors), (_, middles, steepness) in zip(schema.scalings(), schema.transforms(), strict=True):
-        of = slice(len(centers) - column.indicators)
-        if not isinstance(column, Categorical):
-            segments.append(Segment("numbers", centers[of], factors[of]))
+    for column, a, b in column_readings(schema):
+        numbers = len(a) - column.indicators
+        if numbers:
+            segments.append(Segment("numbers", a[:numbers], b[:numbers]))
         if column.indicators:
-            absent, present = ((x - middles[of.stop :]) * steepness[of.stop :] for x in (0.0, 1.0))
-            segments.append(Segment("category" if isinstance(column, Categorical) else "steps", absent, present))
+            kind: Kind = "category" if isinstance(column, Categorical) else "steps"
+            segments.append(Segment(kind, a[numbers:], b[numbers:]))
     if schema.intercept:
         segments.append(Segment("constant", np.array([schema.constant]), np.zeros(1)))
     return Reading(segments)

@@ -15,8 +15,9 @@ Kind = Literal["number", "text", "bool", "list", "untyped", "other"]
 #: Rows that are handed over at a time, at most; and where they have lists, or are made one by one.
 LONGEST_BATCH = 32768
 BATCH_ROWS = 8192
-#: Cells that are handed over at a time, at most.
+#: Cells that are handed over at a time, at most; and all that several threads have at a time.
 BATCH_CELLS = 1 << 21
+ALL_CELLS = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,14 @@ class ColumnType:
         return cls(next((kind for kind, test in tests.items() if test(arrow)), "other"))
 
 
-def batch_rows(columns: int, *, lists: bool) -> int:
-    """Rows to hand over at a time: long enough to be worth it, and short enough for several to be in memory.
+def batch_rows(columns: int, *, lists: bool, threads: int = 1) -> int:
+    """Rows to hand over at a time: long enough to be worth it, and short enough for one a thread to be in memory.
 
     >>> batch_rows(50, lists=False), batch_rows(784, lists=False), batch_rows(1, lists=True)
     (32768, 2674, 8192)
     """
-    return max(1, min(BATCH_ROWS if lists else LONGEST_BATCH, BATCH_CELLS // max(columns, 1)))
+    cells = min(BATCH_CELLS, ALL_CELLS // threads)
+    return max(1, min(BATCH_ROWS if lists else LONGEST_BATCH, cells // max(columns, 1)))
 
 
 class Source(Protocol):

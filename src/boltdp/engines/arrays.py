@@ -1,10 +1,12 @@
-"""Rows that are in memory already: NumPy arrays, pandas and other data frames, Arrow tables.
+"""Rows that are in memory already: NumPy arrays, pandas and other data frames, Arrow tables, sparse matrices of SciPy.
 
-They are cut without a copy, encoded a batch at a time, and prepared in memory, however many they are.
+They are cut without a copy, encoded a batch at a time, and prepared in memory, however many they are. Only the rows of
+a sparse matrix, which are dense when they are prepared, go to a file if they are too many.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -20,7 +22,7 @@ from boltdp.engines.base import Engine
 from boltdp.engines.spool import PreparedRows
 from boltdp.errors import DataError
 
-#: The cells of a column: Arrow's, an array of objects, or None for a type that Arrow does not have.
+#: The cells of a column: Arrow's, an array of objects, a sparse one, or None for a type that Arrow does not have.
 Cells: TypeAlias = Any
 
 
@@ -63,6 +65,28 @@ class ArrayEngine(Engine):
                 )
             columns[label] = _column(labels)
         return cls(columns, rows=len(features))
+
+    @classmethod
+    def from_sparse(cls, X: Any, *, names: Sequence[str] | str = "x") -> ArrayEngine:
+        """A sparse matrix or array of SciPy, as one vector column or, by their names, as columns of numbers.
+
+        It is made dense a few rows at a time.
+
+        >>> from scipy.sparse import csr_array
+        >>> ArrayEngine.from_sparse(csr_array([[0.0, 0.5], [0.25, 0.0]])).columns()["x"].length
+        2
+        """
+        if len(X.shape) != 2 or 0 in X.shape or X.dtype not in (np.float32, np.float64):
+            raise DataError(
+                f"X must be a sparse array of floats, rows by features and not empty, got one of shape {X.shape} and "
+                f"type {X.dtype}"
+            )
+        if isinstance(names, str):
+            return cls({names: _SparseVectors(X.tocsr())}, rows=X.shape[0])
+        by_column = X.tocsc(copy=True)
+        by_column.sum_duplicates()  # which sorts them too
+        columns = {name: _SparseNumbers(by_column, place) for place, name in enumerate(names)}
+        return cls(columns, rows=X.shape[0])
 
     @classmethod
     def from_arrow(cls, table: Any) -> ArrayEngine:
@@ -113,14 +137,19 @@ class ArrayEngine(Engine):
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in order; cells of untyped columns that are not what `parse` declares are missing."""
         chosen = [self._columns[name] for name in columns]
-        # Columns of nothing hold the places of the untyped ones while Arrow cuts the rows.
+        # Columns of nothing hold the places of the others while Arrow cuts the rows.
         typed = [column if _is_typed(column) else pa.nulls(self._rows) for column in chosen]
         start = 0
-        rows = batch_rows(len(columns), lists=any(pa.types.is_nested(column.type) for column in typed))
+        width = sum(column.width if isinstance(column, _Sparse) else 1 for column in chosen)
+        rows = batch_rows(width, lists=any(pa.types.is_nested(column.type) for column in typed))
         for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=rows):
             stop = start + batch.num_rows
             parts = [
-                part if _is_typed(column) else cells.column(column[start:stop], (parse or {}).get(name))
+                part
+                if _is_typed(column)
+                else column.dense(start, stop)
+                if isinstance(column, _Sparse)
+                else cells.column(column[start:stop], (parse or {}).get(name))
                 for name, column, part in zip(columns, chosen, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(parts, list(columns))
@@ -128,7 +157,47 @@ class ArrayEngine(Engine):
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         """Encode the rows into an array, and permute them unless they are for sums only."""
-        return self._spooled(schema, context, ordered=ordered, in_memory=True)
+        dense = not any(isinstance(column, _Sparse) for column in self._columns.values())
+        return self._spooled(schema, context, ordered=ordered, in_memory=dense)
+
+
+class _Sparse(ABC):
+    """A column, or several in one, of which few cells are not 0."""
+
+    type: pa.DataType  #: of its dense cells
+    width: int  #: numbers of a row
+
+    @abstractmethod
+    def dense(self, start: int, stop: int) -> pa.Array:
+        """The cells of some rows."""
+
+
+class _SparseVectors(_Sparse):
+    """All columns of a matrix that is sparse by rows, as one of lists."""
+
+    def __init__(self, matrix: Any) -> None:
+        self._matrix, self.width = matrix, matrix.shape[1]
+        self.type = pa.list_(pa.from_numpy_dtype(matrix.dtype), self.width)
+
+    def dense(self, start: int, stop: int) -> pa.Array:
+        return pa.FixedSizeListArray.from_arrays(pa.array(self._matrix[start:stop].toarray().reshape(-1)), self.width)
+
+
+class _SparseNumbers(_Sparse):
+    """One column of a matrix that is sparse by columns."""
+
+    width = 1
+
+    def __init__(self, matrix: Any, place: int) -> None:
+        of = slice(*matrix.indptr[place : place + 2])
+        self._rows, self._numbers = matrix.indices[of], matrix.data[of]
+        self.type = pa.from_numpy_dtype(matrix.dtype)
+
+    def dense(self, start: int, stop: int) -> pa.Array:
+        of = slice(*np.searchsorted(self._rows, (start, stop)))
+        numbers = np.zeros(stop - start, self._numbers.dtype)
+        numbers[self._rows[of] - start] = self._numbers[of]
+        return pa.array(numbers)
 
 
 def _array(values: Any) -> npt.NDArray[Any]:
@@ -149,7 +218,8 @@ def _column(values: Any) -> Cells:
 def _type(column: Cells) -> ColumnType:
     if column is None:
         return ColumnType("other")
-    return ColumnType.of(column.type) if _is_typed(column) else ColumnType("untyped")
+    typed = _is_typed(column) or isinstance(column, _Sparse)
+    return ColumnType.of(column.type) if typed else ColumnType("untyped")
 
 
 def _is_typed(column: Cells) -> bool:

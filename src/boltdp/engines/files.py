@@ -182,7 +182,7 @@ class DuckDBEngine(Engine):
         """All rows in order, only the columns asked for; cells of untyped columns that do not parse are missing."""
         parse = parse or {}
         select = ", ".join(self._expression(name, parse.get(name)) for name in columns)
-        rows = batch_rows(len(columns), lists="list" in parse.values())
+        rows = batch_rows(len(columns), lists="list" in parse.values(), threads=self.threads)
         self._check_once()
         if self._connection is not None:
             self._connection.execute(f"SET threads = {self.threads}")

@@ -46,7 +46,7 @@ BUCKET_BYTES = 64 << 20
 #: A bucket of a file, at most; it and its ordered copy are what a thread needs to put it in order.
 SETTLED_BYTES = 16 << 20
 #: All that threads use for putting buckets in order, at most.
-SETTLING_BYTES = 256 << 20
+SETTLING_BYTES = 128 << 20
 #: Rows that all threads together encode before they are written, so that each write to a bucket is long.
 GATHER_BYTES = 32 << 20
 #: Rows mapped at a time in a pass.

@@ -150,6 +150,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         # So is a text, or any other object, among numbers.
         tags.input_tags.string = True
+        tags.input_tags.sparse = True
         return tags
 
     def _margins(self, X: Any) -> Doubles:
@@ -168,6 +169,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 _numbers(X, warn=reset),
                 reset=reset,
                 dtype=(np.float64, np.float32),
+                accept_sparse=("csr", "csc"),
                 ensure_all_finite=False,
                 ensure_min_samples=2 if reset else 1,
             )
@@ -262,6 +264,8 @@ class PrivateLogisticRegression(_PrivateClassifier):
     What depends on the data must be declared, from public knowledge: the classes, and the bounds of the features or a
     clip norm. The promise is for any one row, among a public number of rows; `certificate_` states it.
     Missing and infinite values, and labels outside the declared classes, are neutral and never an error.
+    X may be a sparse matrix of SciPy: it is made dense a few rows at a time, and what is prepared of it, which is
+    dense, goes to a file if it is large.
 
     Parameters
     ----------
@@ -422,10 +426,8 @@ def _inside_search() -> bool:
 
 def _numbers(X: Any, *, warn: bool) -> Any:
     """X as scikit-learn takes it for numbers, which itself would raise errors that one value causes, and quote it."""
-    if issparse(X):
-        return X  # refused by scikit-learn, in words that will do
     if not (hasattr(X, "iloc") and hasattr(X, "columns")):
-        values = cells.matrix(X)
+        values = X if issparse(X) else cells.matrix(X)
         if values.ndim < 2:
             raise DataError(f"X must be a 2D array, rows by features, got shape {values.shape}. Reshape your data")
         if values.dtype.kind not in "fiub":
@@ -505,14 +507,19 @@ def _classes_of(y: Any) -> npt.NDArray[Any]:
 
 def _engine(schema: Schema, X: Any) -> ArrayEngine:
     """Rows with the columns that the schema declares: a data frame's by name, an array's by position."""
-    if not isinstance(X, np.ndarray):
+    sparse = issparse(X)
+    if not isinstance(X, np.ndarray) and not sparse:
         return ArrayEngine.from_pandas(X)
     column = schema.columns[0]
     if len(schema.columns) == 1 and isinstance(column, Vector):
+        if sparse:
+            return ArrayEngine.from_sparse(X, names=column.name)
         return ArrayEngine.from_numpy(X, name=column.name)
     if len(schema.columns) != X.shape[1] or not all(isinstance(column, Numeric) for column in schema.columns):
         raise DataError("X must be a pandas data frame that has the columns which the schema declares")
     names = [column.name for column in schema.columns]
+    if sparse:
+        return ArrayEngine.from_sparse(X, names=names)
     # Turned from rows to columns a block at a time, which stays in the processor's cache.
     blocks = (np.ascontiguousarray(X[start : start + BATCH_ROWS].T) for start in range(0, len(X), BATCH_ROWS))
     return ArrayEngine.from_arrow(

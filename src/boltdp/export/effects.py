@@ -80,7 +80,7 @@ class Panel:
     constant_deviation: float | None
     effects: tuple[Effect, ...]
 
-    def reach(self, top: int) -> float:
+    def reach(self, top: int, *, widest: float = WIDEST) -> float:
         """How far from 0 pictures of the first `top` effects must reach.
 
         Bands may be much wider than any effect, and are cut where effects would be hard to see.
@@ -92,7 +92,7 @@ class Panel:
             for one in found
             for value, noise in zip(one.effects, one.deviations or (0.0,) * len(one.effects), strict=True)
         ]
-        return min(max(ends, default=0.0), WIDEST * effects) or 1.0
+        return min(max(ends, default=0.0), widest * effects) or 1.0
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,27 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from boltdp.errors import printable
 from boltdp.export.effects import Effect, Effects, Panel
 
 if TYPE_CHECKING:
     from boltdp.model import Model
 
-#: Categories of one column that are drawn, at most.
-MOST_BARS = 24
+#: Categories of one column that are drawn, at most, and characters of the name of each.
+MOST_BARS, LONGEST_NAME = 24, 18
+#: How many times the largest effect a drawing reaches, to show bands.
+WIDEST = 1.5
+#: Steps of a curve that are this many times as far apart in one place as in another are drawn equally far apart.
+UNEVEN = 8.0
+#: Places below a drawing that are told: the ends and so many between them, at most.
+MOST_PLACES = 2
 
 #: Of a drawing of a number, in units of the picture: the frame, and the room to its left and below it.
 WIDTH, HEIGHT, LEFT, BELOW = 240.0, 120.0, 44.0, 18.0
 #: Of a bar, with the room to the next; and of the names to its left.
-BAR, NAMES = 18.0, 110.0
+BAR, NAMES = 18.0, 128.0
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1c; --soft: #6a6a6a; --paper: #ffffff; --rule: #d8d8d8; --line: #1f5fbf;
@@ -32,13 +40,17 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 .promise.none { border-color: var(--warn); color: var(--warn); font-weight: 700; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; }
 dt { color: var(--soft); } dd { margin: 0; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(19rem, 1fr)); gap: 1.25rem; }
-figure { margin: 0; border-top: 1px solid var(--rule); padding-top: .5rem; }
-figcaption { overflow-wrap: anywhere; font-weight: 600; } figcaption span { color: var(--soft); font-weight: 400; }
-figure > svg { width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 11px; }
+.legend { color: var(--soft); }
+.drawings { columns: 19rem; column-gap: 1.25rem; }
+figure { margin: 0 0 1.25rem; border-top: 1px solid var(--rule); padding-top: .5rem; break-inside: avoid; }
+figcaption { overflow-wrap: anywhere; font-weight: 600; margin-bottom: .25rem; }
+figcaption span { display: block; color: var(--soft); font-size: 13px; font-weight: 400; }
+figure > svg { display: block; width: 100%; max-width: 26rem; height: auto; }
+svg text { fill: var(--soft); font-size: 11px; }
 .line { fill: none; stroke: var(--line); stroke-width: 2; } .bar { fill: var(--line); }
 .one { fill: var(--one); } .two { fill: var(--two); }
-.most .one, .most .two { fill: none; stroke: var(--line); stroke-width: .75; stroke-dasharray: 3 3; }
+.most .one, .most .two { fill: none; stroke: var(--soft); }
+.most .one { stroke-width: 1; } .most .two { stroke-width: .75; stroke-dasharray: 3 3; }
 .axis { stroke: var(--rule); fill: none; }
 """
 
@@ -49,7 +61,7 @@ def page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, to
     kind = "promise" if certificate.private else "promise none"
     title = f"What a model says of {_text(model.schema.label)}"
     lines = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value, 2000)}</dd>" for name, value in facts)
-    panels = "".join(_panel(panel, top, several=len(effects.panels) > 1) for panel in effects.panels)
+    panels = "".join(_panel(panel, top, effects) for panel in effects.panels)
     if effects.left_out:
         panels += f"<p>{effects.left_out:,} classes more are not shown.</p>"
     bands = "most" if effects.at_most else "exact"
@@ -63,34 +75,63 @@ def page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, to
     )
 
 
-def _panel(panel: Panel, top: int, *, several: bool) -> str:
-    head = f"<h2>{_text(panel.favours)}</h2>" if several else ""
+def _panel(panel: Panel, top: int, effects: Effects) -> str:
+    head = f"<h2>{_text(panel.favours)}</h2>" if len(effects.panels) > 1 else ""
+    at_most, reach = effects.at_most, panel.reach(top, widest=WIDEST)
     if panel.constant is not None:
-        head += f"<p>With everything missing: {_signed(panel.constant, panel.constant_deviation)}</p>"
-    reach = panel.reach(top)
-    figures = "".join(_figure(effect, reach) for effect in panel.effects[:top])
+        noise = _noise(panel.constant_deviation, at_most=at_most)
+        head += f"<p>With everything missing: {panel.constant:+.3g}{noise}</p>"
+    drawn = [effect for effect in panel.effects[:top] if effect.kind != "vector"]
+    if drawn:
+        uneven = any(effect.kind == "number" and _uneven(_marks(effect)) for effect in drawn)
+        head += f'<p class="legend">{_text(_legend(reach, effects, uneven=uneven), 1000)}</p>'
+    figures = "".join(_figure(effect, reach, at_most=at_most) for effect in panel.effects[:top])
     left = len(panel.effects) - top
     more = f"<p>{left:,} columns with smaller effects are not drawn.</p>" if left > 0 else ""
-    return f'<section>{head}<div class="grid">{figures}</div>{more}</section>'
+    return f'<section>{head}<div class="drawings">{figures}</div>{more}</section>'
 
 
-def _figure(effect: Effect, reach: float) -> str:
-    told = _signed(effect.difference, effect.deviation)
+def _legend(reach: float, effects: Effects, *, uneven: bool) -> str:
+    told = f"Lines and bars are effects: {effects.unit}, from {-reach:+.2g} to {reach:+.2g} in every drawing."
+    if uneven:
+        told += (
+            " Where the steps of a line are close in one place and far in another, they are drawn equally far apart."
+        )
+    if effects.spread is None or not effects.spread.deviation:
+        return told
+    if effects.at_most:
+        return f"{told} Thin and dashed: the most that one and two standard deviations of noise can be."
+    return f"{told} Shaded: one and two standard deviations of noise."
+
+
+def _figure(effect: Effect, reach: float, *, at_most: bool) -> str:
+    noise = _noise(effect.deviation, at_most=at_most)
     if effect.kind == "vector":
         return (
             f"<figure><figcaption>{_text(effect.name)}</figcaption>"
-            f"<p>A vector: its weights are {effect.difference:.3g} long{_noise(effect.deviation)}.</p></figure>"
+            f"<p>A vector: its weights are {effect.difference:.3g} long{noise}.</p></figure>"
         )
-    drawing = _line(effect, reach) if effect.kind == "number" else _bars(effect, reach)
+    if effect.kind == "number":
+        told = f"{_place(effect.places[0])} to {_place(effect.places[-1])}: {effect.difference:+.3g}{noise}"
+        drawing = _line(effect, reach, at_most=at_most)
+    else:
+        between = "smallest to largest: " if len(effect.labels) > 1 else ""
+        told = f"{between}{effect.difference:+.3g}{noise}"
+        drawing = _bars(effect, reach, at_most=at_most)
     return f"<figure><figcaption>{_text(effect.name)} <span>{told}</span></figcaption>{drawing}</figure>"
 
 
-def _line(effect: Effect, reach: float) -> str:
-    """A number: its line, with the bands around it."""
-    low, high = effect.places[0], effect.places[-1]
+def _line(effect: Effect, reach: float, *, at_most: bool) -> str:
+    """A number: its line, with the bands around it, and a mark below each of its steps."""
+    marks = _marks(effect)
+    spots = (
+        np.linspace(0.0, WIDTH, len(marks))
+        if _uneven(marks)
+        else np.interp(marks, marks[:: len(marks) - 1], (0, WIDTH))
+    )
 
     def across(place: float) -> float:
-        return WIDTH * (place - low) / (high - low)
+        return float(np.interp(place, marks, spots))
 
     def down(value: float) -> float:
         return HEIGHT / 2 * (1.0 - value / reach)
@@ -103,24 +144,45 @@ def _line(effect: Effect, reach: float) -> str:
         known = [*zip(effect.places, effect.effects, effect.deviations or (), strict=True)]
         upper = [(place, value + times * noise) for place, value, noise in known]
         lower = [(place, value - times * noise) for place, value, noise in reversed(known)]
-        bands += f'<polygon class="{name}" points="{points([*upper, *lower])}"/>'
+        if at_most:
+            bands += "".join(f'<polyline class="{name}" points="{points(side)}"/>' for side in (upper, lower))
+        else:
+            bands += f'<polygon class="{name}" points="{points([*upper, *lower])}"/>'
     line = points(zip(effect.places, effect.effects, strict=True))
-    bottom = HEIGHT + BELOW - 4
+    ticks = "".join(f"M{LEFT + spot:.1f} {HEIGHT:g}v4" for spot in spots)
+    told, bottom = "", HEIGHT + BELOW - 2
+    for mark in sorted({round(part) for part in np.linspace(0, len(marks) - 1, MOST_PLACES + 2)}):
+        anchor = "start" if mark == 0 else "end" if mark == len(marks) - 1 else "middle"
+        place = _place(marks[mark])
+        told += f'<text x="{LEFT + spots[mark]:.1f}" y="{bottom:g}" text-anchor="{anchor}">{place}</text>'
     return (
-        f'<svg viewBox="0 0 {LEFT + WIDTH:g} {HEIGHT + BELOW:g}" role="img">'
-        f'<path class="axis" d="M{LEFT:g} 0V{HEIGHT:g}M{LEFT:g} {HEIGHT / 2:g}H{LEFT + WIDTH:g}"/>'
+        f'<svg viewBox="0 0 {LEFT + WIDTH:g} {HEIGHT + BELOW:g}" role="img" aria-label="{_text(effect.name)}">'
+        f'<path class="axis" d="M{LEFT:g} 0V{HEIGHT:g}M{LEFT:g} {HEIGHT / 2:g}H{LEFT + WIDTH:g}{ticks}"/>'
         # A picture in the picture: what is outside of its frame is not drawn.
         f'<svg x="{LEFT:g}" y="0" width="{WIDTH:g}" height="{HEIGHT:g}" viewBox="0 0 {WIDTH:g} {HEIGHT:g}">{bands}'
         f'<polyline class="line" points="{line}"/></svg>'
         f'<text x="{LEFT - 4:g}" y="10" text-anchor="end">{reach:+.2g}</text>'
         f'<text x="{LEFT - 4:g}" y="{HEIGHT / 2 + 4:g}" text-anchor="end">0</text>'
-        f'<text x="{LEFT - 4:g}" y="{HEIGHT:g}" text-anchor="end">{-reach:+.2g}</text>'
-        f'<text x="{LEFT:g}" y="{bottom:g}">{low:.4g}</text>'
-        f'<text x="{LEFT + WIDTH:g}" y="{bottom:g}" text-anchor="end">{high:.4g}</text></svg>'
+        f'<text x="{LEFT - 4:g}" y="{HEIGHT:g}" text-anchor="end">{-reach:+.2g}</text>{told}</svg>'
     )
 
 
-def _bars(effect: Effect, reach: float) -> str:
+def _marks(effect: Effect) -> list[float]:
+    """Of a number: its ends, and its steps between them."""
+    return sorted({place for place, _, _ in effect.corners})
+
+
+def _uneven(marks: Sequence[float]) -> bool:
+    """Whether steps are much closer to each other in one place than in another; the ends may be anywhere.
+
+    >>> _uneven([0, 1, 10, 100, 1000]), _uneven([0, 0.5, 2.5, 4.5, 5]), _uneven([0, 100])
+    (True, False, False)
+    """
+    gaps = np.diff(marks)[1:-1]
+    return len(gaps) > 1 and bool(gaps.max() > UNEVEN * gaps.min())
+
+
+def _bars(effect: Effect, reach: float, *, at_most: bool) -> str:
     """Categories: a bar each, with the bands around its end."""
     middle = NAMES + (LEFT + WIDTH - NAMES) / 2
     half = LEFT + WIDTH - middle
@@ -130,20 +192,26 @@ def _bars(effect: Effect, reach: float) -> str:
 
     shown, drawn = effect.largest(MOST_BARS), ""
     for row, index in enumerate(shown):
-        top, value = row * BAR, effect.effects[index]
-        drawn += f'<text x="{NAMES - 6:g}" y="{top + 13:g}" text-anchor="end">{_text(effect.labels[index], 18)}</text>'
+        top, value, label = row * BAR, effect.effects[index], effect.labels[index]
+        drawn += f'<text x="{NAMES - 6:g}" y="{top + 13:g}" text-anchor="end">{_text(label, LONGEST_NAME)}'
+        drawn += f"<title>{_text(label)}: {value:+.3g}</title></text>"
         drawn += _box("bar", across(0.0), across(value), top + 4, BAR - 8)
-        if effect.deviations is not None:
-            noise = effect.deviations[index]
-            drawn += _box("two", across(value - 2 * noise), across(value + 2 * noise), top + 2, BAR - 4)
-            drawn += _box("one", across(value - noise), across(value + noise), top + 2, BAR - 4)
+        for name, times in (("two", 2.0), ("one", 1.0)) if effect.deviations is not None else ():
+            noise = times * (effect.deviations or ())[index]
+            ends = across(value - noise), across(value + noise)
+            if at_most:
+                drawn += _whisker(name, *ends, top + BAR / 2, 2.0 * times)
+            else:
+                drawn += _box(name, *ends, top + 2, BAR - 4)
     height, left = BAR * len(shown), len(effect.labels) - len(shown)
     more = f"<p>{left:,} categories with smaller effects are not drawn.</p>" if left else ""
+    bottom = height + BELOW - 4
     return (
-        f'<svg viewBox="0 0 {LEFT + WIDTH:g} {height + BELOW:g}" role="img">'
+        f'<svg viewBox="0 0 {LEFT + WIDTH:g} {height + BELOW:g}" role="img" aria-label="{_text(effect.name)}">'
         f'<path class="axis" d="M{middle:g} 0V{height:g}"/>{drawn}'
-        f'<text x="{NAMES:g}" y="{height + BELOW - 4:g}">{-reach:+.2g}</text>'
-        f'<text x="{LEFT + WIDTH:g}" y="{height + BELOW - 4:g}" text-anchor="end">{reach:+.2g}</text></svg>{more}'
+        f'<text x="{NAMES:g}" y="{bottom:g}">{-reach:+.2g}</text>'
+        f'<text x="{middle:g}" y="{bottom:g}" text-anchor="middle">0</text>'
+        f'<text x="{LEFT + WIDTH:g}" y="{bottom:g}" text-anchor="end">{reach:+.2g}</text></svg>{more}'
     )
 
 
@@ -152,12 +220,23 @@ def _box(name: str, one: float, other: float, top: float, height: float) -> str:
     return f'<rect class="{name}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
 
 
-def _signed(value: float, deviation: float | None) -> str:
-    return f"{value:+.3g}{_noise(deviation)}"
+def _whisker(name: str, one: float, other: float, middle: float, height: float) -> str:
+    """A line with an end of its own to both sides."""
+    ends = f"M{one:.1f} {middle - height:g}v{2 * height:g}M{other:.1f} {middle - height:g}v{2 * height:g}"
+    return f'<path class="{name}" d="M{one:.1f} {middle:g}H{other:.1f}{ends}"/>'
 
 
-def _noise(deviation: float | None) -> str:
-    return "" if not deviation else f" ± {deviation:.2g} of noise"
+def _place(place: float) -> str:
+    """A value of a column, in digits where these are few.
+
+    >>> _place(100_000.0), _place(-0.25), _place(3.2e9)
+    ('100,000', '-0.25', '3.2e+09')
+    """
+    return f"{place:,.0f}" if place == round(place) and abs(place) < 1e7 else f"{place:,.4g}"
+
+
+def _noise(deviation: float | None, *, at_most: bool) -> str:
+    return "" if not deviation else f" ± {deviation:.2g} of noise{' at most' if at_most else ''}"
 
 
 def _text(text: str, longest: int = 80) -> str:

@@ -1,10 +1,10 @@
 """Scoring where the data is: a model as one SQL expression.
 
 The expression gives the class that `Model.predict` gives: numbers are clipped, scaled and rounded to float32 as the
-encoder does, and missing or undeclared values add nothing. Shortening a long row cannot change which class wins,
-so it is left out, unless the model has a threshold other than 0.5. Sums are added in another order, so a row whose
-margins are equal up to rounding (about 1e-15 of them; 1e-7 with a projection, which is folded into the weights) may
-fall on the other side.
+encoder does, then centred, and missing or undeclared values add nothing. Shortening a long row cannot change which
+class wins, so it is left out, unless the model has a threshold other than 0.5. Sums are added in another order, so a
+row whose margins are equal up to rounding (about 1e-15 of them; 1e-7 with a projection, which is folded into the
+weights) may fall on the other side.
 
 A model of two classes and few features is a plain sum, in which all steps of a number are one term. Others are made of
 arrays, so that each column and each weight is written once: 784 columns and 10 classes are 200 kB.
@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 
 from boltdp.arraytypes import Doubles
-from boltdp.data.schema import Categorical, Column, Numeric, Schema, Transform, Vector, indicator_values
+from boltdp.data.reading import ColumnReading, column_readings
+from boltdp.data.schema import Categorical, Column, Numeric, Schema, Vector
 from boltdp.data.values import Matcher, Value
 from boltdp.errors import ParameterError
 from boltdp.export.linear import encoded_weights
@@ -254,25 +255,24 @@ def _margin(schema: Schema, weights: Doubles, grammar: Grammar) -> str:
         return grammar.dot.format(_row(schema, grammar), grammar.constants(weights))
     terms: list[str] = []
     at = 0
-    for transform in schema.transforms():
-        width = len(transform[0].names)
-        terms += _terms(transform, weights[at : at + width], grammar)
+    for reading in column_readings(schema):
+        width = len(reading.a)
+        terms += _terms(reading, weights[at : at + width], grammar)
         at += width
     terms += [f"{x} * {grammar.constant(weights[at])}" for x in _constant_feature(schema, grammar)]
     return "\n+ ".join(terms)
 
 
-def _terms(transform: Transform, weights: Doubles, grammar: Grammar) -> Iterator[str]:
+def _terms(reading: ColumnReading, weights: Doubles, grammar: Grammar) -> Iterator[str]:
     """What the features of a column add to the margin: one term each, but a single one for all steps of a number."""
-    column, middles, factors = transform
-    features = [*_features([transform], grammar)]
+    column, absent, present = reading
     curve = column.curve if isinstance(column, Numeric) else ()
-    numbers = len(features) - len(curve)
-    for feature, weight in zip(features[:numbers], weights[:numbers], strict=True):
+    of_single = len(weights) - len(curve)
+    for feature, weight in zip(_features(reading, grammar), weights[:of_single], strict=False):
         yield f"{feature} * {grammar.constant(weight)}"
     if isinstance(column, Numeric) and curve:
-        absent, present = (x * weights[numbers:] for x in indicator_values(middles[numbers:], factors[numbers:]))
-        sums = [math.fsum([*present[:passed], *absent[passed:]]) for passed in range(1 + len(curve))]
+        below, above = (x[of_single:] * weights[of_single:] for x in (absent, present))
+        sums = [math.fsum([*above[:passed], *below[passed:]]) for passed in range(1 + len(curve))]
         yield _from_places(column, curve, sums, grammar)
 
 
@@ -282,59 +282,55 @@ def _row(schema: Schema, grammar: Grammar) -> str:
     Columns with the same bounds that stand side by side are encoded together.
     """
     arrays = []
-    for _, run in groupby(schema.transforms(), key=_encoding):
-        transforms = list(run)
-        column, middles, factors = transforms[0]
-        names = [_cell(column, grammar) for column, *_ in transforms]
-        alike = len(set(zip(middles, factors, strict=True))) == 1
+    for _, run in groupby(column_readings(schema), key=_encoding):
+        readings = list(run)
+        column, a, b = readings[0]
+        names = [_cell(column, grammar) for column, *_ in readings]
+        alike = len(set(zip(a, b, strict=True))) == 1
         if isinstance(column, Vector) and alike:
             fits = f"{grammar.length.format(names[0])} = {column.length}"
             cells = f"CASE WHEN {fits} THEN {names[0]} ELSE {grammar.nulls.format(column.length)} END"
-        elif isinstance(column, Numeric) and len(transforms) > 1:
+        elif isinstance(column, Numeric) and len(readings) > 1:
             cells = grammar.array.format(", ".join(names))
         else:
-            arrays.append(grammar.joined([*_features(transforms, grammar)]))
+            arrays.append(grammar.joined([feature for one in readings for feature in _features(one, grammar)]))
             continue
-        body = _number("v", column, float(middles[0]), float(factors[0]), grammar)
+        body = _number("v", column, float(a[0]), float(b[0]), grammar)
         arrays.append(grammar.map.format(name="v", value=cells, body=body))
     if schema.intercept:
         arrays.append(grammar.joined(_constant_feature(schema, grammar)))
     return "\n|| ".join(arrays)
 
 
-def _encoding(transform: Transform) -> object:
+def _encoding(reading: ColumnReading) -> object:
     """Columns are encoded alike if this is equal."""
-    column, middles, factors = transform
+    column, a, b = reading
     if isinstance(column, Numeric) and not column.curve:
-        return column.low, column.high, middles[0], factors[0]
+        return column.low, column.high, a[0], b[0]
     return column
 
 
 def _constant_feature(schema: Schema, grammar: Grammar) -> list[str]:
-    # What the encoder writes is rounded to float32.
-    return [grammar.constant(np.float32(schema.constant))] if schema.intercept else []
+    return [grammar.constant(schema.constant)] if schema.intercept else []
 
 
-def _features(transforms: Iterable[Transform], grammar: Grammar) -> Iterator[str]:
-    """The encoded numbers of columns, one expression each."""
-    for column, middles, factors in transforms:
-        name = _cell(column, grammar)
-        if isinstance(column, Categorical):
-            absent, present = indicator_values(middles, factors)
-            for index, condition in enumerate(_matches(column, grammar)):
-                here, elsewhere = grammar.constant(present[index]), grammar.constant(absent[index])
-                yield f"CASE WHEN {condition} THEN {here} ELSE {elsewhere} END"
-            continue
-        cells = [name]
-        if isinstance(column, Vector):
-            fits = f"{grammar.length.format(name)} = {column.length}"
-            cells = [f"CASE WHEN {fits} THEN {grammar.element(name, index)} END" for index in range(column.length)]
-        for cell, middle, factor in zip(cells, middles, factors, strict=False):
-            yield _number(cell, column, float(middle), float(factor), grammar)
-        if isinstance(column, Numeric):
-            absent, present = indicator_values(middles[1:], factors[1:])
-            for place, *values in zip(column.curve, absent, present, strict=True):
-                yield _from_places(column, [place], values, grammar)
+def _features(reading: ColumnReading, grammar: Grammar) -> Iterator[str]:
+    """The features of a column, one expression each."""
+    column, a, b = reading
+    name = _cell(column, grammar)
+    if isinstance(column, Categorical):
+        for index, condition in enumerate(_matches(column, grammar)):
+            yield f"CASE WHEN {condition} THEN {grammar.constant(b[index])} ELSE {grammar.constant(a[index])} END"
+        return
+    cells = [name]
+    if isinstance(column, Vector):
+        fits = f"{grammar.length.format(name)} = {column.length}"
+        cells = [f"CASE WHEN {fits} THEN {grammar.element(name, index)} END" for index in range(column.length)]
+    for cell, center, factor in zip(cells, a, b, strict=False):
+        yield _number(cell, column, float(center), float(factor), grammar)
+    if isinstance(column, Numeric):
+        for place, *values in zip(column.curve, a[1:], b[1:], strict=True):
+            yield _from_places(column, [place], values, grammar)
 
 
 def _cell(column: Column, grammar: Grammar) -> str:
@@ -344,24 +340,28 @@ def _cell(column: Column, grammar: Grammar) -> str:
     return grammar.flag.format(name) if is_flag else name
 
 
-def _number(cell: str, column: Numeric | Vector, zero: float, factor: float, grammar: Grammar) -> str:
-    """A cell clipped, scaled and rounded as `kernel.pack_numeric` does it, with the middle for NULL and NaN.
+def _number(cell: str, column: Numeric | Vector, center: float, factor: float, grammar: Grammar) -> str:
+    """A cell clipped, scaled to [-1, 1] and rounded as the encoder does it, then centred; 0 for NULL and NaN.
 
-    All three dialects have NaN = NaN, so NULLIF finds it.
+    All three dialects have NaN = NaN, so NULLIF finds it, and NaN above Infinity.
     """
-    middle = grammar.constant(zero)
-    known = f"coalesce(nullif(CAST({cell} AS {grammar.double}), CAST('NaN' AS {grammar.double})), {middle})"
+    half = (column.high - column.low) / 2.0
+    middle = grammar.constant((column.low + column.high) / 2.0)
+    double = f"CAST({cell} AS {grammar.double})"
+    known = double if center else f"coalesce(nullif({double}, CAST('NaN' AS {grammar.double})), {middle})"
     offset = f"least(greatest({known}, {grammar.constant(column.low)}), {grammar.constant(column.high)}) - {middle}"
     if grammar.underflow:
         # Drops what is too small for a float32, and changes nothing else by more than a rounding of a double.
-        tiny = grammar.constant(1e-28 / factor)
+        tiny = grammar.constant(1e-28 * half)
         offset = f"{offset} + {tiny} - {tiny}"
-    return f"CAST(CAST(({offset}) * {grammar.constant(factor)} AS {grammar.real}) AS {grammar.double})"
+    scaled = f"CAST(CAST(({offset}) / {grammar.constant(half)} AS {grammar.real}) AS {grammar.double})"
+    if not center:
+        return f"{scaled} * {grammar.constant(factor)}"
+    centred = f"({scaled} - {grammar.constant(center)}) * {grammar.constant(factor)}"
+    return f"CASE WHEN {double} <= CAST('Infinity' AS {grammar.double}) THEN {centred} ELSE {grammar.constant(0.0)} END"
 
 
-def _from_places(
-    column: Numeric, places: Sequence[float], values: Sequence[float | np.float32], grammar: Grammar
-) -> str:
+def _from_places(column: Numeric, places: Sequence[float], values: Sequence[float], grammar: Grammar) -> str:
     """The first value below the first place, and another from each place on; 0 for NULL and NaN.
 
     All three dialects have NaN above Infinity.

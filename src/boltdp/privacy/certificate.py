@@ -24,7 +24,7 @@ from boltdp.privacy.events import (
     spoiled,
 )
 from boltdp.privacy.moments import NoisyMoments
-from boltdp.privacy.noise import Mechanism
+from boltdp.privacy.noise import Mechanism, gaussian_epsilon, gaussian_sigma
 from boltdp.privacy.recipe import Problem
 from boltdp.privacy.records import from_record, to_record
 from boltdp.privacy.selection import Selection
@@ -229,21 +229,33 @@ def certify(
     """
     spent = training
     if before is not None:
-        left = None if budget is None else remaining(budget, before)
+        left = None if budget is None else remaining(budget, before, training)
         spent = composed(before, Part(left, training))
     faults = (*reasons, SEEDED) if seeded else reasons
     return Certificate(budget=budget, spent=spoiled(spent, faults))
 
 
-def remaining(whole: Budget, before: Part | None) -> Budget:
-    """What is left of a budget after a part of it was spent, by basic composition.
+def remaining(whole: Budget, before: Part | None, training: Event | None = None) -> Budget:
+    """What is left of a budget for a training after a part of it was spent.
+
+    It is left by basic composition; but if both what was spent and the training, as planned for any budget, are
+    Gaussian, then what keeps the whole budget together with the one that was spent.
 
     Proof: moments.md 3
+    Proof: gradients.md 2
 
     >>> remaining(Budget(1.0), None)
     Budget(epsilon=1.0, delta=0.0)
     """
-    return whole if before is None or before.budget is None else whole.less(before.budget)
+    if before is None or before.budget is None:
+        return whole
+    left, spent = whole.less(before.budget), before.event.distance
+    if spent is None or training is None or training.distance is None:
+        return left
+    squared = ((1.0 - TOLERANCE) / gaussian_sigma(whole)) ** 2 - spent**2
+    if squared * gaussian_sigma(left) ** 2 <= 1.0:  # hardly anything is left, and rounding takes the gain
+        return left
+    return Budget(gaussian_epsilon(math.sqrt(squared), whole.delta), whole.delta)
 
 
 def keeps(event: Event, budget: Budget) -> bool:

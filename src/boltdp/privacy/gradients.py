@@ -12,7 +12,7 @@ from typing import Any
 
 from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events import Training
+from boltdp.privacy.events import Training, rounded_up
 from boltdp.privacy.noise import Mechanism, gaussian_sigma
 from boltdp.privacy.objective import gathering, term_rounding
 from boltdp.privacy.output import check_dimensions
@@ -65,6 +65,15 @@ class NoisyGradients(Training):
         """
         together = math.sqrt(self.scans) * sum_sensitivity(self.problem, self.clip).total
         return self.noise.delta(epsilon, sensitivity=math.nextafter(together, math.inf) * (1.0 + 4.0 * UNIT))
+
+    @property
+    def distance(self) -> float:
+        """All scans together are one Gaussian.
+
+        Proof: gradients.md 2
+        """
+        together = math.sqrt(self.scans) * sum_sensitivity(self.problem, self.clip).total
+        return rounded_up(together / self.noise.scale)
 
     @property
     def training_noise(self) -> Mechanism:
@@ -125,10 +134,10 @@ def diverging_step(regularization: float, momentum: float) -> float:
 
     Proof: gradients.md 3
 
-    >>> round(diverging_step(0.01, 0.8), 9), diverging_step(0.0, 0.8)
-    (1800.0, inf)
+    >>> round(diverging_step(0.01, 0.75), 9), diverging_step(0.0, 0.75)
+    (560.0, inf)
     """
-    pull = (1.0 - momentum) * regularization
+    pull = (1.0 - momentum) * (1.0 + 2.0 * momentum) * regularization
     return 2.0 * (1.0 + momentum) / pull if pull > 0 else math.inf
 
 

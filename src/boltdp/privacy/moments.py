@@ -19,8 +19,8 @@ from typing import Any, Literal, get_args
 from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events import NOISELESS, Event
-from boltdp.privacy.noise import Mechanism, calibrate
+from boltdp.privacy.events import NOISELESS, Event, rounded_up
+from boltdp.privacy.noise import Mechanism, calibrate, gaussian_sigma
 from boltdp.privacy.output import check_dimensions
 
 Moments = Literal["squares", "mean"]
@@ -87,6 +87,13 @@ class NoisyMoments(Event):
         # Rounding of doubles: in the length that a row is clipped to, in its squares, and in this formula.
         return bound * (1.0 + (self.features + 16) * 2.0**-50) + rounding * (1.0 + 2.0**-20)
 
+    @property
+    def distance(self) -> float | None:
+        """The sensitivity in deviations, if the noise is Gaussian."""
+        if self.noise is None or self.noise.kind != "gaussian":
+            return None
+        return rounded_up(self.sensitivity / self.noise.scale)
+
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
         """What the noise spends."""
         return 1.0 if self.noise is None else self.noise.delta(epsilon, sensitivity=self.sensitivity)
@@ -118,9 +125,9 @@ class ReleasedMoments:
 
 
 def noisy_moments(
-    *, moments: Moments, features: int, numbers: int, clip_norm: float, budget: Budget | None
+    *, moments: Moments, features: int, numbers: int, clip_norm: float, budget: Budget | None, gaussian: bool = False
 ) -> NoisyMoments:
-    """The event of moments whose noise keeps a budget.
+    """The event of moments whose noise keeps a budget: the shortest one, or Gaussian noise in any case.
 
     >>> noisy_moments(moments="squares", features=2, numbers=1, clip_norm=1.0, budget=Budget(0.1)).dimensions
     3
@@ -128,7 +135,11 @@ def noisy_moments(
     event = NoisyMoments(moments=moments, features=features, numbers=numbers, clip_norm=clip_norm, noise=None)
     if budget is None:
         return event
-    noise = calibrate(event.sensitivity, dimensions=event.dimensions, budget=budget)
+    if gaussian:
+        deviation = math.nextafter(event.sensitivity * gaussian_sigma(budget), math.inf)
+        noise = Mechanism("gaussian", deviation, event.dimensions)
+    else:
+        noise = calibrate(event.sensitivity, dimensions=event.dimensions, budget=budget)
     return NoisyMoments(moments=moments, features=features, numbers=numbers, clip_norm=clip_norm, noise=noise)
 
 

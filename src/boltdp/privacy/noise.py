@@ -148,6 +148,22 @@ def gaussian_sigma(budget: Budget) -> float:
     return smallest_scale(lambda sigma: _gaussian_is_private(sigma, budget))
 
 
+def gaussian_epsilon(distance: float, delta: float) -> float:
+    """The smallest epsilon, to 12 digits, for which unit normals whose means are `distance` apart are private.
+
+    Proof: noise.md 2
+
+    >>> round(gaussian_epsilon(1 / gaussian_sigma(Budget(1.0, 1e-6)), 1e-6), 9)
+    1.0
+    """
+
+    def is_enough(epsilon: float) -> bool:
+        with precision(256):
+            return bool(gaussian_delta(arb(distance), arb(epsilon)) <= arb(delta))
+
+    return smallest_scale(is_enough)
+
+
 def smallest_scale(is_enough: Callable[[float], bool]) -> float:
     """The smallest number, to 12 digits, that `is_enough` accepts; it must accept all above that and none below.
 

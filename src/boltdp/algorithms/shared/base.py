@@ -53,6 +53,7 @@ class Algorithm(ABC):
     noise_place: ClassVar[str]  #: where its main noise is
     headings: ClassVar[tuple[str, ...]]  #: of `forecast_line`
     explanation: ClassVar[str]  #: of the forecast, for a reader
+    gaussian: ClassVar[bool] = False  #: whether its noise is one Gaussian, with which one before it can be accounted
     ordered: ClassVar[bool] = True  #: whether it needs rows in a random order; False: it only sums over them
 
     def refuse(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:

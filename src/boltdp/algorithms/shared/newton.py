@@ -1,10 +1,10 @@
 """The minimiser of the loss plus a random linear term, precisely enough, for objective perturbation.
 
-Everything is scans of the rows that sum a derivative. Most steps are guessed (BFGS) from the Hessian of a sample of rows
-and from how the gradient changed along the steps before, at the cost of one scan each. A guess that does not shorten the
-gradient by a quarter is dropped for a step of Newton's method, whose linear system conjugate gradients solve: that one
-does, so that the method ends for every data set. No value of the objective is needed, which would lose half of its
-digits near the minimum.
+Everything is scans of the rows that sum a derivative. Most steps are guessed (BFGS) from the Hessian of a sample of
+rows and from how the gradient changed along the steps before, at the cost of one scan each. A guess that does not
+shorten the gradient by a quarter is dropped for a step of Newton's method, whose linear system conjugate gradients
+solve: that one does, so that the method ends for every data set. No value of the objective is needed, which would lose
+half of its digits near the minimum.
 
 A solver does not read rows: it asks for sums and waits for them, so that one scan can serve several solvers.
 
