@@ -17,11 +17,11 @@ from boltdp.context import Context
 from boltdp.data.synth import synthesize, synthetic_schema
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine, PreparedTable
-from boltdp.kernel.moments import UNIT, Moments
 from boltdp.engines.postgres.load import synthesize_table
 from boltdp.engines.postgres.server import Server
 from boltdp.engines.prepared import Prepared
 from boltdp.errors import DataError
+from boltdp.kernel.moments import UNIT, Moments
 from boltdp.model import Model
 from tests.postgres.test_training import wait_until
 

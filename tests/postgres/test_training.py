@@ -394,7 +394,9 @@ def test_categories_are_met_in_the_encoding_of_the_database(server: Server, admi
     try:
         with psycopg.connect(uri, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION boltdp")
-            connection.execute("CREATE TABLE words AS SELECT * FROM (VALUES ('é', 0), ('è', 1), ('ê', 0)) AS v (word, label)")
+            connection.execute(
+                "CREATE TABLE words AS SELECT * FROM (VALUES ('é', 0), ('è', 1), ('ê', 0)) AS v (word, label)"
+            )
         found = {}
         for where in ("server", "client"):
             with (
