@@ -110,6 +110,13 @@ NextRow(Training *training)
 	return training->rows + training->used++ * training->row_bytes;
 }
 
+/* A page is filled from its end: the next tuples, with their headers, are just before this one. */
+static inline void
+PrefetchRow(const Training *training, const char *row)
+{
+	Prefetch(row - 4 * training->row_bytes - CACHE_LINE, training->row_bytes + CACHE_LINE);
+}
+
 /* One tuple is a block of packed rows: the class index and the features of each. */
 static Datum
 FeedBlock(FunctionCallInfo fcinfo, int element)
@@ -125,8 +132,11 @@ FeedBlock(FunctionCallInfo fcinfo, int element)
 		FeedRows(training, block.data, block.dims[0]);
 	}
 	else
+	{
+		PrefetchRow(training, block.data);
 		for (int i = 0; i < block.dims[0]; i++)
 			memcpy(NextRow(training), block.data + i * training->row_bytes, training->row_bytes);
+	}
 	PG_RETURN_POINTER(training);
 }
 
@@ -161,8 +171,7 @@ FeedRow(FunctionCallInfo fcinfo, int element)
 	{
 		size_t		size = training->row_bytes / (1 + training->cells);
 
-		/* A page is filled from its end: the next tuples, with their headers, are just before this one. */
-		Prefetch(features.data - 4 * training->row_bytes - CACHE_LINE, training->row_bytes + CACHE_LINE);
+		PrefetchRow(training, features.data);
 		memcpy(row + size, features.data, training->row_bytes - size);
 	}
 	PG_RETURN_POINTER(training);
