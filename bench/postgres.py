@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ import psycopg
 from bench.ratio import Ratio
 from boltdp import kernel
 from boltdp.context import Context
+from boltdp.data.reading import reading
 from boltdp.data.schema import Schema, array_schema
 from boltdp.data.synth import synthetic_blocks
 from boltdp.engines.postgres import Layout, PostgresEngine, PreparedTable
@@ -39,6 +41,7 @@ ROUNDS = 15
 #: Of the rows, those that Python sees one by one: it takes so long that it need not be all.
 FETCHED = 50_000
 PAIRS = 9  #: of a private and a noiseless training
+REPEATS = 3  #: of preparing and training, the best of which counts
 #: Enough for ten million rows and what they are made of.
 LARGE_CACHE = "6GB"
 
@@ -48,9 +51,9 @@ def run(rows: int = 1_000_000) -> list[Ratio]:
         with psycopg.connect(server.uri, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION boltdp")
         load(server, "small", rows)
-        ratios = [*passes(server, rows), private_over_noiseless(server)]
+        ratios = [*passes(server, rows), private_over_noiseless(server), *preparing(server, "small", rows)]
         load(server, "large", 10 * rows)
-        ratios.append(growth(server, rows, LARGE_CACHE))
+        ratios += [growth(server, rows, LARGE_CACHE), *preparing(server, "large", 10 * rows)]
         installed = server.pg_config
         small_cache = {"shared_buffers": "128MB", "max_wal_size": "8GB"}
         with private_server(pg_config=installed, extension=False, settings=small_cache) as other:
@@ -81,7 +84,8 @@ def prepared(server: Server, table: str, layout: Layout = "packed") -> Iterator[
 
 def model(rows: int) -> State:
     """Batches of one row, which is the most work."""
-    return State(Recipe(loss=Logistic(), dims=DIMS, rows=rows, batch_size=1, passes=10_000, schedule=constant(1e-3)))
+    recipe = Recipe(loss=Logistic(), dims=DIMS, rows=rows, batch_size=1, passes=10_000, schedule=constant(1e-3))
+    return State(recipe, reading=reading(SCHEMA))
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,42 @@ def passes(server: Server, rows: int) -> list[Ratio]:
             value=slow.processor / some / (packed_pass.processor / rows),
             at_least=1.0,
         ),
+    ]
+
+
+def preparing(server: Server, table: str, rows: int) -> list[Ratio]:
+    """What comes before the passes, over a pass; and all of a default training, over counting the rows."""
+    trained = model(rows)
+    with psycopg.connect(server.uri, autocommit=True) as connection:
+        for setting in ("max_parallel_workers_per_gather = 0", "jit = off"):
+            connection.execute(f"SET {setting}")
+        count = min(
+            (
+                measure(
+                    lambda: connection.execute(f"SELECT count(*) FROM {table}").fetchall(), connection.info.backend_pid
+                )
+                for _ in range(REPEATS)
+            ),
+            key=attrgetter("processor"),
+        )
+    prepares, packed, trainings = [], [], []
+    for _ in range(REPEATS):
+        with PostgresEngine(server.uri, table=table, where="server", memory="1TB") as engine:
+            made: list[PreparedTable] = []
+            ((pid,),) = engine._session.ask("SELECT pg_backend_pid()", fault="the server cannot be asked")
+            prepares.append(measure(lambda: made.append(engine.prepare(SCHEMA, CONTEXT)), pid))  # noqa: B023
+            packed += [measure(lambda: made[0].run_pass([trained], CONTEXT), pid) for _ in range(REPEATS)]  # noqa: B023
+            made[0].close()
+        with PostgresEngine(server.uri, table=table, where="server", memory="1TB") as engine:
+            ((pid,),) = engine._session.ask("SELECT pg_backend_pid()", fault="the server cannot be asked")
+            trainings.append(measure(lambda: train(engine, SCHEMA, Settings(epsilon=1.0)), pid))
+    prepare, one_pass, auto = (min(costs, key=attrgetter("processor")) for costs in (prepares, packed, trainings))
+    for name, cost in (("count(*)", count), ("a packed pass", one_pass), ("preparing for passes", prepare)):
+        tell(f"{name} of {rows:,} rows", cost, rows)
+    tell(f"training of {rows:,} rows, auto", auto, rows)
+    return [
+        over(f"preparing {rows:,} rows over a packed pass", prepare, one_pass, at_most=20.0),
+        over(f"auto with {rows:,} rows over count(*)", auto, count, at_most=50.0),
     ]
 
 

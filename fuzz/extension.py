@@ -18,11 +18,16 @@ from typing import Any
 import numpy as np
 import psycopg
 
+from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector
+from boltdp.data.source import ColumnType
+from boltdp.engines.postgres.encoding import packed_columns
 from boltdp.engines.postgres.extension import KERNEL, SOURCES, ask_pg_config, install
 from boltdp.engines.postgres.server import Server, private_server
+from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import DataError
 from boltdp.kernel import State
 from boltdp.kernel.errors import Errors
+from boltdp.kernel.moments import Moments
 from boltdp.kernel.objective import Sums
 from boltdp.privacy.losses import Logistic, Multinomial
 from boltdp.privacy.recipe import Recipe
@@ -52,7 +57,7 @@ def sanitized_server() -> Iterator[Server]:
 
 def _rebuild(server: Server) -> None:
     headers, library = (ask_pg_config(server.pg_config, f"--{name}") for name in ("includedir-server", "pkglibdir"))
-    kernel = [KERNEL / f"{name}.c" for name in ("sgd", "rows", "objective", "errors")]
+    kernel = [KERNEL / f"{name}.c" for name in ("sgd", "rows", "reading", "objective", "errors", "moments")]
     command = [
         *("cc", "-O1", "-g", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off", "-shared", "-fPIC", *SANITIZERS),
         *(f"-I{headers}", f"-I{KERNEL}", "-o", str(Path(library) / "boltdp.so")),
@@ -67,6 +72,7 @@ def _connection() -> psycopg.Connection[Any]:
     server = _held.enter_context(sanitized_server())
     connection = _held.enter_context(psycopg.connect(server.uri, autocommit=True))
     connection.execute("CREATE EXTENSION boltdp")
+    connection.execute("CREATE TEMPORARY TABLE packed (start bigint, block real[])")
     return connection
 
 
@@ -79,9 +85,20 @@ def _state(dice: random.Random) -> bytes:
             lambda: State(recipe, classes=3).to_bytes(),
             lambda: Sums(loss, weights, classes=3).to_bytes(),
             lambda: Errors(weights[None], classes=3).to_bytes(),
+            lambda: Moments(clip_norm=1.0, cells=3).to_bytes(),
         )
     )()
     return scrambled(state, dice) if dice.random() < 0.7 else state
+
+
+def _plan(dice: random.Random) -> bytes:
+    """How a bigint, a double precision, a text and a real[] are packed."""
+    columns = (Numeric("a", 0, 10, curve=(3, 7)), Categorical("c", ("x", "y")), Vector("v", 3, -1, 1))
+    projection = Projection(dims=2, seed=1) if dice.random() < 0.3 else None
+    bases = {"y": ("int8", "number"), "a": ("float8", "number"), "c": ("text", "text"), "v": ("float4", "list")}
+    sources = {name: SourceColumn(name, base, ColumnType(kind)) for name, (base, kind) in bases.items()}
+    plan, _ = packed_columns(Schema("y", (0, 1), columns, projection=projection), sources)
+    return scrambled(plan, dice) if dice.random() < 0.7 else plan
 
 
 def _array(dice: random.Random, kind: str) -> str:
@@ -105,12 +122,11 @@ CALLS = (
     ("boltdp.sgd_drawn({bytea}, {bytea}, {whole}, {real})", 1),
     ("boltdp.derivative({bytea}, {real})", 2),
     ("boltdp.errors({bytea}, {real})", 2),
-    ("boltdp.pack_numbers({real}, {float}, {float}, {float}, {float})", 1),
-    ("boltdp.pack_categories({integer}, {integer}, {real}, {real})", 1),
-    ("boltdp.project({real}, {float})", 1),
+    ("boltdp.moments({bytea}, {real})", 2),
+    ("boltdp.pack_row({plan}, {whole}, {number}, {text}, {real})", 2),
+    ("boltdp.pack('packed', {plan}, {small}, {whole}, {whole}, 1, {whole}, {number}, {text}, {real})", 2),
+    ("boltdp.repack('packed', {small}, {whole}, {whole}, 1, {whole}, {whole}, {whole}, {real})", 1),
     ("boltdp.permuted_position({whole}, {whole}, {whole})", 1),
-    ("boltdp.pack({small}, {real})", 1),
-    ("boltdp.moments({real}, {number})", 1),
     ("boltdp.keep({whole}, {bytea})", 1),
     ("boltdp.kept({whole})", 1),
 )
@@ -129,6 +145,8 @@ def feed_extension(dice: random.Random) -> None:
             "number": lambda: dice.choice(("NaN", "Infinity", "-1", "0", "0.5", "1e300")),
             "whole": lambda: dice.choice((-(2**63), -1, 0, 1, 7, 2**63 - 1)),
             "small": lambda: dice.choice((-1, 0, 1, 5, 2**31 - 1)),
+            "plan": lambda: _plan(dice),
+            "text": lambda: dice.choice(("x", "y", "", "z")),
         }
         made = makers[kind]() if kind in makers else _array(dice, "integer" if kind == "integer" else "real")
         values.append(made)
@@ -147,6 +165,8 @@ def feed_extension(dice: random.Random) -> None:
 
 _TYPES = {
     "bytea": "bytea",
+    "plan": "bytea",
+    "text": "text",
     "real": "real[]",
     "float": "double precision[]",
     "integer": "integer[]",

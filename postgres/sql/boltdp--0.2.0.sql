@@ -50,33 +50,66 @@ CREATE AGGREGATE boltdp.sgd_drawn(models bytea, positions bytea, start bigint, b
 	PARALLEL = UNSAFE
 );
 
--- A derivative of the loss, summed over all rows. `state` is the kernel's before its first row; the result is it after the
--- last. It has weights that are not noised: send it to boltdp.inbox, not as a parameter.
+-- What is summed over all rows. `state` is the kernel's before its first row; the result is it after the last. It is as
+-- private as the rows, and may have weights that are not noised: send it to boltdp.inbox, not as a parameter. Sums are
+-- exact, so that parallel workers, who each sum a part of the rows, give the same bits.
+
+-- A derivative of the loss.
 CREATE FUNCTION boltdp.derivative_block(internal, bytea, real[]) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_derivative_block' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'boltdp_derivative_block' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION boltdp.derivative_join(internal, internal) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_derivative_join' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION boltdp.derivative_send(internal) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_derivative_send' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.derivative_receive(bytea, internal) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_derivative_receive' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.derivative_final(internal) RETURNS bytea
-	AS 'MODULE_PATHNAME', 'boltdp_derivative_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'boltdp_derivative_final' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 CREATE AGGREGATE boltdp.derivative(state bytea, block real[]) (
-	SFUNC = boltdp.derivative_block, STYPE = internal, FINALFUNC = boltdp.derivative_final,
-	FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE
+	SFUNC = boltdp.derivative_block, STYPE = internal, FINALFUNC = boltdp.derivative_final, FINALFUNC_MODIFY = READ_WRITE,
+	COMBINEFUNC = boltdp.derivative_join, SERIALFUNC = boltdp.derivative_send, DESERIALFUNC = boltdp.derivative_receive,
+	PARALLEL = SAFE
 );
 
--- How many rows each of several models gets wrong. `state` is the kernel's before its first row, with their weights; the
--- result is it after the last, with the counts. They are not noised: send it to boltdp.inbox, not as a parameter.
+-- How many rows each of several models gets wrong.
 CREATE FUNCTION boltdp.errors_block(internal, bytea, real[]) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_errors_block' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'boltdp_errors_block' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION boltdp.errors_join(internal, internal) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_errors_join' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION boltdp.errors_send(internal) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_errors_send' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.errors_receive(bytea, internal) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_errors_receive' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.errors_final(internal) RETURNS bytea
-	AS 'MODULE_PATHNAME', 'boltdp_errors_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'boltdp_errors_final' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 CREATE AGGREGATE boltdp.errors(state bytea, block real[]) (
-	SFUNC = boltdp.errors_block, STYPE = internal, FINALFUNC = boltdp.errors_final,
-	FINALFUNC_MODIFY = READ_WRITE, PARALLEL = UNSAFE
+	SFUNC = boltdp.errors_block, STYPE = internal, FINALFUNC = boltdp.errors_final, FINALFUNC_MODIFY = READ_WRITE,
+	COMBINEFUNC = boltdp.errors_join, SERIALFUNC = boltdp.errors_send, DESERIALFUNC = boltdp.errors_receive,
+	PARALLEL = SAFE
+);
+
+-- The features and their squares.
+CREATE FUNCTION boltdp.moments_block(internal, bytea, real[]) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_moments_block' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION boltdp.moments_join(internal, internal) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_moments_join' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE FUNCTION boltdp.moments_send(internal) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_moments_send' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.moments_receive(bytea, internal) RETURNS internal
+	AS 'MODULE_PATHNAME', 'boltdp_moments_receive' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.moments_final(internal) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_moments_final' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+CREATE AGGREGATE boltdp.moments(state bytea, block real[]) (
+	SFUNC = boltdp.moments_block, STYPE = internal, FINALFUNC = boltdp.moments_final, FINALFUNC_MODIFY = READ_WRITE,
+	COMBINEFUNC = boltdp.moments_join, SERIALFUNC = boltdp.moments_send, DESERIALFUNC = boltdp.moments_receive,
+	PARALLEL = SAFE
 );
 
 -- Models between two passes, in the memory of this session: never a parameter, which a server that logs statements logs.
 CREATE FUNCTION boltdp.keep(handle bigint, models bytea) RETURNS bytea
 	AS 'MODULE_PATHNAME', 'boltdp_keep' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 CREATE FUNCTION boltdp.kept(handle bigint) RETURNS bytea
-	AS 'MODULE_PATHNAME', 'boltdp_kept' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+	AS 'MODULE_PATHNAME', 'boltdp_kept' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 CREATE FUNCTION boltdp.forget(handle bigint) RETURNS boolean
 	AS 'MODULE_PATHNAME', 'boltdp_forget' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 
@@ -88,42 +121,34 @@ CREATE FUNCTION boltdp.receive() RETURNS trigger
 	AS 'MODULE_PATHNAME', 'boltdp_receive' LANGUAGE C VOLATILE PARALLEL UNSAFE;
 CREATE TRIGGER receive INSTEAD OF INSERT ON boltdp.inbox FOR EACH ROW EXECUTE FUNCTION boltdp.receive();
 
--- From columns to packed rows.
+-- From columns to packed rows. `plan` is made of the public schema by boltdp, for these columns, the label first; or for one
+-- row of them, ROW(...), if they are more than a function may have arguments. Nothing about a value is an error.
 
-CREATE FUNCTION boltdp.pack_numbers(x real[], low double precision[], high double precision[],
-	middle double precision[], factor double precision[])
-	RETURNS real[] AS 'MODULE_PATHNAME', 'boltdp_pack_numbers_float4' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE FUNCTION boltdp.pack_numbers(x double precision[], low double precision[], high double precision[],
-	middle double precision[], factor double precision[])
-	RETURNS real[] AS 'MODULE_PATHNAME', 'boltdp_pack_numbers_float8' LANGUAGE C IMMUTABLE PARALLEL SAFE;
--- Each number is followed by as many steps as it has: `present` from its place on, `absent` below, 0 where it is missing.
-CREATE FUNCTION boltdp.pack_curves(x double precision[], low double precision[], high double precision[],
-	middle double precision[], factor double precision[], steps integer[], places double precision[], absent real[],
-	present real[])
-	RETURNS real[] AS 'MODULE_PATHNAME', 'boltdp_pack_curves' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE FUNCTION boltdp.pack_categories(codes integer[], counts integer[], absent real[], present real[]) RETURNS real[]
-	AS 'MODULE_PATHNAME', 'boltdp_pack_categories' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION boltdp.project(packed real[], matrix double precision[]) RETURNS real[]
-	AS 'MODULE_PATHNAME', 'boltdp_project' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.pack_row(plan bytea, VARIADIC columns "any") RETURNS real[]
+	AS 'MODULE_PATHNAME', 'boltdp_pack_row' LANGUAGE C IMMUTABLE PARALLEL SAFE;
 CREATE FUNCTION boltdp.permuted_position("position" bigint, total bigint, seed bigint) RETURNS bigint
 	AS 'MODULE_PATHNAME', 'boltdp_permuted_position' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
-CREATE FUNCTION boltdp.pack_step(internal, integer, real[]) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_pack_step' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
-CREATE FUNCTION boltdp.pack_final(internal) RETURNS real[]
-	AS 'MODULE_PATHNAME', 'boltdp_pack_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
-CREATE AGGREGATE boltdp.pack(slot integer, packed real[]) (
-	SFUNC = boltdp.pack_step, STYPE = internal, FINALFUNC = boltdp.pack_final, PARALLEL = UNSAFE
+-- All rows into a temporary table of one's own (start bigint, block real[]), in blocks; the result is how many. `total` is
+-- how many there must be, each of which goes to its permuted position; NULL, and they stay in the order in which they
+-- come. Without a `seed` one is drawn that nobody knows. At most `memory` bytes of rows wait in memory at once, the others
+-- in temporary files.
+CREATE FUNCTION boltdp.pack_step(internal, regclass, bytea, integer, bigint, bigint, bigint, VARIADIC "any")
+	RETURNS internal AS 'MODULE_PATHNAME', 'boltdp_pack_columns' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.pack_final(internal) RETURNS bigint
+	AS 'MODULE_PATHNAME', 'boltdp_pack_final' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE AGGREGATE boltdp.pack(target regclass, plan bytea, block_rows integer, total bigint, seed bigint, memory bigint,
+	VARIADIC columns "any") (
+	SFUNC = boltdp.pack_step, STYPE = internal, FINALFUNC = boltdp.pack_final, FINALFUNC_MODIFY = READ_WRITE,
+	PARALLEL = UNSAFE
 );
-
--- Sums of the features of packed rows and of their squares, in units of 2^-20, with features clipped to [-1, 1] and rows
--- shortened to the radius. They are not noised: as private as the rows.
-CREATE FUNCTION boltdp.moments_step(internal, real[], double precision) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_moments_step' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
-CREATE FUNCTION boltdp.moments_final(internal) RETURNS bigint[]
-	AS 'MODULE_PATHNAME', 'boltdp_moments_final' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;
-CREATE AGGREGATE boltdp.moments(packed real[], radius double precision) (
-	SFUNC = boltdp.moments_step, STYPE = internal, FINALFUNC = boltdp.moments_final, PARALLEL = UNSAFE
+-- The blocks of such a table, which come in order, into another one: the rows from `first` to `last` - 1 permuted.
+CREATE FUNCTION boltdp.repack_step(internal, regclass, integer, bigint, bigint, bigint, bigint, bigint, bigint, real[])
+	RETURNS internal AS 'MODULE_PATHNAME', 'boltdp_repack_block' LANGUAGE C VOLATILE PARALLEL UNSAFE;
+CREATE AGGREGATE boltdp.repack(target regclass, block_rows integer, total bigint, seed bigint, memory bigint,
+	"first" bigint, "last" bigint, start bigint, block real[]) (
+	SFUNC = boltdp.repack_step, STYPE = internal, FINALFUNC = boltdp.pack_final, FINALFUNC_MODIFY = READ_WRITE,
+	PARALLEL = UNSAFE
 );
 
 -- Released models, which may be shown, and scoring with them.
@@ -138,7 +163,7 @@ CREATE TABLE boltdp.models (
 	high double precision[] NOT NULL,
 	middle double precision[] NOT NULL,       -- what is taken from it then,
 	factor double precision[] NOT NULL,       -- and what the rest is multiplied by
-	intercept real,                           -- what the constant feature is, if there is one
+	intercept double precision,               -- what the constant feature is, if there is one
 	projection double precision[],            -- the matrix of the random projection, if there is one
 	schema json NOT NULL,
 	certificate json NOT NULL,
@@ -147,8 +172,8 @@ CREATE TABLE boltdp.models (
 	parameter double precision NOT NULL DEFAULT 1, -- what shapes the loss, as the kernel has it
 	steps integer[],                          -- if numbers have curves: how many steps each number of x has,
 	places double precision[],                -- and of all of them, end to end, where they are,
-	absent real[],                            -- what the feature is below
-	present real[]                            -- and from there on
+	absent double precision[],                -- what the feature is below
+	present double precision[]                -- and from there on
 );
 GRANT SELECT ON boltdp.models TO PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');

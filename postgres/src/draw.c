@@ -145,7 +145,7 @@ boltdp_sgd_drawn_block(PG_FUNCTION_ARGS)
 {
 	Drawing    *drawing = GetDrawing(fcinfo);
 	size_t		row_bytes = drawing->training->row_bytes;
-	NumberArray block = OpenBlock(fcinfo, 4, drawing->training->dims);
+	NumberArray block = OpenBlock(fcinfo, 4, drawing->training->cells);
 	int64		start;
 
 	if (PG_ARGISNULL(3))

@@ -4,17 +4,34 @@
 #include <math.h>
 
 #include "arrays.h"
+#include "columns.h"
 #include "executor/spi.h"
 #include "losses.h"
 #include "rows.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+/*
+ * What of a snapshot shows that rows may have changed: a transaction that ends is before xmax then, or no longer among
+ * those that run, and one's own commands are counted.
+ */
+typedef struct Moment
+{
+	TransactionId xmin;
+	TransactionId xmax;
+	uint32		running;
+	int32		running_inside;
+	CommandId	command;
+} Moment;
 
 /* A model, read once a query. */
 typedef struct Model
 {
 	MemoryContext context;
+	Moment		read;			/* when: in PL/pgSQL the same call may be made again, when the model is another one */
 	char	   *name;
+	int			name_length;
 	uint64		loss;			/* enum loss */
 	float8		parameter;		/* that shapes it */
 	int			n_classes;
@@ -26,25 +43,31 @@ typedef struct Model
 	int			inputs;			/* numbers the caller gives, each with its bounds, middle and factor */
 	float8	   *low;
 	float8	   *high;
-	float8	   *middle;
-	float8	   *factor;
+	float8	   *middle;			/* of the bounds */
+	float8	   *half;			/* of their width */
+	float8	   *center;			/* what is taken from the cell, from -1 to 1, that they make of a number, */
+	float8	   *factor;			/* and what the rest is multiplied by */
 	int32	   *steps;			/* how many steps each number has; or NULL if none has any */
 	float8	   *places;			/* of all steps, end to end */
-	float4	   *absent;			/* what the feature is below its place */
-	float4	   *present;		/* and from there on */
+	float8	   *absent;			/* what the feature is below its place */
+	float8	   *present;		/* and from there on */
 	int			n_steps;		/* of all numbers */
 	bool		has_intercept;
-	float4		intercept;
+	float8		intercept;
 	float8	   *projection;		/* encoded features x dims; or NULL */
 	int			encoded;		/* features before the projection, the intercept included */
-	float4	   *row;			/* scratch: a packed row before the projection */
+	float8	   *numbers;		/* scratch: those the caller gives */
+	float8	   *features;		/* scratch: what they are encoded to, without steps */
+	float8	   *row;			/* scratch: all features, before the projection */
+	float4	   *packed;			/* scratch: the same as a packed row, if there is a projection */
 	float4	   *projected;		/* and after it */
+	float8	   *x;				/* scratch: the features that the weights have */
 	float8	   *scores;			/* scratch: one a vector */
 } Model;
 
 /*
  * What is read of a model's row, in this order: the first seven are never NULL, and the table of a database that was not
- * updated from 0.1.0 has only the first nine.
+ * updated from 0.1.0 has only the first nine, with an intercept in single precision.
  */
 static const struct
 {
@@ -52,10 +75,12 @@ static const struct
 	Oid			type;
 }			CELLS[] = {
 	{"loss", TEXTOID}, {"classes", TEXTARRAYOID}, {"weights", FLOAT8ARRAYOID}, {"low", FLOAT8ARRAYOID},
-	{"high", FLOAT8ARRAYOID}, {"middle", FLOAT8ARRAYOID}, {"factor", FLOAT8ARRAYOID}, {"intercept", FLOAT4OID},
+	{"high", FLOAT8ARRAYOID}, {"middle", FLOAT8ARRAYOID}, {"factor", FLOAT8ARRAYOID}, {"intercept", FLOAT8OID},
 	{"projection", FLOAT8ARRAYOID}, {"steps", INT4ARRAYOID}, {"places", FLOAT8ARRAYOID},
-	{"absent", FLOAT4ARRAYOID}, {"present", FLOAT4ARRAYOID}
+	{"absent", FLOAT8ARRAYOID}, {"present", FLOAT8ARRAYOID}
 };
+
+#define INTERCEPT 7
 
 /* The numbers of a complete array, copied into the current memory context. */
 static void *
@@ -116,6 +141,26 @@ ReadSteps(Model *model, const Datum *cells)
 	CheckFits(total == model->n_steps);
 }
 
+/* From how a number of the data is centred and scaled to how the cell is that training made of it. */
+static void
+SetCells(Model *model)
+{
+	Size		bytes = (model->inputs + 1) * sizeof(float8);
+	float8	   *between = model->middle;
+
+	model->middle = palloc(bytes);
+	model->half = palloc(bytes);
+	model->center = palloc(bytes);
+	for (int i = 0; i < model->inputs; i++)
+	{
+		CheckFits(model->low[i] < model->high[i]);
+		model->middle[i] = (model->low[i] + model->high[i]) / 2.0;
+		model->half[i] = (model->high[i] - model->low[i]) / 2.0;
+		model->center[i] = (between[i] - model->middle[i]) / model->half[i];
+		model->factor[i] *= model->half[i];
+	}
+}
+
 /* Make a model of the row that SPI found, in the current memory context. */
 static Model *
 BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
@@ -132,12 +177,18 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 		nulls[i] = true;
 		if (column > 0)
 		{
-			CheckFits(SPI_gettypeid(columns, column) == CELLS[i].type);
+			Oid			type = SPI_gettypeid(columns, column);
+
 			cells[i] = SPI_getbinval(tuple, columns, column, &nulls[i]);
+			if (i == INTERCEPT && type == FLOAT4OID)
+				cells[i] = Float8GetDatum(nulls[i] ? 0 : DatumGetFloat4(cells[i]));
+			else
+				CheckFits(type == CELLS[i].type);
 		}
 		CheckFits(column > 0 ? !nulls[i] || i >= 7 : i >= 9);
 	}
 	model->name = pstrdup(name);
+	model->name_length = strlen(name);
 	model->loss = loss_named(TextDatumGetCString(cells[0]));
 	CheckFits(model->loss < LOSS_COUNT);
 	model->parameter = OptionalNumber(tuple, columns, "parameter", 1);
@@ -158,19 +209,24 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	CheckFits(dims[0] == model->inputs);
 	model->factor = CopyNumbers(cells[6], 1, dims);
 	CheckFits(dims[0] == model->inputs);
+	SetCells(model);
 	CheckFits(nulls[9] == nulls[10] && nulls[9] == nulls[11] && nulls[9] == nulls[12]);
 	if (!nulls[9])
 		ReadSteps(model, cells + 9);
-	model->has_intercept = !nulls[7];
-	model->intercept = nulls[7] ? 0 : DatumGetFloat4(cells[7]);
+	model->has_intercept = !nulls[INTERCEPT];
+	model->intercept = nulls[INTERCEPT] ? 0 : DatumGetFloat8(cells[INTERCEPT]);
 	model->encoded = model->inputs + model->n_steps + model->has_intercept;
-	model->row = palloc0((1 + model->encoded) * sizeof(float4));
-	model->projected = model->row;
+	model->numbers = palloc((model->inputs + 1) * sizeof(float8));
+	model->features = palloc((model->inputs + 1) * sizeof(float8));
+	model->row = palloc0((model->encoded + 1) * sizeof(float8));
+	model->x = model->row;
 	if (!nulls[8])
 	{
 		model->projection = CopyNumbers(cells[8], 2, dims);
 		CheckFits(dims[0] == model->encoded && dims[1] == model->dims);
+		model->packed = palloc0((1 + model->encoded) * sizeof(float4));
 		model->projected = palloc0((1 + model->dims) * sizeof(float4));
+		model->x = palloc(model->dims * sizeof(float8));
 	}
 	else
 		CheckFits(model->encoded == model->dims);
@@ -178,27 +234,42 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	return model;
 }
 
+static Moment
+Now(void)
+{
+	Snapshot	snapshot = GetActiveSnapshot();
+
+	return (Moment) {snapshot->xmin, snapshot->xmax, snapshot->xcnt, snapshot->subxcnt, snapshot->curcid};
+}
+
+static bool
+IsSame(Moment a, Moment b)
+{
+	return a.xmin == b.xmin && a.xmax == b.xmax && a.running == b.running && a.running_inside == b.running_inside &&
+		a.command == b.command;
+}
+
 /* The model of this name, kept for the rest of the query. */
 static Model *
 GetModel(FunctionCallInfo fcinfo)
 {
-	char	   *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	text	   *given = PG_GETARG_TEXT_PP(0);
 	Model	   *model = fcinfo->flinfo->fn_extra;
 	Oid			types[1] = {TEXTOID};
 	Datum		values[1] = {PG_GETARG_DATUM(0)};
+	char	   *name;
 	MemoryContext context;
 	MemoryContext old;
 
-	if (model != NULL && strcmp(model->name, name) == 0)
-	{
-		pfree(name);
+	if (model != NULL && model->name_length == VARSIZE_ANY_EXHDR(given) &&
+		memcmp(model->name, VARDATA_ANY(given), model->name_length) == 0 && IsSame(model->read, Now()))
 		return model;
-	}
 	if (model != NULL)
 	{
 		fcinfo->flinfo->fn_extra = NULL;
 		MemoryContextDelete(model->context);
 	}
+	name = text_to_cstring(given);
 	SPI_connect();
 	if (SPI_execute_with_args("SELECT * FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) $1",
 							  1, types, values, NULL, true, 1) != SPI_OK_SELECT || SPI_processed != 1)
@@ -208,10 +279,94 @@ GetModel(FunctionCallInfo fcinfo)
 	old = MemoryContextSwitchTo(context);
 	model = BuildModel(name, SPI_tuptable->vals[0], SPI_tuptable->tupdesc);
 	model->context = context;
+	model->read = Now();
 	MemoryContextSwitchTo(old);
 	SPI_finish();
 	fcinfo->flinfo->fn_extra = model;
 	return model;
+}
+
+/* The caller's numbers in double, NULL as NaN. */
+static void
+ReadNumbers(const NumberArray *x, Size size, float8 *numbers)
+{
+	const char *next = x->data;
+
+	if (x->present == NULL && size == sizeof(float8))
+		memcpy(numbers, next, x->count * size);
+	else if (x->present == NULL)
+		for (int i = 0; i < x->count; i++)
+		{
+			float4		single;
+
+			memcpy(&single, next + i * sizeof(single), sizeof(single));
+			numbers[i] = single;
+		}
+	else
+		for (int i = 0; i < x->count; i++)
+		{
+			float4		single;
+
+			numbers[i] = NAN;
+			if (IsNullAt(x, i))
+				continue;
+			if (size == sizeof(float8))
+				memcpy(numbers + i, next, size);
+			else
+			{
+				memcpy(&single, next, size);
+				numbers[i] = single;
+			}
+			next += size;
+		}
+}
+
+/* Encode numbers as training did: a cell of each (columns.h), centred and scaled; a missing one is 0. */
+static void
+EncodeNumbers(const Model *model, const float8 *restrict numbers, float8 *restrict features)
+{
+	const float8 *low = model->low;
+	const float8 *high = model->high;
+	const float8 *middle = model->middle;
+	const float8 *half = model->half;
+	const float8 *center = model->center;
+	const float8 *factor = model->factor;
+
+	for (int i = 0; i < model->inputs; i++)
+	{
+		float8		feature = (CellOf(numbers[i], low[i], high[i], middle[i], half[i]) - center[i]) * factor[i];
+
+		features[i] = feature == feature ? feature : 0.0;
+	}
+}
+
+/* Put the steps of each number behind it: `present` from the place on, `absent` below, 0 where it is missing. */
+static void
+EncodeSteps(const Model *model, const float8 *numbers, const float8 *features, float8 *out)
+{
+	int			at = 0;
+
+	for (int i = 0; i < model->inputs; i++)
+	{
+		*out++ = features[i];
+		for (int end = at + model->steps[i]; at < end; at++)
+			*out++ = isnan(numbers[i]) ? 0 : numbers[i] >= model->places[at] ? model->present[at] : model->absent[at];
+	}
+}
+
+/* <a, x>: four sums, so that none waits for the last addition. */
+static float8
+Product(const float8 *a, const float8 *x, int n)
+{
+	float8		sums[4] = {0};
+	int			i = 0;
+
+	for (; i + 4 <= n; i += 4)
+		for (int k = 0; k < 4; k++)
+			sums[k] += a[i + k] * x[i + k];
+	for (; i < n; i++)
+		sums[i % 4] += a[i] * x[i];
+	return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
 /* Encode the caller's numbers as training did, and score them: <w, x> of each weight vector. */
@@ -219,60 +374,35 @@ static void
 Score(Model *model, Datum datum, Size size)
 {
 	NumberArray x = OpenArray(datum);
-	const char *next = x.data;
-	float4	   *feature = model->row + 1;
-	float4	   *row = model->projected + 1;
-	int			at = 0;
-	float8		squares = 0;
+	float8		square;
 	float8		scale;
 
 	if (x.ndim != 1 || x.count != model->inputs)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 				 errmsg("x must have one dimension and %d numbers, got %d and %d", model->inputs, x.ndim, x.count)));
-	for (int i = 0; i < x.count; i++)
+	ReadNumbers(&x, size, model->numbers);
+	if (model->steps == NULL)
+		EncodeNumbers(model, model->numbers, model->row);
+	else
 	{
-		float8		number = NAN;
-
-		if (!IsNullAt(&x, i))
-		{
-			if (size == sizeof(float4))
-			{
-				float4		single;
-
-				memcpy(&single, next, size);
-				number = single;
-			}
-			else
-				memcpy(&number, next, size);
-			next += size;
-		}
-		rows_pack_float64(&number, 1, 1, feature++, 1, model->low[i], model->high[i], model->middle + i,
-						  model->factor + i);
-		if (model->steps != NULL)
-		{
-			rows_pack_steps_float64(&number, 1, feature, 1, model->steps[i], model->places + at, model->absent + at,
-									model->present + at);
-			feature += model->steps[i];
-			at += model->steps[i];
-		}
+		EncodeNumbers(model, model->numbers, model->features);
+		EncodeSteps(model, model->numbers, model->features, model->row);
 	}
 	if (model->has_intercept)
-		*feature = model->intercept;
+		model->row[model->encoded - 1] = model->intercept;
 	if (model->projection != NULL)
-		rows_project(model->row, 1, model->encoded, model->projection, model->dims, model->projected);
-	for (int i = 0; i < model->dims; i++)
-		squares += (float8) row[i] * row[i];
-	scale = squares > 1 ? 1 / sqrt(squares) : 1;
-	for (int k = 0; k < model->vectors; k++)
 	{
-		const float8 *weights = model->weights + (Size) k * model->dims;
-		float8		sum = 0;
-
+		for (int i = 0; i < model->encoded; i++)
+			model->packed[1 + i] = (float4) model->row[i];
+		rows_project(model->packed, 1, model->encoded, model->projection, model->dims, model->projected);
 		for (int i = 0; i < model->dims; i++)
-			sum += weights[i] * row[i];
-		model->scores[k] = sum * scale;
+			model->x[i] = model->projected[1 + i];
 	}
+	square = Product(model->x, model->x, model->dims);
+	scale = square > 1 ? 1 / sqrt(square) : 1;
+	for (int k = 0; k < model->vectors; k++)
+		model->scores[k] = Product(model->weights + (Size) k * model->dims, model->x, model->dims) * scale;
 }
 
 /* The class that wins. */

@@ -26,20 +26,55 @@ AllocateAligned(size_t bytes)
 	return (void *) TYPEALIGN(CACHE_LINE, palloc0(bytes + CACHE_LINE));
 }
 
-/* A block of packed rows: two dimensions, the class index and the features of each row, no NULL. */
+/* Fetch memory in advance. An address where nothing is does no harm. */
+static inline void
+Prefetch(const char *address, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i += CACHE_LINE)
+		__builtin_prefetch(address + i);
+}
+
+/* Of a page to come: enough to keep the kernel busy while the processor's own prefetching gets going. */
+#define PREFETCH_BYTES 512
+
+/* A page holds one block, and the next page most often follows it in memory. */
+static inline void
+PrefetchNext(const NumberArray *block)
+{
+	Prefetch(block->data + BLCKSZ, PREFETCH_BYTES);
+}
+
+/* A new block of packed rows, all 0. */
+static inline ArrayType *
+NewBlock(int n_rows, int width)
+{
+	Size		bytes = ARR_OVERHEAD_NONULLS(2) + sizeof(float4) * width * (Size) n_rows;
+	ArrayType  *block = palloc0(bytes);
+
+	SET_VARSIZE(block, bytes);
+	block->ndim = 2;
+	block->elemtype = FLOAT4OID;
+	ARR_DIMS(block)[0] = n_rows;
+	ARR_DIMS(block)[1] = width;
+	ARR_LBOUND(block)[0] = 1;
+	ARR_LBOUND(block)[1] = 1;
+	return block;
+}
+
+/* A block of packed rows: two dimensions, the class index and the cells of each row, no NULL. */
 static inline NumberArray
-OpenBlock(FunctionCallInfo fcinfo, int argument, uint64 dims)
+OpenBlock(FunctionCallInfo fcinfo, int argument, uint64 cells)
 {
 	NumberArray block;
 
 	if (PG_ARGISNULL(argument))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not be NULL")));
 	block = OpenArray(PG_GETARG_DATUM(argument));
-	if (block.ndim != 2 || block.dims[1] != 1 + dims)
+	if (block.ndim != 2 || block.dims[1] != 1 + cells)
 		ereport(ERROR,
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 				 errmsg("a block must have two dimensions and rows of " UINT64_FORMAT " numbers, got %d and %d",
-						1 + dims, block.ndim, block.dims[1])));
+						1 + cells, block.ndim, block.dims[1])));
 	if (HasNulls(&block))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("a block of rows must not contain NULL")));

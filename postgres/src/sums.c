@@ -1,9 +1,11 @@
 /*
- * sums.c: what is summed over all rows, as aggregates around the kernel: a derivative of the loss, the errors of models.
+ * sums.c: what is summed over all rows, as aggregates around the kernel: a derivative of the loss, the errors of models,
+ * the moments of the features.
  *
- * Each takes a kernel state before its first row and returns it after the last. Blocks are refused as in train.c. The
- * state has weights that are not noised: it must not be a parameter of a statement, which a server that logs statements
- * logs.
+ * Each takes a kernel state before its first row and returns it after the last. Sums are exact, so that rows may come in
+ * any order and be shared among any number of processes, whose parts are joined. Blocks are refused as in train.c. The
+ * state may have weights that are not noised: it must not be a parameter of a statement, which a server that logs
+ * statements logs.
  */
 #include "postgres.h"
 
@@ -11,6 +13,7 @@
 
 #include "arrays.h"
 #include "errors.h"
+#include "moments.h"
 #include "objective.h"
 #include "states.h"
 
@@ -18,16 +21,20 @@
 typedef struct Kind
 {
 	const char *name;			/* of the aggregate */
-	size_t		dims_at;		/* where a state says how many features a row has */
+	size_t		cells_at;		/* where a state says how many cells a row has */
 	int			(*check) (const void *state, size_t bytes);
 	int			(*add) (void *state, size_t bytes, const float *rows, size_t n_rows, int build);
+	int			(*join) (void *state, size_t bytes, const void *other);
 } Kind;
 
 static const Kind derivative = {
-	"derivative", offsetof(struct objective_state, dims), objective_check, objective_add
+	"derivative", offsetof(struct objective_state, cells), objective_check, objective_add, objective_join
 };
 static const Kind errors = {
-	"errors", offsetof(struct errors_state, dims), errors_check, errors_add
+	"errors", offsetof(struct errors_state, cells), errors_check, errors_add, errors_join
+};
+static const Kind moments = {
+	"moments", offsetof(struct moments_state, cells), moments_check, moments_add, moments_join
 };
 
 typedef struct Summation
@@ -35,39 +42,55 @@ typedef struct Summation
 	const Kind *kind;
 	void	   *state;
 	size_t		bytes;
-	uint64		dims;
+	uint64		cells;
 	float4	   *rows;			/* for blocks whose numbers are not aligned */
 	size_t		capacity;		/* rows that fit there */
 } Summation;
+
+/* The memory of the aggregate that calls. */
+static MemoryContext
+AggregateContext(FunctionCallInfo fcinfo, const Kind *kind)
+{
+	MemoryContext context;
+
+	if (AggCheckCallContext(fcinfo, &context) != AGG_CONTEXT_AGGREGATE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("boltdp.%s must be called as an aggregate", kind->name)));
+	return context;
+}
+
+/* A summation that goes on from a state, a copy of it, in a memory context. */
+static Summation *
+OpenSummation(const Kind *kind, const void *state, size_t bytes, MemoryContext context)
+{
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Summation  *sum = palloc0(sizeof(Summation));
+
+	sum->kind = kind;
+	sum->bytes = bytes;
+	sum->state = AllocateAligned(bytes);
+	memcpy(sum->state, state, bytes);
+	CheckCode(kind->check(sum->state, bytes));
+	memcpy(&sum->cells, (char *) sum->state + kind->cells_at, sizeof(sum->cells));
+	MemoryContextSwitchTo(old);
+	return sum;
+}
 
 /* The aggregate's summation: made of the state when the first block comes. */
 static Summation *
 GetSummation(FunctionCallInfo fcinfo, const Kind *kind)
 {
 	MemoryContext context;
-	MemoryContext old;
-	Summation  *sum;
 	bytea	   *given;
 
 	/* Only this function makes such a pointer, so where there is one, all has been checked. */
 	if (!PG_ARGISNULL(0))
 		return (Summation *) PG_GETARG_POINTER(0);
-	if (AggCheckCallContext(fcinfo, &context) != AGG_CONTEXT_AGGREGATE)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED), errmsg("boltdp.%s must be called as an aggregate", kind->name)));
+	context = AggregateContext(fcinfo, kind);
 	if (PG_ARGISNULL(1))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("the state must not be NULL")));
-	old = MemoryContextSwitchTo(context);
 	given = PG_GETARG_BYTEA_PP(1);
-	sum = palloc0(sizeof(Summation));
-	sum->kind = kind;
-	sum->bytes = VARSIZE_ANY_EXHDR(given);
-	sum->state = AllocateAligned(sum->bytes);
-	memcpy(sum->state, VARDATA_ANY(given), sum->bytes);
-	CheckCode(kind->check(sum->state, sum->bytes));
-	memcpy(&sum->dims, (char *) sum->state + kind->dims_at, sizeof(sum->dims));
-	MemoryContextSwitchTo(old);
-	return sum;
+	return OpenSummation(kind, VARDATA_ANY(given), VARSIZE_ANY_EXHDR(given), context);
 }
 
 /* Room for so many rows, aligned. */
@@ -79,7 +102,7 @@ AlignedRows(FunctionCallInfo fcinfo, Summation *sum, size_t rows)
 	if (rows > sum->capacity)
 	{
 		AggCheckCallContext(fcinfo, &context);
-		sum->rows = MemoryContextAlloc(context, rows * (1 + sum->dims) * sizeof(float4));
+		sum->rows = MemoryContextAlloc(context, rows * (1 + sum->cells) * sizeof(float4));
 		sum->capacity = rows;
 	}
 	return sum->rows;
@@ -90,9 +113,10 @@ static Datum
 AddBlock(FunctionCallInfo fcinfo, const Kind *kind)
 {
 	Summation  *sum = GetSummation(fcinfo, kind);
-	NumberArray block = OpenBlock(fcinfo, 2, sum->dims);
+	NumberArray block = OpenBlock(fcinfo, 2, sum->cells);
 	const char *rows = block.data;
 
+	PrefetchNext(&block);
 	if ((uintptr_t) rows % sizeof(float4) != 0)
 		rows = memcpy(AlignedRows(fcinfo, sum, block.dims[0]), rows, block.count * sizeof(float4));
 	CheckCode(sum->kind->add(sum->state, sum->bytes, (const float4 *) rows, block.dims[0], SGD_FASTEST));
@@ -115,30 +139,74 @@ SummedState(FunctionCallInfo fcinfo)
 	PG_RETURN_BYTEA_P(result);
 }
 
-PG_FUNCTION_INFO_V1(boltdp_derivative_block);
-Datum
-boltdp_derivative_block(PG_FUNCTION_ARGS)
+/* The sum of two parts of the rows: exact, so that it does not matter how they were cut. */
+static Datum
+JoinSums(FunctionCallInfo fcinfo, const Kind *kind)
 {
-	return AddBlock(fcinfo, &derivative);
+	MemoryContext context = AggregateContext(fcinfo, kind);
+	Summation  *sum;
+	Summation  *other;
+
+	if (PG_ARGISNULL(1))
+	{
+		if (PG_ARGISNULL(0))
+			PG_RETURN_NULL();
+		PG_RETURN_DATUM(PG_GETARG_DATUM(0));
+	}
+	other = (Summation *) PG_GETARG_POINTER(1);
+	if (PG_ARGISNULL(0))
+		PG_RETURN_POINTER(OpenSummation(kind, other->state, other->bytes, context));
+	sum = (Summation *) PG_GETARG_POINTER(0);
+	if (other->bytes != sum->bytes)
+		CheckCode(SGD_BAD_RECIPE);
+	CheckCode(kind->join(sum->state, sum->bytes, other->state));
+	PG_RETURN_POINTER(sum);
 }
 
-PG_FUNCTION_INFO_V1(boltdp_derivative_final);
-Datum
-boltdp_derivative_final(PG_FUNCTION_ARGS)
+/* A part of the sum as it is sent from one process to another; the functions are strict. */
+static Datum
+ReceiveSum(FunctionCallInfo fcinfo, const Kind *kind)
 {
-	return SummedState(fcinfo);
+	bytea	   *sent = PG_GETARG_BYTEA_PP(0);
+
+	AggregateContext(fcinfo, kind);
+	PG_RETURN_POINTER(OpenSummation(kind, VARDATA_ANY(sent), VARSIZE_ANY_EXHDR(sent), CurrentMemoryContext));
 }
 
-PG_FUNCTION_INFO_V1(boltdp_errors_block);
-Datum
-boltdp_errors_block(PG_FUNCTION_ARGS)
-{
-	return AddBlock(fcinfo, &errors);
-}
+/* The functions of an aggregate: a block, a part that another process summed, its way here, and the result. */
+#define AGGREGATE(KIND) \
+	PG_FUNCTION_INFO_V1(boltdp_##KIND##_block); \
+	Datum \
+	boltdp_##KIND##_block(PG_FUNCTION_ARGS) \
+	{ \
+		return AddBlock(fcinfo, &KIND); \
+	} \
+	PG_FUNCTION_INFO_V1(boltdp_##KIND##_join); \
+	Datum \
+	boltdp_##KIND##_join(PG_FUNCTION_ARGS) \
+	{ \
+		return JoinSums(fcinfo, &KIND); \
+	} \
+	PG_FUNCTION_INFO_V1(boltdp_##KIND##_send); \
+	Datum \
+	boltdp_##KIND##_send(PG_FUNCTION_ARGS) \
+	{ \
+		AggregateContext(fcinfo, &KIND); \
+		return SummedState(fcinfo); \
+	} \
+	PG_FUNCTION_INFO_V1(boltdp_##KIND##_receive); \
+	Datum \
+	boltdp_##KIND##_receive(PG_FUNCTION_ARGS) \
+	{ \
+		return ReceiveSum(fcinfo, &KIND); \
+	} \
+	PG_FUNCTION_INFO_V1(boltdp_##KIND##_final); \
+	Datum \
+	boltdp_##KIND##_final(PG_FUNCTION_ARGS) \
+	{ \
+		return SummedState(fcinfo); \
+	}
 
-PG_FUNCTION_INFO_V1(boltdp_errors_final);
-Datum
-boltdp_errors_final(PG_FUNCTION_ARGS)
-{
-	return SummedState(fcinfo);
-}
+AGGREGATE(derivative)
+AGGREGATE(errors)
+AGGREGATE(moments)

@@ -18,8 +18,8 @@ PG_MODULE_MAGIC;
 /* Rows that come one a tuple are gathered to this many bytes before the kernel is called. */
 #define GATHER_BYTES 16384
 
-/* Of a page to come: enough to keep the kernel busy while the processor's own prefetching gets going. */
-#define PREFETCH_BYTES 512
+/* As are blocks of fewer bytes. */
+#define GATHERED_BYTES 2048
 
 Training *
 OpenTraining(bytea *states, int element)
@@ -49,12 +49,12 @@ OpenTraining(bytea *states, int element)
 		training->models[training->n_models] = model;
 		training->bytes[training->n_models] = header.bytes;
 		training->n_models++;
-		training->dims = header.recipe.dims;
+		training->cells = sgd_cells(model);
 		from += header.bytes;
 		left -= header.bytes;
 	}
 	training->element = element;
-	training->row_bytes = (1 + training->dims) * (element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8));
+	training->row_bytes = (1 + training->cells) * (element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8));
 	training->capacity = Max(1, GATHER_BYTES / training->row_bytes);
 	training->rows = AllocateAligned(training->capacity * training->row_bytes);
 	/* No rows: only checks that the models fit together. */
@@ -110,12 +110,11 @@ NextRow(Training *training)
 	return training->rows + training->used++ * training->row_bytes;
 }
 
-/* Fetch memory in advance. An address where nothing is does no harm. */
+/* A page is filled from its end: the next tuples, with their headers, are just before this one. */
 static inline void
-Prefetch(const char *address, size_t bytes)
+PrefetchRow(const Training *training, const char *row)
 {
-	for (size_t i = 0; i < bytes; i += CACHE_LINE)
-		__builtin_prefetch(address + i);
+	Prefetch(row - 4 * training->row_bytes - CACHE_LINE, training->row_bytes + CACHE_LINE);
 }
 
 /* One tuple is a block of packed rows: the class index and the features of each. */
@@ -123,18 +122,21 @@ static Datum
 FeedBlock(FunctionCallInfo fcinfo, int element)
 {
 	Training   *training = GetTraining(fcinfo, element);
-	NumberArray block = OpenBlock(fcinfo, 2, training->dims);
+	NumberArray block = OpenBlock(fcinfo, 2, training->cells);
 
-	if ((uintptr_t) block.data % (element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8)) == 0)
+	if (block.dims[0] * training->row_bytes >= GATHERED_BYTES &&
+		(uintptr_t) block.data % (element == SGD_FLOAT32 ? sizeof(float4) : sizeof(float8)) == 0)
 	{
 		Flush(training);
-		/* A page holds one block, and the next page most often follows it in memory. */
-		Prefetch(block.data + BLCKSZ, PREFETCH_BYTES);
+		PrefetchNext(&block);
 		FeedRows(training, block.data, block.dims[0]);
 	}
 	else
+	{
+		PrefetchRow(training, block.data);
 		for (int i = 0; i < block.dims[0]; i++)
 			memcpy(NextRow(training), block.data + i * training->row_bytes, training->row_bytes);
+	}
 	PG_RETURN_POINTER(training);
 }
 
@@ -151,11 +153,11 @@ FeedRow(FunctionCallInfo fcinfo, int element)
 	if (!PG_ARGISNULL(3))
 	{
 		features = OpenArray(PG_GETARG_DATUM(3));
-		if (features.ndim != 1 || features.dims[0] != training->dims)
+		if (features.ndim != 1 || features.dims[0] != training->cells)
 			ereport(ERROR,
 					(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 					 errmsg("features must have one dimension and " UINT64_FORMAT " numbers, got %d and %d",
-							training->dims, features.ndim, features.dims[0])));
+							training->cells, features.ndim, features.dims[0])));
 		if (HasNulls(&features))
 			complete = false;
 	}
@@ -167,10 +169,9 @@ FeedRow(FunctionCallInfo fcinfo, int element)
 		*(float8 *) row = label;
 	if (complete)
 	{
-		size_t		size = training->row_bytes / (1 + training->dims);
+		size_t		size = training->row_bytes / (1 + training->cells);
 
-		/* A page is filled from its end: the next tuples, with their headers, are just before this one. */
-		Prefetch(features.data - 4 * training->row_bytes - CACHE_LINE, training->row_bytes + CACHE_LINE);
+		PrefetchRow(training, features.data);
 		memcpy(row + size, features.data, training->row_bytes - size);
 	}
 	PG_RETURN_POINTER(training);

@@ -10,7 +10,7 @@ typedef struct Training
 	size_t		n_models;
 	void	  **models;			/* each a kernel state */
 	size_t	   *bytes;			/* and its length */
-	uint64		dims;
+	uint64		cells;			/* of a row */
 	int			element;		/* enum sgd_element, of the rows gathered */
 	size_t		row_bytes;
 	size_t		used;			/* rows gathered */

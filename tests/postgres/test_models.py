@@ -188,6 +188,25 @@ def stored(admin: psycopg.Connection, name: str) -> Model:
     )
 
 
+def test_a_model_that_is_replaced_within_a_transaction_is_seen_by_the_next_call(
+    server: Server, admin: psycopg.Connection
+) -> None:
+    """Also where PL/pgSQL evaluates the same expression again, without a new query."""
+    model, X = trained((0, 1), {})
+    store_model(server.uri, "turned", model, replace=True)
+    admin.execute(
+        "CREATE FUNCTION pg_temp.turned(x float8[]) RETURNS text[] LANGUAGE plpgsql AS $$"
+        " DECLARE said text[]; one text; BEGIN FOR i IN 1..4 LOOP one := boltdp.predict('turned', x);"
+        " said := said || one; UPDATE boltdp.models SET classes = ARRAY[classes[2], classes[1]] WHERE name = 'turned';"
+        " END LOOP; RETURN said; END $$"
+    )
+    try:
+        (said,) = admin.execute("SELECT pg_temp.turned(%s::float8[])", [X[0].tolist()]).fetchone()  # type: ignore[misc]
+    finally:
+        admin.execute("DELETE FROM boltdp.models WHERE name = 'turned'")
+    assert said in (["0", "1"] * 2, ["1", "0"] * 2)
+
+
 def test_stored_model_has_its_certificate(server: Server, admin: psycopg.Connection) -> None:
     model, _ = trained((0, 1), {})
     store_model(server.uri, "kept", model)

@@ -39,7 +39,8 @@ def test_every_released_version_can_be_upgraded_to_this_one(server: Server, admi
 CONTENTS = """
 SELECT pg_describe_object(classid, objid, objsubid) AS object,
        CASE WHEN p.prokind = 'f' THEN pg_get_functiondef(p.oid) END,
-       a.aggfinalfn::regproc::text, a.aggtransfn::regproc::text, a.aggfinalmodify, p.proparallel
+       a.aggfinalfn::regproc::text, a.aggtransfn::regproc::text, a.aggcombinefn::regproc::text,
+       a.aggserialfn::regproc::text, a.aggdeserialfn::regproc::text, a.aggfinalmodify, p.proparallel
   FROM pg_depend
   LEFT JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
   LEFT JOIN pg_aggregate a ON a.aggfnoid = p.oid

@@ -30,6 +30,8 @@ from boltdp.engines.postgres.server import Server, private_server
 from boltdp.engines.postgres.table import DRAWN_BYTES
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
+from boltdp.kernel.errors import Errors
+from boltdp.kernel.moments import Moments
 from boltdp.kernel.objective import Sums
 from boltdp.privacy.losses import Logistic
 from boltdp.privacy.noise import Mechanism
@@ -121,24 +123,100 @@ def test_standardized_models_are_those_of_the_arrays(server: Server, table: str,
     assert model.weights.tolist() == plain.weights.tolist()
 
 
-def test_moments_of_no_rows_are_nothing(server: Server, table: str) -> None:
-    with PostgresEngine(server.uri, query=f"SELECT * FROM {table} WHERE false") as engine:
-        assert engine.moments(SCHEMA, clip_norm=1.0, context=Context()).tolist() == [[0] * DIMS] * 2
+def test_sums_over_no_rows_are_nothing(server: Server, table: str) -> None:
+    with (
+        PostgresEngine(server.uri, query=f"SELECT * FROM {table} WHERE false") as engine,
+        engine.prepare(SCHEMA, Context(), ordered=False) as prepared,
+    ):
+        moments = Moments(prepared.reading, clip_norm=1.0)
+        prepared.sum([moments])
+    assert moments.value.tolist() == [[0] * DIMS] * 2
 
 
-def test_moments_that_are_ended_from_outside_leave_a_session_that_can_go_on(
+def test_preparing_that_is_ended_from_outside_leaves_a_session_that_can_go_on(
     server: Server, admin: psycopg.Connection
 ) -> None:
     slow = "SELECT ARRAY[1.0, 0.0, 0.0, 0.0, 0.0]::float8[] AS x, 1 AS label FROM generate_series(1, 100000000)"
     with PostgresEngine(server.uri, query=slow) as engine:
         engine.count = lambda: ROWS  # type: ignore[method-assign]
         with ThreadPoolExecutor(1) as pool:
-            adding = pool.submit(engine.moments, SCHEMA, clip_norm=1.0, context=Context())
-            cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT boltdp.moments%'"
+            packing = pool.submit(engine.prepare, SCHEMA, Context(), ordered=False)
+            cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT boltdp.pack%'"
             wait_until(lambda: admin.execute(cancel).fetchall())
-            with pytest.raises(DataError, match="the rows cannot be added up: the statement was cancelled"):
-                adding.result()
+            with pytest.raises(DataError, match="the rows cannot be prepared: the statement was cancelled"):
+                packing.result()
         assert engine.columns()["x"].kind == "list"
+    assert leftovers(admin) == []
+
+
+def test_rows_that_do_not_fit_the_memory_get_to_the_same_places(server: Server, admin: psycopg.Connection) -> None:
+    admin.execute(
+        "CREATE TABLE numbered AS SELECT ARRAY[i, i % 7, 1, 2, 3]::real[] AS x, i % 2 AS label"
+        " FROM generate_series(1, 100000) AS i"
+    )
+    schema = array_schema(dims=DIMS, classes=(0, 1), clip_norm=100_000)
+    try:
+        found = []
+        # 100,000 rows of 24 bytes take three times the memory that the second may have.
+        for memory in ("64MB", "1MB"):
+            with (
+                PostgresEngine(server.uri, table="numbered", memory=memory) as engine,
+                engine.prepare(schema, Context(seed=3)) as prepared,
+            ):
+                found.append(np.concatenate([block.copy() for block in prepared.blocks()]))
+                prepared.portion(5, 99_000).reshuffle(4)
+                found.append(np.concatenate([block.copy() for block in prepared.blocks()]))
+    finally:
+        admin.execute("DROP TABLE numbered")
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[1], found[3])
+    assert len(np.unique(found[0][:, 1])) == 100_000
+    assert not np.array_equal(found[0], found[1])
+
+
+SUMMED: dict[str, Callable[[], Any]] = {
+    "derivative": lambda: Sums(Logistic(), np.linspace(-1, 1, DIMS)[None]),
+    "errors": lambda: Errors(np.linspace(-1, 1, DIMS)[None, None], classes=2),
+    "moments": lambda: Moments(clip_norm=1.0, cells=DIMS),
+}
+
+
+def total(summed: Any) -> Any:
+    return summed.counts if isinstance(summed, Errors) else summed.value
+
+
+@pytest.mark.parametrize("aggregate", SUMMED)
+def test_any_number_of_parallel_workers_sums_to_the_same_bits(server: Server, table: str, aggregate: str) -> None:
+    """Over blocks of an ordinary table, which workers can read, in several orders."""
+    with PostgresEngine(server.uri, table=table) as engine, engine.prepare(SCHEMA, Context(seed=1)) as prepared:
+        rows = np.concatenate([block.copy() for block in prepared.blocks()])
+    expected = SUMMED[aggregate]()
+    expected.add(rows)
+    call = f"SELECT boltdp.{aggregate}((SELECT boltdp.kept(1)), block) FROM blocks"
+    with psycopg.connect(server.uri, autocommit=True) as connection:
+        for setting in ("parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size"):
+            connection.execute(f"SET {setting} = 0")
+        try:
+            for order in (rows, rows[::-1], rows[np.random.default_rng(1).permutation(len(rows))]):
+                connection.execute("CREATE TABLE blocks (block real[])")
+                with connection.cursor().copy("COPY blocks FROM STDIN") as copy:
+                    for at in range(0, len(order), 7):
+                        copy.write_row([order[at : at + 7].tolist()])
+                connection.execute("ANALYZE blocks")
+                for workers in (0, 1, 2):
+                    connection.execute(f"SET max_parallel_workers_per_gather = {workers}")
+                    connection.execute("SELECT boltdp.keep(1, %s)", [SUMMED[aggregate]().to_bytes()])
+                    plan = str(connection.execute(f"EXPLAIN {call}").fetchall())
+                    assert ("Parallel Seq Scan" in plan) == (workers > 0)
+                    assert f"'Workers Planned: {workers}'" in plan.replace("  ", "") or workers == 0
+                    summed = connection.execute(call).fetchall()[0][0]
+                    assert summed != SUMMED[aggregate]().to_bytes()
+                    found = SUMMED[aggregate]()
+                    found.update(summed)
+                    assert np.array_equal(total(found), total(expected))
+                connection.execute("DROP TABLE blocks")
+        finally:
+            connection.execute("DROP TABLE IF EXISTS blocks")
 
 
 @pytest.mark.parametrize("options", [{}, {"layout": "rows"}, {"where": "client"}], ids=str)
@@ -297,12 +375,38 @@ def test_columns_of_every_type_are_encoded_alike_in_the_server_and_here(
             ):
                 packed[where] = np.concatenate([block.copy() for block in prepared.blocks()])
         np.testing.assert_array_equal(packed["server"], packed["client"])
-        assert np.isfinite(packed["server"][:, 1:]).all()
+        numbers, codes = packed["server"][:, 1:5], packed["server"][:, 5:11]
+        assert (np.isnan(numbers) | (np.abs(numbers) <= 1)).all()
+        np.testing.assert_array_equal(codes, np.rint(codes))
+        assert codes.min() == -1
+        assert codes.max() == 1
         np.testing.assert_array_equal(np.sort(packed["server"][:, 0]), [0, 0, 1, 1, np.nan, np.nan])
     finally:
         admin.execute("DROP TABLE cells")
         admin.execute("DROP TYPE mood")
         admin.execute("DROP DOMAIN years")
+
+
+def test_categories_are_met_in_the_encoding_of_the_database(server: Server, admin: psycopg.Connection) -> None:
+    admin.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    uri = server.uri.replace("/postgres?", "/latin?")
+    schema = Schema("label", (0, 1), (Categorical("word", ("é", "è", "e")),))
+    try:
+        with psycopg.connect(uri, autocommit=True) as connection:
+            connection.execute("CREATE EXTENSION boltdp")
+            connection.execute(
+                "CREATE TABLE words AS SELECT * FROM (VALUES ('é', 0), ('è', 1), ('ê', 0)) AS v (word, label)"
+            )
+        found = {}
+        for where in ("server", "client"):
+            with (
+                PostgresEngine(uri, table="words", where=where) as engine,
+                engine.prepare(schema, Context(), ordered=False) as prepared,
+            ):
+                found[where] = np.concatenate([block.copy() for block in prepared.blocks()]).tolist()
+    finally:
+        admin.execute("DROP DATABASE latin WITH (FORCE)")
+    assert found["server"] == found["client"] == [[0, 0], [1, 1], [0, -1]]
 
 
 HOSTILE = ["a\"b'c; DROP TABLE patients; --", "Ünïcode %s {} $1 \\", "x" * 63, "ta.ble", "SELECT"]
@@ -774,7 +878,10 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
         key = np.random.default_rng(5).bytes(32)
         noise = Mechanism("gaussian", scale=0.1, dimensions=DIMS)
         with PostgresEngine(talkative.uri, table="patients") as engine:
-            sums = engine.moments(SCHEMA, clip_norm=1.0, context=Context())
+            with engine.prepare(SCHEMA, Context(), ordered=False) as prepared:
+                moments = Moments(prepared.reading, clip_norm=1.0)
+                prepared.sum([moments])
+            sums = moments.value
         with (
             PostgresEngine(talkative.uri, table="patients") as engine,
             engine.prepare(SCHEMA, Context(seed=7)) as prepared,

@@ -22,7 +22,7 @@ INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, mid
 	('loss', true, 'square', '{no,yes}', '{{2,-1}}', '{-1,-1}', '{1,1}', '{0,0}', '{0.5,0.5}', NULL, NULL, '{}', '{}');
 INSERT INTO boltdp.models (name, private, loss, classes, weights, low, high, middle, factor, intercept, schema, certificate, steps, places, absent, present)
 	SELECT name, true, 'logistic', '{no,yes}', '{{0,1,-1,0,0.25}}', '{0,0}', '{10,10}', '{5,5}', '{0.1,0.1}', 0.5, '{}', '{}', steps::int[], places::float8[],
-		absent::real[], '{0.5,0.5}'
+		absent::float8[], '{0.5,0.5}'
 	FROM (VALUES ('curved', '{2,0}', '{3,7}', '{0,0}'), ('steps of none', '{2}', '{3,7}', '{0,0}'), ('too many steps', '{2,1}', '{3,7}', '{0,0}'),
 		('fewer than none', '{3,-1}', '{3,7}', '{0,0}'), ('absent', '{2,0}', '{3,7}', '{0}'), ('no places', '{2,0}', NULL, '{0,0}')) AS m (name, steps, places, absent);
 SET extra_float_digits = -3;

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from boltdp.data.schema import Categorical, Numeric, Transform, indicator_values
+from boltdp.data.schema import Categorical, Numeric, Transform
 
 
 def number_scaling(transforms: Sequence[Transform]) -> dict[str, list[float]]:
@@ -41,7 +41,7 @@ def step_values(transforms: Sequence[Transform]) -> dict[str, list[Any]] | None:
     values: dict[str, list[Any]] = {"steps": [], "places": [], "absent": [], "present": []}
     for column, middles, factors in transforms:
         if isinstance(column, Numeric):
-            absent, present = indicator_values(middles[1:], factors[1:])
+            absent, present = ((x - middles[1:]) * factors[1:] for x in (0.0, 1.0))
             values["steps"].append(len(column.curve))
             values["places"] += column.curve
             values["absent"] += absent.tolist()

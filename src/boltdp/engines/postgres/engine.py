@@ -16,16 +16,15 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from boltdp.arraytypes import Integers
 from boltdp.context import Context
-from boltdp.data.reading import plain
+from boltdp.data.reading import cells_of, reading
 from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.base import Engine, Prepared, check_columns
-from boltdp.engines.postgres.encoding import Shuffle, bind, packed_rows, placed_rows
+from boltdp.engines.postgres.encoding import packed_columns
 from boltdp.engines.postgres.session import MEMORY, Session
 from boltdp.engines.postgres.source import SourceColumn, describe, find_table, part_source, query_source, read_arrays
-from boltdp.engines.postgres.table import Layout, PreparedTable
+from boltdp.engines.postgres.table import Layout, PreparedTable, Shuffle
 from boltdp.engines.prepared import check_part
 from boltdp.errors import DataError, ParameterError
 
@@ -142,48 +141,31 @@ class PostgresEngine(Engine):
         self._slices.append(part)
         return part
 
-    def moments(self, schema: Schema, *, clip_norm: float, context: Context) -> Integers:
-        """Exact sums of the encoded features and of their squares: added up in the server, or streamed."""
-        check_columns(schema, self.columns())
-        rows = self.count()
-        try:
-            if not self._stays(context):
-                return super().moments(schema, clip_norm=clip_norm, context=context)
-            packed = packed_rows(plain(schema), self._described())
-            query = sql.SQL("SELECT boltdp.moments({}, {}::pg_catalog.float8) FROM {}").format(
-                packed.text, bind(packed.values, clip_norm), self._source
-            )
-            fault = "the rows cannot be added up"
-            (sums,) = self._session.ask(query, packed.values, fault=fault, theirs=self._theirs)[0]
-        except BaseException:
-            self._session.rollback()
-            self._count = None
-            raise
-        context.done(rows)
-        n = schema.encoded_dims - schema.intercept
-        return np.array([0] * (2 * n) if sums is None else sums, np.int64).reshape(2, n)
-
-    def prepare(self, schema: Schema, context: Context) -> Prepared:
-        """Encode, project and permute the rows as they are now: in the server, or streamed to this process."""
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
+        """Encode the rows as they are now, and permute them if asked to: in the server, or streamed to this process."""
         check_columns(schema, self.columns())
         rows = self.count()
         prepared: Prepared
         try:
             if self._stays(context):
+                self._session.begin()  # so that a table that cannot be filled goes with the transaction
+                plan, columns = packed_columns(schema, self._described())
                 prepared = PreparedTable.create(
                     self._session,
-                    placed_rows(
-                        schema, self._described(), self._source, rows=rows, seed=context.seed, shuffle=self.shuffle
-                    ),
-                    rows=rows,
-                    dims=schema.dims,
-                    layout=self.layout,
-                    shuffle=self.shuffle,
+                    plan=plan,
+                    columns=columns,
+                    source=self._source,
                     theirs=self._theirs,
+                    rows=rows,
+                    cells=cells_of(schema),
+                    reading=reading(schema),
+                    layout=self.layout,
+                    seed=None if self.shuffle == "random" else context.seed,
+                    ordered=ordered,
                 )
                 context.done(rows)
             else:
-                prepared = super().prepare(schema, context)
+                prepared = super().prepare(schema, context, ordered=ordered)
             self._session.commit()
             if isinstance(prepared, PreparedTable):
                 prepared.settle()
@@ -260,9 +242,9 @@ class PostgresSlice(PostgresEngine):
             raise DataError(f"the data must keep its {self._rows} rows while it is read, and it has changed")
         return self._rows
 
-    def prepare(self, schema: Schema, context: Context) -> Prepared:
-        """Encode, project and permute the rows: in the server, or streamed to this process."""
-        prepared = super().prepare(schema, context)
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
+        """Encode the rows, and permute them if asked to: in the server, or streamed to this process."""
+        prepared = super().prepare(schema, context, ordered=ordered)
         # Passes may take hours: no transaction stays open for them.
         self._whole._end_snapshot()
         return prepared

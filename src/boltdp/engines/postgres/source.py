@@ -24,6 +24,8 @@ from boltdp.errors import DataError
 INTEGERS = ("int2", "int4", "int8")
 _NUMBERS = (*INTEGERS, "float4", "float8", "numeric")
 _VECTORS = ("vector", "halfvec")  # pgvector's
+_ENUM = "enum"
+_TEXTS = ("text", "varchar", "bpchar", _ENUM)  # that the extension compares by itself
 
 
 def find_table(session: Session, name: str) -> Composed:
@@ -109,7 +111,7 @@ class SourceColumn:
     """A column of the data, and the expressions that read it. Nothing in them can fail for a value."""
 
     name: str
-    base: str  #: PostgreSQL's name of its type, or of the elements' if it is a list
+    base: str  #: PostgreSQL's name of its type, or of the elements' if it is a list; "enum" for any enum
     type: ColumnType
 
     @classmethod
@@ -124,7 +126,7 @@ class SourceColumn:
         if element in _NUMBERS:
             return cls(name, element, ColumnType("list"))
         if category in ("S", "E"):
-            return cls(name, base, ColumnType("text"))
+            return cls(name, _ENUM if category == "E" else base, ColumnType("text"))
         return cls(name, base, ColumnType("other"))
 
     @property
@@ -150,6 +152,13 @@ class SourceColumn:
                 " THEN ARRAY(SELECT {double} FROM pg_catalog.unnest({c}) AS element) END"
             ).format(c=self.reference, double=_double(sql.Identifier("element")))
         return sql.SQL("{}::real[]" if self.base in _VECTORS else "{}::pg_catalog.float8[]").format(self.reference)
+
+    def argument(self) -> Composed:
+        """As `boltdp.pack` takes it: of a type that it knows."""
+        if self.base in _VECTORS:
+            return self.numbers()
+        cast = self.type.kind == "text" and self.base not in _TEXTS
+        return sql.SQL("{}::pg_catalog.text" if cast else "{}").format(self.reference)
 
     def cell(self) -> Composed:
         """As it is sent to this process."""

@@ -1,0 +1,44 @@
+/* columns.h: from the columns of a row to its cells (reading.h), as a plan says that is made of the public schema. */
+#ifndef BOLTDP_COLUMNS_H
+#define BOLTDP_COLUMNS_H
+
+#include "postgres.h"
+
+#include "fmgr.h"
+
+/* A plan, and the types of the arguments that it is followed with. */
+typedef struct Columns Columns;
+
+/*
+ * Read the plan of argument `plan`, for columns that are the arguments from `first` on, or the fields of the only one:
+ * a function has no more than 100 arguments. All of it is in the current memory context.
+ */
+Columns    *OpenColumns(FunctionCallInfo fcinfo, int plan, int first);
+
+/* Numbers of a packed row, with its label, as it is encoded, and once it is projected, if the plan says so. */
+int			EncodedWidth(const Columns *columns);
+int			PackedWidth(const Columns *columns);
+
+/* Encode the row of this call. Nothing about a value can fail: what is missing or undeclared is a cell that says so. */
+void		EncodeColumns(Columns *columns, FunctionCallInfo fcinfo, float4 *out);
+
+/* Of encoded rows, end to end, the packed ones: the same, unless they are projected. */
+const float4 *PackedRows(Columns *columns, const float4 *encoded, int n_rows);
+
+/* Rows that are best projected at once; 1 if they are not. */
+int			RowsAtOnce(const Columns *columns);
+
+/* As rows_cell(), by the middle and half the width of the bounds; rounding first, which loops can do for several at once. */
+static inline float4
+CellOf(float8 x, float8 low, float8 high, float8 middle, float8 half)
+{
+	float4		cell;
+
+	x = x < low ? low : x;
+	x = x > high ? high : x;
+	cell = (float4) ((x - middle) / half);
+	cell = cell < -1.0f ? -1.0f : cell;
+	return cell > 1.0f ? 1.0f : cell;
+}
+
+#endif
