@@ -255,7 +255,10 @@ def remaining(whole: Budget, before: Part | None, training: Event | None = None)
     squared = ((1.0 - TOLERANCE) / gaussian_sigma(whole)) ** 2 - spent**2
     if squared * gaussian_sigma(left) ** 2 <= 1.0:  # hardly anything is left, and rounding takes the gain
         return left
-    return Budget(gaussian_epsilon(math.sqrt(squared), whole.delta), whole.delta)
+    distance = math.sqrt(squared)
+    if Mechanism("gaussian", 1.0, 1).delta(0.0, sensitivity=distance) <= whole.delta:
+        return left  # delta alone pays for more than this distance, so that no epsilon states it
+    return Budget(gaussian_epsilon(distance, whole.delta), whole.delta)
 
 
 def keeps(event: Event, budget: Budget) -> bool:
