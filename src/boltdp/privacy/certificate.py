@@ -17,7 +17,6 @@ from boltdp.privacy.events import (
     Composition,
     Event,
     Part,
-    SelfComposition,
     Spoiled,
     Training,
     composed,
@@ -83,7 +82,7 @@ class Certificate:
     @property
     def models(self) -> int:
         """How many models were trained and released together."""
-        return next((event.count for event in self.spent.walk() if isinstance(event, SelfComposition)), 1)
+        return self.spent.models
 
     @property
     def selection(self) -> Selection | None:
