@@ -255,6 +255,12 @@ def test_a_forged_record_is_refused_or_promises_what_its_numbers_keep(place: str
         assert 0 < spent.step < diverging_step(spent.problem.regularization, spent.momentum)
 
 
+def test_no_more_rows_are_summed_than_sums_are_exact_for() -> None:
+    event(Problem(loss=Logistic(), dims=3, rows=2**33))
+    with pytest.raises(ParameterError, match="the data must have at most 8,589,934,592 rows to be summed"):
+        event(Problem(loss=Logistic(), dims=3, rows=2**33 + 1))
+
+
 # ---- after moments with Gaussian noise --------------------------------------------------------------------------
 
 

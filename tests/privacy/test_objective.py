@@ -106,6 +106,10 @@ def test_a_penalty_too_weak_for_epsilon_is_refused_with_the_one_that_would_do() 
             ),
             "objective perturbation must be of a problem without passes, got a recipe of SGD",
         ),
+        (
+            Problem(loss=Logistic(), dims=6, rows=2**33 + 1, regularization=0.01),
+            "the data must have at most 8,589,934,592 rows to be summed, got 8,589,934,593",
+        ),
     ],
 )
 def test_what_is_not_proved_is_refused(plan: Problem, message: str) -> None:

@@ -14,7 +14,7 @@ from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import Training, rounded_up
 from boltdp.privacy.noise import Mechanism, gaussian_sigma
-from boltdp.privacy.objective import gathering, term_rounding
+from boltdp.privacy.objective import check_summable, gathering, term_rounding
 from boltdp.privacy.output import check_dimensions
 from boltdp.privacy.recipe import MOST_PASSES, Problem
 from boltdp.privacy.sensitivity import UNIT, Sensitivity
@@ -41,6 +41,7 @@ class NoisyGradients(Training):
     momentum: float  #: the share of the last step's direction that is kept
 
     def __post_init__(self) -> None:
+        check_summable(self.problem)
         check_dimensions(self.noise, self.problem.dimensions)
         if self.noise.kind != "gaussian":
             raise ParameterError(f"the noise of gradients must be gaussian, got {self.noise.kind!r}")

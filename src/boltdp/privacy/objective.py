@@ -33,6 +33,8 @@ STOPPING_SHARE = 0.01
 STOPPING_GRADIENT = 2.0**-20
 #: The kernel rounds every number that a row adds to a sum to a multiple of this; such sums are exact.
 SUM_GRID = 2.0**-44
+#: Of so many rows the sums are exact, and no more are taken.
+MOST_SUMMED = 2**33
 #: q is longer than so many times its mean with a probability below 10^-20, in any number of dimensions.
 LONGEST_NOISE = 64.0
 #: The share of Newton's step below which the solver gives up: a quarter of it is what doubles near 1 differ by.
@@ -151,6 +153,19 @@ def check_objective(problem: Problem) -> None:
         raise ParameterError(f"regularization must be > 0 for objective perturbation, got {problem.regularization}")
     if isinstance(problem, Recipe):
         raise ParameterError("objective perturbation must be of a problem without passes, got a recipe of SGD")
+    check_summable(problem)
+
+
+def check_summable(problem: Problem) -> None:
+    """Refuse more rows than sums are exact for: how many of them are neutral, and not summed, must not matter.
+
+    Proof: objective.md 5
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> check_summable(Problem(loss=Logistic(), dims=9, rows=10**9))
+    """
+    if problem.rows > MOST_SUMMED:
+        raise ParameterError(f"the data must have at most {MOST_SUMMED:,} rows to be summed, got {problem.rows:,}")
 
 
 def check_solvable(problem: Problem, noise: Mechanism | None) -> None:
