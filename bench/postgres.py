@@ -24,6 +24,7 @@ from boltdp.context import Context
 from boltdp.data.reading import reading
 from boltdp.data.schema import Schema, array_schema
 from boltdp.data.synth import synthetic_blocks
+from boltdp.engines.base import Prepared
 from boltdp.engines.postgres import Layout, PostgresEngine, PreparedTable
 from boltdp.engines.postgres.load import load_rows
 from boltdp.engines.postgres.server import Server, private_server
@@ -188,7 +189,7 @@ def preparing(server: Server, table: str, rows: int) -> list[Ratio]:
     prepares, packed, trainings = [], [], []
     for _ in range(REPEATS):
         with PostgresEngine(server.uri, table=table, where="server", memory="1TB") as engine:
-            made: list[PreparedTable] = []
+            made: list[Prepared] = []
             ((pid,),) = engine._session.ask("SELECT pg_backend_pid()", fault="the server cannot be asked")
             prepares.append(measure(lambda: made.append(engine.prepare(SCHEMA, CONTEXT)), pid))  # noqa: B023
             packed += [measure(lambda: made[0].run_pass([trained], CONTEXT), pid) for _ in range(REPEATS)]  # noqa: B023

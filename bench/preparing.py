@@ -7,7 +7,6 @@ Processor seconds stand beside it.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.ratio import Ratio
+from bench.turns import REPEATS, take_turns
 from boltdp.context import Context
 from boltdp.data.reading import reading
 from boltdp.data.schema import Categorical, Schema
@@ -35,7 +35,6 @@ from boltdp.training import train
 
 DIMS = 50
 CATEGORIES = 100
-REPEATS = 3
 
 
 def run(rows: int = 5_000_000) -> list[Ratio]:
@@ -64,12 +63,12 @@ def _training(name: str, path: Path, schema: Schema, *, at_most: float) -> list[
     def trained(algorithm: str) -> Callable[[], object]:
         def work() -> None:
             with open_source(path) as engine:
-                train(engine, schema, Settings(epsilon=1.0, algorithm=algorithm, curves=0))
+                train(engine, schema, Settings(epsilon=1.0, algorithm=algorithm))
 
         return work
 
     algorithms = ("auto", "bolton")
-    taken = _take_turns(name, {"DuckDB": read, **{algorithm: trained(algorithm) for algorithm in algorithms}})
+    taken = take_turns(name, {"DuckDB": read, **{algorithm: trained(algorithm) for algorithm in algorithms}})
     return [
         Ratio(
             name=f"train --algorithm {algorithm}, {name}, over DuckDB summing it",
@@ -104,7 +103,7 @@ def _threads(path: Path, schema: Schema, rows: int) -> list[Ratio]:
 
     ratios = []
     for name, work in {"encoding": encode, "sums": total}.items():
-        taken = _take_turns(
+        taken = take_turns(
             f"{name} of {some:,} x {DIMS}",
             {"one thread": work(1), "two threads": work(2)},
             repeats=3 * REPEATS,
@@ -125,7 +124,7 @@ def _categories(path: Path, numbers: Path, schema: Schema, rows: int) -> Ratio:
         return lambda: train(engine, used, Settings(epsilon=1.0, curves=0))
 
     with open_source(path) as texts, open_source(numbers) as floats:
-        taken = _take_turns(
+        taken = take_turns(
             f"{rows:,} x {DIMS} from Parquet",
             {
                 "numbers": trained(floats.slice(0, rows), schema),
@@ -145,18 +144,3 @@ def _write_categories(path: Path, rows: int) -> None:
     columns = {f"f{i}": values.take(pa.array(rng.integers(CATEGORIES, size=rows))) for i in range(DIMS)}
     columns["label"] = pa.array(rng.integers(2, size=rows))
     pq.write_table(pa.table(columns), path)
-
-
-def _take_turns(name: str, works: dict[str, Callable[[], object]], *, repeats: int = REPEATS) -> dict[str, float]:
-    """The least seconds of each: what disturbs one disturbs the others too, so they take turns."""
-    wall: dict[str, list[float]] = {key: [] for key in works}
-    processor: dict[str, list[float]] = {key: [] for key in works}
-    for _ in range(repeats):
-        for key, work in works.items():
-            start, busy = time.perf_counter(), time.process_time()
-            work()
-            wall[key].append(time.perf_counter() - start)
-            processor[key].append(time.process_time() - busy)
-    told = (f"{key} {min(wall[key]):.2f} s ({min(processor[key]):.2f} of processors)" for key in works)
-    print(f"  {name}: {', '.join(told)}")
-    return {key: min(times) for key, times in wall.items()}

@@ -19,7 +19,7 @@ import numpy as np
 import psycopg
 
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector
-from boltdp.data.source import ColumnType
+from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.postgres.encoding import packed_columns
 from boltdp.engines.postgres.extension import KERNEL, SOURCES, ask_pg_config, install
 from boltdp.engines.postgres.server import Server, private_server
@@ -95,6 +95,7 @@ def _plan(dice: random.Random) -> bytes:
     """How a bigint, a double precision, a text and a real[] are packed."""
     columns = (Numeric("a", 0, 10, curve=(3, 7)), Categorical("c", ("x", "y")), Vector("v", 3, -1, 1))
     projection = Projection(dims=2, seed=1) if dice.random() < 0.3 else None
+    bases: dict[str, tuple[str, Kind]]
     bases = {"y": ("int8", "number"), "a": ("float8", "number"), "c": ("text", "text"), "v": ("float4", "list")}
     sources = {name: SourceColumn(name, base, ColumnType(kind)) for name, (base, kind) in bases.items()}
     plan, _ = packed_columns(Schema("y", (0, 1), columns, projection=projection), sources)

@@ -41,7 +41,7 @@ def cells_for(reading: Reading, *, rows: int, seed: int, classes: int = 2) -> np
         if part.kind == "numbers":
             packed += list(random.uniform(-1, 1, (len(part.a), rows)))
         elif part.is_group:
-            packed.append(random.integers(-1, len(part.a) + 2, rows))
+            packed.append(random.integers(-1, len(part.a) + 2, rows).astype(np.float32))
     cells: npt.NDArray[np.float32] = np.stack(packed, axis=1).astype(np.float32)
     cells[random.random(cells.shape) < 0.02] = np.nan
     cells[random.random(rows) < 0.02, 0] = random.choice([-1.0, 0.5, classes])

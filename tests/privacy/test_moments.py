@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from boltdp.errors import ParameterError
-from boltdp.kernel import MOMENT_UNIT, moments
+from boltdp.kernel.moments import UNIT as KERNEL_UNIT
+from boltdp.kernel.moments import Moments as ExactMoments
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, remaining, verify
 from boltdp.privacy.events import NOISELESS, Composition, Noiseless, Part
@@ -50,11 +51,11 @@ def event(
 
 def vector(kind: NoisyMoments, *rows: Row) -> Row:
     """What is released of these rows, before the noise: their sums, whatever the number of rows is taken for."""
-    sums = np.zeros((2, kind.features), np.int64)
+    sums = ExactMoments(clip_norm=kind.clip_norm, cells=kind.features)
     for row in rows:
-        moments(np.concatenate([[0.0], row]).astype(np.float32)[None], sums, clip_norm=kind.clip_norm)
+        sums.add(np.concatenate([[0.0], row]).astype(np.float32)[None])
     numbers = np.arange(kind.features) < kind.numbers
-    found = release_moments(sums, replace(kind, noise=None), Randomness(), rows=1, numbers=numbers)
+    found = release_moments(sums.value, replace(kind, noise=None), Randomness(), rows=1, numbers=numbers)
     if found.squares is not None:
         return np.concatenate([found.means, found.squares])
     assert found.squared_norm is not None
@@ -111,7 +112,7 @@ def test_the_bound_is_nearly_reached() -> None:
 
 
 def test_the_kernel_rounds_as_the_proof_says() -> None:
-    assert UNIT == MOMENT_UNIT
+    assert UNIT == KERNEL_UNIT
 
 
 @given(
@@ -165,17 +166,17 @@ def test_released_means_have_the_stated_noise(kind: Moments) -> None:
 
 def test_noiseless_moments_are_exact() -> None:
     rows = np.array([[1.0, 0.5, 0.0], [-0.25, 0.0, 1.0]])
-    sums = np.zeros((2, 3), np.int64)
-    moments(np.insert(rows, 0, 0.0, axis=1).astype(np.float32), sums, clip_norm=math.sqrt(3))
+    sums = ExactMoments(clip_norm=math.sqrt(3), cells=3)
+    sums.add(np.insert(rows, 0, 0.0, axis=1).astype(np.float32))
     numbers = np.array([True, True, False])
     both = event(features=3, numbers=2, clip_norm=math.sqrt(3), budget=None)
-    found = release_moments(sums, both, Randomness(), rows=2, numbers=numbers)
+    found = release_moments(sums.value, both, Randomness(), rows=2, numbers=numbers)
     np.testing.assert_array_equal(found.means, rows.mean(axis=0))
     assert found.squares is not None
     np.testing.assert_array_equal(found.squares, (rows**2).mean(axis=0)[:2])
     assert found.deviation == 0.0
     norms = event("mean", features=3, numbers=2, clip_norm=math.sqrt(3), budget=None)
-    released = release_moments(sums, norms, Randomness(), rows=2, numbers=numbers)
+    released = release_moments(sums.value, norms, Randomness(), rows=2, numbers=numbers)
     assert released.squared_norm == (rows**2).sum(axis=1).mean()
 
 

@@ -154,7 +154,7 @@ def choose_in_public(
     cut = round(PUBLIC_TRAINING * rows)
     if not 2 <= cut < rows:
         raise ParameterError(f"the public data must have at least 4 rows, got {rows}")
-    with public.prepare(schema, Context(seed=0)) as prepared:
+    with public.prepare(schema, Context(seed=0, threads=context.threads)) as prepared:
         rehearsals = [_rehearsal(certificate, rows=cut) for certificate in certificates]
         open_context = Context(seed=0, progress=context.progress).named("on public rows, ")
         candidates = Candidates(prepared.portion(0, cut), rehearsals, classes=len(schema.classes), context=open_context)

@@ -1,0 +1,23 @@
+"""Several pieces of work that are timed in turns, since what disturbs one then disturbs the others too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+REPEATS = 3
+
+
+def take_turns(name: str, works: dict[str, Callable[[], object]], *, repeats: int = REPEATS) -> dict[str, float]:
+    """The least seconds of each, by the clock on the wall; those of the processors are printed beside them."""
+    wall: dict[str, list[float]] = {key: [] for key in works}
+    processor: dict[str, list[float]] = {key: [] for key in works}
+    for _ in range(repeats):
+        for key, work in works.items():
+            start, busy = time.perf_counter(), time.process_time()
+            work()
+            wall[key].append(time.perf_counter() - start)
+            processor[key].append(time.process_time() - busy)
+    told = (f"{key} {min(wall[key]):.2f} s ({min(processor[key]):.2f} of processors)" for key in works)
+    print(f"  {name}: {', '.join(told)}")
+    return {key: min(times) for key, times in wall.items()}
