@@ -15,6 +15,7 @@ from scipy.special import expit, softmax
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import builds
 from boltdp.kernel.objective import Sums
+from boltdp.kernel.reading import Reading, Segment
 from boltdp.kernel.reference import guarded, row_gradient
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.objective import gradient_rounding, term_rounding
@@ -244,6 +245,21 @@ def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
         with pytest.raises(DataError, match="must stay those of the same derivative"):
             here.update(other.to_bytes())
     assert here.value.tobytes() == there.value.tobytes()
+
+
+def test_bytes_that_are_as_long_but_read_in_another_way_are_refused() -> None:
+    one, two = np.ones(1), np.ones(2)
+    reading = Reading([Segment("numbers", one, one), Segment("category", np.ones(3), np.ones(3))])
+    other = Reading([Segment("numbers", one, one), Segment("constant", two, two), Segment("steps", one, one)])
+    here, there = (Sums(Logistic(), np.ones((1, 4)), reading=one) for one in (reading, other))
+    assert len(here.to_bytes()) == len(there.to_bytes())
+    assert other.slots > reading.slots  # there is no room here for the sums of so many
+    before = here.to_bytes()
+    with pytest.raises(DataError, match="sums must stay those of the same derivative"):
+        here.update(there.to_bytes())
+    with pytest.raises(DataError, match="sums must stay those of the same derivative"):
+        here.update(Sums(Logistic(), np.zeros((1, 4)), reading=reading).to_bytes())
+    assert here.to_bytes() == before
 
 
 def test_states_with_a_header_that_is_not_sound_are_refused() -> None:

@@ -744,6 +744,29 @@ def test_several_models_spend_as_often_as_they_are(loss: Loss) -> None:
         assert whole.delta(1e-3) == min(1.0, count * event.delta(1e-3 / count))
 
 
+def test_models_are_those_that_were_paid_for_and_not_repetitions_of_something_else() -> None:
+    one = Part(HALF, output(Logistic(), HALF))
+    three, six = SelfComposition(one, 3), SelfComposition(Part(None, SelfComposition(one, 3)), 2)
+    beside = Composition((Part(PURE, three), one))
+    for event, models in (
+        (one.event, 1),
+        (three, 3),
+        (six, 6),
+        (beside, 1),
+        (Composition((one, Part(PURE, three))), 3),
+        (Spoiled(("told",), three), 3),
+        (PortionSelection(trained=(one, one), chosen=1, rows=3000, epsilon=0.8), 1),
+        (TrialSelection(trained=(Part(PURE, three), one), chosen=0, rows=1000, mean=2.0, score_epsilon=0.1), 3),
+        (TrialSelection(trained=(Part(PURE, three), one), chosen=1, rows=1000, mean=2.0, score_epsilon=0.1), 1),
+        (PublicSelection(trained=Part(PURE, three), compared=2, chosen=0, rows=1000, public_rows=1), 3),
+    ):
+        assert certify(event, PURE).models == models
+    # So a certificate in which something else was done three times is that of one model.
+    record = certify(beside, Budget(10.0)).to_dict()
+    with pytest.raises(CertificateError, match="in 'models', says 3, where 1 follows"):
+        Certificate.from_dict({**record, "models": 3})
+
+
 def test_a_training_that_is_not_private_makes_nothing_private_of_which_it_is_a_part() -> None:
     quiet = Part(PURE, Noiseless(problem(Logistic())))
     good = Part(PURE, output(Logistic(), PURE))

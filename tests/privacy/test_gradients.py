@@ -331,6 +331,16 @@ def test_where_hardly_anything_is_left_the_rest_is_what_basic_composition_leaves
     assert remaining(BUDGET, before, training) == BUDGET.less(taken)
 
 
+@pytest.mark.parametrize(("budget", "share"), [(Budget(1e-4, 0.01), 0.25), (Budget(1.0, 0.5), 0.9)])
+def test_where_delta_alone_pays_for_the_scans_the_rest_is_what_basic_composition_leaves(
+    budget: Budget, share: float
+) -> None:
+    certificate = centred(budget, share)
+    verify(certificate)
+    assert certificate.parts[1].budget == budget.less(budget.take(share)[0])
+    assert certificate.delta(budget.epsilon) < budget.delta
+
+
 def test_only_gaussians_are_one_gaussian() -> None:
     problem = Problem(loss=Logistic(), dims=4, rows=1000)
     spherical = noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=Budget(0.5))

@@ -34,7 +34,6 @@ class Errors(Block):
     _check = _library.errors_check
     _add = _library.errors_add
     _join = _library.errors_join
-    _fixed = _HEADER
     _other = "counts must stay those of the same models"
 
     def __init__(self, weights: Doubles, *, classes: int, reading: Reading | None = None) -> None:

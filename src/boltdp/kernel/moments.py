@@ -36,7 +36,6 @@ class Moments(Block):
     _check = _library.moments_check
     _add = _library.moments_add
     _join = _library.moments_join
-    _fixed = 8 * 5
     _other = "moments must stay those of the same features"
 
     def __init__(self, reading: Reading | None = None, *, clip_norm: float, cells: int | None = None) -> None:

@@ -49,7 +49,6 @@ class Sums(Block):
     _check = _library.objective_check
     _add = _library.objective_add
     _join = _library.objective_join
-    _fixed = 8 * 12
     _other = "sums must stay those of the same derivative"
 
     def __init__(

@@ -56,8 +56,7 @@ class Block:
     _check: ClassVar[Callable[..., int]]
     _add: ClassVar[Callable[..., int]]
     _join: ClassVar[Callable[..., int]]
-    _fixed: ClassVar[int]  #: so many first bytes say what is summed, and never change
-    _other: ClassVar[str]  #: what to say where they have
+    _other: ClassVar[str]  #: what to say of a block that is of another sum
 
     def __init__(self, size: int, cells: int) -> None:
         self._block = _aligned_block(size)
@@ -111,7 +110,9 @@ class Block:
         code = type(self)._check(block.ctypes.data, block.size)
         if code:
             raise DataError(f"cannot go on from these bytes: {_error_text(code)}")
-        if block[: self._fixed].tobytes() != self._block[: self._fixed].tobytes():
+        # What cannot be joined to this sum is another: of other weights, or read in another way, with more numbers.
+        first = self.fresh()._block
+        if block.size != first.size or type(self)._join(first.ctypes.data, first.size, block.ctypes.data):
             raise DataError(self._other)
         self._block = block
 

@@ -17,7 +17,6 @@ from boltdp.privacy.events import (
     Composition,
     Event,
     Part,
-    SelfComposition,
     Spoiled,
     Training,
     composed,
@@ -83,7 +82,7 @@ class Certificate:
     @property
     def models(self) -> int:
         """How many models were trained and released together."""
-        return next((event.count for event in self.spent.walk() if isinstance(event, SelfComposition)), 1)
+        return self.spent.models
 
     @property
     def selection(self) -> Selection | None:
@@ -255,7 +254,10 @@ def remaining(whole: Budget, before: Part | None, training: Event | None = None)
     squared = ((1.0 - TOLERANCE) / gaussian_sigma(whole)) ** 2 - spent**2
     if squared * gaussian_sigma(left) ** 2 <= 1.0:  # hardly anything is left, and rounding takes the gain
         return left
-    return Budget(gaussian_epsilon(math.sqrt(squared), whole.delta), whole.delta)
+    distance = math.sqrt(squared)
+    if Mechanism("gaussian", 1.0, 1).delta(0.0, sensitivity=distance) <= whole.delta:
+        return left  # delta alone pays for more than this distance, so that no epsilon states it
+    return Budget(gaussian_epsilon(distance, whole.delta), whole.delta)
 
 
 def keeps(event: Event, budget: Budget) -> bool:

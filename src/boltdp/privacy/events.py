@@ -74,6 +74,11 @@ class Event(ABC):
         return self
 
     @property
+    def models(self) -> int:
+        """How many times that one was done, with fresh noise: so many models are released."""
+        return 1
+
+    @property
     def derived(self) -> dict[str, Any]:
         """Numbers that follow from the event and are worth stating beside it."""
         return {}
@@ -203,6 +208,11 @@ class Composition(Event):
         """The last one: what comes before prepares it."""
         return self.parts[-1].event.released
 
+    @property
+    def models(self) -> int:
+        """Those of the last one."""
+        return self.parts[-1].event.models
+
 
 @dataclass(frozen=True)
 class SelfComposition(Event):
@@ -231,6 +241,11 @@ class SelfComposition(Event):
     def released(self) -> Event:
         """Each of them."""
         return self.part.event.released
+
+    @property
+    def models(self) -> int:
+        """Those of each of them."""
+        return self.count * self.part.event.models
 
 
 @dataclass(frozen=True)
@@ -266,6 +281,11 @@ class Spoiled(Event):
     def released(self) -> Event:
         """What the event released."""
         return self.spent.released
+
+    @property
+    def models(self) -> int:
+        """Those that the event released."""
+        return self.spent.models
 
 
 def rounded_up(distance: float) -> float:

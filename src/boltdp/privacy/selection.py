@@ -55,6 +55,11 @@ class SelectionAmongTrained(Selection):
         return self.trained[self.chosen].event.released
 
     @property
+    def models(self) -> int:
+        """Those of the chosen one."""
+        return self.trained[self.chosen].event.models
+
+    @property
     def candidates(self) -> int:
         """How many there were."""
         return len(self.trained)
@@ -183,6 +188,11 @@ class PublicSelection(Selection):
     def released(self) -> Event:
         """What was trained."""
         return self.trained.event.released
+
+    @property
+    def models(self) -> int:
+        """Those that were trained."""
+        return self.trained.event.models
 
     @property
     def candidates(self) -> int:
