@@ -281,7 +281,7 @@ INLINE void read_number_tile(double *squares, const struct tile *t, const float 
 {
     const size_t dense = t->shape->first;
     const double *a = reading_a(t->reading), *b = reading_b(t->reading);
-    double *x = t->x, rest[TILE] = {0};
+    double *x = t->x;
     vec4 sums[TILE] = {{0}};
     size_t i = 0;
     for (; i + 4 <= cells; i += 4)
@@ -291,14 +291,18 @@ INLINE void read_number_tile(double *squares, const struct tile *t, const float 
             AT(x, r * dense + i) = four;
             sums[r] += four * four;
         }
-    for (; i < t->shape->dense; i++)
+    for (; i < dense; i += 4)
         for (int r = 0; r < n; r++) {
-            const double one = i < cells ? read_one(rows[r * (1 + cells) + i], a[i], b[i]) : a[i];
-            x[r * dense + i] = one;
-            rest[r] += one * one;
+            double rest[4] = {0}; /* in registers: what is stored in parts is slow to load as a whole */
+            for (size_t k = 0; k < 4; k++)
+                if (i + k < t->shape->dense)
+                    rest[k] = i + k < cells ? read_one(rows[r * (1 + cells) + i + k], a[i + k], b[i + k]) : a[i + k];
+            const vec4 four = {rest[0], rest[1], rest[2], rest[3]};
+            AT(x, r * dense + i) = four;
+            sums[r] += four * four;
         }
     for (int r = 0; r < n; r++)
-        squares[r] = LANES(sums[r]) + rest[r];
+        squares[r] = LANES(sums[r]);
 }
 
 /* out = <a, x> for each row x. */
