@@ -26,24 +26,6 @@ AllocateAligned(size_t bytes)
 	return (void *) TYPEALIGN(CACHE_LINE, palloc0(bytes + CACHE_LINE));
 }
 
-/* Fetch memory in advance. An address where nothing is does no harm. */
-static inline void
-Prefetch(const char *address, size_t bytes)
-{
-	for (size_t i = 0; i < bytes; i += CACHE_LINE)
-		__builtin_prefetch(address + i);
-}
-
-/* Of a page to come: enough to keep the kernel busy while the processor's own prefetching gets going. */
-#define PREFETCH_BYTES 512
-
-/* A page holds one block, and the next page most often follows it in memory. */
-static inline void
-PrefetchNext(const NumberArray *block)
-{
-	Prefetch(block->data + BLCKSZ, PREFETCH_BYTES);
-}
-
 /* A new block of packed rows, all 0. */
 static inline ArrayType *
 NewBlock(int n_rows, int width)

@@ -116,7 +116,6 @@ AddBlock(FunctionCallInfo fcinfo, const Kind *kind)
 	NumberArray block = OpenBlock(fcinfo, 2, sum->cells);
 	const char *rows = block.data;
 
-	PrefetchNext(&block);
 	if ((uintptr_t) rows % sizeof(float4) != 0)
 		rows = memcpy(AlignedRows(fcinfo, sum, block.dims[0]), rows, block.count * sizeof(float4));
 	CheckCode(sum->kind->add(sum->state, sum->bytes, (const float4 *) rows, block.dims[0], SGD_FASTEST));

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from boltdp.data.benchmarks import BENCHMARKS
+from boltdp.data.reading import cells_of, features
 from boltdp.engines import open_source
 from boltdp.engines.base import encoded
 from boltdp.errors import DataError, ParameterError
@@ -20,11 +21,12 @@ def test_benchmark_rows_fit_their_schema(name: str) -> None:
         pytest.skip(f"the data of {name} is not here")
     with open_source(benchmark.source()) as engine:
         block = next(encoded(engine, benchmark.schema))
-    assert block.shape[1] == 1 + benchmark.schema.dims
-    assert np.isfinite(block).all()
+    assert block.shape[1] == 1 + cells_of(benchmark.schema)
+    rows = features(block, benchmark.schema)
+    assert np.isfinite(rows).all()
     assert set(block[:, 0]) <= set(range(len(benchmark.schema.classes)))
     # Few rows are longer than the clip norm, or it would cut off what tells classes apart.
-    assert np.quantile(np.linalg.norm(block[:, 1:], axis=1), 0.5) < 1.3
+    assert np.quantile(np.linalg.norm(rows[:, 1:], axis=1), 0.5) < 1.3
 
 
 def test_absent_data_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

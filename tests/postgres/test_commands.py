@@ -155,7 +155,7 @@ def test_extension_comes_with_what_it_is_made_of() -> None:
         "Makefile",
         "boltdp.control",
         "train.c",
-        "encode.c",
+        "columns.c",
         "predict.c",
         f"boltdp--{extension.VERSION}.sql",
     } <= names

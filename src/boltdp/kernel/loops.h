@@ -188,30 +188,34 @@ TARGET static __attribute__((noinline)) void NAME(read_by)(struct block *b, size
         later = NAME(place)(b, r + ROWS_AHEAD < b->left ? r + ROWS_AHEAD : r, SGD_FLOAT32);
     for (size_t at = 0; at < (1 + b->cells) * sizeof(float); at += 64)
         __builtin_prefetch(later + at);
+/* Features i .. i+3, in a register: what is stored in parts is slow to load as a whole. */
+#define SINGLE(i) ((i) < numbers ? read_one(x[i], from[i], times[i]) : (i) < dims ? from[i] : 0.0)
 #define PRODUCT(i) ((WIDEN(x + (i)) - AT(from, i)) * AT(times, i))
-#define READ_FOUR(i) (four = PRODUCT(i), (vec4) ((mask4) four & (four == four))) /* 0 where it is no number */
+#define READ_FOUR(i)                                                                                                   \
+    ((i) + 4 <= numbers ? (four = PRODUCT(i), (vec4) ((mask4) four & (four == four))) /* 0 where it is no number */    \
+                        : (vec4){SINGLE(i), SINGLE((i) + 1), SINGLE((i) + 2), SINGLE((i) + 3)})
     if (numbers > 0) {
-        for (; i + 16 <= numbers; i += 16) {
+        for (; i + 16 <= dims; i += 16) {
             four = READ_FOUR(i), AT(wide, i) = four, a0 += four * four;
             four = READ_FOUR(i + 4), AT(wide, i + 4) = four, a1 += four * four;
             four = READ_FOUR(i + 8), AT(wide, i + 8) = four, a0 += four * four;
             four = READ_FOUR(i + 12), AT(wide, i + 12) = four, a1 += four * four;
         }
-        read_numbers(wide + i, x + i, from + i, times + i, numbers - i);
-        for (size_t k = numbers; k < dims; k++) /* constants */
-            wide[k] = from[k];
-    } else
+        for (; i < dims; i += 4)
+            four = READ_FOUR(i), AT(wide, i) = four, a0 += four * four;
+    } else {
         read_features(by, x, wide);
-    for (size_t k = dims; k < b->stride; k++)
-        wide[k] = 0.0;
-    for (; i + 16 <= dims; i += 16) {
-        a0 += AT(wide, i) * AT(wide, i);
-        a1 += AT(wide, i + 4) * AT(wide, i + 4);
-        a0 += AT(wide, i + 8) * AT(wide, i + 8);
-        a1 += AT(wide, i + 12) * AT(wide, i + 12);
+        for (size_t k = dims; k < b->stride; k++)
+            wide[k] = 0.0;
+        for (; i + 16 <= dims; i += 16) {
+            a0 += AT(wide, i) * AT(wide, i);
+            a1 += AT(wide, i + 4) * AT(wide, i + 4);
+            a0 += AT(wide, i + 8) * AT(wide, i + 8);
+            a1 += AT(wide, i + 12) * AT(wide, i + 12);
+        }
+        for (; i < dims; i += 4)
+            a0 += AT(wide, i) * AT(wide, i);
     }
-    for (; i < dims; i += 4)
-        a0 += AT(wide, i) * AT(wide, i);
     AT(b->lanes, 4 * r) = a0 + a1;
     b->label[r] = (double) *(const float *) (const void *) row;
 }
@@ -616,5 +620,6 @@ TARGET static void NAME(scan)(void *const *states, size_t n_states, struct block
 #undef ONE
 #undef FOUR
 #undef UP_TO_FOUR
+#undef SINGLE
 #undef PRODUCT
 #undef READ_FOUR

@@ -10,9 +10,11 @@
 #include "sgd.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
+typedef uint64_t word4 __attribute__((vector_size(32), aligned(8), may_alias));
 
 #define INLINE static inline __attribute__((always_inline))
 #define AT(p, i) (*(vec4 *) ((p) + (i)))
+#define WORDS_AT(p, i) (*(word4 *) ((p) + (i)))
 #define LANES(v) (((v)[0] + (v)[1]) + ((v)[2] + (v)[3]))
 
 static uint64_t vectors(const struct objective_state *s)
@@ -173,26 +175,43 @@ int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, uin
 }
 
 /*
- * Terms are multiples of 2^-44: adding and subtracting 1.5 * 2^8 rounds a number below 2^7 to one. Of 128 rows, each at
- * most 2, the sum is at most 2^8, with 53 bits. Then it is cut: what is a multiple of 2^-18 goes to `high`, where the
- * terms of 2^33 rows have room, and the rest, at most 2^-19, to `low`, which is at most 2^7 after 2^26 of them. So the
- * three together are exactly the sum of all terms, and objective_sum rounds it once.
+ * Terms are below 2, and multiples of 2^-50: 6 plus a term is between 4 and 8, where doubles are 2^-50 apart, and its
+ * bits, taken as a whole number, are those of 6 plus the term in this unit. Such whole numbers are added modulo 2^64:
+ * 1024 of them, less as many times the bits of 6, have room. Then the sum is cut: its lower 32 bits go to `low`, the
+ * others to `high`, both whole numbers too. So the three together are exactly the sum of all terms, and objective_sum
+ * rounds it once.
  */
-#define GRID (1.5 * 0x1p8)
-#define COARSE (1.5 * 0x1p34)
+#define OFFSET 6.0
+#define OFFSET_BITS UINT64_C(0x4018000000000000)
+#define UNIT 0x1p-50
 
-/* Let the rows that wait join the sums. */
+INLINE uint64_t bits_of(double number)
+{
+    uint64_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    return bits;
+}
+
+/* The sum that waits in a number of `partial`: dense ones have the bits of 6 for every row. */
+INLINE int64_t waiting_sum(const struct objective_state *s, const struct shape *shape, const uint64_t *partial,
+                           uint64_t at)
+{
+    return (int64_t) (partial[at] - (at % shape->stride < shape->first ? s->waiting * OFFSET_BITS : 0));
+}
+
+/* Let the rows that wait join the sums. A number left of a Hessian's diagonal may be anything, and is never read. */
 static void fold(struct objective_state *s, const struct shape *shape)
 {
-    double *partial = s->data + place_of(s, shape, PARTIAL);
-    const uint64_t count = numbers_of(s, shape);
-    double *high = partial + count, *low = high + count;
-    for (uint64_t i = 0; i < count; i += 4) {
-        const vec4 four = AT(partial, i), cut = (four + COARSE) - COARSE, none = {0};
-        AT(high, i) += cut;
-        AT(low, i) += four - cut;
-        AT(partial, i) = none;
-    }
+    uint64_t *partial = (uint64_t *) (void *) (s->data + place_of(s, shape, PARTIAL));
+    const uint64_t count = numbers_of(s, shape), offsets = s->waiting * OFFSET_BITS;
+    uint64_t *high = partial + count, *low = high + count;
+    for (uint64_t row = 0; row < count; row += shape->stride)
+        for (uint64_t i = 0; i < shape->stride; i++) {
+            const int64_t sum = (int64_t) (partial[row + i] - (i < shape->first ? offsets : 0));
+            high[row + i] += (uint64_t) (sum >> 32);
+            low[row + i] += (uint64_t) sum & UINT32_MAX;
+            partial[row + i] = 0;
+        }
     s->waiting = 0;
 }
 
@@ -205,7 +224,7 @@ struct tile {
     const struct reading *reading;
     int only_numbers;     /* are the cells that it reads, all of them in its first segment */
     const double *units;  /* of the slots of groups */
-    double *partial;
+    uint64_t *partial;
     double *x;            /* the dense numbers of the rows, padded with zeros */
     uint32_t *active;     /* the slots of each row's groups */
     double *scores;       /* 2 * V numbers for each row */
@@ -262,7 +281,7 @@ INLINE void read_number_tile(double *squares, const struct tile *t, const float 
 {
     const size_t dense = t->shape->first;
     const double *a = reading_a(t->reading), *b = reading_b(t->reading);
-    double *x = t->x, rest[TILE] = {0};
+    double *x = t->x;
     vec4 sums[TILE] = {{0}};
     size_t i = 0;
     for (; i + 4 <= cells; i += 4)
@@ -272,14 +291,18 @@ INLINE void read_number_tile(double *squares, const struct tile *t, const float 
             AT(x, r * dense + i) = four;
             sums[r] += four * four;
         }
-    for (; i < t->shape->dense; i++)
+    for (; i < dense; i += 4)
         for (int r = 0; r < n; r++) {
-            const double one = i < cells ? read_one(rows[r * (1 + cells) + i], a[i], b[i]) : a[i];
-            x[r * dense + i] = one;
-            rest[r] += one * one;
+            double rest[4] = {0}; /* in registers: what is stored in parts is slow to load as a whole */
+            for (size_t k = 0; k < 4; k++)
+                if (i + k < t->shape->dense)
+                    rest[k] = i + k < cells ? read_one(rows[r * (1 + cells) + i + k], a[i + k], b[i + k]) : a[i + k];
+            const vec4 four = {rest[0], rest[1], rest[2], rest[3]};
+            AT(x, r * dense + i) = four;
+            sums[r] += four * four;
         }
     for (int r = 0; r < n; r++)
-        squares[r] = LANES(sums[r]) + rest[r];
+        squares[r] = LANES(sums[r]);
 }
 
 /* out = <a, x> for each row x. */
@@ -298,28 +321,28 @@ INLINE void dots(double *out, const double *a, const struct tile *t, const struc
     }
 }
 
-/* to += factor * x for each row x, one after the other, from dense number `first` on: each term on the grid. */
-INLINE void add_multiples(double *to, const double *factors, const struct tile *t, const struct part *p, size_t first,
+/* to += factor * x for each row x, one after the other, from dense number `first` on. */
+INLINE void add_multiples(uint64_t *to, const double *factors, const struct tile *t, const struct part *p, size_t first,
                           int n)
 {
     const size_t dense = t->shape->first, groups = t->shape->groups;
     double own[TILE]; /* which no store to `to` can change */
     memcpy(own, factors, n * sizeof *own);
     for (size_t i = first; i < dense; i += 4) {
-        vec4 sum = AT(to, i);
+        word4 sum = WORDS_AT(to, i);
         for (int r = 0; r < n; r++)
-            sum += (own[r] * AT(p->x, r * dense + i) + GRID) - GRID;
-        AT(to, i) = sum;
+            sum += (word4) (own[r] * AT(p->x, r * dense + i) + OFFSET);
+        WORDS_AT(to, i) = sum;
     }
     for (int r = 0; groups > 0 && r < n; r++)
         for (size_t g = 0; g < groups; g++) {
             const uint32_t slot = p->active[r * groups + g];
-            to[dense + slot] += (own[r] * t->units[slot] + GRID) - GRID;
+            to[dense + slot] += bits_of(own[r] * t->units[slot] + OFFSET) - OFFSET_BITS;
         }
 }
 
 /* hessian += factor * x * x^T for each row x, but for most of what is left of the diagonal, which is never read. */
-INLINE void add_squares(double *hessian, const double *factors, const struct tile *t, const struct part *p, int n)
+INLINE void add_squares(uint64_t *hessian, const double *factors, const struct tile *t, const struct part *p, int n)
 {
     const size_t stride = t->shape->stride, dense = t->shape->first, groups = t->shape->groups;
     for (size_t i = 0; i < t->shape->dense; i++) {
@@ -333,7 +356,7 @@ INLINE void add_squares(double *hessian, const double *factors, const struct til
             for (size_t h = g; h < groups; h++) {
                 const uint32_t row = p->active[r * groups + g], column = p->active[r * groups + h];
                 hessian[(dense + row) * stride + dense + column] +=
-                    (factors[r] * (t->units[row] * t->units[column]) + GRID) - GRID;
+                    bits_of(factors[r] * (t->units[row] * t->units[column]) + OFFSET) - OFFSET_BITS;
             }
 }
 
@@ -488,27 +511,28 @@ INLINE void add_tile(struct objective_state *s, struct tile *t, const float *row
             if (t->scales[r] > 0.0)
                 add_rows(s, t, r, 1);
     s->summed += (uint64_t) good;
+    s->waiting += (uint64_t) good;
 }
 
 INLINE void scan(struct objective_state *s, const float *rows, size_t n_rows)
 {
     const struct shape shape = shape_of(s->cells, reading_of(s));
     const size_t width = 1 + s->cells;
-    struct tile t = {.shape = &shape, .reading = reading_of(s), .partial = s->data + place_of(s, &shape, PARTIAL)};
+    struct tile t = {.shape = &shape, .reading = reading_of(s)};
+    t.partial = (uint64_t *) (void *) (s->data + place_of(s, &shape, PARTIAL));
     t.only_numbers = t.reading != NULL && reading_has_only_numbers(t.reading);
     t.units = t.reading == NULL ? NULL : reading_units(t.reading);
     t.x = s->data + place_of(s, &shape, ROWS);
     t.active = (uint32_t *) (void *) (s->data + place_of(s, &shape, ACTIVE));
     t.scores = s->data + place_of(s, &shape, SCORES);
     for (size_t i = 0; i < n_rows;) {
-        const int n = i + TILE <= n_rows && s->waiting + TILE <= OBJECTIVE_SUMMED_ROWS ? TILE : 1;
+        const int n = i + TILE <= n_rows ? TILE : 1;
         if (n == TILE)
             add_tile(s, &t, rows + i * width, TILE);
         else
             add_tile(s, &t, rows + i * width, 1);
         i += n;
-        s->waiting += n;
-        if (s->waiting == OBJECTIVE_SUMMED_ROWS)
+        if (s->waiting + TILE > OBJECTIVE_SUMMED_ROWS)
             fold(s, &shape);
     }
     /* Rows are as private after the scan as before it, and nobody needs them here. */
@@ -567,11 +591,13 @@ int objective_join(void *state, size_t bytes, const void *other)
     if (o->summed > OBJECTIVE_MAX_ROWS - s->summed)
         return SGD_FINISHED;
     fold(s, &shape);
-    double *partial = s->data + first;
-    memcpy(partial, o->data + first, count * sizeof *partial);
+    uint64_t *partial = (uint64_t *) (void *) (s->data + first);
+    const uint64_t *others = (const uint64_t *) (const void *) (o->data + first);
+    memcpy(partial, others, count * sizeof *partial);
+    s->waiting = o->waiting;
     fold(s, &shape);
-    for (uint64_t i = 0; i < 2 * count; i++)
-        partial[count + i] += o->data[first + count + i];
+    for (uint64_t i = count; i < 3 * count; i++)
+        partial[i] += others[i];
     s->summed += o->summed;
     return SGD_OK;
 }
@@ -584,7 +610,8 @@ int objective_sum(const void *state, size_t bytes, double *out)
         return code;
     const struct shape shape = shape_of(s->cells, reading_of(s));
     const uint64_t slots = shape.slots, rows = s->kind == OBJECTIVE_HESSIAN ? slots : 1, count = numbers_of(s, &shape);
-    const double *partial = s->data + place_of(s, &shape, PARTIAL), *high = partial + count, *low = high + count;
+    const uint64_t *partial = (const uint64_t *) (const void *) (s->data + place_of(s, &shape, PARTIAL));
+    const uint64_t *high = partial + count, *low = high + count;
     const uint64_t gap = shape.first - shape.dense;
     for (uint64_t k = 0; k < vectors(s); k++)
         for (uint64_t i = 0; i < rows; i++)
@@ -595,7 +622,9 @@ int objective_sum(const void *state, size_t bytes, double *out)
                 const uint64_t column = right < shape.dense ? right : right + gap;
                 const uint64_t of_vector = s->kind == OBJECTIVE_HESSIAN ? k * shape.stride + row : k;
                 const uint64_t at = of_vector * shape.stride + column;
-                *out++ = high[at] + (low[at] + partial[at]);
+                const __int128 whole = (__int128) (int64_t) high[at] * ((__int128) 1 << 32) + (__int128) low[at] +
+                                       (__int128) waiting_sum(s, &shape, partial, at);
+                *out++ = (double) whole * UNIT;
             }
     return SGD_OK;
 }

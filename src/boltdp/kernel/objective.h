@@ -8,8 +8,8 @@
  * multiplied by, before anything is clipped. With a reading (reading.h), weights and sums are those of its slots; without
  * one, every cell is a feature, and a slot.
  *
- * THE ORDER OF ROWS DOES NOT MATTER. Each number that a row adds is rounded to a multiple of 2^-44, and such numbers are
- * added exactly: how rows are ordered and cut, and which of several states they are added to before these are joined,
+ * THE ORDER OF ROWS DOES NOT MATTER. Each number that a row adds is rounded to a multiple of 2^-50, and such numbers are
+ * added exactly, as whole numbers: how rows are ordered and cut, and which of several states they are added to before these are joined,
  * changes no bit; replacing a row replaces its own terms and nothing else (privacy/objective.md, section 5).
  *
  * The state is one flat block, so that any engine can carry it.
@@ -20,8 +20,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define OBJECTIVE_MAGIC UINT64_C(0x356a626f746c6f62) /* "boltobj5" in memory on a little-endian machine */
-#define OBJECTIVE_SUMMED_ROWS 128                    /* rows that `partial` has room for, exactly */
+#define OBJECTIVE_MAGIC UINT64_C(0x366a626f746c6f62) /* "boltobj6" in memory on a little-endian machine */
+#define OBJECTIVE_SUMMED_ROWS 1024                   /* rows that `partial` has room for */
 #define OBJECTIVE_MAX_ROWS (UINT64_C(1) << 33)       /* and `high` and `low` */
 
 /* What is summed. Of the Hessian only what stands from the diagonal to the right, for each weight vector. */
@@ -46,10 +46,10 @@ struct objective_state {
     uint64_t weighted; /* 1: each class has a weight, else 0, and all of them are 1 */
     uint64_t reading;  /* bytes of the reading; 0: none */
     uint64_t share;    /* rows are summed whose hash, 32 bits of it, is below this: at most 2^32, which is all */
-    uint64_t waiting;  /* rows in `partial`: 0 .. OBJECTIVE_SUMMED_ROWS - 1 */
+    uint64_t waiting;  /* of these, in `partial`: below OBJECTIVE_SUMMED_ROWS */
     uint64_t summed;   /* rows in all, but neutral ones and those that the share leaves out */
     uint64_t unused[2]; /* zeros: the arrays start a cache line */
-    double data[];     /* weights, direction, partial, high, low; then the dense numbers of 4 rows, the slots of their
+    double data[];     /* weights, direction; partial, high and low as whole numbers; then the dense numbers of 4 rows, the slots of their
                           groups, and 8*V scores, all zeros between calls; then the class weights, if there are any */
 };
 

@@ -32,7 +32,7 @@ STOPPING_SHARE = 0.01
 #: How far from zero the gradient may stay, in units of L: the noise that hides it is then 10^-4 of that of q.
 STOPPING_GRADIENT = 2.0**-20
 #: The kernel rounds every number that a row adds to a sum to a multiple of this; such sums are exact.
-SUM_GRID = 2.0**-44
+SUM_GRID = 2.0**-50
 #: Of so many rows the sums are exact, and no more are taken.
 MOST_SUMMED = 2**33
 #: q is longer than so many times its mean with a probability below 10^-20, in any number of dimensions.
@@ -341,7 +341,7 @@ def gradient_rounding(problem: Problem, *, weights: float, noise: float) -> floa
     True
     """
     loss, root = problem.loss, math.sqrt(problem.loss.vectors)
-    scores = (2.0 * problem.dims + 8.0 + 6.0 * root) * weights + 4.0 * root
+    scores = (problem.dims + 6.0 + 6.0 * root) * weights + 4.0 * root
     row = loss.smoothness * scores + loss.vectors + 6.0 + loss.lipschitz * gathering(problem.dims)
     row += term_rounding(problem) / UNIT
     # The release turns the weights into the directions they can move in, which rounds too.

@@ -78,8 +78,9 @@ def solve(prepared: Prepared, solvers: Sequence[Solver]) -> list[Doubles]:
         except StopIteration as end:
             solutions[number] = end.value
 
-    # Matrices this small are factored sooner than several threads have solutions a processor each.
-    with threadpool_limits(1, user_api="blas"):
+    # Matrices this small are factored sooner than several threads have solutions a processor each. A guess may be far
+    # off, and a warning that it is would tell something of the rows.
+    with threadpool_limits(1, user_api="blas"), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for number in range(len(solvers)):
             resume(number)
         while waiting:
@@ -170,7 +171,8 @@ def minimise(
         unsure = gradient_rounding(problem, weights=float(np.linalg.norm(point.weights)), noise=length) + drawn
         if 1.01 * point.left + unsure <= within:
             return point.weights
-        ahead = yield from at(point.weights - known.solved(point.slope))
+        guess = point.weights - known.solved(point.slope)
+        ahead = (yield from at(guess)) if np.isfinite(guess).all() else point
         if ahead.left <= 0.75 * point.left:
             known.learn(ahead.weights - point.weights, ahead.slope - point.slope)
             if ahead.left > SLOW * point.left and known.age >= OLD:
@@ -227,7 +229,8 @@ class _Curvature:
         """Take note of how the gradient changed along a step."""
         self.age += 1
         product = float(np.vdot(step, change))
-        if product > 0:
+        # In exact arithmetic it is at least twice that; what rounding makes of a short step tells nothing.
+        if product > 0.5 * self._least * float(np.vdot(step, step)):
             self._steps = [*self._steps[1 - MOST_STEPS :], (step, change, product)]
 
     def solved(self, slope: Doubles) -> Doubles:

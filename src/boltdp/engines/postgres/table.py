@@ -278,7 +278,7 @@ def _seed(seed: int | None) -> Composed:
     """A seed of 64 bits as a bigint; NULL for one that the server draws and tells nobody.
 
     >>> _seed(7).as_string(), _seed(2**64 - 1).as_string(), _seed(None).as_string()
-    ('7', '-1', 'NULL')
+    ('7', ' -1', 'NULL')
     """
     if seed is None:
         return sql.SQL("NULL")
