@@ -50,7 +50,7 @@ SETTLING_BYTES = 128 << 20
 #: Rows that all threads together encode before they are written, so that each write to a bucket is long.
 GATHER_BYTES = 32 << 20
 #: Rows mapped at a time in a pass.
-WINDOW_BYTES = 8 << 20
+WINDOW_BYTES = 32 << 20
 #: Rows up to this size are summed by one thread: others would begin when it is done.
 ALONE_BYTES = 16 << 20
 #: Positions of rows in memory that the kernel gets at a time: few enough to stay in the processor's cache.
