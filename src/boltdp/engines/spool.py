@@ -131,7 +131,9 @@ class PreparedRows(Prepared):
                     each.add(block)
             idle.append(own)
 
-        step, stop = max(1, WINDOW_BYTES // (4 * self._store.width)), self._start + self.rows
+        # Several parts for each thread, so that none has to wait long for the last of another.
+        window, share = WINDOW_BYTES // (4 * self._store.width), -(-self.rows // (4 * self._threads))
+        step, stop = max(1, min(window, share)), self._start + self.rows
         parts = (range(at, min(at + step, stop)) for at in range(self._start, stop, step))
         for _ in in_order(add, parts, threads=self._threads):
             pass
