@@ -101,6 +101,15 @@ def _diffprivlib(path: Path) -> Callable[[], object]:
         rows = features.astype(np.float64)
         rows /= np.maximum(1.0, np.linalg.norm(rows, axis=1))[:, None]
         fit = diffprivlib("logistic_regression")._logistic_regression_path
-        fit(rows, labels, epsilon=1.0, data_norm=1.0, Cs=[1.0], pos_class=1)
+        fit(
+            rows,
+            labels,
+            epsilon=1.0,
+            data_norm=1.0,
+            Cs=[1.0],
+            pos_class=1,
+            fit_intercept=False,
+            check_input=False,
+        )
 
     return work

@@ -49,7 +49,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from boltdp.arraytypes import Doubles, PackedRows
+from boltdp.arraytypes import Doubles
 from boltdp.data.columns import (
     MOST_FEATURES,
     STEP_HEIGHT,
@@ -85,7 +85,6 @@ __all__ = [
     "Vector",
     "array_schema",
     "check_size",
-    "indicator_values",
 ]
 
 Source = Literal["declared", "private"]
@@ -456,15 +455,6 @@ class Schema:
 
 _KINDS: tuple[type[Column], ...] = (Numeric, Categorical, Vector)
 _OPTIONAL = ("prior", "intercept", "clip_norm", "numeric", "categorical", "vector", "projection", "standardization")
-
-
-def indicator_values(middles: Doubles, factors: Doubles) -> tuple[PackedRows, PackedRows]:
-    """What features that are 0 or 1, of categories and steps, are encoded to: where it is 0, and where it is 1.
-
-    >>> indicator_values(np.array([0.5, 0.25]), np.array([2.0, 4.0]))
-    (array([-1., -1.], dtype=float32), array([1., 3.], dtype=float32))
-    """
-    return ((0.0 - middles) * factors).astype(np.float32), ((1.0 - middles) * factors).astype(np.float32)
 
 
 def check_size(*, features: int, classes: int) -> None:

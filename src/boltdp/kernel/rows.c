@@ -13,62 +13,6 @@
 #define WIDEST
 #endif
 
-static inline float pack(double x, double low, double high, double middle, double factor)
-{
-    x = x < low ? low : x;
-    x = x > high ? high : x;
-    return x == x ? (float) ((x - middle) * factor) : 0.0f;
-}
-
-void rows_pack_float32(const float *cells, size_t n, size_t width, float *out, size_t stride, double low, double high,
-                       const double *middle, const double *factor)
-{
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < width; k++)
-            out[i * stride + k] = pack((double) cells[i * width + k], low, high, middle[k], factor[k]);
-}
-
-void rows_pack_float64(const double *cells, size_t n, size_t width, float *out, size_t stride, double low, double high,
-                       const double *middle, const double *factor)
-{
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < width; k++)
-            out[i * stride + k] = pack(cells[i * width + k], low, high, middle[k], factor[k]);
-}
-
-static inline void pack_steps(double x, float *out, size_t count, const double *places, const float *absent,
-                              const float *present)
-{
-    for (size_t k = 0; k < count; k++)
-        out[k] = x != x ? 0.0f : x >= places[k] ? present[k] : absent[k];
-}
-
-void rows_pack_steps_float32(const float *cells, size_t n, float *out, size_t stride, size_t count,
-                             const double *places, const float *absent, const float *present)
-{
-    for (size_t i = 0; i < n; i++)
-        pack_steps((double) cells[i], out + i * stride, count, places, absent, present);
-}
-
-void rows_pack_steps_float64(const double *cells, size_t n, float *out, size_t stride, size_t count,
-                             const double *places, const float *absent, const float *present)
-{
-    for (size_t i = 0; i < n; i++)
-        pack_steps(cells[i], out + i * stride, count, places, absent, present);
-}
-
-void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t stride, int32_t count,
-                          const float *absent, const float *present)
-{
-    for (size_t i = 0; i < n; i++) {
-        float *row = out + i * stride;
-        for (int32_t k = 0; k < count; k++)
-            row[k] = absent[k];
-        if (codes[i] >= 0 && codes[i] < count)
-            row[codes[i]] = present[codes[i]];
-    }
-}
-
 /* ---- cells -------------------------------------------------------------------------------------------------- */
 
 /* Rows packed at a time, at most; fewer where they are long, so that those being written stay in the cache. */

@@ -6,28 +6,6 @@
 #include <stdint.h>
 
 /*
- * Numbers, `width` in a row: out[i*stride + k] = float32((clip(cells[i*width + k], low, high) - middle[k]) * factor[k]),
- * in double; NaN becomes 0.
- */
-void rows_pack_float32(const float *cells, size_t n, size_t width, float *out, size_t stride, double low, double high,
-                       const double *middle, const double *factor);
-void rows_pack_float64(const double *cells, size_t n, size_t width, float *out, size_t stride, double low, double high,
-                       const double *middle, const double *factor);
-
-/*
- * Steps of a number: out[i*stride + k] = present[k] where cells[i] >= places[k], else absent[k], compared in double; all of
- * them 0 where the cell is NaN. Places lie inside the bounds of a column, so that clipping the cell would change nothing.
- */
-void rows_pack_steps_float32(const float *cells, size_t n, float *out, size_t stride, size_t count,
-                             const double *places, const float *absent, const float *present);
-void rows_pack_steps_float64(const double *cells, size_t n, float *out, size_t stride, size_t count,
-                             const double *places, const float *absent, const float *present);
-
-/* out[i*stride + k] = absent[k], but present[k] where k is codes[i]; a code outside 0 .. count-1 is none of them. */
-void rows_pack_categories(const int32_t *codes, size_t n, float *out, size_t stride, int32_t count,
-                          const float *absent, const float *present);
-
-/*
  * Cells (reading.h) of any number of columns:
  *
  *     ROWS_NUMBERS  `width` numbers a row, rows_cell() of each
