@@ -507,7 +507,7 @@ def test_short_steps_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         solved(rows, minimise(problem, linear, noise=certificate.training_noise))
 
 
-@pytest.mark.parametrize(("loss", "rows"), [(Logistic(), 10**10), (Logistic(), 10), (Multinomial(5), 10**14)])
+@pytest.mark.parametrize(("loss", "rows"), [(Logistic(), 2**33), (Logistic(), 10), (Multinomial(5), 2**33)])
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 1e5])
 def test_a_default_regularization_is_never_too_small(loss: Loss, rows: int, epsilon: float) -> None:
     problem = Problem(loss=loss, dims=9, rows=rows)
