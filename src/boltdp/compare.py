@@ -231,11 +231,11 @@ def compare(
         return prepared, stack.enter_context(test.prepare(schema, context.silent()))
 
     with ExitStack() as stack:
-        sums = None
+        sums, shared = None, prepare(stack, schema)
         if any(part is not None for part in moments.values()):
             with ExitStack() as briefly:
-                sums = moments_of(prepare(briefly, plain(schema))[0], schema)
-        shared = prepare(stack, schema)
+                unprojected = shared if schema.projection is None else prepare(briefly, plain(schema))
+                sums = moments_of(unprojected[0], schema)
         order = 0
         for number, (algorithm, epsilon, repeat) in enumerate(todo):
             context.at("training", len(todo)).done(number)

@@ -118,7 +118,7 @@ def test_hessian_has_the_products_with_each_feature_of_each_vector_as_columns(lo
         along = np.zeros_like(weights)
         along[vector, feature] = 1.0
         product = summed(loss, rows, weights, direction=along, class_weights=by_class)[vector]
-        assert hessian[vector, :, feature] == pytest.approx(product, rel=1e-11, abs=5e-12)
+        assert hessian[vector, :, feature] == pytest.approx(product, rel=1e-12, abs=1e-13)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -132,7 +132,7 @@ def test_hessian_agrees_with_its_equation_bad_rows_among_them(loss: Loss) -> Non
             shift = y * loss.margin if isinstance(loss, MarginLogistic) else 0.0
             p = softmax(weights @ x) if isinstance(loss, Multinomial) else expit(weights @ x - shift)
             expected += (p * (1 - p))[:, None, None] * np.outer(x, x)
-    assert summed(loss, rows, weights, hessian=True, positive=0) == pytest.approx(expected, rel=1e-11, abs=1e-10)
+    assert summed(loss, rows, weights, hessian=True, positive=0) == pytest.approx(expected, rel=1e-11, abs=1e-13)
 
 
 def kinds(direction: Matrix) -> list[dict[str, Any]]:
