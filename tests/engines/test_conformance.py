@@ -256,6 +256,26 @@ def test_several_sums_are_made_in_one_scan_and_none_disturbs_another(spooled: So
         assert [each.to_bytes() for each in sums] == before
 
 
+def test_a_sample_has_all_rows_that_sums_of_its_share_take(spooled: Source) -> None:
+    weights = np.random.default_rng(2).standard_normal((1, spooled.schema.dims))
+
+    def sums(share: float) -> Sums:
+        return Sums(Logistic(), weights, positive=2, classes=3, reading=spooled.reading, share=share)
+
+    rows = in_order(spooled.packed, 9)
+    with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
+        for part in (slice(0, ROWS), slice(100, 400)):
+            for share in (0.001, 0.3):
+                of_sample, of_all = sums(share), sums(share)
+                of_all.add(rows[part])
+                with prepared.portion(part.start, part.stop).sampled(share) as few:
+                    few.sum([of_sample])
+                assert of_sample.to_bytes() == of_all.to_bytes()
+                assert of_all.rows < share * ROWS + 100
+        # Its rows go, those that it is of stay.
+        assert len(content(prepared)) == ROWS
+
+
 def drawn(rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
     """The rows at these positions, and markers for -1."""
     taken = rows[positions]

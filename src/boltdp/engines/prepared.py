@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -90,6 +91,12 @@ class Prepared(ABC):
             stopping.check()
             for each in sums:
                 each.add(block)
+
+    @contextmanager
+    def sampled(self, share: float) -> Iterator[Prepared]:
+        """Rows that are all that sums of this share take, in any order: these, or a copy of the few, quick to scan."""
+        del share
+        yield self
 
     def __enter__(self) -> Self:
         return self
