@@ -155,7 +155,7 @@ class Passes:
 
 def run_part(prepared: Prepared, part: Partition, passes: Passes) -> None:
     """Make all passes over one part."""
-    own = prepared.portion(part.start, part.stop)
+    own = prepared if part.rows == prepared.rows else prepared.portion(part.start, part.stop)
     for number, seed in enumerate(part.seeds, 1):
         if seed is not None:
             own.reshuffle(seed)
