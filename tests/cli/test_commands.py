@@ -84,7 +84,9 @@ def test_partitions_are_told_of_before_and_after_a_training_and_verified(run: Ru
     assert trained.exit_code == 0, trained.output
     told = "10 passes over 2,000 rows in 3 partitions, 130 updates in each, then averaged"
     assert told in " ".join(trained.stdout.split())
-    assert run("verify", "model.json").exit_code == 0
+    verified = run("verify", "model.json")
+    assert verified.exit_code == 0
+    assert "recomputed by closed form, in each of 3 partitions" in verified.stdout
     record = json.loads(Path("model.json").read_text())
     (event,) = find_events(record["certificate"], "output perturbation")
     event["noise"]["scale"] /= 3

@@ -90,7 +90,7 @@ def _sensitivity_of_average(recipe: Recipe) -> Sensitivity:
         bounds.append((alone.bound * share * (1.0 + 4 * UNIT), alone.derivation))
         margins.append(alone.margin * share * (1.0 + 4 * UNIT) + rounded)
     bound, derivation = max(bounds)
-    return Sensitivity(bound, max(margins), derivation)
+    return Sensitivity(bound, max(margins), f"{derivation}, in each of {recipe.partitions} partitions")
 
 
 def check_steps(recipe: Recipe) -> None:
