@@ -104,7 +104,7 @@ def engines(folder: Path) -> dict[str, Engine]:
         "duckdb": open_source(folder / "rows.duckdb", table="people"),
     }
     for name in ("parquet", "duckdb"):
-        opened[name].spool, opened[name].bucket_bytes = folder, 1 << 11
+        opened[name].spool, opened[name].memory_bytes = folder, 1 << 11
     return opened
 
 
