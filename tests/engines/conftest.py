@@ -43,15 +43,22 @@ def made(request: pytest.FixtureRequest, name: str) -> Iterator[Source]:
         yield source
 
 
-@pytest.fixture(params=MAKERS)
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.slow] if MAKERS[name].slow else []
+
+
+@pytest.fixture(params=[pytest.param(name, marks=marks(name)) for name in MAKERS])
 def source(request: pytest.FixtureRequest) -> Iterator[Source]:
     """The rows in each engine."""
     yield from made(request, request.param)
 
 
 @pytest.fixture(
-    params=[(name, buckets) for name, maker in MAKERS.items() for buckets in maker.buckets],
-    ids=lambda parameters: ", ".join(parameters),
+    params=[
+        pytest.param((name, buckets), marks=marks(name), id=f"{name}, {buckets}")
+        for name, maker in MAKERS.items()
+        for buckets in maker.buckets
+    ]
 )
 def spooled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
     """The rows in each engine, set to spool them in one way or another, where it spools them at all."""

@@ -1,0 +1,527 @@
+"""What runs in the Python workers of executors: one class for each kind of job, called with a partition's batches.
+
+They are pickled by reference, so that executors need the same boltdp, and their fields by value. A fault that the user
+can mend is a row of the result, with its message; any other exception is replaced by one that quotes nothing, since
+Spark logs it, and then Spark tries again.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boltdp import __version__, kernel
+from boltdp.arraytypes import Integers, PackedRows
+from boltdp.data.encode import Encoder
+from boltdp.data.schema import Schema
+from boltdp.data.source import LONGEST_BATCH
+from boltdp.data.values import OnBadRow
+from boltdp.errors import BoltdpError, DataError
+from boltdp.kernel import packing
+from boltdp.kernel.sums import Summation
+
+#: Bytes of a block, about: large enough for a scan to move buffers, not rows; Spark's cache makes batches of 4 MB.
+BLOCK_BYTES = 4 << 20
+DIGEST_BYTES = 16
+
+#: What is said where blocks are not those that were made first.
+CHANGED = "the data must stay as it is while it is read, and Spark has computed some rows anew and differently"
+CHANGED_HINT = "write the rows to a table first, and train on that"
+
+#: Columns of what tasks make, as Spark is told of them.
+BLOCKS = "part int, number int, file long, split long, start long, rows int, digest binary, packed binary, fault string"
+#: The same without the rows.
+PLACES = ("part", "number", "file", "split", "start", "rows", "digest", "fault")
+CHUNKS = "part int, slots binary, packed binary, fault string"
+RESULTS = "part int, rows long, fingerprint binary, result binary, fault string"
+SHIPPED = "part int, number int, file long, split long, rows int, shipped binary, fault string"
+ORDERED = "target int, place int, shipped binary, fault string"
+
+_ARROW = {
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "binary": pa.binary(),
+    "string": pa.string(),
+}
+
+
+class Task(ABC):
+    """A function for `mapInArrow`."""
+
+    columns: ClassVar[str]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Work through a partition."""
+        try:
+            yield from self.work(batches)
+        except BoltdpError as fault:
+            message = str(fault)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            # Whatever it says may quote a row, and Spark logs it: only its kind is told.
+            kind = type(error).__name__
+            raise RuntimeError(f"a task of boltdp failed: {kind}") from None
+        else:
+            return
+        yield self.row(fault=message)
+
+    @abstractmethod
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What the partition becomes."""
+
+    def row(self, **values: Any) -> pa.RecordBatch:
+        """One row of the result; what is not given is missing."""
+        names = [column.split() for column in self.columns.split(", ")]
+        arrays = [pa.array([values.get(name)], _ARROW[kind]) for name, kind in names]
+        return pa.RecordBatch.from_arrays(arrays, [name for name, _ in names])
+
+
+def partition_number() -> int:
+    """Of the partition that is worked on."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    number: int = context.partitionId()
+    return number
+
+
+def block_digest(key: bytes, rows: PackedRows, *numbers: int) -> bytes:
+    """Of a block and its place, by a key that only the run has, so that a digest tells nothing to others."""
+    seal = blake2b(struct.pack(f"<{len(numbers)}q", *numbers), key=key, digest_size=DIGEST_BYTES)
+    seal.update(rows.data.cast("B"))
+    digest: bytes = seal.digest()
+    return digest
+
+
+def fingerprint(digests: Iterator[bytes] | Sequence[bytes]) -> bytes:
+    """Of blocks in any order.
+
+    >>> fingerprint([b"a" * 16, b"b" * 16]) == fingerprint([b"b" * 16, b"a" * 16])
+    True
+    """
+    total = sum(int.from_bytes(digest, "little") for digest in digests)
+    return (total % (1 << 8 * DIGEST_BYTES)).to_bytes(DIGEST_BYTES, "little")
+
+
+@dataclass(frozen=True)
+class Batches:
+    """How the batches of a partition of the source are read: names of columns, and whether places in files follow."""
+
+    names: tuple[str, ...]
+    placed: bool
+    version: str
+
+    def runs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """The rows, cut where another file or another part of a file begins: its number, where it begins, the rows."""
+        if self.version != __version__:
+            raise DataError(f"the executors must have boltdp {self.version}, they have {__version__}")
+        for batch in batches:
+            cells = batch.columns[: len(self.names)]
+            table = pa.RecordBatch.from_arrays(cells, list(self.names))
+            if not self.placed or not batch.num_rows:
+                yield 0, 0, table
+                continue
+            file, split = (column.to_numpy() for column in batch.columns[len(self.names) :])
+            cuts = np.flatnonzero((np.diff(file) != 0) | (np.diff(split) != 0)) + 1
+            for start, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(table)], strict=True):
+                yield int(file[start]), int(split[start]), table.slice(start, stop - start)
+
+
+@dataclass(frozen=True)
+class Encode(Task):
+    """Columns of the source to packed blocks, in the order in which Spark reads them."""
+
+    schema: Schema
+    on_bad_row: OnBadRow
+    batches: Batches
+    key: bytes
+    block_bytes: int = BLOCK_BYTES
+
+    columns: ClassVar[str] = BLOCKS
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Blocks of many rows, each from one part of one file."""
+        encoder = Encoder(self.schema, on_bad_row=self.on_bad_row)
+        most = max(1, self.block_bytes // (4 * encoder.width))
+        block = np.empty((most, encoder.width), np.float32)
+        part, number, used, last = partition_number(), 0, 0, (0, 0)
+
+        def made() -> pa.RecordBatch:
+            rows = block[:used]
+            digest = block_digest(self.key, rows, part, number, *last)
+            places = {"part": part, "number": number, "file": last[0], "split": last[1]}
+            return self.row(**places, rows=used, digest=digest, packed=rows.tobytes())
+
+        for file, split, table in self.batches.runs(batches):
+            if used and (file, split) != last:
+                yield made()
+                number, used = number + 1, 0
+            last, at = (file, split), 0
+            while at < len(table):
+                count = min(most - used, len(table) - at)
+                encoder.encode(table.slice(at, count), block[used : used + count])
+                used, at = used + count, at + count
+                if used == most:
+                    yield made()
+                    number, used = number + 1, 0
+        if used:
+            yield made()
+
+
+@dataclass(frozen=True)
+class Ship(Task):
+    """What `make` makes of the source's batches, to be sent to the driver: pickled, or in Arrow's format without it."""
+
+    batches: Batches
+    make: Callable[[pa.RecordBatch], object] | None
+
+    columns: ClassVar[str] = SHIPPED
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A value for each batch."""
+        part, number = partition_number(), 0
+        for file, split, table in self.batches.runs(batches):
+            for at in range(0, len(table), LONGEST_BATCH):
+                some = table.slice(at, LONGEST_BATCH)
+                shipped = arrow_bytes(some) if self.make is None else pickle.dumps(self.make(some))
+                places = {"part": part, "number": number, "file": file, "split": split}
+                yield self.row(**places, rows=len(some), shipped=shipped)
+                number += 1
+
+
+@dataclass(frozen=True)
+class EncodedWork:
+    """Something that is done with encoded rows."""
+
+    schema: Schema
+    on_bad_row: OnBadRow
+    work: Callable[[PackedRows], object]
+
+    def __call__(self, batch: pa.RecordBatch) -> object:
+        """Encode a batch and do it."""
+        return self.work(Encoder(self.schema, on_bad_row=self.on_bad_row).encode(batch))
+
+
+@dataclass(frozen=True)
+class Order(Task):
+    """What was shipped, on its way to partitions that follow each other as the rows do."""
+
+    targets: Mapping[tuple[int, int], tuple[int, int]]
+
+    columns: ClassVar[str] = ORDERED
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Each value with its partition and its place there."""
+        for batch in batches:
+            for one in batch.to_pylist():
+                check_fault(one["fault"])
+                found = self.targets.get((one["part"], one["number"]))
+                if found is None:
+                    raise DataError(CHANGED)
+                yield self.row(target=found[0], place=found[1], shipped=one["shipped"])
+
+
+def arrow_bytes(batch: pa.RecordBatch) -> bytes:
+    """A batch in Arrow's format."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def arrow_batch(data: bytes) -> pa.RecordBatch:
+    """The batch of `arrow_bytes`."""
+    with pa.ipc.open_stream(data) as reader:
+        return reader.read_next_batch()
+
+
+def check_fault(fault: str | None) -> None:
+    """Raise what a task before this one has found."""
+    if fault is not None:
+        raise DataError(fault)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block that was read."""
+
+    part: int
+    number: int
+    start: int | None
+    digest: bytes
+    rows: PackedRows
+
+
+def read_blocks(batches: Iterator[pa.RecordBatch], width: int) -> Iterator[Block]:
+    """The blocks of a partition, which are not copied."""
+    for batch in batches:
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        for index in range(batch.num_rows):
+            check_fault(columns["fault"][index].as_py())
+            packed = columns["packed"][index].as_buffer()
+            rows = np.frombuffer(packed, np.float32).reshape(-1, width)
+            part, number, start = (columns[name][index].as_py() for name in ("part", "number", "start"))
+            yield Block(part, number, start, columns["digest"][index].as_py(), rows)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the rows of blocks are in the original order, by the blocks' parts and numbers, and their digests."""
+
+    of: Mapping[tuple[int, int], tuple[int, bytes]]
+
+    def start(self, block: Block) -> int:
+        """The position of the first row of a block, which must be the one that was made first."""
+        start, digest = self.of.get((block.part, block.number), (0, b""))
+        if digest != block.digest:
+            raise DataError(CHANGED)
+        return start
+
+
+@dataclass(frozen=True)
+class Cut(Task):
+    """The rows at positions start to stop - 1 of all blocks, in any order."""
+
+    places: Places
+    start: int
+    stop: int
+    width: int
+    key: bytes
+
+    columns: ClassVar[str] = BLOCKS
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """What lies within, of each block."""
+        for block in read_blocks(batches, self.width):
+            at = self.places.start(block)
+            first, last = max(self.start - at, 0), min(self.stop - at, len(block.rows))
+            if first < last:
+                rows = block.rows[first:last]
+                digest = block_digest(self.key, rows, block.part, block.number)
+                yield self.row(
+                    part=block.part, number=block.number, rows=len(rows), digest=digest, packed=rows.tobytes()
+                )
+
+
+@dataclass(frozen=True)
+class Scatter(Task):
+    """Rows on their way to their permuted positions: those of each block, by the part that they belong to.
+
+    The rows from start to stop - 1 are permuted among themselves. With `others` the rest stay where they are, and
+    without it they are dropped and positions counted from start.
+    """
+
+    places: Places
+    start: int
+    stop: int
+    others: bool
+    bounds: tuple[int, ...]  #: where parts begin, and the end of the last
+    seed: int
+    width: int
+
+    columns: ClassVar[str] = CHUNKS
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A chunk of each block for each part that gets some of it: the rows, and their slots in the part."""
+        starts = np.array(self.bounds[:-1])
+        for block in read_blocks(batches, self.width):
+            at = self.places.start(block)
+            rows, positions = self._placed(block.rows, at)
+            parts = np.searchsorted(starts, positions, side="right") - 1
+            order = np.argsort(parts, kind="stable")
+            slots = (positions - starts[parts])[order].astype(np.uint32)
+            ordered = np.empty_like(rows)
+            packing.take(rows, order, ordered)
+            counts = np.bincount(parts, minlength=len(starts))
+            stops = np.cumsum(counts)
+            for part in np.flatnonzero(counts).tolist():
+                of = slice(int(stops[part] - counts[part]), int(stops[part]))
+                yield self.row(part=part, slots=slots[of].tobytes(), packed=ordered[of].tobytes())
+
+    def _placed(self, rows: PackedRows, at: int) -> tuple[PackedRows, Integers]:
+        """The rows that go on, and their new positions."""
+        first, last = (min(max(edge - at, 0), len(rows)) for edge in (self.start, self.stop))
+        within, total = np.empty(0, np.int64), self.stop - self.start
+        if first < last:
+            within = kernel.permuted_position(at + first - self.start, last - first, rows=total, seed=self.seed)
+        if not self.others:
+            return rows[first:last], within
+        positions = np.arange(at, at + len(rows))
+        positions[first:last] = within + self.start
+        return rows, positions
+
+
+class _Part:
+    """Rows on their way to their places in a part."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        self._rows = np.empty((rows, width), np.float32)
+        self._met = np.zeros(rows, np.bool_)
+        self._count = 0
+
+    def put(self, slots: Integers, packed: npt.NDArray[np.float32]) -> None:
+        """Put rows to their slots."""
+        packing.put(packed.reshape(len(slots), -1), slots, self._rows)
+        self._met[slots] = True
+        self._count += len(slots)
+
+    def whole(self) -> PackedRows:
+        """All rows, if each came once: one that came twice would count twice."""
+        if self._count != len(self._rows) or not self._met.all():
+            raise DataError(CHANGED)
+        return self._rows
+
+
+@dataclass(frozen=True)
+class Settle(Task):
+    """The chunks of a part, put in order to blocks."""
+
+    bounds: tuple[int, ...]
+    width: int
+    key: bytes
+    block_bytes: int = BLOCK_BYTES
+
+    columns: ClassVar[str] = BLOCKS
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Blocks in order, once every row of the part is there."""
+        parts: dict[int, _Part] = {}
+        for batch in batches:
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            for index in range(batch.num_rows):
+                check_fault(columns["fault"][index].as_py())
+                part = columns["part"][index].as_py()
+                if part not in parts:
+                    parts[part] = _Part(self.bounds[part + 1] - self.bounds[part], self.width)
+                slots = np.frombuffer(columns["slots"][index].as_buffer(), np.uint32).astype(np.int64)
+                parts[part].put(slots, np.frombuffer(columns["packed"][index].as_buffer(), np.float32))
+        most = max(1, self.block_bytes // (4 * self.width))
+        for part in sorted(parts):
+            rows = parts.pop(part).whole()
+            for number, at in enumerate(range(0, len(rows), most)):
+                block = rows[at : at + most]
+                start = self.bounds[part] + at
+                digest = block_digest(self.key, block, part, number, start)
+                yield self.row(
+                    part=part, number=number, start=start, rows=len(block), digest=digest, packed=block.tobytes()
+                )
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows of ordered blocks from one position to another; all of them, in any order, without."""
+
+    start: int
+    stop: int
+
+    def within(self, block: Block) -> PackedRows:
+        """What of a block lies within."""
+        assert block.start is not None
+        first, last = max(self.start - block.start, 0), min(self.stop - block.start, len(block.rows))
+        return block.rows[first : max(first, last)]
+
+
+def carried(objects: object) -> bytes:
+    """Objects as bytes that are short even where there are many zeros, as in sums before their first row."""
+    return zlib.compress(pickle.dumps(objects), 1)
+
+
+def delivered(data: bytes) -> Any:
+    """What `carried` was given."""
+    return pickle.loads(zlib.decompress(data))
+
+
+@dataclass(frozen=True)
+class Sum(Task):
+    """A partition's part of sums."""
+
+    sums: bytes  #: `carried` ones before their first row
+    window: Window | None
+    width: int
+
+    columns: ClassVar[str] = RESULTS
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row of what was summed, if there was a block."""
+        sums: list[Summation] = [each.fresh() for each in delivered(self.sums)]
+        digests, count = [], 0
+        for block in read_blocks(batches, self.width):
+            rows = block.rows if self.window is None else self.window.within(block)
+            for each in sums:
+                each.add(rows)
+            digests.append(block.digest)
+            count += len(rows)
+        if digests:
+            result = pickle.dumps([each.to_bytes() for each in sums])
+            yield self.row(part=partition_number(), rows=count, fingerprint=fingerprint(digests), result=result)
+
+
+@dataclass(frozen=True)
+class Join(Task):
+    """What several partitions have summed, joined, where it is too much to be joined by the driver alone."""
+
+    sums: bytes
+
+    columns: ClassVar[str] = RESULTS
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row of what was joined, if there was any."""
+        sums: list[Summation] = [each.fresh() for each in delivered(self.sums)]
+        fingerprints, count = [], 0
+        for batch in batches:
+            for one in batch.to_pylist():
+                check_fault(one["fault"])
+                join_results(sums, one["result"])
+                fingerprints.append(one["fingerprint"])
+                count += one["rows"]
+        if fingerprints:
+            result = pickle.dumps([each.to_bytes() for each in sums])
+            yield self.row(part=partition_number(), rows=count, fingerprint=fingerprint(fingerprints), result=result)
+
+
+def join_results(sums: Sequence[Summation], result: bytes) -> None:
+    """Add what a task has summed."""
+    for each, summed in zip(sums, pickle.loads(result), strict=True):
+        other = each.fresh()
+        other.update(summed)
+        each.join(other)
+
+
+@dataclass(frozen=True)
+class Run(Task):
+    """States, fed with the rows of the one part of the blocks that are there, in order."""
+
+    states: bytes  #: `carried` ones
+    window: Window
+    width: int
+
+    columns: ClassVar[str] = RESULTS
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row of states, if there was a block."""
+        states = [kernel.State.from_bytes(state) for state in delivered(self.states)]
+        digests: list[bytes] = []
+        expected, count = None, 0
+        for block in read_blocks(batches, self.width):
+            if expected is not None and block.start != expected:
+                raise DataError(CHANGED)
+            rows = self.window.within(block)
+            kernel.run(states, rows)
+            expected, count = (block.start or 0) + len(block.rows), count + len(rows)
+            digests.append(block.digest)
+        if digests:
+            result = pickle.dumps([state.to_bytes() for state in states])
+            yield self.row(part=partition_number(), rows=count, fingerprint=fingerprint(digests), result=result)
