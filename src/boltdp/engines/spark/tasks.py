@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pickle
 import struct
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from boltdp.kernel.sums import Summation
 #: Bytes of a block, about: large enough for a scan to move buffers, not rows; Spark's cache makes batches of 4 MB.
 BLOCK_BYTES = 4 << 20
 DIGEST_BYTES = 16
+PAGE_BYTES = 4096
 
 #: What is said where blocks are not those that were made first.
 CHANGED = "the data must stay as it is while it is read, and Spark has computed some rows anew and differently"
@@ -435,13 +435,27 @@ class Window:
 
 
 def carried(objects: object) -> bytes:
-    """Objects as bytes that are short even where there are many zeros, as in sums before their first row."""
-    return zlib.compress(pickle.dumps(objects), 1)
+    """Objects as bytes, without pages of zeros, of which sums before their first row have many.
+
+    How many bytes there are is seen in logs. So they are not compressed, which would let their number depend on weights.
+
+    >>> data = carried([bytes(10**6), b"x"])
+    >>> len(data) < 10**4, delivered(data) == [bytes(10**6), b"x"]
+    (True, True)
+    """
+    data = pickle.dumps(objects)
+    pages = np.frombuffer(data + bytes(-len(data) % PAGE_BYTES), np.uint8).reshape(-1, PAGE_BYTES)
+    kept = pages.any(axis=1)
+    return pickle.dumps((len(data), np.packbits(kept).tobytes(), pages[kept].tobytes()))
 
 
 def delivered(data: bytes) -> Any:
     """What `carried` was given."""
-    return pickle.loads(zlib.decompress(data))
+    size, bits, kept = pickle.loads(data)
+    pages = np.zeros((-(-size // PAGE_BYTES), PAGE_BYTES), np.uint8)
+    met = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(pages)).astype(np.bool_)
+    pages[met] = np.frombuffer(kept, np.uint8).reshape(-1, PAGE_BYTES)
+    return pickle.loads(pages.tobytes()[:size])
 
 
 @dataclass(frozen=True)
