@@ -403,7 +403,7 @@ def from_duckdb_relation(folder: Path) -> Engine:
 def from_spooled_parquet(folder: Path) -> Engine:
     pq.write_table(pa.table(columns()), folder / "rows.parquet")
     engine: Any = open_source(folder / "rows.parquet", spool=folder)
-    engine.bucket_bytes = 4 * 1000  # a few hundred of the rows, so that all of them are in a file
+    engine.memory_bytes = 4 * 1000  # a few hundred of the rows, so that all of them are in a file
     spooled: Engine = engine
     return spooled
 

@@ -55,6 +55,10 @@ CREATE AGGREGATE boltdp.errors(state bytea, block real[]) (
 	PARALLEL = SAFE
 );
 
+-- Those rows of a block of which sums of a share take derivatives, 2^32 of it all; NULL if there are none.
+CREATE FUNCTION boltdp.sampled(block real[], share bigint) RETURNS real[]
+	AS 'MODULE_PATHNAME', 'boltdp_sampled' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+
 -- The features and their squares.
 CREATE FUNCTION boltdp.moments_block(internal, bytea, real[]) RETURNS internal
 	AS 'MODULE_PATHNAME', 'boltdp_moments_block' LANGUAGE C IMMUTABLE PARALLEL SAFE;

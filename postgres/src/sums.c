@@ -15,6 +15,7 @@
 #include "errors.h"
 #include "moments.h"
 #include "objective.h"
+#include "rows.h"
 #include "states.h"
 
 /* What there is to sum, as the kernel knows it. */
@@ -209,3 +210,33 @@ ReceiveSum(FunctionCallInfo fcinfo, const Kind *kind)
 AGGREGATE(derivative)
 AGGREGATE(errors)
 AGGREGATE(moments)
+
+/* Those rows of a block that sums of a share take, 2^32 of it all; NULL if there are none. Strict. */
+PG_FUNCTION_INFO_V1(boltdp_sampled);
+Datum
+boltdp_sampled(PG_FUNCTION_ARGS)
+{
+	NumberArray block = OpenArray(PG_GETARG_DATUM(0));
+	int64		share = PG_GETARG_INT64(1);
+	const char *rows = block.data;
+	size_t		size = block.count * sizeof(float4);
+	size_t		taken;
+	ArrayType  *result;
+
+	if (block.ndim != 2 || HasNulls(&block))
+		ereport(ERROR,
+				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
+				 errmsg("a block of rows must have two dimensions and no NULL")));
+	if (share < 0 || share > INT64CONST(1) << 32)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("the share must be from 0 to 2^32")));
+	if ((uintptr_t) rows % sizeof(float4) != 0)
+		rows = memcpy(palloc(size), rows, size);
+	result = NewBlock(block.dims[0], block.dims[1]);
+	taken = rows_sample((const float4 *) rows, block.dims[0], block.dims[1], (uint64) share, (float4 *) ARR_DATA_PTR(result));
+	if (taken == 0)
+		PG_RETURN_NULL();
+	SET_VARSIZE(result, VARSIZE(result) - size + taken * block.dims[1] * sizeof(float4));
+	ARR_DIMS(result)[0] = (int) taken;
+	PG_RETURN_ARRAYTYPE_P(result);
+}

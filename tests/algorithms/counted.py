@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
@@ -48,6 +49,14 @@ class CountedRows(Prepared):
     def sum(self, sums: Sequence[Summation]) -> None:
         self.counts["sum"] += 1
         self._inside.sum(sums)
+
+    @contextmanager
+    def sampled(self, share: float) -> Iterator[Prepared]:
+        self.counts["sampled"] += 1
+        with self._inside.sampled(share) as few:
+            counted = CountedRows(few)
+            yield counted
+        self.counts["sum of sample"] += counted.counts["sum"]
 
     def close(self) -> None:
         self._inside.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -250,6 +252,68 @@ def test_solvers_share_their_scans_and_find_what_each_finds_alone(
     for one, other in zip(together, alone, strict=True):
         assert one.tobytes() == other.tobytes()
     assert len({one.tobytes() for one in together}) == 6
+
+
+def test_most_of_the_way_is_made_on_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = some_rows(2, rows=100_000, dims=8)
+    problem = problem_of(Logistic(), rows, penalty=1e-4)
+    scans = []
+    with spooled(rows) as prepared:
+        for largest in (0.25, 0.0):
+            monkeypatch.setattr(newton, "LARGEST_SAMPLE", largest)
+            counted = CountedRows(prepared)
+            solve(counted, [minimise(problem, np.zeros((1, 8)), noise=None)])
+            assert counted.counts["sampled"] == 1  # for the Hessian it is always used
+            scans.append(counted.counts["sum"])
+    assert scans[0] <= scans[1] - 3
+
+
+@pytest.mark.parametrize("label", [1, 7])
+def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is of the rows of one class alone, whose minimum is far from that of all, or of none."""
+    monkeypatch.setattr(newton, "sampled_share", lambda *_: 0.2)
+    rows = some_rows(2, rows=2000, dims=3)
+    problem = problem_of(Logistic(), rows, penalty=1e-3)
+    expected = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
+    samples = []
+
+    @contextmanager
+    def misleading(self: PreparedRows, share: float) -> Iterator[PreparedRows]:
+        del share
+        few = next(iter(self.blocks())).copy()
+        few[few[:, 0] != label] = np.nan  # neutral rows
+        samples.append(few)
+        with spooled(few) as prepared:
+            yield prepared
+
+    monkeypatch.setattr(PreparedRows, "sampled", misleading)
+    found = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
+    assert len(samples) == 1
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_start_with_a_longer_gradient_than_the_origin_can_have_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newton, "sampled_share", lambda *_: 0.2)
+    rows = some_rows(2, rows=2000, dims=3)
+    problem = problem_of(Logistic(), rows, penalty=1e-3)
+    expected = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
+    asked: list[Matrix] = []
+
+    class Misleading(Sums):
+        def __init__(self, loss: Loss, weights: Matrix, **what: Any) -> None:
+            super().__init__(loss, weights, **what)
+            if self.share == 1.0:
+                asked.append(weights)
+
+        @property
+        def value(self) -> Matrix:
+            return super().value if self.share == 1.0 or self._hessian else np.full((1, 3), 1e9)
+
+    monkeypatch.setattr(newton, "Sums", Misleading)
+    found = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
+    assert np.abs(asked[0]).min() > 1e6
+    assert not asked[1].any()
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 64])

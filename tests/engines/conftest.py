@@ -65,7 +65,7 @@ def spooled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
     name, buckets = request.param
     for source in made(request, name):
         engine = source.engine
-        before = engine.bucket_bytes, engine.spool
-        engine.bucket_bytes, engine.spool = BUCKETS[buckets], tmp_path
+        before = engine.memory_bytes, engine.spool
+        engine.memory_bytes, engine.spool = BUCKETS[buckets], tmp_path
         yield source
-        engine.bucket_bytes, engine.spool = before
+        engine.memory_bytes, engine.spool = before

@@ -34,7 +34,7 @@ def packed(rows: int, width: int = 3) -> PackedRows:
 
 
 def spool_file(directory: Path, rows: int = 1000) -> PreparedRows:
-    return spool([packed(rows)], rows=rows, width=3, context=Context(seed=1), directory=directory, bucket_bytes=1200)
+    return spool([packed(rows)], rows=rows, width=3, context=Context(seed=1), directory=directory, memory_bytes=1200)
 
 
 def cut(rows: PackedRows, sizes: list[int]) -> Iterator[PackedRows]:
@@ -48,32 +48,32 @@ def cut(rows: PackedRows, sizes: list[int]) -> Iterator[PackedRows]:
 @given(
     rows=st.integers(1, 400),
     width=st.integers(1, 5),
-    bucket_bytes=st.integers(1, 3000),
+    memory_bytes=st.integers(1, 3000),
     sizes=st.lists(st.integers(0, 100), max_size=5),
     seed=st.integers(0, 2**64 - 1),
 )
-def test_order_depends_on_the_seed_alone(rows: int, width: int, bucket_bytes: int, sizes: list[int], seed: int) -> None:
+def test_order_depends_on_the_seed_alone(rows: int, width: int, memory_bytes: int, sizes: list[int], seed: int) -> None:
     """Not on how the rows are cut, nor on the size of the buckets."""
     given_rows = packed(rows, width)
     blocks = cut(given_rows, sizes)
-    with spool(blocks, rows=rows, width=width, context=Context(seed=seed), bucket_bytes=bucket_bytes) as prepared:
+    with spool(blocks, rows=rows, width=width, context=Context(seed=seed), memory_bytes=memory_bytes) as prepared:
         content = np.concatenate(list(prepared.blocks()))
     np.testing.assert_array_equal(content, in_order(given_rows, seed))
 
 
 @given(
     rows=st.integers(1, 200),
-    bucket_bytes=st.integers(1, 3000),
+    memory_bytes=st.integers(1, 3000),
     positions=st.lists(st.integers(-1, 199), max_size=300),
     sizes=st.lists(st.integers(0, 100), max_size=5),
 )
 def test_drawn_rows_depend_on_the_positions_alone(
-    rows: int, bucket_bytes: int, positions: list[int], sizes: list[int]
+    rows: int, memory_bytes: int, positions: list[int], sizes: list[int]
 ) -> None:
     """Not on how they are cut, nor on the size of the buckets; -1 is a marker, of label -1 and features 0."""
     asked = np.array([position % rows if position >= 0 else -1 for position in positions], np.int64)
     parts = np.split(asked, np.cumsum(sizes)) if sizes else [asked]
-    with spool([packed(rows)], rows=rows, width=3, context=Context(seed=5), bucket_bytes=bucket_bytes) as prepared:
+    with spool([packed(rows)], rows=rows, width=3, context=Context(seed=5), memory_bytes=memory_bytes) as prepared:
         store = prepared._store
         cut_anew = joined_positions(parts, start=0, stop=rows, size=store.drawn_at_once)
         given_rows = []
@@ -117,7 +117,7 @@ def test_data_that_changes_while_it_is_read_is_refused(tmp_path: Path, rows: int
             width=3,
             context=Context(seed=1),
             directory=tmp_path,
-            bucket_bytes=1200,
+            memory_bytes=1200,
             in_memory=in_memory,
         )
     assert list(tmp_path.iterdir()) == []
@@ -155,7 +155,7 @@ def test_nothing_is_left_after_an_error_or_an_interrupt(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        spool(interrupted(), rows=1000, width=3, context=Context(seed=1), directory=tmp_path, bucket_bytes=1200)
+        spool(interrupted(), rows=1000, width=3, context=Context(seed=1), directory=tmp_path, memory_bytes=1200)
     assert open_spools(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 

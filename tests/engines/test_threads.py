@@ -55,7 +55,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
         source = open_source(table()).slice(0, ROWS)  # a slice is spooled as the rows of files are
     with source as opened:
         opened.spool = tmp_path
-        opened.bucket_bytes = 64 << 20 if request.param == "memory" else 1 << 14
+        opened.memory_bytes = 64 << 20 if request.param == "memory" else 1 << 14
         yield opened
 
 
@@ -114,7 +114,7 @@ def test_rows_in_a_file_are_drawn_alike_by_any_number_of_threads(tmp_path: Path)
     found = set()
     for threads in THREADS:
         context = Context(seed=1, threads=threads)
-        with spool([rows], rows=1000, width=3, context=context, directory=tmp_path, bucket_bytes=1200) as prepared:
+        with spool([rows], rows=1000, width=3, context=context, directory=tmp_path, memory_bytes=1200) as prepared:
             assert isinstance(prepared._store, FileStore)
             found.add(b"".join(block.tobytes() for block, _ in prepared._store.drawn([positions])))
     assert len(found) == 1

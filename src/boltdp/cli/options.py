@@ -191,6 +191,12 @@ _SETTINGS = (
         help="Shuffle the rows once, or afresh for each pass.  [default: once]",
     ),
     click.option(
+        "--partitions",
+        type=int,
+        help="Of bolton: parts of the rows that are trained on apart, side by side; their weights are averaged.  "
+        "[default: 1]",
+    ),
+    click.option(
         "--analysis",
         type=click.Choice(get_args(Analysis)),
         default="proved",

@@ -25,7 +25,7 @@ from boltdp.data.reading import reading
 from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.prepared import Prepared, check_part
-from boltdp.engines.spool import BUCKET_BYTES, PreparedRows, spool
+from boltdp.engines.spool import PreparedRows, spool
 from boltdp.errors import DataError
 from boltdp.kernel.sums import Summation
 from boltdp.parallel import ending, in_order
@@ -42,7 +42,7 @@ class Engine(ABC):
     """Where the rows are."""
 
     spool: str | Path | None = None  #: directory for prepared rows that do not stay where they are or in memory
-    bucket_bytes: int = BUCKET_BYTES  #: prepared rows above this go to a file, see `boltdp.engines.spool`
+    memory_bytes: int | None = None  #: prepared rows above this go to a file; None: as `boltdp.engines.spool` has it
     threads: int = 1  #: how many threads work on the rows while they are read
 
     @property
@@ -89,7 +89,7 @@ class Engine(ABC):
             ordered=ordered,
             context=context,
             directory=self.spool,
-            bucket_bytes=self.bucket_bytes,
+            memory_bytes=self.memory_bytes,
             in_memory=in_memory,
         )
 
@@ -118,7 +118,7 @@ class Slice(Engine):
         """Use `Engine.slice`."""
         check_part(start, stop, rows=engine.count(), what="a slice")
         self._engine, self._start, self._stop = engine, start, stop
-        self.spool, self.bucket_bytes = engine.spool, engine.bucket_bytes
+        self.spool, self.memory_bytes = engine.spool, engine.memory_bytes
 
     def count(self) -> int:
         """Number of rows."""

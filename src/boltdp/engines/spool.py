@@ -19,7 +19,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TypeAlias, TypeVar
@@ -30,7 +30,17 @@ import numpy.typing as npt
 from boltdp import kernel, stopping
 from boltdp.arraytypes import Integers, PackedRows
 from boltdp.context import Context
-from boltdp.engines.prepared import Prepared, check_ordered, check_part, check_width, joined_positions
+from boltdp.engines.prepared import (
+    Partition,
+    Passes,
+    Prepared,
+    check_ordered,
+    check_part,
+    check_parts,
+    check_width,
+    joined_positions,
+    run_part,
+)
 from boltdp.errors import DataError
 from boltdp.kernel import packing
 from boltdp.kernel.reading import Reading
@@ -41,7 +51,10 @@ T = TypeVar("T", bound=Sized)
 #: Positions of the rows from one on, so many.
 Order: TypeAlias = Callable[[int, int], Integers]
 
-#: Rows up to this size stay in memory.
+#: Rows up to this size stay in memory, if there is four times as much of it.
+MEMORY_BYTES = 1 << 30
+#: What rows in a file may take of the memory while some of them are drawn, and rows in memory between two looks at
+#: whether to stop.
 BUCKET_BYTES = 64 << 20
 #: A bucket of a file, at most; it and its ordered copy are what a thread needs to put it in order.
 SETTLED_BYTES = 16 << 20
@@ -64,6 +77,24 @@ def spool_directory(directory: str | Path | None = None) -> Path:
     PosixPath('/somewhere')
     """
     return Path(directory or os.environ.get("BOLTDP_SPOOL") or tempfile.gettempdir())
+
+
+def available_memory() -> int:
+    """Bytes that the system says it could give, within what this process may have; 0 where it does not say.
+
+    >>> available_memory() >= 0
+    True
+    """
+    try:
+        told = Path("/proc/meminfo").read_text()
+        free = 1024 * int(told.split("MemAvailable:")[1].split()[0])
+    except (OSError, IndexError, ValueError):
+        return 0
+    group = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):  # "max" is no number, and none is set
+        most, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        free = min(free, max(most - used, 0))
+    return free
 
 
 class PreparedRows(Prepared):
@@ -112,6 +143,15 @@ class PreparedRows(Prepared):
             stopping.check()
             kernel.run(states, block, positions=drawn)
 
+    def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
+        """Make all passes over each of several parts, one part in each thread at a time."""
+        check_parts(self, parts)
+        passes = Passes(parts, context)
+        # A single one stays in the calling thread, which can be interrupted.
+        threads = min(self._threads, max(len(parts), 1))
+        for _ in in_order(lambda part: run_part(self, part, passes), parts, threads=threads):
+            pass
+
     def sum(self, sums: Sequence[Summation]) -> None:
         """Add every row once to each of the sums, in one scan by several threads, each of which has sums of its own."""
         size = 4 * self._store.width * self.rows
@@ -131,15 +171,30 @@ class PreparedRows(Prepared):
                     each.add(block)
             idle.append(own)
 
-        # Several parts for each thread, so that none has to wait long for the last of another.
-        window, share = WINDOW_BYTES // (4 * self._store.width), -(-self.rows // (4 * self._threads))
-        step, stop = max(1, min(window, share)), self._start + self.rows
-        parts = (range(at, min(at + step, stop)) for at in range(self._start, stop, step))
-        for _ in in_order(add, parts, threads=self._threads):
+        for _ in in_order(add, self._parts(), threads=self._threads):
             pass
         for own in idle:
             for each, other in zip(sums, own, strict=True):
                 each.join(other)
+
+    def _parts(self) -> Iterator[range]:
+        """All positions, several ranges for each thread, so that none has to wait long for the last of another."""
+        window, share = WINDOW_BYTES // (4 * self._store.width), -(-self.rows // (4 * self._threads))
+        step, stop = max(1, min(window, share)), self._start + self.rows
+        return (range(at, min(at + step, stop)) for at in range(self._start, stop, step))
+
+    @contextmanager
+    def sampled(self, share: float) -> Iterator[PreparedRows]:
+        """Rows that are all that sums of this share take: a copy of them, in memory."""
+
+        def sample(part: range) -> PackedRows:
+            return np.concatenate(
+                [packing.sampled(block, share) for block in self._store.blocks(part.start, part.stop)]
+            )
+
+        parts = in_order(sample, self._parts(), threads=self._threads)
+        few = np.concatenate([np.empty((0, self._store.width), np.float32), *parts])
+        yield PreparedRows(MemoryStore(few), 0, len(few), reading=self.reading, ordered=False, threads=self._threads)
 
     def close(self) -> None:
         """Remove the rows."""
@@ -215,6 +270,8 @@ class FileStore:
         self._threads = threads
         # Each takes 8 bytes, and so do its place in the sorted order and the way back: together less than two buckets.
         self.drawn_at_once = max(1, bucket_bytes // 16)
+        # One shuffle at a time: it has as many threads and buckets as there is memory for.
+        self._shuffling = threading.Lock()
         self._file = self._create(rows * self._row_bytes)
 
     def fill(self, parts: Iterable[Part[Any]], *, rows: int, context: Context) -> None:
@@ -253,7 +310,14 @@ class FileStore:
             context.done(done)
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
-        """The rows, mapped a window at a time: mapped pages count as resident memory."""
+        """The rows, mapped a window at a time; while one is used, another thread has the next ones fetched."""
+        windows = self._windows(start, stop)
+        if self._threads == 1 or stop - start <= self._window_rows:
+            return windows
+        return in_order(_fetched, windows, threads=2)
+
+    def _windows(self, start: int, stop: int) -> Iterator[PackedRows]:
+        """The rows, a window at a time: mapped pages count as resident memory."""
         step = self._window_rows
         for at in range(start, stop, step):
             count = min(step, stop - at)
@@ -298,7 +362,11 @@ class FileStore:
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         """Permute the rows from start to stop - 1, by way of a second file."""
         rows = stop - start
-        with self._create(rows * self._row_bytes) as scratch, self._scattering(scratch, rows) as scatter:
+        with (
+            self._shuffling,
+            self._create(rows * self._row_bytes) as scratch,
+            self._scattering(scratch, rows) as scatter,
+        ):
 
             def write(part: range) -> None:
                 for block in self.blocks(part.start, part.stop):
@@ -472,7 +540,7 @@ def spool(
     reading: Reading | None = None,
     ordered: bool = True,
     directory: str | Path | None = None,
-    bucket_bytes: int = BUCKET_BYTES,
+    memory_bytes: int | None = None,
     in_memory: bool = False,
 ) -> PreparedRows:
     """Encode and permute rows that come in original order; in memory if asked to, or if they are few.
@@ -488,14 +556,16 @@ def spool(
     parts = _parts(items, encode, rows=rows, width=width, threads=threads)
     store: Store
     with ExitStack() as held:
-        if in_memory or rows * width * 4 <= bucket_bytes:
+        if memory_bytes is None:
+            memory_bytes = max(BUCKET_BYTES, min(MEMORY_BYTES, available_memory() // 4))
+        if in_memory or rows * width * 4 <= memory_bytes:
             store = MemoryStore(_filled(parts, rows=rows, width=width, ordered=ordered, context=context))
         else:
             store = FileStore(
                 rows=rows,
                 width=width,
                 directory=spool_directory(directory),
-                bucket_bytes=bucket_bytes,
+                bucket_bytes=min(memory_bytes, BUCKET_BYTES),
                 threads=threads,
             )
             held.callback(store.close)
@@ -550,6 +620,12 @@ def _parts(
 
 
 _CHANGED = "the data must keep its {} rows while it is read, and it has changed"
+
+
+def _fetched(block: PackedRows) -> PackedRows:
+    """Rows whose every page has been read."""
+    block.reshape(-1)[:: mmap.PAGESIZE // block.itemsize].max()
+    return block
 
 
 def _marked(rows: PackedRows, positions: Integers) -> PackedRows:

@@ -7,6 +7,7 @@
 
 #include "losses.h"
 #include "reading.h"
+#include "rows.h"
 #include "sgd.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
@@ -455,28 +456,6 @@ INLINE void add_rows(const struct objective_state *s, const struct tile *t, int 
         add_margins(s, t, first, n);
 }
 
-/*
- * Whether a row is in the share that is summed, by a hash of its bytes: whatever its place is, it is or is not. Four
- * hashes take turns, so that none waits for the one before.
- */
-#define MULTIPLIER UINT64_C(0x9fb21c651e98df25)
-static int is_sampled(const float *row, size_t numbers, uint64_t share)
-{
-    uint64_t hashes[4] = {1, 2, 3, 4};
-    const size_t bytes = numbers * sizeof *row;
-    for (size_t at = 0, turn = 0; at < bytes; at += sizeof(uint64_t), turn = (turn + 1) % 4) {
-        uint64_t word = 0;
-        memcpy(&word, (const char *) row + at, bytes - at < sizeof word ? bytes - at : sizeof word);
-        hashes[turn] = (hashes[turn] ^ word) * MULTIPLIER;
-        hashes[turn] ^= hashes[turn] >> 32;
-    }
-    for (int turn = 1; turn < 4; turn++) {
-        hashes[0] = (hashes[0] ^ hashes[turn]) * MULTIPLIER;
-        hashes[0] ^= hashes[0] >> 32;
-    }
-    return (hashes[0] * MULTIPLIER) >> 32 < share;
-}
-
 /* Add n rows, but those that are neutral. */
 INLINE void add_tile(struct objective_state *s, struct tile *t, const float *rows, int n)
 {
@@ -485,7 +464,7 @@ INLINE void add_tile(struct objective_state *s, struct tile *t, const float *row
     double squares[TILE];
     int good = 0, sampled[TILE], any = 0;
     for (int r = 0; r < n; r++)
-        any |= sampled[r] = s->share > UINT32_MAX || is_sampled(rows + r * width, width, s->share);
+        any |= sampled[r] = rows_is_sampled(rows + r * width, width, s->share);
     if (!any)
         return;
     if (t->reading == NULL)

@@ -10,6 +10,7 @@ import numpy as np
 from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel import _library, _pointer, _weights_of_classes, reading_pointer
+from boltdp.kernel.packing import of_hashes
 from boltdp.kernel.reading import Reading
 from boltdp.kernel.sums import Block, finite_numbers
 from boltdp.privacy.losses import Loss
@@ -79,12 +80,12 @@ class Sums(Block):
             raise ParameterError(f"clip must be > 0, and infinite for anything but the gradient, got {clip}")
         if hessian and direction is not None:
             raise ParameterError("hessian must be False where there is a direction, got True")
-        if not 0 < share <= 1:
-            raise ParameterError(f"share must be above 0 and at most 1, got {share}")
+        hashes = of_hashes(share)
         cells, slots = (dims, dims) if reading is None else (reading.cells, reading.slots)
         if hessian and slots > MAX_HESSIAN_SLOTS:
             raise ParameterError(f"weights must be of <= {MAX_HESSIAN_SLOTS} slots for a Hessian, got {slots}")
         self._reading, self._hessian = reading, hessian
+        self.share = share  #: of the rows that is summed
         self._shape = (loss.vectors, slots, slots) if hessian else (loss.vectors, slots)
         # Terms on the grid must be small, and there is no such thing as a small direction: a power of two is exact.
         self._exponent = 0 if direction is None else _exponent_above(direction)
@@ -101,7 +102,7 @@ class Sums(Block):
         by_class = _weights_of_classes(class_weights, classes)
         super().__init__(size, cells)
         arrays = [_pointer(weights), _pointer(direction), _pointer(by_class)]
-        numbers = (loss.parameter, clip, math.ceil(share * 2**32))
+        numbers = (loss.parameter, clip, hashes)
         code = _library.objective_init(
             self._block.ctypes.data, size, *shape, reading_pointer(reading), *numbers, *arrays
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from ctypes import c_double, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ _FLOATS = (TYPES.index("float32"), TYPES.index("float64"))
 _MOST_CODES = 2**31
 
 _NUMBERS, _STEPS, _CODES = range(3)
+#: Rows that a sample is taken of at once: few enough to stay in the processor's cache.
+_SAMPLED_AT_ONCE = 4096
 #: Positions of a bucket, at most.
 MOST_SHIFT = 32
 
@@ -174,6 +177,35 @@ def put(rows: PackedRows, places: Integers, out: PackedRows) -> None:
     _move(_library.rows_put, rows, places, out, count=len(rows))
 
 
+def sampled(rows: PackedRows, share: float) -> PackedRows:
+    """Those rows that sums of this share take, chosen by a hash of what is in them.
+
+    >>> sampled(np.array([[0.25], [0.5], [0.75]], np.float32), 0.5)[:, 0]
+    array([0.5], dtype=float32)
+    """
+    _check_rows("rows", rows)
+    hashes, few = of_hashes(share), np.empty((min(len(rows), _SAMPLED_AT_ONCE), rows.shape[1]), np.float32)
+
+    def sample(part: PackedRows) -> PackedRows:
+        taken = _library.rows_sample(part.ctypes.data, *part.shape, hashes, few.ctypes.data)
+        return few[:taken].copy()
+
+    return np.concatenate(
+        [few[:0], *(sample(rows[at : at + len(few)]) for at in range(0, len(rows), max(len(few), 1)))]
+    )
+
+
+def of_hashes(share: float) -> int:
+    """How many of 2^32 hashes are those of a share.
+
+    >>> of_hashes(0.25) == 2**30
+    True
+    """
+    if not 0 < share <= 1:
+        raise ParameterError(f"share must be above 0 and at most 1, got {share}")
+    return math.ceil(share * 2**32)
+
+
 def sort_by_bucket(
     positions: Integers, *, shift: int, buckets: int
 ) -> tuple[Integers, npt.NDArray[np.uint32], Integers]:
@@ -224,6 +256,7 @@ _library = load(
         "rows_pack": (None, [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t]),
         "rows_take": (None, [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p]),
         "rows_put": (None, [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p]),
+        "rows_sample": (c_size_t, [c_void_p, c_size_t, c_size_t, c_uint64, c_void_p]),
         "rows_sort": (None, [c_void_p, c_size_t, c_int, c_size_t, c_void_p, c_void_p, c_void_p]),
     }
 )

@@ -188,6 +188,43 @@ void rows_put(const float *rows, const int64_t *places, size_t n, size_t width, 
     }
 }
 
+/* A hash that has seen a word more. */
+#define MULTIPLIER UINT64_C(0x9fb21c651e98df25)
+static inline uint64_t mixed(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * MULTIPLIER;
+    return hash ^ hash >> 32;
+}
+
+/* Four hashes take turns, so that none waits for the one before. */
+int rows_is_sampled(const float *row, size_t width, uint64_t share)
+{
+    uint64_t hashes[4] = {1, 2, 3, 4}, words[4];
+    if (share > UINT32_MAX)
+        return 1;
+    for (; width >= 8; row += 8, width -= 8) {
+        memcpy(words, row, sizeof words);
+        for (int turn = 0; turn < 4; turn++)
+            hashes[turn] = mixed(hashes[turn], words[turn]);
+    }
+    memset(words, 0, sizeof words);
+    memcpy(words, row, width * sizeof *row);
+    for (int turn = 0; turn < 4; turn++)
+        hashes[turn] = mixed(hashes[turn], words[turn]);
+    for (int turn = 1; turn < 4; turn++)
+        hashes[0] = mixed(hashes[0], hashes[turn]);
+    return (hashes[0] * MULTIPLIER) >> 32 < share;
+}
+
+size_t rows_sample(const float *rows, size_t n, size_t width, uint64_t share, float *out)
+{
+    size_t taken = 0;
+    for (size_t i = 0; i < n; i++)
+        if (rows_is_sampled(rows + i * width, width, share))
+            memcpy(out + taken++ * width, rows + i * width, width * sizeof *out);
+    return taken;
+}
+
 void rows_sort(const int64_t *positions, size_t n, int shift, size_t n_buckets, int64_t *order, uint32_t *slots,
                int64_t *counts)
 {

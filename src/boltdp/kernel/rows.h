@@ -64,6 +64,13 @@ void rows_take(const float *rows, const int64_t *places, size_t n, size_t width,
 void rows_put(const float *rows, const int64_t *places, size_t n, size_t width, float *out);
 
 /*
+ * Whether a row is in a sample of about share / 2^32 of all rows, by a hash of its bytes: whatever its place is, it is or
+ * is not; and those of n rows that are, moved to `out`, which has room for all of them: so many were.
+ */
+int rows_is_sampled(const float *row, size_t width, uint64_t share);
+size_t rows_sample(const float *rows, size_t n, size_t width, uint64_t share, float *out);
+
+/*
  * Sort rows by the bucket of their positions, 2^shift (up to 2^32) positions to each, keeping the order of those in one
  * bucket. order[k] is which row comes k-th, slots[k] its position within its bucket, counts[b] how many go to bucket b;
  * all positions are within the buckets.

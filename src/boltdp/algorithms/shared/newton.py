@@ -1,7 +1,8 @@
 """The minimiser of the loss plus a random linear term, precisely enough, for objective perturbation.
 
-Everything is scans of the rows that sum a derivative. Most steps are guessed (BFGS) from the Hessian of a sample of
-rows and from how the gradient changed along the steps before, at the cost of one scan each. A guess that does not
+Everything is scans of the rows that sum a derivative. The minimum of a sample of the rows is found first, by scans that
+are short, and the way of all rows begins there. Most steps are guessed (BFGS) from the Hessian of the sample and from
+how the gradient changed along the steps before, at the cost of one scan each. A guess that does not
 shorten the gradient by a quarter is dropped for a step of Newton's method, whose linear system conjugate gradients
 solve: that one does, so that the method ends for every data set. No value of the objective is needed, which would lose
 half of its digits near the minimum.
@@ -18,8 +19,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -58,8 +60,12 @@ SLOW = 0.35
 OLD = 3
 #: Steps that are remembered.
 MOST_STEPS = 40
-#: Rows of which the Hessian is taken, at most: more tell little that is new.
-MOST_SAMPLED = 100_000
+#: Numbers of the sample, at most: more tell little that is new.
+MOST_SAMPLED = 10_000_000
+#: The minimum of the sample is looked for first, if it is at most this share of the rows: scans of it are short.
+LARGEST_SAMPLE = 0.25
+#: How precisely: the gradient of all rows there, so many times the root of rows / share, is unknown anyway.
+SAMPLE_PRECISION = 0.1
 #: Features up to which a matrix of them is factored,
 WIDEST_FACTORS = 200
 #: and the numbers of all classes' matrices: 100 MB, as the kernel sums them.
@@ -70,6 +76,7 @@ def solve(prepared: Prepared, solvers: Sequence[Solver]) -> list[Doubles]:
     """What each solver finds; every scan serves all that wait."""
     solutions: dict[int, Doubles] = {}
     waiting: dict[int, Sums] = {}
+    samples: dict[float, Prepared] = {}
 
     def resume(number: int) -> None:
         waiting.pop(number, None)
@@ -80,12 +87,21 @@ def solve(prepared: Prepared, solvers: Sequence[Solver]) -> list[Doubles]:
 
     # Matrices this small are factored sooner than several threads have solutions a processor each. A guess may be far
     # off, and a warning that it is would tell something of the rows.
-    with threadpool_limits(1, user_api="blas"), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    with (
+        threadpool_limits(1, user_api="blas"),
+        np.errstate(over="ignore", invalid="ignore", divide="ignore"),
+        ExitStack() as held,
+    ):
         for number in range(len(solvers)):
             resume(number)
         while waiting:
-            prepared.sum(list(waiting.values()))
-            for number in list(waiting):
+            # Those that wait for few rows first, so that a scan of all serves as many as can be.
+            share = min(sums.share for sums in waiting.values())
+            served = {number: sums for number, sums in waiting.items() if sums.share == share}
+            if share < 1.0 and share not in samples:
+                samples[share] = held.enter_context(prepared.sampled(share))
+            samples.get(share, prepared).sum(list(served.values()))
+            for number in served:
                 resume(number)
     return [solutions[number] for number in range(len(solvers))]
 
@@ -116,9 +132,8 @@ def minimise(
     check_objective(problem)
     check_solvable(problem, noise)
     strength = problem.rows * problem.regularization
-    within, drawn = tolerance(problem, noise), drawing_error(noise)
-    length = float(np.linalg.norm(linear))
-    share = sampled_share(problem, reading)
+    drawn, length = drawing_error(noise), float(np.linalg.norm(linear))
+    few = sampled_share(problem, reading)
     new_sums = partial(
         Sums,
         problem.loss,
@@ -128,67 +143,76 @@ def minimise(
         reading=reading,
     )
 
-    def summed(weights: Doubles, *, direction: Doubles | None = None) -> Generator[Sums, None, Doubles]:
-        sums = new_sums(weights, direction=direction)
-        yield sums
-        return sums.value
-
-    def gradient(weights: Doubles) -> Generator[Sums, None, Doubles]:
-        return (yield from summed(weights)) + strength * weights + linear
-
-    def curvature(weights: Doubles, along: Doubles) -> Generator[Sums, None, Doubles]:
-        return (yield from summed(weights, direction=along)) + strength * along
-
-    def rough_inverse(weights: Doubles) -> Generator[Sums, None, Linear | None]:
-        if not share:
-            return None
-        sums = new_sums(weights, hessian=True, share=share)
+    def summed(weights: Doubles, **what: Any) -> Generator[Sums, None, Doubles]:
+        sums = new_sums(weights, **what)
         yield sums
         # Rows that are alike are all in the sample or none of them is, so that it can be empty.
-        return _rough_inverse(strength, problem.rows / max(sums.rows, 1) * sums.value, unsure=problem.rows * SUM_GRID)
+        return sums.value if sums.share == 1.0 else problem.rows / max(sums.rows, 1) * sums.value
 
-    def newton_move(point: _Point, precision: float) -> Generator[Sums, None, _Point]:
+    def at(weights: Doubles, share: float) -> Generator[Sums, None, _Point]:
+        return _Point(weights, (yield from summed(weights, share=share)) + strength * weights + linear)
+
+    def curvature(weights: Doubles, share: float, along: Doubles) -> Generator[Sums, None, Doubles]:
+        return (yield from summed(weights, direction=along, share=share)) + strength * along
+
+    def rough_inverse(weights: Doubles) -> Generator[Sums, None, Linear | None]:
+        if not few:
+            return None
+        hessian = yield from summed(weights, hessian=True, share=few)
+        return _rough_inverse(strength, hessian, unsure=problem.rows * SUM_GRID)
+
+    def newton_move(point: _Point, known: _Curvature, share: float, left: float) -> Generator[Sums, None, _Point]:
         """Along Newton's step as far as shortens the gradient: it always does so somewhere."""
         step = yield from _newton_step(
-            partial(curvature, point.weights), known.roughly, point.slope, precision=precision * point.left
+            partial(curvature, point.weights, share), known.roughly, point.slope, precision=left * point.left
         )
         size = 1.0
         while True:
-            ahead = yield from at(point.weights + size * step)
+            ahead = yield from at(point.weights + size * step, share)
             if ahead.left <= (1.0 - size / 4.0) * point.left:
                 return ahead
             size /= 2.0
             if size < SHORTEST_STEP:
                 raise SolverError("the minimum could not be found to the precision that the privacy proof needs")
 
-    def at(weights: Doubles) -> Generator[Sums, None, _Point]:
-        return _Point(weights, (yield from gradient(weights)))
-
-    point = yield from at(np.zeros_like(linear))
-    first = point.left
-    known = _Curvature((yield from rough_inverse(point.weights)), strength)
-    while True:
-        unsure = gradient_rounding(problem, weights=float(np.linalg.norm(point.weights)), noise=length) + drawn
-        if 1.01 * point.left + unsure <= within:
-            return point.weights
-        guess = point.weights - known.solved(point.slope)
-        ahead = (yield from at(guess)) if np.isfinite(guess).all() else point
-        if ahead.left <= 0.75 * point.left:
-            known.learn(ahead.weights - point.weights, ahead.slope - point.slope)
-            if ahead.left > SLOW * point.left and known.age >= OLD:
+    def descend(point: _Point, share: float, within: float) -> Generator[Sums, None, _Point]:
+        """From a point to one at which the gradient is certainly within the tolerance."""
+        first, known = point.left, _Curvature((yield from rough_inverse(point.weights)), strength)
+        while True:
+            unsure = gradient_rounding(problem, weights=float(np.linalg.norm(point.weights)), noise=length) + drawn
+            if 1.01 * point.left + unsure <= within:
+                return point
+            guess = point.weights - known.solved(point.slope)
+            ahead = (yield from at(guess, share)) if np.isfinite(guess).all() else point
+            if ahead.left <= 0.75 * point.left:
+                known.learn(ahead.weights - point.weights, ahead.slope - point.slope)
+                if ahead.left > SLOW * point.left and known.age >= OLD:
+                    known.renew((yield from rough_inverse(ahead.weights)))
+            elif known.age:
+                known = _Curvature((yield from rough_inverse(point.weights)), strength)
+                continue
+            else:
+                # Coarse far from the minimum, precise near it, and never more than is needed to end.
+                left = max(
+                    min(COARSEST_SOLUTION, math.sqrt(point.left / first)),
+                    min(COARSEST_STEP, 0.25 * within / point.left),
+                )
+                ahead = yield from newton_move(point, known, share, left)
+                known.learn(ahead.weights - point.weights, ahead.slope - point.slope)
                 known.renew((yield from rough_inverse(ahead.weights)))
-        elif known.age:
-            known = _Curvature((yield from rough_inverse(point.weights)), strength)
-            continue
-        else:
-            # Coarse far from the minimum, precise near it, and never more than is needed to end.
-            share_left = max(
-                min(COARSEST_SOLUTION, math.sqrt(point.left / first)), min(COARSEST_STEP, 0.25 * within / point.left)
-            )
-            ahead = yield from newton_move(point, share_left)
-            known.learn(ahead.weights - point.weights, ahead.slope - point.slope)
-            known.renew((yield from rough_inverse(ahead.weights)))
-        point = ahead
+            point = ahead
+
+    within, origin = tolerance(problem, noise), np.zeros_like(linear)
+    if not 0.0 < few <= LARGEST_SAMPLE:
+        return (yield from descend((yield from at(origin, 1.0)), 1.0, within)).weights
+    nearby = yield from descend(
+        (yield from at(origin, few)), few, max(within, SAMPLE_PRECISION * math.sqrt(problem.rows / few))
+    )
+    point = yield from at(nearby.weights, 1.0)
+    # The proof is of a gradient that is no longer than it can be at the origin.
+    if not point.left <= problem.rows * problem.loss.lipschitz + length:
+        point = yield from at(origin, 1.0)
+    return (yield from descend(point, 1.0, within)).weights
 
 
 class _Point:
@@ -255,7 +279,7 @@ def sampled_share(problem: Problem, reading: Reading | None = None) -> float:
     slots = problem.dims if reading is None else reading.slots
     if problem.dims > WIDEST_FACTORS or slots > MAX_HESSIAN_SLOTS or problem.loss.vectors * slots**2 > MOST_NUMBERS:
         return 0.0
-    return min(1.0, max(1000 + 40 * problem.dims, min(problem.rows // 24, MOST_SAMPLED)) / problem.rows)
+    return min(1.0, max(1000 + 40 * problem.dims, min(problem.rows // 24, MOST_SAMPLED // problem.dims)) / problem.rows)
 
 
 def _newton_step(

@@ -226,7 +226,7 @@ class PostgresSlice(PostgresEngine):
         """Use `PostgresEngine.slice`."""
         check_part(start, stop, rows=whole.count(), what="a slice")
         self.layout, self.shuffle, self.in_server = whole.layout, whole.shuffle, whole.in_server
-        self.spool, self.bucket_bytes = whole.spool, whole.bucket_bytes
+        self.spool, self.memory_bytes = whole.spool, whole.memory_bytes
         self._whole, self._theirs, self._streamed = whole, whole._theirs, whole._streamed
         self._columns = whole._described()
         self._source = part_source(whole._source, start, stop)

@@ -6,8 +6,10 @@ The server drops the table however the session ends.
 
 from __future__ import annotations
 
+import copy
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
@@ -20,6 +22,7 @@ from boltdp.data.source import BATCH_ROWS
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.engines.prepared import Prepared, check_ordered, check_part, check_width, joined_positions
 from boltdp.kernel import State
+from boltdp.kernel.packing import of_hashes
 from boltdp.kernel.reading import Reading
 from boltdp.kernel.sums import Summation
 
@@ -113,6 +116,15 @@ class PreparedTable(Prepared):
         """The packed rows in order, a block at a time; they leave the server."""
         return self._table.blocks(self._start, self._start + self.rows)
 
+    @contextmanager
+    def sampled(self, share: float) -> Iterator[PreparedTable]:
+        """Rows that are all that sums of this share take, in a table of their own."""
+        few = self._table.sampled(share, self._start, self._start + self.rows)
+        try:
+            yield PreparedTable(few, 0, self.rows, reading=self.reading)
+        finally:
+            few.drop()
+
     def close(self) -> None:
         """Drop the table and the models."""
         self._table.drop()
@@ -173,6 +185,19 @@ class _Table:
         source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
         call = sql.SQL("boltdp.sgd((SELECT boltdp.kept($1)), {})").format(self._block(start, stop))
         self._feed(states, call, source)
+
+    def sampled(self, share: float, start: int, stop: int) -> _Table:
+        """Those of the rows from start to stop - 1 that sums of a share take; how many they are is private."""
+        few = copy.copy(self)
+        few._name, few._rows, few.ordered = self._new_name(), stop - start, False
+        few._make()
+        # Once for each block: a subquery without OFFSET would be merged, and its function called twice.
+        sampled = sql.SQL("SELECT start, boltdp.sampled({}, {}) AS few FROM {} WHERE {} OFFSET 0").format(
+            self._block(start, stop), sql.Literal(of_hashes(share)), self._name, self._within(start, stop)
+        )
+        fill = "INSERT INTO {} SELECT start, few FROM ({}) AS blocks WHERE few IS NOT NULL"
+        self._session.ask(sql.SQL(fill).format(few._name, sampled), fault="the rows cannot be sampled", ours=True)
+        return few
 
     def run_drawn(self, states: Sequence[State], positions: Integers, start: int, stop: int) -> None:
         """Feed drawn rows to the models: they are put in order in the memory of the session, in one scan or a few."""
