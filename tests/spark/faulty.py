@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,20 +19,25 @@ import pyarrow.parquet as pq
 
 from boltdp.data.schema import array_schema
 from boltdp.engines import Engine, open_source
-from boltdp.engines.spark import SparkEngine, tasks
+from boltdp.engines.spark import SparkEngine, blocks, tasks
 from boltdp.engines.spark.session import Session
 from boltdp.settings import Settings
 from boltdp.training import train
 
 ROWS, DIMS = 20_000, 5
 SCHEMA = array_schema(dims=DIMS, classes=(0, 1), clip_norm=2.0)
+BOLTON = Settings(epsilon=1.0, algorithm="bolton", seed=7, noise_seed=1, passes=2, partitions=2)
 #: Each has some tasks of its own.
 SETTINGS = {
     "objective": Settings(epsilon=1.0, algorithm="objective", seed=7, noise_seed=1),
-    "bolton": Settings(epsilon=1.0, algorithm="bolton", seed=7, noise_seed=1, passes=2),
+    "bolton": BOLTON,
+    "sequential": replace(BOLTON, partitions=1),
 }
-#: The tasks of each, in the order in which they are first run.
-TASKS = {"objective": ("Encode", "Sum"), "bolton": ("Encode", "Scatter", "Settle", "Run")}
+TASKS = {
+    "objective": ("Encode", "Sample", "Sum"),
+    "bolton": ("Encode", "Scatter", "Train"),
+    "sequential": ("Encode", "Scatter", "Settle", "Run"),
+}
 
 
 def rows() -> pa.Table:
@@ -82,6 +88,8 @@ def main(folder: Path, how: str) -> None:
     plain = {name: getattr(tasks, name) for names in TASKS.values() for name in names}
     for algorithm, names in TASKS.items():
         (folder / algorithm).mkdir()
+        # Passes are made over rows where they are, if they are too many for one executor.
+        blocks.ONE_PLACE_BYTES = 0 if algorithm == "sequential" else 1 << 30
         for name in names:
             setattr(tasks, name, fails_once(plain[name], folder / algorithm, how))
         engine = SparkEngine(session.spark.read.parquet(str(parts)), session=session, parts=3)

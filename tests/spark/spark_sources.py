@@ -36,7 +36,7 @@ def frame(request: pytest.FixtureRequest, rows: Any, partitions: int = 3) -> Any
 
 @register("spark", slow=True)
 def from_dataframe(request: pytest.FixtureRequest) -> Iterator[Source]:
-    yield Source(SparkEngine(frame(request, table()), parts=3), SCHEMA, reference())
+    yield Source(open_source(frame(request, table())), SCHEMA, reference())
 
 
 @register("spark files")
@@ -49,7 +49,7 @@ def from_files(request: pytest.FixtureRequest) -> Iterator[Source]:
 
     folder = written(request, "spark parts", write)
     spark = request.getfixturevalue("spark")
-    yield curved(open_source(spark.read.parquet(str(folder))))
+    yield curved(SparkEngine(spark.read.parquet(str(folder)), parts=3))
 
 
 @register("spark projected", slow=True)

@@ -42,7 +42,11 @@ def test_model_has_the_same_bits_if_every_kind_of_task_fails_once(tmp_path: Path
     settings = {"PYTHONPATH": path, "SPARK_HOME": str(home)}
     done = subprocess.run(program, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.splitlines() == ["objective same Encode Sum", "bolton same Encode Run Scatter Settle"]
+    assert done.stdout.splitlines() == [
+        "objective same Encode Sample Sum",
+        "bolton same Encode Scatter Train",
+        "sequential same Encode Run Scatter Settle",
+    ]
     logs = done.stdout + done.stderr + "".join(path.read_text() for path in (home / "work").rglob("std*"))
     assert ("a task of boltdp failed: ValueError" in logs) == (how == "raise")
     assert "secret value" not in logs
@@ -83,7 +87,7 @@ def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, or
         before = sums.value.tolist()
         # As if all executors were gone with what they had.
         assert isinstance(prepared, PreparedBlocks)
-        prepared._blocks.stored.frame.unpersist(blocking=True)
+        prepared._blocks.settled().frame.unpersist(blocking=True)
         with pytest.raises(DataError, match=f"^{CHANGED}$") as caught:
             prepared.sum([sums])
         assert caught.value.hint is not None
@@ -100,7 +104,7 @@ def some_blocks(rows: int = 100) -> Iterator[pa.RecordBatch]:
 
 def scatter(digest: bytes = b"x" * 16) -> tasks.Scatter:
     places = tasks.Places({(0, 0): (0, digest)})
-    return tasks.Scatter(places, 0, 100, others=False, bounds=(0, 30, 100), seed=3, width=2)
+    return tasks.Scatter(places, ((0, 100, 3),), ((0, 30), (30, 100)), width=2)
 
 
 def fault(batches: Iterator[pa.RecordBatch]) -> str | None:
@@ -170,6 +174,6 @@ def test_places_are_known_and_nothing_of_the_rows(spark: Any) -> None:
     frame = spark.range(10).selectExpr("CAST(id AS double) AS age", "id % 2 AS sick")
     with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), ordered=False) as prepared:
         assert isinstance(prepared, PreparedBlocks)
-        stored: Stored = prepared._blocks.stored
+        stored: Stored = prepared._blocks.settled()
         assert sum(place.rows for place in stored.places) == 10
         assert {type(place) for place in stored.places} == {Place}

@@ -1,7 +1,8 @@
 """The prepared rows: packed blocks in a DataFrame that Spark persists, in memory and on disk, until they are closed.
 
-A scan is one job over all blocks. A pass of SGD goes through the parts one after another, a job for each. Only drawn
-rows, which white-box algorithms ask for, are brought to this process once, and spooled here.
+A scan is one job over all blocks. Passes of SGD over parts of the rows are one job too, in which each part's rows come
+together at one executor. Only drawn rows, which some white-box algorithms ask for, are brought to this process once,
+and spooled here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import pickle
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,16 @@ import numpy as np
 from boltdp import stopping
 from boltdp.arraytypes import Integers, PackedRows
 from boltdp.context import Context
-from boltdp.engines.prepared import Prepared, check_ordered, check_part, check_width, joined_positions
+from boltdp.engines.prepared import (
+    Partition,
+    Passes,
+    Prepared,
+    check_ordered,
+    check_part,
+    check_parts,
+    check_width,
+    joined_positions,
+)
 from boltdp.engines.spark import tasks
 from boltdp.engines.spark.session import Session
 from boltdp.engines.spark.tasks import CHANGED, CHANGED_HINT, PLACES, Places, Window
@@ -34,6 +46,9 @@ PART_BYTES = 128 << 20
 LEAST_PART_BYTES = 8 << 20
 #: Bytes of partial sums that this process joins; executors join more than that among themselves first.
 JOINED_BYTES = 256 << 20
+
+#: Bytes of a part whose passes one executor makes by itself, at most: it has the rows in memory or on its disk.
+ONE_PLACE_BYTES = 64 << 30
 
 FAULT = "the rows cannot be prepared"
 
@@ -59,7 +74,7 @@ class Stored:
         self.session, self.width = session, width
         self.frame = frame
         self.places: list[Place] = []
-        session.ask(lambda: frame.persist(_level()), FAULT)
+        session.ask(lambda: frame.persist(level()), FAULT)
         try:
             self.places = self._made()
         except BaseException:
@@ -77,7 +92,7 @@ class Stored:
 
     def _made(self) -> list[Place]:
         found = self.session.ask(lambda: self.frame.select(*PLACES).collect(), FAULT)
-        _check_faults(found)
+        check_faults(found)
         return [
             Place(
                 one["part"], one["number"], one["file"], one["split"], one["start"], one["rows"], bytes(one["digest"])
@@ -94,15 +109,15 @@ class Stored:
             }
         )
 
-    def results(self, task: tasks.Task, chosen: Sequence[Place], fault: str, *, where: str | None = None) -> list[Any]:
-        """Run a task over blocks, in one job, and see to it that they were the chosen ones, as they were made first."""
-        frame = self.frame if where is None else self.frame.where(where)
-        return self.checked(self.session.mapped(frame, task), chosen, fault)
+    def mapped(self, task: tasks.Task, window: Window | None, *, part: int | None = None) -> Any:
+        """What a task makes of blocks that have rows of a window, or all, and of one part, or all."""
+        frame = self.frame if window is None else self.frame.where(_overlap(window))
+        return self.session.mapped(frame if part is None else frame.where(f"part = {part}"), task)
 
     def checked(self, frame: Any, chosen: Sequence[Place], fault: str) -> list[Any]:
         """The rows of results, if they are of the chosen blocks, as these were made first."""
         found = self.session.ask(lambda: frame.collect(), fault)
-        _check_faults(found)
+        check_faults(found)
         met = tasks.fingerprint([bytes(one["fingerprint"]) for one in found])
         if met != tasks.fingerprint([place.digest for place in chosen]):
             raise DataError(CHANGED, hint=CHANGED_HINT)
@@ -111,16 +126,17 @@ class Stored:
     def streamed(self, window: Window | None) -> Iterator[PackedRows]:
         """The blocks, brought to this process one after another."""
         frame = self.frame if window is None else self.frame.where(_overlap(window))
-        expected = iter(self.overlapping(window))
+        expected, last = {place.digest: place for place in self.overlapping(window)}, -1
         for one in rows_of(self.session, frame, "the rows cannot be read"):
-            _check_faults([one])
-            place = next(expected, None)
-            if place is None or place.digest != bytes(one["digest"]):
+            check_faults([one])
+            place = expected.pop(bytes(one["digest"]), None)
+            if place is None or (place.start is not None and place.start <= last):
                 raise DataError(CHANGED, hint=CHANGED_HINT)
+            last = -1 if place.start is None else place.start
             packed = np.frombuffer(one["packed"], np.float32).reshape(-1, self.width)
             block = tasks.Block(place.part, place.number, place.start, place.digest, packed)
             yield packed if window is None else window.within(block)
-        if next(expected, None) is not None:
+        if expected:
             raise DataError(CHANGED, hint=CHANGED_HINT)
 
     def overlapping(self, window: Window | None) -> list[Place]:
@@ -137,54 +153,22 @@ class Stored:
 class PreparedBlocks(Prepared):
     """Packed blocks in a cluster, or those of them from one position to another."""
 
-    def __init__(
-        self,
-        blocks: _Blocks,
-        start: int,
-        stop: int,
-        *,
-        reading: Reading | None,
-    ) -> None:
+    def __init__(self, blocks: Blocks, start: int, stop: int, *, reading: Reading | None) -> None:
         self._blocks = blocks
         self._start = start
         self.rows = stop - start
-        self.cells = blocks.stored.width - 1
+        self.cells = blocks.width - 1
         self.reading = reading
         self.ordered = blocks.ordered
 
-    @classmethod
-    def of_any_order(cls, stored: Stored, *, reading: Reading | None, spool: str | Path | None) -> PreparedBlocks:
-        """Blocks as they are, for sums alone."""
-        return cls(_Blocks(stored, ordered=False, spool=spool), 0, stored.rows, reading=reading)
-
-    @classmethod
-    def shuffled(
-        cls,
-        stored: Stored,
-        starts: Sequence[int],
-        *,
-        start: int,
-        stop: int,
-        seed: int,
-        parts: int | None,
-        reading: Reading | None,
-        spool: str | Path | None,
-    ) -> PreparedBlocks:
-        """The rows at positions start to stop - 1 of blocks, permuted; `starts` says where the blocks begin."""
-        rows = stop - start
-        scanned = len({place.part for place in stored.places})
-        bounds = part_bounds(rows, width=stored.width, scanned=scanned, parts=parts)
-        ordered = _shuffle(stored, starts, start=start, stop=stop, others=False, bounds=bounds, seed=seed)
-        return cls(_Blocks(ordered, ordered=True, spool=spool, bounds=bounds), 0, rows, reading=reading)
-
     @property
     def parts(self) -> int:
-        """How many parts the rows are stored in."""
-        return max(len(self._blocks.bounds) - 1, 1)
+        """How many parts rows in order are stored in."""
+        return len(self._blocks.bounds) - 1
 
     def blocks(self) -> Iterator[PackedRows]:
         """The packed rows in order, a block at a time; they leave the cluster."""
-        return self._blocks.stored.streamed(self._window)
+        return self._blocks.settled().streamed(self._window)
 
     def portion(self, start: int, stop: int) -> PreparedBlocks:
         """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
@@ -195,7 +179,7 @@ class PreparedBlocks(Prepared):
     def reshuffle(self, seed: int) -> None:
         """Permute the current order again: position p takes the row now at source_position(p; seed)."""
         check_ordered(self)
-        self._blocks.shuffle(self._start, self._start + self.rows, seed)
+        self._blocks.move([(self._start, self._start + self.rows, seed)])
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
         """Feed every row once, in order, to every state: a job for each part, one after another."""
@@ -204,6 +188,24 @@ class PreparedBlocks(Prepared):
         context.done(0)
         for done in self._blocks.run(states, Window(self._start, self._start + self.rows)):
             context.done(done)
+
+    def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
+        """Make all passes over each of several parts, in one job: a task has all rows of a part, and all its passes.
+
+        The rows of one that is too large for any executor's disk are passed over where they are.
+        """
+        check_parts(self, parts)
+        stopping.check()
+        if any(4 * self._blocks.width * part.rows > ONE_PLACE_BYTES for part in parts):
+            super().run_parts(parts, context)
+            return
+        if parts:
+            self._blocks.train(parts, self._start)
+        passes = Passes(parts, context)
+        for part in parts:
+            for number in range(1, 1 + len(part.seeds)):
+                passes.begun(number, part).done(part.rows)
+                passes.ended(part)
 
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
         """Feed the rows at these positions, in this order, to every state: in this process, to which they come once."""
@@ -219,71 +221,166 @@ class PreparedBlocks(Prepared):
         if sums:
             self._blocks.sum(sums, self._window)
 
+    @contextmanager
+    def sampled(self, share: float) -> Iterator[PreparedBlocks]:
+        """Rows that are all that sums of this share take: a copy of them, in the cluster too."""
+        with PreparedBlocks.of_any_order(self._blocks.sampled(share, self._window), reading=self.reading) as few:
+            yield few
+
     def close(self) -> None:
         """Let Spark forget the rows."""
         self._blocks.close()
 
+    @classmethod
+    def of_any_order(cls, stored: Stored, *, reading: Reading | None) -> PreparedBlocks:
+        """Blocks as they are, for sums alone."""
+        return cls(Blocks(stored), 0, stored.rows, reading=reading)
+
+    @classmethod
+    def permuted(
+        cls,
+        stored: Stored,
+        starts: Sequence[int],
+        *,
+        rows: int,
+        seed: int,
+        parts: int | None,
+        reading: Reading | None,
+        spool: str | Path | None,
+    ) -> PreparedBlocks:
+        """Rows 0 to rows - 1 of blocks, permuted when they are needed in order; `starts` says where blocks begin."""
+        scanned = len({place.part for place in stored.places})
+        bounds = part_bounds(rows, width=stored.width, scanned=scanned, parts=parts)
+        blocks = Blocks(stored, starts=starts, bounds=bounds, spool=spool)
+        blocks.move([(0, rows, seed)])
+        return cls(blocks, 0, rows, reading=reading)
+
     @property
     def _window(self) -> Window | None:
-        whole = (self._start, self.rows) == (0, self._blocks.stored.rows)
+        whole = (self._start, self.rows) == (0, self._blocks.rows)
         return None if whole else Window(self._start, self._start + self.rows)
 
 
-class _Blocks:
-    """What the views of prepared blocks share."""
+class Blocks:
+    """What the views of prepared blocks share: the stored ones, and moves of rows that are still to be made.
+
+    Rows move when they are next needed in order: sums of all do not need it, and passes over parts make the last moves
+    on the way to the parts.
+    """
 
     def __init__(
-        self, stored: Stored, *, ordered: bool, spool: str | Path | None, bounds: tuple[int, ...] = ()
+        self,
+        stored: Stored,
+        *,
+        starts: Sequence[int] | None = None,
+        bounds: tuple[int, ...] = (),
+        spool: str | Path | None = None,
     ) -> None:
-        self.stored, self.ordered, self.bounds = stored, ordered, bounds
+        self._stored, self.width = stored, stored.width
+        self.ordered, self.bounds = starts is not None, bounds
+        self.rows = bounds[-1] if bounds else stored.rows
+        self._starts = starts or []
+        self._rounds: list[tuple[tasks.Move, ...]] = []  #: those of one share no rows
         self._spool = spool
         self._local: PreparedRows | None = None
 
+    def move(self, moves: Sequence[tasks.Move]) -> None:
+        """Permute rows, when they are next needed in order."""
+        if moves:
+            self._rounds.append(tuple(sorted(moves)))
+            self._forget()
+
+    def settled(self) -> Stored:
+        """The blocks, when all moves are made."""
+        while self._rounds:
+            self._make_moves()
+        return self._stored
+
+    def _make_moves(self) -> None:
+        """Make those of one round, to new blocks, one partition for each part."""
+        old, session = self._stored, self._stored.session
+        settle = tasks.Settle(self.bounds, self.width, secrets.token_bytes(16))
+        chunks = self._chunks([*pairwise(self.bounds)])
+        new = Stored(session, session.mapped(chunks, settle), width=self.width)
+        if new.rows != self.rows:
+            new.drop()
+            raise DataError(CHANGED, hint=CHANGED_HINT)
+        self._stored, self._starts = new, [place.start or 0 for place in new.places]
+        self._rounds.pop(0)
+        old.drop()
+
+    def _chunks(self, ranges: Sequence[tuple[int, int]]) -> Any:
+        """Chunks of rows by ranges of positions, one partition for each range, when the moves of one round are made."""
+        moves = self._rounds[0] if self._rounds else ()
+        scatter = tasks.Scatter(self._stored.known(self._starts), moves, tuple(ranges), self.width)
+        return self._stored.session.mapped(self._stored.frame, scatter).repartitionById(len(ranges), "part")
+
+    def _scanned(self, window: Window | None) -> Stored:
+        """Blocks whose rows within a window, or all rows, are those that are asked for."""
+        return self._stored if window is None and self._stored.rows == self.rows else self.settled()
+
     def sum(self, sums: Sequence[Summation], window: Window | None) -> None:
         """One job, whose partial sums are joined here, or by executors first where they are large."""
-        chosen, carried = self.stored.overlapping(window), tasks.carried([each.fresh() for each in sums])
-        task, fault = tasks.Sum(carried, window, self.stored.width), "the rows cannot be summed"
-        frame = self.stored.frame if window is None else self.stored.frame.where(_overlap(window))
-        session = self.stored.session
-        partial = session.mapped(frame, task)
-        size = sum(len(each.to_bytes()) for each in sums)
-        joiners = max(1, JOINED_BYTES // size)
+        stored = self._scanned(window)
+        chosen, carried = stored.overlapping(window), tasks.carried([each.fresh() for each in sums])
+        partial = stored.mapped(tasks.Sum(carried, window, self.width), window)
+        joiners = max(1, JOINED_BYTES // sum(len(each.to_bytes()) for each in sums))
         if len({place.part for place in chosen}) > joiners:
-            partial = session.mapped(partial.repartitionById(joiners, "part"), tasks.Join(carried))
-        for one in self.stored.checked(partial, chosen, fault):
+            partial = stored.session.mapped(partial.repartitionById(joiners, "part"), tasks.Join(carried))
+        for one in stored.checked(partial, chosen, "the rows cannot be summed"):
             tasks.join_results(sums, bytes(one["result"]))
+
+    def sampled(self, share: float, window: Window | None) -> Stored:
+        """The rows that sums of a share take, in few partitions."""
+        stored = self._scanned(window)
+        known = stored.known([place.start or 0 for place in stored.places])
+        sample = tasks.Sample(known, window, share, self.width, secrets.token_bytes(16))
+        few = stored.mapped(sample, window)
+        parts = len({place.part for place in stored.overlapping(window)})
+        size = 4 * self.width * self.rows * share
+        fewer = max(1, min(parts, round(size / LEAST_PART_BYTES)))
+        return Stored(stored.session, few if fewer == parts else few.repartitionById(fewer, "part"), width=self.width)
 
     def run(self, states: Sequence[State], window: Window) -> Iterator[int]:
         """A job for each part, which goes on where the last has ended; how many rows are done."""
-        done = 0
-        for part in sorted({place.part for place in self.stored.overlapping(window)}):
-            chosen = [place for place in self.stored.overlapping(window) if place.part == part]
-            task = tasks.Run(tasks.carried([state.to_bytes() for state in states]), window, self.stored.width)
-            where = f"part = {part} AND {_overlap(window)}"
-            (one,) = self.stored.results(task, chosen, "a pass cannot be run", where=where)
-            for state, data in zip(states, pickle.loads(one["result"]), strict=True):
-                state.update(data)
+        stored, done = self.settled(), 0
+        for part, of_part in groupby(stored.overlapping(window), key=lambda place: place.part):
+            task = tasks.Run(tasks.carried([state.to_bytes() for state in states]), window, self.width)
+            results = stored.mapped(task, window, part=part)
+            (one,) = stored.checked(results, [*of_part], "a pass cannot be run")
+            _update(states, one)
             done += one["rows"]
             yield done
 
-    def shuffle(self, start: int, stop: int, seed: int) -> None:
-        """Permute the rows from start to stop - 1, into new blocks."""
-        old = self.stored
-        starts = [place.start or 0 for place in old.places]
-        self.stored = _shuffle(old, starts, start=start, stop=stop, others=True, bounds=self.bounds, seed=seed)
-        self._forget()
-        old.drop()
+    def train(self, parts: Sequence[Partition], offset: int) -> None:
+        """All passes over each part, in one job; the rows move as they did there when they are next needed."""
+        while len(self._rounds) > 1:
+            self._make_moves()
+        parts = sorted(parts, key=lambda part: part.start)
+        ranges = [(offset + part.start, offset + part.stop) for part in parts]
+        given = [(part.rows, [state.to_bytes() for state in part.states], [*part.seeds]) for part in parts]
+        session, task = self._stored.session, tasks.Train(tasks.carried(given), self.width)
+        results = session.mapped(self._chunks(ranges), task)
+        found = session.ask(lambda: results.collect(), "the passes cannot be run")
+        check_faults(found)
+        if sorted(one["part"] for one in found) != [*range(len(parts))]:
+            raise DataError(CHANGED, hint=CHANGED_HINT)
+        for one in found:
+            _update(parts[one["part"]].states, one)
+        for number in range(max(len(part.seeds) for part in parts)):
+            seeds = [part.seeds[number] if number < len(part.seeds) else None for part in parts]
+            self.move([(*of, seed) for of, seed in zip(ranges, seeds, strict=True) if seed is not None])
 
     def local(self) -> PreparedRows:
         """The rows in this process, in their order."""
+        stored = self.settled()
         if self._local is None:
-            context = Context(seed=0, threads=1)
             self._local = spool(
-                self.stored.streamed(None),
-                rows=self.stored.rows,
-                width=self.stored.width,
+                stored.streamed(None),
+                rows=self.rows,
+                width=self.width,
                 ordered=False,
-                context=context,
+                context=Context(seed=0, threads=1),
                 directory=self._spool,
             )
             self._local.ordered = True  # as they are
@@ -292,12 +389,18 @@ class _Blocks:
     def close(self) -> None:
         """Drop them here and there."""
         self._forget()
-        self.stored.drop()
+        self._stored.drop()
 
     def _forget(self) -> None:
         if self._local is not None:
             self._local.close()
             self._local = None
+
+
+def _update(states: Sequence[State], one: Any) -> None:
+    """Go on from what a task has made of states."""
+    for state, data in zip(states, pickle.loads(one["result"]), strict=True):
+        state.update(data)
 
 
 def part_bounds(rows: int, *, width: int, scanned: int, parts: int | None = None) -> tuple[int, ...]:
@@ -322,42 +425,20 @@ def rows_of(session: Session, frame: Any, fault: str) -> Iterator[Any]:
         yield one
 
 
-def _shuffle(
-    stored: Stored,
-    starts: Sequence[int],
-    *,
-    start: int,
-    stop: int,
-    others: bool,
-    bounds: tuple[int, ...],
-    seed: int,
-) -> Stored:
-    """New blocks, one partition for each part."""
-    width = stored.width
-    scatter = tasks.Scatter(stored.known(starts), start, stop, others, bounds, seed, width)
-    settle = tasks.Settle(bounds, width, secrets.token_bytes(16))
-    session = stored.session
-    parts = session.mapped(stored.frame, scatter).repartitionById(len(bounds) - 1, "part")
-    ordered = Stored(session, session.mapped(parts, settle), width=width)
-    if ordered.rows != bounds[-1]:
-        ordered.drop()
-        raise DataError(CHANGED, hint=CHANGED_HINT)
-    return ordered
-
-
 def _overlap(window: Window) -> str:
     """Which blocks have rows of a window."""
     return f"start < {window.stop} AND start + rows > {window.start}"
 
 
-def _check_faults(found: Sequence[Any]) -> None:
+def check_faults(found: Sequence[Any]) -> None:
+    """Raise what a task has found."""
     for one in found:
         fault = one["fault"]
         if fault is not None:
             raise DataError(fault, hint=CHANGED_HINT if fault == CHANGED else None)
 
 
-def _level() -> Any:
+def level() -> Any:
     """Memory and disk, as Spark's own objects: quicker to scan than serialized ones."""
     from pyspark import StorageLevel
 

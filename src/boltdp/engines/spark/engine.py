@@ -19,7 +19,7 @@ from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.base import Engine, Prepared, Slice, check_columns
 from boltdp.engines.spark import tasks
-from boltdp.engines.spark.blocks import Place, PreparedBlocks, Stored, rows_of
+from boltdp.engines.spark.blocks import Place, PreparedBlocks, Stored, check_faults, level, rows_of
 from boltdp.engines.spark.session import Session, quietly
 from boltdp.errors import DataError, ParameterError
 
@@ -154,30 +154,30 @@ class SparkEngine(Engine):
         encode = tasks.Encode(schema, context.on_bad_row, batches, key)
         context.done(0)
         stored = Stored(self._session, self._session.mapped(source, encode), width=width)
-        done = False
+        kept = False
         try:
             if stored.rows != rows:
                 raise DataError(_CHANGED.format(rows))
+            starts = [at - start for at in _starts(stored.places, files)]
             if ordered:
-                prepared = PreparedBlocks.shuffled(
+                prepared = PreparedBlocks.permuted(
                     stored,
-                    _starts(stored.places, files),
-                    start=start,
-                    stop=stop,
+                    starts,
+                    rows=stop - start,
                     seed=context.seed,
                     parts=self.parts,
                     reading=read_by,
                     spool=self.spool,
                 )
+                kept = True
             elif whole:
-                prepared = PreparedBlocks.of_any_order(stored, reading=read_by, spool=self.spool)
-                done = True
+                prepared, kept = PreparedBlocks.of_any_order(stored, reading=read_by), True
             else:
-                cut = tasks.Cut(stored.known(_starts(stored.places, files)), start, stop, width, key)
+                cut = tasks.Cut(stored.known(starts), stop - start, width, key)
                 some = Stored(self._session, self._session.mapped(stored.frame, cut), width=width)
-                prepared = PreparedBlocks.of_any_order(some, reading=read_by, spool=self.spool)
+                prepared = PreparedBlocks.of_any_order(some, reading=read_by)
         finally:
-            if not done:
+            if not kept:
                 stored.drop()
         context.done(stop - start)
         return prepared
@@ -225,22 +225,19 @@ class SparkEngine(Engine):
         frame = self._session.mapped(source, tasks.Ship(batches, make))
         if not files:
             for one in rows_of(self._session, frame, fault):
-                _check_fault(one)
+                check_faults([one])
                 yield bytes(one["shipped"])
             return
         yield from self._in_order_of_files(frame, files, fault)
 
     def _in_order_of_files(self, frame: Any, files: Mapping[int, str], fault: str) -> Iterator[bytes]:
         """What was shipped from files, by way of another shuffle where Spark reads them in another order."""
-        from boltdp.engines.spark.blocks import _level
-
         session = self._session
-        session.ask(lambda: frame.persist(_level()), fault)
+        session.ask(lambda: frame.persist(level()), fault)
         try:
             names = ("part", "number", "file", "split", "rows", "fault")
             found = session.ask(lambda: frame.select(*names).collect(), fault)
-            for one in found:
-                _check_fault(one)
+            check_faults(found)
             places = [
                 Place(one["part"], one["number"], one["file"], one["split"], None, one["rows"], b"") for one in found
             ]
@@ -248,7 +245,7 @@ class SparkEngine(Engine):
             order = in_file_order(places, files)
             if order == list(range(len(places))):
                 for one in rows_of(session, frame, fault):
-                    _check_fault(one)
+                    check_faults([one])
                     yield bytes(one["shipped"])
                 return
             runs = [[*run] for _, run in groupby(order, key=lambda i: _run(places[i]))]
@@ -260,7 +257,7 @@ class SparkEngine(Engine):
             ordered = session.mapped(frame, tasks.Order(targets)).repartitionById(len(runs), "target")
             for _, several in groupby(rows_of(session, ordered, fault), key=lambda one: one["target"]):
                 for one in sorted(several, key=lambda one: one["place"] or 0):
-                    _check_fault(one)
+                    check_faults([one])
                     yield bytes(one["shipped"])
         finally:
             session.ask(lambda: frame.unpersist(), fault)
@@ -336,8 +333,3 @@ def _identifier(name: str) -> str:
     '`a.b``c`'
     """
     return "`" + name.replace("`", "``") + "`"
-
-
-def _check_fault(one: Any) -> None:
-    if one["fault"] is not None:
-        raise DataError(one["fault"])

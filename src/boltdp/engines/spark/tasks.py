@@ -7,13 +7,16 @@ Spark logs it, and then Spark tries again.
 
 from __future__ import annotations
 
+import os
 import pickle
 import struct
+import tempfile
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +24,21 @@ import pyarrow as pa
 
 from boltdp import __version__, kernel
 from boltdp.arraytypes import Integers, PackedRows
+from boltdp.context import Context
 from boltdp.data.encode import Encoder
 from boltdp.data.schema import Schema
 from boltdp.data.source import LONGEST_BATCH
 from boltdp.data.values import OnBadRow
+from boltdp.engines.prepared import Partition, Passes, run_part
+from boltdp.engines.spool import MemoryStore, PreparedRows, spool
 from boltdp.errors import BoltdpError, DataError
-from boltdp.kernel import packing
+from boltdp.kernel import State, packing
 from boltdp.kernel.sums import Summation
 
 #: Bytes of a block, about: large enough for a scan to move buffers, not rows; Spark's cache makes batches of 4 MB.
 BLOCK_BYTES = 4 << 20
+#: Rows of a range that a task puts in order in memory, at most; more go to a file.
+MEMORY_BYTES = 256 << 20
 DIGEST_BYTES = 16
 PAGE_BYTES = 4096
 
@@ -278,6 +286,20 @@ def read_blocks(batches: Iterator[pa.RecordBatch], width: int) -> Iterator[Block
 
 
 @dataclass(frozen=True)
+class Window:
+    """Rows of ordered blocks from one position to another; all of them, in any order, without."""
+
+    start: int
+    stop: int
+
+    def within(self, block: Block) -> PackedRows:
+        """What of a block lies within."""
+        assert block.start is not None
+        first, last = max(self.start - block.start, 0), min(self.stop - block.start, len(block.rows))
+        return block.rows[first : max(first, last)]
+
+
+@dataclass(frozen=True)
 class Places:
     """Where the rows of blocks are in the original order, by the blocks' parts and numbers, and their digests."""
 
@@ -293,11 +315,10 @@ class Places:
 
 @dataclass(frozen=True)
 class Cut(Task):
-    """The rows at positions start to stop - 1 of all blocks, in any order."""
+    """The rows at positions 0 to rows - 1 of all blocks, in any order."""
 
     places: Places
-    start: int
-    stop: int
+    rows: int
     width: int
     key: bytes
 
@@ -307,7 +328,7 @@ class Cut(Task):
         """What lies within, of each block."""
         for block in read_blocks(batches, self.width):
             at = self.places.start(block)
-            first, last = max(self.start - at, 0), min(self.stop - at, len(block.rows))
+            first, last = max(-at, 0), min(self.rows - at, len(block.rows))
             if first < last:
                 rows = block.rows[first:last]
                 digest = block_digest(self.key, rows, block.part, block.number)
@@ -316,59 +337,65 @@ class Cut(Task):
                 )
 
 
+#: Rows from one position to another, and the seed by which they are permuted among themselves.
+Move: TypeAlias = tuple[int, int, int]
+
+
 @dataclass(frozen=True)
 class Scatter(Task):
-    """Rows on their way to their permuted positions: those of each block, by the part that they belong to.
+    """Rows on their way to new positions: those of each block, by the range of positions that they belong to.
 
-    The rows from start to stop - 1 are permuted among themselves. With `others` the rest stay where they are, and
-    without it they are dropped and positions counted from start.
+    Rows of a move are permuted, others stay where they are, and what is in no range is dropped. Moves share no rows,
+    nor do ranges, and both are in order.
     """
 
     places: Places
-    start: int
-    stop: int
-    others: bool
-    bounds: tuple[int, ...]  #: where parts begin, and the end of the last
-    seed: int
+    moves: tuple[Move, ...]
+    ranges: tuple[tuple[int, int], ...]
     width: int
 
     columns: ClassVar[str] = CHUNKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """A chunk of each block for each part that gets some of it: the rows, and their slots in the part."""
-        starts = np.array(self.bounds[:-1])
+        """A chunk of each block for each range that gets some of it: the rows, and their slots in the range."""
+        starts, stops = (np.array(edges, np.int64) for edges in zip(*self.ranges, strict=True))
         for block in read_blocks(batches, self.width):
-            at = self.places.start(block)
-            rows, positions = self._placed(block.rows, at)
+            positions = self._positions(self.places.start(block), len(block.rows))
             parts = np.searchsorted(starts, positions, side="right") - 1
-            order = np.argsort(parts, kind="stable")
+            met = np.flatnonzero((parts >= 0) & (positions < stops[parts]))
+            order = met[np.argsort(parts[met], kind="stable")]
+            rows = np.empty((len(order), self.width), np.float32)
+            packing.take(block.rows, order, rows)
             slots = (positions - starts[parts])[order].astype(np.uint32)
-            ordered = np.empty_like(rows)
-            packing.take(rows, order, ordered)
-            counts = np.bincount(parts, minlength=len(starts))
-            stops = np.cumsum(counts)
+            counts = np.bincount(parts[met], minlength=len(starts))
+            ends = np.cumsum(counts)
             for part in np.flatnonzero(counts).tolist():
-                of = slice(int(stops[part] - counts[part]), int(stops[part]))
-                yield self.row(part=part, slots=slots[of].tobytes(), packed=ordered[of].tobytes())
+                of = slice(int(ends[part] - counts[part]), int(ends[part]))
+                yield self.row(part=part, slots=slots[of].tobytes(), packed=rows[of].tobytes())
 
-    def _placed(self, rows: PackedRows, at: int) -> tuple[PackedRows, Integers]:
-        """The rows that go on, and their new positions."""
-        first, last = (min(max(edge - at, 0), len(rows)) for edge in (self.start, self.stop))
-        within, total = np.empty(0, np.int64), self.stop - self.start
-        if first < last:
-            within = kernel.permuted_position(at + first - self.start, last - first, rows=total, seed=self.seed)
-        if not self.others:
-            return rows[first:last], within
-        positions = np.arange(at, at + len(rows))
-        positions[first:last] = within + self.start
-        return rows, positions
+    def _positions(self, at: int, count: int) -> Integers:
+        """Where the rows that stand at a position and after it go."""
+        positions = np.arange(at, at + count)
+        # The first move that ends behind the first row.
+        for start, stop, seed in self.moves[bisect_right(self.moves, at, key=lambda move: move[1]) :]:
+            first, last = max(start - at, 0), min(stop - at, count)
+            if first >= last:
+                break
+            moved = kernel.permuted_position(at + first - start, last - first, rows=stop - start, seed=seed)
+            positions[first:last] = start + moved
+        return positions
 
 
 class _Part:
-    """Rows on their way to their places in a part."""
+    """Rows on their way to their slots in a range: in memory, or in a file without a name if they are many."""
 
     def __init__(self, rows: int, width: int) -> None:
-        self._rows = np.empty((rows, width), np.float32)
+        shape = (rows, width)
+        if 4 * rows * width <= MEMORY_BYTES:
+            self._rows: PackedRows = np.empty(shape, np.float32)
+        else:
+            with tempfile.TemporaryFile(dir=local_directory()) as file:
+                self._rows = np.memmap(file, np.float32, "w+", shape=shape)
         self._met = np.zeros(rows, np.bool_)
         self._count = 0
 
@@ -385,11 +412,31 @@ class _Part:
         return self._rows
 
 
+def local_directory() -> str | None:
+    """Where Spark keeps what does not fit in an executor's memory, and removes it at the end."""
+    return (os.environ.get("SPARK_LOCAL_DIRS") or "").split(",")[0] or None
+
+
+def gathered(batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int) -> dict[int, PackedRows]:
+    """The rows of ranges, by their numbers, put in order from chunks that come in any."""
+    parts: dict[int, _Part] = {}
+    for batch in batches:
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        for index in range(batch.num_rows):
+            check_fault(columns["fault"][index].as_py())
+            part = columns["part"][index].as_py()
+            if part not in parts:
+                parts[part] = _Part(sizes[part], width)
+            slots = np.frombuffer(columns["slots"][index].as_buffer(), np.uint32).astype(np.int64)
+            parts[part].put(slots, np.frombuffer(columns["packed"][index].as_buffer(), np.float32))
+    return {part: parts.pop(part).whole() for part in sorted(parts)}
+
+
 @dataclass(frozen=True)
 class Settle(Task):
-    """The chunks of a part, put in order to blocks."""
+    """The chunks of a range, put in order to blocks."""
 
-    bounds: tuple[int, ...]
+    bounds: tuple[int, ...]  #: where ranges begin, and the end of the last
     width: int
     key: bytes
     block_bytes: int = BLOCK_BYTES
@@ -397,20 +444,9 @@ class Settle(Task):
     columns: ClassVar[str] = BLOCKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Blocks in order, once every row of the part is there."""
-        parts: dict[int, _Part] = {}
-        for batch in batches:
-            columns = {name: batch.column(name) for name in batch.schema.names}
-            for index in range(batch.num_rows):
-                check_fault(columns["fault"][index].as_py())
-                part = columns["part"][index].as_py()
-                if part not in parts:
-                    parts[part] = _Part(self.bounds[part + 1] - self.bounds[part], self.width)
-                slots = np.frombuffer(columns["slots"][index].as_buffer(), np.uint32).astype(np.int64)
-                parts[part].put(slots, np.frombuffer(columns["packed"][index].as_buffer(), np.float32))
+        """Blocks in order, once every row of the range is there."""
         most = max(1, self.block_bytes // (4 * self.width))
-        for part in sorted(parts):
-            rows = parts.pop(part).whole()
+        for part, rows in gathered(batches, np.diff(self.bounds).tolist(), self.width).items():
             for number, at in enumerate(range(0, len(rows), most)):
                 block = rows[at : at + most]
                 start = self.bounds[part] + at
@@ -421,23 +457,80 @@ class Settle(Task):
 
 
 @dataclass(frozen=True)
-class Window:
-    """Rows of ordered blocks from one position to another; all of them, in any order, without."""
+class Train(Task):
+    """All passes over each range, by states that see its rows alone."""
 
-    start: int
-    stop: int
+    parts: bytes  #: for each range its rows, its states and the seeds of its passes, `carried`
+    width: int
 
-    def within(self, block: Block) -> PackedRows:
-        """What of a block lies within."""
-        assert block.start is not None
-        first, last = max(self.start - block.start, 0), min(self.stop - block.start, len(block.rows))
-        return block.rows[first : max(first, last)]
+    columns: ClassVar[str] = RESULTS
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row of states for each range."""
+        parts: list[tuple[int, list[bytes], list[int | None]]] = delivered(self.parts)
+        for part, rows in gathered(batches, [size for size, *_ in parts], self.width).items():
+            size, given, seeds = parts[part]
+            states = [State.from_bytes(state) for state in given]
+            own = Partition(0, size, states, seeds)
+            with _spooled(rows, fresh=any(seed is not None for seed in seeds)) as prepared:
+                run_part(prepared, own, Passes([own], Context(seed=0, threads=1)))
+            yield self.row(part=part, rows=size, result=pickle.dumps([state.to_bytes() for state in states]))
+
+
+def _spooled(rows: PackedRows, *, fresh: bool) -> PreparedRows:
+    """Rows as they are; those that are many and will be permuted go to a file that can be."""
+    size, width = rows.shape
+    if isinstance(rows, np.memmap) and fresh:
+        step = max(1, MEMORY_BYTES // (4 * width))
+        windows = (rows[at : at + step] for at in range(0, size, step))
+        context = Context(seed=0, threads=1)
+        prepared = spool(
+            windows, rows=size, width=width, ordered=False, context=context, directory=local_directory(), memory_bytes=0
+        )
+        prepared.ordered = True  # as they are
+        return prepared
+    return PreparedRows(MemoryStore(rows), 0, size)
+
+
+@dataclass(frozen=True)
+class Sample(Task):
+    """Those rows of blocks that sums of a share take."""
+
+    places: Places
+    window: Window | None
+    share: float
+    width: int
+    key: bytes
+
+    columns: ClassVar[str] = BLOCKS
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Few blocks."""
+        some: list[PackedRows] = []
+        part, number, count = partition_number(), 0, 0
+        most = max(1, BLOCK_BYTES // (4 * self.width))
+
+        def made() -> pa.RecordBatch:
+            rows = np.concatenate(some)
+            digest = block_digest(self.key, rows, part, number)
+            return self.row(part=part, number=number, rows=len(rows), digest=digest, packed=rows.tobytes())
+
+        for block in read_blocks(batches, self.width):
+            self.places.start(block)
+            rows = block.rows if self.window is None else self.window.within(block)
+            some.append(packing.sampled(rows, self.share))
+            count += len(some[-1])
+            if count >= most:
+                yield made()
+                number, some, count = number + 1, [], 0
+        if count:
+            yield made()
 
 
 def carried(objects: object) -> bytes:
     """Objects as bytes, without pages of zeros, of which sums before their first row have many.
 
-    How many bytes there are is seen in logs. So they are not compressed, which would let their number depend on weights.
+    How many bytes there are is seen in logs. So they are not compressed: their number would depend on weights.
 
     >>> data = carried([bytes(10**6), b"x"])
     >>> len(data) < 10**4, delivered(data) == [bytes(10**6), b"x"]
@@ -526,7 +619,7 @@ class Run(Task):
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row of states, if there was a block."""
-        states = [kernel.State.from_bytes(state) for state in delivered(self.states)]
+        states = [State.from_bytes(state) for state in delivered(self.states)]
         digests: list[bytes] = []
         expected, count = None, 0
         for block in read_blocks(batches, self.width):
