@@ -218,21 +218,15 @@ class SparkEngine(Engine):
         names = {one["file"]: one["path"] for one in found if one["path"] is not None}
         return names if len(names) == len(found) else {}
 
-    def _shipped(self, columns: Sequence[str], make: Callable[[pa.RecordBatch], object] | None) -> Iterator[bytes]:
-        """What is made of batches of rows in the cluster, in the original order."""
-        fault = "the rows cannot be read"
-        source, batches, files = self._source(columns, placed=True)
-        frame = self._session.mapped(source, tasks.Ship(batches, make))
-        if not files:
-            for one in rows_of(self._session, frame, fault):
-                check_faults([one])
-                yield bytes(one["shipped"])
-            return
-        yield from self._in_order_of_files(frame, files, fault)
+    def _shipped(self, columns: Sequence[str], make: tasks.EncodedWork | None) -> Iterator[bytes]:
+        """What is made of batches of rows in the cluster, in the original order.
 
-    def _in_order_of_files(self, frame: Any, files: Mapping[int, str], fault: str) -> Iterator[bytes]:
-        """What was shipped from files, by way of another shuffle where Spark reads them in another order."""
-        session = self._session
+        It is made by all executors at once and persisted, and then sent here one after another; by way of a shuffle
+        where Spark reads files in another order.
+        """
+        session, fault = self._session, "the rows cannot be read"
+        source, batches, files = self._source(columns, placed=True)
+        frame = session.mapped(source, tasks.Ship(batches, make))
         session.ask(lambda: frame.persist(level()), fault)
         try:
             names = ("part", "number", "file", "split", "rows", "fault")

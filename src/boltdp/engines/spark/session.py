@@ -24,7 +24,7 @@ from boltdp.parallel import await_result
 
 T = TypeVar("T")
 
-#: Settings of a session that is opened here, unless somebody has set them already.
+#: Settings of a session that is opened here, unless PYSPARK_SUBMIT_ARGS has them.
 SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 #: Reasons that are told, by what Spark says: they are about the cluster, never about rows.
 REASONS = {
@@ -64,8 +64,10 @@ class Session:
             try:
                 builder = SparkSession.builder
                 builder = builder.remote(address) if remote else builder.master(address)
-                for name, value in () if remote else SETTINGS.items():
-                    builder = builder.config(name, value)
+                given = os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+                for name, value in SETTINGS.items():
+                    if not remote and name not in given:
+                        builder = builder.config(name, value)
                 spark = builder.getOrCreate()
                 spark.sql("SELECT 1").collect()
             except Exception:

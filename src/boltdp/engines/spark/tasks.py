@@ -190,20 +190,21 @@ class Encode(Task):
 
 @dataclass(frozen=True)
 class Ship(Task):
-    """What `make` makes of the source's batches, to be sent to the driver: pickled, or in Arrow's format without it."""
+    """What is made of the source's batches, to be sent to the driver; without anything, the batches themselves."""
 
     batches: Batches
-    make: Callable[[pa.RecordBatch], object] | None
+    make: EncodedWork | None
 
     columns: ClassVar[str] = SHIPPED
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """A value for each batch."""
         part, number = partition_number(), 0
+        make = arrow_bytes if self.make is None else self.make.begun()
         for file, split, table in self.batches.runs(batches):
             for at in range(0, len(table), LONGEST_BATCH):
                 some = table.slice(at, LONGEST_BATCH)
-                shipped = arrow_bytes(some) if self.make is None else pickle.dumps(self.make(some))
+                shipped = make(some)
                 places = {"part": part, "number": number, "file": file, "split": split}
                 yield self.row(**places, rows=len(some), shipped=shipped)
                 number += 1
@@ -217,9 +218,10 @@ class EncodedWork:
     on_bad_row: OnBadRow
     work: Callable[[PackedRows], object]
 
-    def __call__(self, batch: pa.RecordBatch) -> object:
-        """Encode a batch and do it."""
-        return self.work(Encoder(self.schema, on_bad_row=self.on_bad_row).encode(batch))
+    def begun(self) -> Callable[[pa.RecordBatch], bytes]:
+        """What encodes a batch, does it, and pickles what came of it."""
+        encoder = Encoder(self.schema, on_bad_row=self.on_bad_row)
+        return lambda batch: pickle.dumps(self.work(encoder.encode(batch)))
 
 
 @dataclass(frozen=True)
