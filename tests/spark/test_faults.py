@@ -122,7 +122,7 @@ def test_a_block_that_is_not_the_first_one_made_is_not_shuffled() -> None:
 @pytest.mark.parametrize("change", ["twice", "missing", "a fault"])
 def test_chunks_that_come_twice_or_not_at_all_are_an_error(change: str) -> None:
     chunks = [chunk for chunk in scatter()(some_blocks()) if chunk["part"][0].as_py() == 1]
-    settle = tasks.Settle((0, 30, 100), 2, b"k" * 16)
+    settle = tasks.Settle((0, 30, 100), 2, tasks.Sealing(b"k" * 16))
     (block,) = settle(iter(chunks))
     assert block["start"][0].as_py() == 30
     one = chunks[0].to_pydict()

@@ -50,6 +50,11 @@ JOINED_BYTES = 256 << 20
 #: Bytes of a part whose passes one executor makes by itself, at most: it has the rows in memory or on its disk.
 ONE_PLACE_BYTES = 64 << 30
 
+#: Tasks, at least, that have executors forget blocks.
+FORGETTING = 4
+#: Columns that tell which blocks there are.
+KEPT = ("part", "number", "rows", "digest", "fault")
+
 FAULT = "the rows cannot be prepared"
 
 
@@ -69,9 +74,9 @@ class Place:
 class Stored:
     """A persisted DataFrame of blocks, and where they are."""
 
-    def __init__(self, session: Session, frame: Any, *, width: int) -> None:
-        """Persist and make the blocks: the one job that computes them."""
-        self.session, self.width = session, width
+    def __init__(self, session: Session, frame: Any, *, width: int, run: str | None = None) -> None:
+        """Persist and make the blocks: the one job that computes them. `run` names those that executors keep."""
+        self.session, self.width, self._run = session, width, run
         self.frame = frame
         self.places: list[Place] = []
         session.ask(lambda: frame.persist(level()), FAULT)
@@ -87,8 +92,49 @@ class Stored:
         return sum(place.rows for place in self.places)
 
     def drop(self) -> None:
-        """Let Spark forget the blocks."""
-        self.session.ask(lambda: self.frame.unpersist(), "the rows cannot be dropped")
+        """Let Spark and executors forget the blocks."""
+        fault = "the rows cannot be dropped"
+        if self._run is not None:
+            # As many tasks as there may be executors; where none of them comes to, the blocks go by themselves.
+            tries = max(FORGETTING, len({place.part for place in self.places}))
+            ended = self.session.mapped(self.session.spark.range(0, tries, 1, tries), tasks.Forget(self._run))
+            self.session.ask(lambda: ended.collect(), fault)
+        self.session.ask(lambda: self.frame.unpersist(), fault)
+
+    def summed(self, sums: Sequence[Summation], window: Window | None) -> None:
+        """Add to sums by one job, whose parts are joined here, or by executors first where they are large."""
+        carried, chosen = tasks.carried([each.fresh() for each in sums]), self.overlapping(window)
+        if self._run is None or window is not None:
+            found = self._joined(self.mapped(tasks.Sum(carried, window, self.width), window), sums, carried)
+        else:
+            named = self.frame.select(*KEPT)
+            found = self._joined(
+                self.session.mapped(named, tasks.SumKept(carried, self.width, self._run)), sums, carried
+            )
+            found += self._missed(found, sums, carried)
+        self._check(found, chosen)
+        for one in found:
+            tasks.join_results(sums, bytes(one["result"]))
+
+    def _joined(self, partial: Any, sums: Sequence[Summation], carried: bytes) -> list[Any]:
+        joiners = max(1, JOINED_BYTES // sum(len(each.to_bytes()) for each in sums))
+        if len({place.part for place in self.places}) > joiners:
+            partial = self.session.mapped(partial.repartitionById(joiners, "part"), tasks.Join(carried))
+        found: list[Any] = self.session.ask(lambda: partial.collect(), "the rows cannot be summed")
+        return found
+
+    def _missed(self, found: Sequence[Any], sums: Sequence[Summation], carried: bytes) -> list[Any]:
+        """What a scan of kept blocks has not found, from what Spark has persisted."""
+        check_faults(found)
+        missing = b"".join(bytes(one["missing"] or b"") for one in found)
+        size = tasks.DIGEST_BYTES
+        missed = frozenset(missing[at : at + size] for at in range(0, len(missing), size))
+        if not missed:
+            return []
+        parts = ", ".join(str(part) for part in sorted({p.part for p in self.places if p.digest in missed}))
+        task = tasks.Sum(carried, None, self.width, missed, self._run)
+        frame = self.frame.where(f"part IN ({parts or -1})")
+        return self._joined(self.session.mapped(frame, task), sums, carried)
 
     def _made(self) -> list[Place]:
         found = self.session.ask(lambda: self.frame.select(*PLACES).collect(), FAULT)
@@ -117,11 +163,15 @@ class Stored:
     def checked(self, frame: Any, chosen: Sequence[Place], fault: str) -> list[Any]:
         """The rows of results, if they are of the chosen blocks, as these were made first."""
         found = self.session.ask(lambda: frame.collect(), fault)
+        self._check(found, chosen)
+        return sorted(found, key=lambda one: one["part"])
+
+    def _check(self, found: Sequence[Any], chosen: Sequence[Place]) -> None:
+        """See to it that results are of the chosen blocks, as these were made first."""
         check_faults(found)
         met = tasks.fingerprint([bytes(one["fingerprint"]) for one in found])
         if met != tasks.fingerprint([place.digest for place in chosen]):
             raise DataError(CHANGED, hint=CHANGED_HINT)
-        return sorted(found, key=lambda one: one["part"])
 
     def streamed(self, window: Window | None) -> Iterator[PackedRows]:
         """The blocks, brought to this process one after another."""
@@ -299,7 +349,8 @@ class Blocks:
     def _make_moves(self) -> None:
         """Make those of one round, to new blocks, one partition for each part."""
         old, session = self._stored, self._stored.session
-        settle = tasks.Settle(self.bounds, self.width, secrets.token_bytes(16))
+        sealing = tasks.Sealing(secrets.token_bytes(16))
+        settle = tasks.Settle(self.bounds, self.width, sealing, session.memory_bytes)
         chunks = self._chunks([*pairwise(self.bounds)])
         new = Stored(session, session.mapped(chunks, settle), width=self.width)
         if new.rows != self.rows:
@@ -320,26 +371,22 @@ class Blocks:
         return self._stored if window is None and self._stored.rows == self.rows else self.settled()
 
     def sum(self, sums: Sequence[Summation], window: Window | None) -> None:
-        """One job, whose partial sums are joined here, or by executors first where they are large."""
-        stored = self._scanned(window)
-        chosen, carried = stored.overlapping(window), tasks.carried([each.fresh() for each in sums])
-        partial = stored.mapped(tasks.Sum(carried, window, self.width), window)
-        joiners = max(1, JOINED_BYTES // sum(len(each.to_bytes()) for each in sums))
-        if len({place.part for place in chosen}) > joiners:
-            partial = stored.session.mapped(partial.repartitionById(joiners, "part"), tasks.Join(carried))
-        for one in stored.checked(partial, chosen, "the rows cannot be summed"):
-            tasks.join_results(sums, bytes(one["result"]))
+        """One job."""
+        self._scanned(window).summed(sums, window)
 
     def sampled(self, share: float, window: Window | None) -> Stored:
         """The rows that sums of a share take, in few partitions."""
         stored = self._scanned(window)
         known = stored.known([place.start or 0 for place in stored.places])
-        sample = tasks.Sample(known, window, share, self.width, secrets.token_bytes(16))
+        run = stored.session.new_run()
+        sample = tasks.Sample(known, window, share, self.width, tasks.Sealing(secrets.token_bytes(16), run))
         few = stored.mapped(sample, window)
         parts = len({place.part for place in stored.overlapping(window)})
         size = 4 * self.width * self.rows * share
         fewer = max(1, min(parts, round(size / LEAST_PART_BYTES)))
-        return Stored(stored.session, few if fewer == parts else few.repartitionById(fewer, "part"), width=self.width)
+        if fewer < parts:
+            few = few.repartitionById(fewer, "part")
+        return Stored(stored.session, few, width=self.width, run=run)
 
     def run(self, states: Sequence[State], window: Window) -> Iterator[int]:
         """A job for each part, which goes on where the last has ended; how many rows are done."""
@@ -359,7 +406,10 @@ class Blocks:
         parts = sorted(parts, key=lambda part: part.start)
         ranges = [(offset + part.start, offset + part.stop) for part in parts]
         given = [(part.rows, [state.to_bytes() for state in part.states], [*part.seeds]) for part in parts]
-        session, task = self._stored.session, tasks.Train(tasks.carried(given), self.width)
+        session, task = (
+            self._stored.session,
+            tasks.Train(tasks.carried(given), self.width, self._stored.session.memory_bytes),
+        )
         results = session.mapped(self._chunks(ranges), task)
         found = session.ask(lambda: results.collect(), "the passes cannot be run")
         check_faults(found)

@@ -25,6 +25,9 @@ from boltdp.errors import DataError, ParameterError
 
 R = TypeVar("R")
 
+#: Columns of floats of one type that are handed over in one.
+LEAST_TOGETHER = 4
+
 _CHANGED = "the data must keep its {} rows while it is read, and it has changed"
 _NUMBERS = ("ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "DecimalType")
 _KINDS: dict[str, Kind] = {
@@ -62,6 +65,7 @@ class SparkEngine(Engine):
         self.spool = spool
         self._count: int | None = None
         self._types: dict[str, ColumnType] | None = None
+        self._kinds: dict[str, str] = {}  #: Spark's types, once they are known
 
     @classmethod
     def open(
@@ -114,6 +118,7 @@ class SparkEngine(Engine):
                 twice = next(name for i, name in enumerate(names) if name in names[:i])
                 raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")
             self._types = {field.name: _type(field.dataType) for field in fields}
+            self._kinds = {field.name: type(field.dataType).__name__ for field in fields}
         return dict(self._types)
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
@@ -149,11 +154,12 @@ class SparkEngine(Engine):
         rows, names = self.count(), [*(column.name for column in schema.columns), schema.label]
         whole = (start, stop) == (0, rows)
         source, batches, files = self._source(names, placed=ordered or not whole)
-        key, read_by = secrets.token_bytes(16), reading(schema)
-        width = 1 + cells_of(schema)
-        encode = tasks.Encode(schema, context.on_bad_row, batches, key)
+        width, read_by = 1 + cells_of(schema), reading(schema)
+        # Rows in order are scanned once, if at all, before they move.
+        run = self._session.new_run() if whole and not ordered else None
+        encode = tasks.Encode(schema, context.on_bad_row, batches, tasks.Sealing(secrets.token_bytes(16), run))
         context.done(0)
-        stored = Stored(self._session, self._session.mapped(source, encode), width=width)
+        stored = Stored(self._session, self._session.mapped(source, encode), width=width, run=run)
         kept = False
         try:
             if stored.rows != rows:
@@ -173,8 +179,10 @@ class SparkEngine(Engine):
             elif whole:
                 prepared, kept = PreparedBlocks.of_any_order(stored, reading=read_by), True
             else:
-                cut = tasks.Cut(stored.known(starts), stop - start, width, key)
-                some = Stored(self._session, self._session.mapped(stored.frame, cut), width=width)
+                run = self._session.new_run()
+                sealing = tasks.Sealing(secrets.token_bytes(16), run)
+                cut = tasks.Cut(stored.known(starts), stop - start, width, sealing)
+                some = Stored(self._session, self._session.mapped(stored.frame, cut), width=width, run=run)
                 prepared = PreparedBlocks.of_any_order(some, reading=read_by)
         finally:
             if not kept:
@@ -182,20 +190,30 @@ class SparkEngine(Engine):
         context.done(stop - start)
         return prepared
 
-    def _source(self, names: Sequence[str], *, placed: bool) -> tuple[Any, tasks.Batches, dict[int, str]]:
-        """The columns, with places in files after them if these are known; how to read them; the files' names."""
+    def _source(
+        self, names: Sequence[str], *, placed: bool, encoded: bool = True
+    ) -> tuple[Any, tasks.Batches, dict[int, str]]:
+        """The columns, with places in files after them if these are known; how to read them; the files' names.
+
+        What will be encoded may come with NaN for what is missing, and so several columns in one.
+        """
         from pyspark.sql import functions
 
         frame = self._frame
+        floats = [[name for name in names if self._kinds.get(name) == kind] for kind in ("FloatType", "DoubleType")]
+        arrays = tuple(tuple(some) for some in floats if encoded and len(some) >= LEAST_TOGETHER)
+        single = [name for name in names if not any(name in some for some in arrays)]
         with quietly():
-            cells = [functions.col(_identifier(name)).alias(f"c{place}") for place, name in enumerate(names)]
+            cells = [functions.col(_identifier(name)).alias(f"c{place}") for place, name in enumerate(single)]
+            for place, some in enumerate(arrays):
+                cells.append(functions.array(*(functions.col(_identifier(name)) for name in some)).alias(f"a{place}"))
         files = self._files() if placed else {}
         if files:
             with quietly():
                 path, begin = functions.col("_metadata.file_path"), functions.col("_metadata.file_block_start")
                 cells += [functions.xxhash64(path).alias("file"), begin.cast("long").alias("split")]
         source = self._session.ask(lambda: _analysed(frame.select(*cells)), "the columns cannot be read")
-        return source, tasks.Batches(tuple(names), bool(files), __version__), files
+        return source, tasks.Batches(tuple(single), bool(files), __version__, arrays), files
 
     def _files(self) -> dict[int, str]:
         """The names of the files that rows come from, by their hashes; none if they come from none, or are cached."""
@@ -225,7 +243,7 @@ class SparkEngine(Engine):
         where Spark reads files in another order.
         """
         session, fault = self._session, "the rows cannot be read"
-        source, batches, files = self._source(columns, placed=True)
+        source, batches, files = self._source(columns, placed=True, encoded=make is not None)
         frame = session.mapped(source, tasks.Ship(batches, make))
         session.ask(lambda: frame.persist(level()), fault)
         try:

@@ -10,15 +10,17 @@ import os
 import re
 import secrets
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import Any, TypeVar
 
 from boltdp.engines.spark.java import java_home
-from boltdp.engines.spark.tasks import Task
+from boltdp.engines.spark.tasks import MEMORY_BYTES, Task
 from boltdp.errors import BoltdpError, DataError, printable
 from boltdp.parallel import await_result
 
@@ -45,6 +47,22 @@ class Session:
         self.spark = spark
         self._ours = ours
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="boltdp-spark")  # its thread begins with the first task
+
+    @cached_property
+    def _encrypted(self) -> bool:
+        """Whether Spark encrypts what it writes to disks, which files of ours would not be."""
+        name = "spark.io.encryption.enabled"
+        told = self.ask(lambda: self.spark.conf.get(name, "false"), "the settings of Spark cannot be read")
+        return str(told).lower() == "true"
+
+    @property
+    def memory_bytes(self) -> int:
+        """Rows that a task puts in order in memory, at most."""
+        return sys.maxsize if self._encrypted else MEMORY_BYTES
+
+    def new_run(self) -> str | None:
+        """A name for blocks that are kept where they were packed, if they may be."""
+        return None if self._encrypted else secrets.token_hex(8)
 
     @classmethod
     def open(cls, address: str) -> Session:

@@ -7,7 +7,6 @@ Spark logs it, and then Spark tries again.
 
 from __future__ import annotations
 
-import os
 import pickle
 import struct
 import tempfile
@@ -25,11 +24,13 @@ import pyarrow as pa
 from boltdp import __version__, kernel
 from boltdp.arraytypes import Integers, PackedRows
 from boltdp.context import Context
+from boltdp.data.buffers import missing, values
 from boltdp.data.encode import Encoder
 from boltdp.data.schema import Schema
 from boltdp.data.source import LONGEST_BATCH
 from boltdp.data.values import OnBadRow
 from boltdp.engines.prepared import Partition, Passes, run_part
+from boltdp.engines.spark import kept
 from boltdp.engines.spool import MemoryStore, PreparedRows, spool
 from boltdp.errors import BoltdpError, DataError
 from boltdp.kernel import State, packing
@@ -51,7 +52,7 @@ BLOCKS = "part int, number int, file long, split long, start long, rows int, dig
 #: The same without the rows.
 PLACES = ("part", "number", "file", "split", "start", "rows", "digest", "fault")
 CHUNKS = "part int, slots binary, packed binary, fault string"
-RESULTS = "part int, rows long, fingerprint binary, result binary, fault string"
+RESULTS = "part int, rows long, fingerprint binary, result binary, missing binary, fault string"
 SHIPPED = "part int, number int, file long, split long, rows int, shipped binary, fault string"
 ORDERED = "target int, place int, shipped binary, fault string"
 
@@ -90,9 +91,14 @@ class Task(ABC):
 
     def row(self, **values: Any) -> pa.RecordBatch:
         """One row of the result; what is not given is missing."""
-        names = [column.split() for column in self.columns.split(", ")]
-        arrays = [pa.array([values.get(name)], _ARROW[kind]) for name, kind in names]
-        return pa.RecordBatch.from_arrays(arrays, [name for name, _ in names])
+        return result_row(self.columns, **values)
+
+
+def result_row(columns: str, **values: Any) -> pa.RecordBatch:
+    """One row of such columns; what is not given is missing."""
+    names = [column.split() for column in columns.split(", ")]
+    arrays = [pa.array([values.get(name)], _ARROW[kind]) for name, kind in names]
+    return pa.RecordBatch.from_arrays(arrays, [name for name, _ in names])
 
 
 def partition_number() -> int:
@@ -124,27 +130,61 @@ def fingerprint(digests: Iterator[bytes] | Sequence[bytes]) -> bytes:
 
 
 @dataclass(frozen=True)
+class Sealing:
+    """How blocks are made: with a digest by a key, and, if the run has a name, kept where they are made."""
+
+    key: bytes
+    run: str | None = None
+
+    def row(
+        self, rows: PackedRows, *, part: int, number: int, file: int = 0, split: int = 0, start: int | None = None
+    ) -> pa.RecordBatch:
+        """A row of `BLOCKS`."""
+        digest = block_digest(self.key, rows, part, number, file, split, -1 if start is None else start)
+        if self.run is not None:
+            kept.keep(self.run, digest, rows)
+        places = {"part": part, "number": number, "file": file, "split": split, "start": start, "rows": len(rows)}
+        return result_row(BLOCKS, **places, digest=digest, packed=rows.tobytes())
+
+
+@dataclass(frozen=True)
 class Batches:
-    """How the batches of a partition of the source are read: names of columns, and whether places in files follow."""
+    """How the batches of a partition of the source are read: names of columns, then those of columns of arrays.
+
+    An array has the floats of several columns: Spark hands it over sooner than as many columns. Places in files follow.
+    """
 
     names: tuple[str, ...]
     placed: bool
     version: str
+    arrays: tuple[tuple[str, ...], ...] = ()
 
     def runs(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """The rows, cut where another file or another part of a file begins: its number, where it begins, the rows."""
         if self.version != __version__:
             raise DataError(f"the executors must have boltdp {self.version}, they have {__version__}")
         for batch in batches:
-            cells = batch.columns[: len(self.names)]
-            table = pa.RecordBatch.from_arrays(cells, list(self.names))
+            columns = dict(zip(self.names, batch.columns, strict=False))
+            for names, cells in zip(self.arrays, batch.columns[len(self.names) :], strict=False):
+                columns.update(zip(names, _unpacked(cells, len(names)), strict=True))
+            table = pa.RecordBatch.from_arrays([*columns.values()], [*columns])
             if not self.placed or not batch.num_rows:
                 yield 0, 0, table
                 continue
-            file, split = (column.to_numpy() for column in batch.columns[len(self.names) :])
+            file, split = map(values, batch.columns[-2:])
             cuts = np.flatnonzero((np.diff(file) != 0) | (np.diff(split) != 0)) + 1
             for start, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(table)], strict=True):
                 yield int(file[start]), int(split[start]), table.slice(start, stop - start)
+
+
+def _unpacked(cells: pa.Array, count: int) -> Iterator[pa.Array]:
+    """The columns whose floats are in arrays of this length; what is missing is NaN, as the encoder would make it."""
+    floats = cells.flatten()
+    numbers, gaps = values(floats), missing(floats)
+    if gaps is not None:
+        numbers = np.where(gaps, numbers.dtype.type(np.nan), numbers)
+    for column in np.ascontiguousarray(numbers.reshape(-1, count).T):
+        yield pa.Array.from_buffers(floats.type, len(column), [None, pa.py_buffer(column)])
 
 
 @dataclass(frozen=True)
@@ -154,23 +194,19 @@ class Encode(Task):
     schema: Schema
     on_bad_row: OnBadRow
     batches: Batches
-    key: bytes
-    block_bytes: int = BLOCK_BYTES
+    sealing: Sealing
 
     columns: ClassVar[str] = BLOCKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Blocks of many rows, each from one part of one file."""
         encoder = Encoder(self.schema, on_bad_row=self.on_bad_row)
-        most = max(1, self.block_bytes // (4 * encoder.width))
+        most = max(1, BLOCK_BYTES // (4 * encoder.width))
         block = np.empty((most, encoder.width), np.float32)
         part, number, used, last = partition_number(), 0, 0, (0, 0)
 
         def made() -> pa.RecordBatch:
-            rows = block[:used]
-            digest = block_digest(self.key, rows, part, number, *last)
-            places = {"part": part, "number": number, "file": last[0], "split": last[1]}
-            return self.row(**places, rows=used, digest=digest, packed=rows.tobytes())
+            return self.sealing.row(block[:used], part=part, number=number, file=last[0], split=last[1])
 
         for file, split, table in self.batches.runs(batches):
             if used and (file, split) != last:
@@ -322,7 +358,7 @@ class Cut(Task):
     places: Places
     rows: int
     width: int
-    key: bytes
+    sealing: Sealing
 
     columns: ClassVar[str] = BLOCKS
 
@@ -332,11 +368,7 @@ class Cut(Task):
             at = self.places.start(block)
             first, last = max(-at, 0), min(self.rows - at, len(block.rows))
             if first < last:
-                rows = block.rows[first:last]
-                digest = block_digest(self.key, rows, block.part, block.number)
-                yield self.row(
-                    part=block.part, number=block.number, rows=len(rows), digest=digest, packed=rows.tobytes()
-                )
+                yield self.sealing.row(block.rows[first:last], part=block.part, number=block.number)
 
 
 #: Rows from one position to another, and the seed by which they are permuted among themselves.
@@ -391,12 +423,12 @@ class Scatter(Task):
 class _Part:
     """Rows on their way to their slots in a range: in memory, or in a file without a name if they are many."""
 
-    def __init__(self, rows: int, width: int) -> None:
+    def __init__(self, rows: int, width: int, memory_bytes: int) -> None:
         shape = (rows, width)
-        if 4 * rows * width <= MEMORY_BYTES:
+        if 4 * rows * width <= memory_bytes:
             self._rows: PackedRows = np.empty(shape, np.float32)
         else:
-            with tempfile.TemporaryFile(dir=local_directory()) as file:
+            with tempfile.TemporaryFile(dir=kept.local_directory()) as file:
                 self._rows = np.memmap(file, np.float32, "w+", shape=shape)
         self._met = np.zeros(rows, np.bool_)
         self._count = 0
@@ -414,12 +446,9 @@ class _Part:
         return self._rows
 
 
-def local_directory() -> str | None:
-    """Where Spark keeps what does not fit in an executor's memory, and removes it at the end."""
-    return (os.environ.get("SPARK_LOCAL_DIRS") or "").split(",")[0] or None
-
-
-def gathered(batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int) -> dict[int, PackedRows]:
+def gathered(
+    batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, memory_bytes: int
+) -> dict[int, PackedRows]:
     """The rows of ranges, by their numbers, put in order from chunks that come in any."""
     parts: dict[int, _Part] = {}
     for batch in batches:
@@ -428,7 +457,7 @@ def gathered(batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int
             check_fault(columns["fault"][index].as_py())
             part = columns["part"][index].as_py()
             if part not in parts:
-                parts[part] = _Part(sizes[part], width)
+                parts[part] = _Part(sizes[part], width, memory_bytes)
             slots = np.frombuffer(columns["slots"][index].as_buffer(), np.uint32).astype(np.int64)
             parts[part].put(slots, np.frombuffer(columns["packed"][index].as_buffer(), np.float32))
     return {part: parts.pop(part).whole() for part in sorted(parts)}
@@ -440,22 +469,17 @@ class Settle(Task):
 
     bounds: tuple[int, ...]  #: where ranges begin, and the end of the last
     width: int
-    key: bytes
-    block_bytes: int = BLOCK_BYTES
+    sealing: Sealing
+    memory_bytes: int = MEMORY_BYTES
 
     columns: ClassVar[str] = BLOCKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Blocks in order, once every row of the range is there."""
-        most = max(1, self.block_bytes // (4 * self.width))
-        for part, rows in gathered(batches, np.diff(self.bounds).tolist(), self.width).items():
+        most, sizes = max(1, BLOCK_BYTES // (4 * self.width)), np.diff(self.bounds).tolist()
+        for part, rows in gathered(batches, sizes, self.width, self.memory_bytes).items():
             for number, at in enumerate(range(0, len(rows), most)):
-                block = rows[at : at + most]
-                start = self.bounds[part] + at
-                digest = block_digest(self.key, block, part, number, start)
-                yield self.row(
-                    part=part, number=number, start=start, rows=len(block), digest=digest, packed=block.tobytes()
-                )
+                yield self.sealing.row(rows[at : at + most], part=part, number=number, start=self.bounds[part] + at)
 
 
 @dataclass(frozen=True)
@@ -464,13 +488,14 @@ class Train(Task):
 
     parts: bytes  #: for each range its rows, its states and the seeds of its passes, `carried`
     width: int
+    memory_bytes: int = MEMORY_BYTES
 
     columns: ClassVar[str] = RESULTS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row of states for each range."""
         parts: list[tuple[int, list[bytes], list[int | None]]] = delivered(self.parts)
-        for part, rows in gathered(batches, [size for size, *_ in parts], self.width).items():
+        for part, rows in gathered(batches, [size for size, *_ in parts], self.width, self.memory_bytes).items():
             size, given, seeds = parts[part]
             states = [State.from_bytes(state) for state in given]
             own = Partition(0, size, states, seeds)
@@ -487,7 +512,13 @@ def _spooled(rows: PackedRows, *, fresh: bool) -> PreparedRows:
         windows = (rows[at : at + step] for at in range(0, size, step))
         context = Context(seed=0, threads=1)
         prepared = spool(
-            windows, rows=size, width=width, ordered=False, context=context, directory=local_directory(), memory_bytes=0
+            windows,
+            rows=size,
+            width=width,
+            ordered=False,
+            context=context,
+            directory=kept.local_directory(),
+            memory_bytes=0,
         )
         prepared.ordered = True  # as they are
         return prepared
@@ -502,7 +533,7 @@ class Sample(Task):
     window: Window | None
     share: float
     width: int
-    key: bytes
+    sealing: Sealing
 
     columns: ClassVar[str] = BLOCKS
 
@@ -513,9 +544,7 @@ class Sample(Task):
         most = max(1, BLOCK_BYTES // (4 * self.width))
 
         def made() -> pa.RecordBatch:
-            rows = np.concatenate(some)
-            digest = block_digest(self.key, rows, part, number)
-            return self.row(part=part, number=number, rows=len(rows), digest=digest, packed=rows.tobytes())
+            return self.sealing.row(np.concatenate(some), part=part, number=number)
 
         for block in read_blocks(batches, self.width):
             self.places.start(block)
@@ -555,11 +584,13 @@ def delivered(data: bytes) -> Any:
 
 @dataclass(frozen=True)
 class Sum(Task):
-    """A partition's part of sums."""
+    """A partition's part of sums, of all blocks or those that another scan has missed, which then are kept here."""
 
     sums: bytes  #: `carried` ones before their first row
     window: Window | None
     width: int
+    missed: frozenset[bytes] | None = None
+    run: str | None = None
 
     columns: ClassVar[str] = RESULTS
 
@@ -568,6 +599,10 @@ class Sum(Task):
         sums: list[Summation] = [each.fresh() for each in delivered(self.sums)]
         digests, count = [], 0
         for block in read_blocks(batches, self.width):
+            if self.missed is not None and block.digest not in self.missed:
+                continue
+            if self.run is not None:
+                kept.keep(self.run, block.digest, block.rows)
             rows = block.rows if self.window is None else self.window.within(block)
             for each in sums:
                 each.add(rows)
@@ -576,6 +611,59 @@ class Sum(Task):
         if digests:
             result = pickle.dumps([each.to_bytes() for each in sums])
             yield self.row(part=partition_number(), rows=count, fingerprint=fingerprint(digests), result=result)
+
+
+@dataclass(frozen=True)
+class SumKept(Task):
+    """A partition's part of sums, of blocks that are where they were packed; Spark tells only which they are."""
+
+    sums: bytes
+    width: int
+    run: str
+
+    columns: ClassVar[str] = RESULTS
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row of what was summed, and which blocks are not here, if there was a block."""
+        sums: list[Summation] = [each.fresh() for each in delivered(self.sums)]
+        digests: list[bytes] = []
+        missing: list[bytes] = []
+        count = 0
+        kept.in_use(self.run)
+        for batch in batches:
+            for one in batch.to_pylist():
+                check_fault(one["fault"])
+                rows = kept.kept(self.run, one["digest"], rows=one["rows"], width=self.width)
+                if rows is None:
+                    missing.append(one["digest"])
+                    continue
+                for each in sums:
+                    each.add(rows)
+                digests.append(one["digest"])
+                count += len(rows)
+        if digests or missing:
+            yield self.row(
+                part=partition_number(),
+                rows=count,
+                fingerprint=fingerprint(digests),
+                result=pickle.dumps([each.to_bytes() for each in sums]),
+                missing=b"".join(missing),
+            )
+
+
+@dataclass(frozen=True)
+class Forget(Task):
+    """The end of blocks that are kept here."""
+
+    run: str
+
+    columns: ClassVar[str] = RESULTS
+
+    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Nothing."""
+        kept.forget(self.run)
+        for _ in batches:  # all of them: Spark ends a worker that leaves some
+            yield from ()
 
 
 @dataclass(frozen=True)
@@ -589,16 +677,24 @@ class Join(Task):
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row of what was joined, if there was any."""
         sums: list[Summation] = [each.fresh() for each in delivered(self.sums)]
-        fingerprints, count = [], 0
+        fingerprints: list[bytes] = []
+        missing: list[bytes] = []
+        count = 0
         for batch in batches:
             for one in batch.to_pylist():
                 check_fault(one["fault"])
                 join_results(sums, one["result"])
                 fingerprints.append(one["fingerprint"])
+                missing.append(one["missing"] or b"")
                 count += one["rows"]
         if fingerprints:
-            result = pickle.dumps([each.to_bytes() for each in sums])
-            yield self.row(part=partition_number(), rows=count, fingerprint=fingerprint(fingerprints), result=result)
+            yield self.row(
+                part=partition_number(),
+                rows=count,
+                fingerprint=fingerprint(fingerprints),
+                result=pickle.dumps([each.to_bytes() for each in sums]),
+                missing=b"".join(missing),
+            )
 
 
 def join_results(sums: Sequence[Summation], result: bytes) -> None:
