@@ -43,11 +43,18 @@ def made(request: pytest.FixtureRequest, name: str) -> Iterator[Source]:
         yield source
 
 
-def marks(name: str) -> list[pytest.MarkDecorator]:
-    return [pytest.mark.slow] if MAKERS[name].slow else []
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is slow with some engine, before any test is chosen by its marks."""
+    for item in items:
+        given = getattr(getattr(item, "callspec", None), "params", {})
+        name = given.get("source") or given.get("spooled", [None])[0]
+        slow = MAKERS[name].slow if name in MAKERS else None
+        if slow is not None and re.search(slow, item.name):
+            item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(params=[pytest.param(name, marks=marks(name)) for name in MAKERS])
+@pytest.fixture(params=MAKERS)
 def source(request: pytest.FixtureRequest) -> Iterator[Source]:
     """The rows in each engine."""
     yield from made(request, request.param)
@@ -55,7 +62,7 @@ def source(request: pytest.FixtureRequest) -> Iterator[Source]:
 
 @pytest.fixture(
     params=[
-        pytest.param((name, buckets), marks=marks(name), id=f"{name}, {buckets}")
+        pytest.param((name, buckets), id=f"{name}, {buckets}")
         for name, maker in MAKERS.items()
         for buckets in maker.buckets
     ]

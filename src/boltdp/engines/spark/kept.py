@@ -25,7 +25,7 @@ MINUTES = 15
 
 #: Waits until the process $2, of the executor, is no more, or the folder $1 was not used for long; then removes it.
 WATCHDOG = f"""
-while kill -0 "$2" 2>/dev/null && [ -n "$(find "$1" -maxdepth 0 -mmin -{MINUTES} 2>/dev/null)" ]; do sleep 5; done
+while kill -0 "$2" 2>/dev/null && [ -n "$(find "$1" -maxdepth 0 -mmin -{MINUTES} 2>/dev/null)" ]; do sleep 2; done
 rm -rf "$1"
 """
 
