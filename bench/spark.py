@@ -1,7 +1,7 @@
 """Training in Spark on this machine, local[2]: a scan and a pass over the arrays engine's, MLlib beside it, and sizes.
 
 Each size is measured in a process of its own, with a Spark of its own that has been warmed up by few rows: from Parquet
-files for how the time grows, and from a cached DataFrame beside MLlib's LogisticRegression on the same. By default these
+files for how the time grows, and from a cached DataFrame beside MLlib's LogisticRegression on the same. By default they
 are 1 and 10 million rows; --rows 40000000 adds a third size to what grows, which takes 8 GB of disk three times over.
 """
 
