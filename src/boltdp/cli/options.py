@@ -101,7 +101,7 @@ _OUTPUT = (
 
 _SOURCE = (
     click.argument("source"),
-    click.option("--table", metavar="NAME", help="Table of a DuckDB file or a PostgreSQL database."),
+    click.option("--table", metavar="NAME", help="Table of a DuckDB file, a PostgreSQL database or Spark."),
     click.option(
         "--query",
         metavar="SQL",
