@@ -43,7 +43,7 @@ def test_model_has_the_same_bits_if_every_kind_of_task_fails_once(tmp_path: Path
     done = subprocess.run(program, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines() == [
-        "objective same Encode Sample Sum",
+        "objective same Encode SumKept",
         "bolton same Encode Scatter Train",
         "sequential same Encode Run Scatter Settle",
     ]

@@ -142,7 +142,7 @@ class Sealing:
         """A row of `BLOCKS`."""
         digest = block_digest(self.key, rows, part, number, file, split, -1 if start is None else start)
         if self.run is not None:
-            kept.keep(self.run, digest, rows)
+            kept.keep(self.run, digest.hex(), rows)
         places = {"part": part, "number": number, "file": file, "split": split, "start": start, "rows": len(rows)}
         return result_row(BLOCKS, **places, digest=digest, packed=rows.tobytes())
 
@@ -525,39 +525,6 @@ def _spooled(rows: PackedRows, *, fresh: bool) -> PreparedRows:
     return PreparedRows(MemoryStore(rows), 0, size)
 
 
-@dataclass(frozen=True)
-class Sample(Task):
-    """Those rows of blocks that sums of a share take."""
-
-    places: Places
-    window: Window | None
-    share: float
-    width: int
-    sealing: Sealing
-
-    columns: ClassVar[str] = BLOCKS
-
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Few blocks."""
-        some: list[PackedRows] = []
-        part, number, count = partition_number(), 0, 0
-        most = max(1, BLOCK_BYTES // (4 * self.width))
-
-        def made() -> pa.RecordBatch:
-            return self.sealing.row(np.concatenate(some), part=part, number=number)
-
-        for block in read_blocks(batches, self.width):
-            self.places.start(block)
-            rows = block.rows if self.window is None else self.window.within(block)
-            some.append(packing.sampled(rows, self.share))
-            count += len(some[-1])
-            if count >= most:
-                yield made()
-                number, some, count = number + 1, [], 0
-        if count:
-            yield made()
-
-
 def carried(objects: object) -> bytes:
     """Objects as bytes, without pages of zeros, of which sums before their first row have many.
 
@@ -602,7 +569,7 @@ class Sum(Task):
             if self.missed is not None and block.digest not in self.missed:
                 continue
             if self.run is not None:
-                kept.keep(self.run, block.digest, block.rows)
+                kept.keep(self.run, block.digest.hex(), block.rows)
             rows = block.rows if self.window is None else self.window.within(block)
             for each in sums:
                 each.add(rows)
@@ -615,11 +582,16 @@ class Sum(Task):
 
 @dataclass(frozen=True)
 class SumKept(Task):
-    """A partition's part of sums, of blocks that are where they were packed; Spark tells only which they are."""
+    """A partition's part of sums, of blocks that are where they were packed; Spark tells only which they are.
+
+    Sums of a share take few rows of a block, which are kept beside it. Spark knows nothing of them: how many there are
+    depends on what is in the rows.
+    """
 
     sums: bytes
     width: int
     run: str
+    share: float = 1.0
 
     columns: ClassVar[str] = RESULTS
 
@@ -633,14 +605,14 @@ class SumKept(Task):
         for batch in batches:
             for one in batch.to_pylist():
                 check_fault(one["fault"])
-                rows = kept.kept(self.run, one["digest"], rows=one["rows"], width=self.width)
+                rows = self._kept(one["digest"], one["rows"])
                 if rows is None:
                     missing.append(one["digest"])
                     continue
                 for each in sums:
                     each.add(rows)
                 digests.append(one["digest"])
-                count += len(rows)
+                count += one["rows"]
         if digests or missing:
             yield self.row(
                 part=partition_number(),
@@ -649,6 +621,20 @@ class SumKept(Task):
                 result=pickle.dumps([each.to_bytes() for each in sums]),
                 missing=b"".join(missing),
             )
+
+    def _kept(self, digest: bytes, count: int) -> PackedRows | None:
+        """The rows of a block that the sums take, or all of them."""
+        if self.share == 1.0:
+            return kept.kept(self.run, digest.hex(), rows=count, width=self.width)
+        name = f"{digest.hex()}-{self.share!r}"
+        few = kept.kept(self.run, name, width=self.width)
+        if few is None:
+            rows = kept.kept(self.run, digest.hex(), rows=count, width=self.width)
+            if rows is None:
+                return None
+            few = packing.sampled(rows, self.share)
+            kept.keep(self.run, name, few)
+        return few
 
 
 @dataclass(frozen=True)
