@@ -355,8 +355,9 @@ class Blocks:
         """Make those of one round, to new blocks, one partition for each part."""
         old, session = self._stored, self._stored.session
         sealing = tasks.Sealing(secrets.token_bytes(16))
-        settle = tasks.Settle(self.bounds, self.width, sealing, session.memory_bytes)
-        chunks = self._chunks([*pairwise(self.bounds)])
+        mask = secrets.token_bytes(16)
+        settle = tasks.Settle(self.bounds, self.width, mask, sealing, session.memory_bytes)
+        chunks = self._chunks([*pairwise(self.bounds)], mask)
         new = Stored(session, session.mapped(chunks, settle), width=self.width)
         if new.rows != self.rows:
             new.drop()
@@ -365,10 +366,10 @@ class Blocks:
         self._rounds.pop(0)
         old.drop()
 
-    def _chunks(self, ranges: Sequence[tuple[int, int]]) -> Any:
+    def _chunks(self, ranges: Sequence[tuple[int, int]], mask: bytes) -> Any:
         """Chunks of rows by ranges of positions, one partition for each range, when the moves of one round are made."""
         moves = self._rounds[0] if self._rounds else ()
-        scatter = tasks.Scatter(self._stored.known(self._starts), moves, tuple(ranges), self.width)
+        scatter = tasks.Scatter(self._stored.known(self._starts), moves, tuple(ranges), self.width, mask)
         return self._stored.session.mapped(self._stored.frame, scatter).repartitionById(len(ranges), "part")
 
     def _scanned(self, window: Window | None) -> Stored:
@@ -397,11 +398,9 @@ class Blocks:
         parts = sorted(parts, key=lambda part: part.start)
         ranges = [(offset + part.start, offset + part.stop) for part in parts]
         given = [(part.rows, [state.to_bytes() for state in part.states], [*part.seeds]) for part in parts]
-        session, task = (
-            self._stored.session,
-            tasks.Train(tasks.carried(given), self.width, self._stored.session.memory_bytes),
-        )
-        results = session.mapped(self._chunks(ranges), task)
+        session, mask = self._stored.session, secrets.token_bytes(16)
+        task = tasks.Train(tasks.carried(given), self.width, mask, session.memory_bytes)
+        results = session.mapped(self._chunks(ranges, mask), task)
         found = session.ask(lambda: results.collect(), "the passes cannot be run")
         check_faults(found)
         if sorted(one["part"] for one in found) != [*range(len(parts))]:

@@ -387,6 +387,7 @@ class Scatter(Task):
     moves: tuple[Move, ...]
     ranges: tuple[tuple[int, int], ...]
     width: int
+    mask: bytes
 
     columns: ClassVar[str] = CHUNKS
 
@@ -405,7 +406,8 @@ class Scatter(Task):
             ends = np.cumsum(counts)
             for part in np.flatnonzero(counts).tolist():
                 of = slice(int(ends[part] - counts[part]), int(ends[part]))
-                yield self.row(part=part, slots=slots[of].tobytes(), packed=rows[of].tobytes())
+                packed = masked(rows[of], slots[of].tobytes(), self.mask)
+                yield self.row(part=part, slots=slots[of].tobytes(), packed=packed.tobytes())
 
     def _positions(self, at: int, count: int) -> Integers:
         """Where the rows that stand at a position and after it go."""
@@ -418,6 +420,22 @@ class Scatter(Task):
             moved = kernel.permuted_position(at + first - start, last - first, rows=stop - start, seed=seed)
             positions[first:last] = start + moved
         return positions
+
+
+def masked(packed: npt.NDArray[np.float32], slots: bytes, key: bytes) -> npt.NDArray[np.float32]:
+    """Rows by which nobody sees what they are, or the other way round, by a key and the slots that they go to.
+
+    Spark compresses what it shuffles, and the sizes are in its logs. These bytes cannot be compressed, whatever the
+    rows are.
+
+    >>> rows = np.zeros((2, 3), np.float32)
+    >>> hidden = masked(rows, b"slots", b"key")
+    >>> bool(hidden.any()), bool((masked(hidden, b"slots", b"key") == rows).all())
+    (True, True)
+    """
+    seed = int.from_bytes(blake2b(slots, key=key, digest_size=DIGEST_BYTES).digest(), "little")
+    stream = np.random.Philox(key=seed).random_raw(-(-packed.size // 2)).view(np.uint32)[: packed.size]
+    return (packed.view(np.uint32) ^ stream.reshape(packed.shape)).view(np.float32)
 
 
 class _Part:
@@ -447,7 +465,7 @@ class _Part:
 
 
 def gathered(
-    batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, memory_bytes: int
+    batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, mask: bytes, memory_bytes: int
 ) -> dict[int, PackedRows]:
     """The rows of ranges, by their numbers, put in order from chunks that come in any."""
     parts: dict[int, _Part] = {}
@@ -458,8 +476,9 @@ def gathered(
             part = columns["part"][index].as_py()
             if part not in parts:
                 parts[part] = _Part(sizes[part], width, memory_bytes)
-            slots = np.frombuffer(columns["slots"][index].as_buffer(), np.uint32).astype(np.int64)
-            parts[part].put(slots, np.frombuffer(columns["packed"][index].as_buffer(), np.float32))
+            slots, packed = (columns[name][index].as_buffer() for name in ("slots", "packed"))
+            rows = masked(np.frombuffer(packed, np.float32), slots.to_pybytes(), mask)
+            parts[part].put(np.frombuffer(slots, np.uint32).astype(np.int64), rows)
     return {part: parts.pop(part).whole() for part in sorted(parts)}
 
 
@@ -469,6 +488,7 @@ class Settle(Task):
 
     bounds: tuple[int, ...]  #: where ranges begin, and the end of the last
     width: int
+    mask: bytes
     sealing: Sealing
     memory_bytes: int = MEMORY_BYTES
 
@@ -477,7 +497,7 @@ class Settle(Task):
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Blocks in order, once every row of the range is there."""
         most, sizes = max(1, BLOCK_BYTES // (4 * self.width)), np.diff(self.bounds).tolist()
-        for part, rows in gathered(batches, sizes, self.width, self.memory_bytes).items():
+        for part, rows in gathered(batches, sizes, self.width, self.mask, self.memory_bytes).items():
             for number, at in enumerate(range(0, len(rows), most)):
                 yield self.sealing.row(rows[at : at + most], part=part, number=number, start=self.bounds[part] + at)
 
@@ -488,6 +508,7 @@ class Train(Task):
 
     parts: bytes  #: for each range its rows, its states and the seeds of its passes, `carried`
     width: int
+    mask: bytes
     memory_bytes: int = MEMORY_BYTES
 
     columns: ClassVar[str] = RESULTS
@@ -495,7 +516,8 @@ class Train(Task):
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row of states for each range."""
         parts: list[tuple[int, list[bytes], list[int | None]]] = delivered(self.parts)
-        for part, rows in gathered(batches, [size for size, *_ in parts], self.width, self.memory_bytes).items():
+        sizes = [size for size, *_ in parts]
+        for part, rows in gathered(batches, sizes, self.width, self.mask, self.memory_bytes).items():
             size, given, seeds = parts[part]
             states = [State.from_bytes(state) for state in given]
             own = Partition(0, size, states, seeds)
