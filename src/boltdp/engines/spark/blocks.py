@@ -52,9 +52,6 @@ ONE_PLACE_BYTES = 64 << 30
 
 #: Tasks, at least, that have executors forget blocks.
 FORGETTING = 4
-#: Columns that tell which blocks there are.
-KEPT = ("part", "number", "rows", "digest", "fault")
-
 FAULT = "the rows cannot be prepared"
 
 
@@ -78,8 +75,10 @@ class Stored:
         """Persist and make the blocks: the one job that computes them. `run` names those that executors keep."""
         self.session, self.width, self._run = session, width, run
         self.frame = frame
+        # What names the blocks is persisted by itself, and where they are: a scan of kept ones then reads no others,
+        # which Spark may have moved to its disk.
+        self._named = session.ask(lambda: frame.persist(level()).select(*PLACES).persist(level()), FAULT)
         self.places: list[Place] = []
-        session.ask(lambda: frame.persist(level()), FAULT)
         try:
             self.places = self._made()
         except BaseException:
@@ -99,7 +98,8 @@ class Stored:
             tries = max(FORGETTING, len({place.part for place in self.places}))
             ended = self.session.mapped(self.session.spark.range(0, tries, 1, tries), tasks.Forget(self._run))
             self.session.ask(lambda: ended.collect(), fault)
-        self.session.ask(lambda: self.frame.unpersist(), fault)
+        for frame in (self._named, self.frame):
+            self.session.ask(frame.unpersist, fault)
 
     def summed(self, sums: Sequence[Summation], window: Window | None, share: float) -> None:
         """Add to sums by one job, whose parts are joined here, or by executors first where they are large.
@@ -110,10 +110,8 @@ class Stored:
         if self._run is None or window is not None:
             found = self._joined(self.mapped(tasks.Sum(carried, window, self.width), window), sums, carried)
         else:
-            named = self.frame.select(*KEPT)
-            found = self._joined(
-                self.session.mapped(named, tasks.SumKept(carried, self.width, self._run, share)), sums, carried
-            )
+            task = tasks.SumKept(carried, self.width, self._run, share)
+            found = self._joined(self.session.mapped(self._named, task), sums, carried)
             found += self._missed(found, sums, carried)
         self._check(found, chosen)
         for one in found:
@@ -140,7 +138,7 @@ class Stored:
         return self._joined(self.session.mapped(frame, task), sums, carried)
 
     def _made(self) -> list[Place]:
-        found = self.session.ask(lambda: self.frame.select(*PLACES).collect(), FAULT)
+        found = self.session.ask(lambda: self._named.collect(), FAULT)
         check_faults(found)
         return [
             Place(
