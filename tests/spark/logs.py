@@ -16,7 +16,12 @@ UNTOLD = re.compile(
     re.IGNORECASE,
 )
 #: What names have in them that is drawn or counted: identifiers of expressions, objects and runs.
-DRAWN = re.compile(r"#\d+L?|@[0-9a-f]+|\b[0-9a-f]{16,}\b|plan_id=\d+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|local-\d+")
+DRAWN = re.compile(
+    r"#\d+L?|@[0-9a-f]+|\b[0-9a-f]{16,}\b|plan_id=\d+|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|local-\d+"
+)
+
+#: Of a result, for each number that a task has accumulated and that is not zero.
+RESULT_NUMBER_BYTES = 43
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -31,7 +36,13 @@ def told(folder: Path) -> Counter[tuple[str, str]]:
     found: Counter[tuple[str, str]] = Counter()
     for event in events(folder):
         kind = event["Event"].rpartition(".")[2]
-        if kind in ("SparkListenerEnvironmentUpdate", "SparkListenerApplicationStart", "SparkListenerExecutorAdded"):
+        # The last has the milliseconds that listing files took, among numbers without names.
+        if kind in (
+            "SparkListenerEnvironmentUpdate",
+            "SparkListenerApplicationStart",
+            "SparkListenerExecutorAdded",
+            "SparkListenerDriverAccumUpdates",
+        ):
             continue
         task = event.get("Task Info", {})
         where = [str(event[key]) for key in ("Stage ID", "Job ID", "executionId") if key in event]
@@ -56,6 +67,10 @@ def leaves(data: Any, key: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], s
     elif isinstance(data, list):
         for value in data:
             yield from leaves(value, key)
+    elif key[-1] == "Result Size" or "internal.metrics.resultSize" in key:
+        # A number of which there is an update takes 43 bytes of the result, and times are such numbers, if not zero.
+        # So only what remains is compared; what a stage or its last task has in total is a sum of such.
+        yield key, str(int(data) % RESULT_NUMBER_BYTES)
     else:
         yield key, str(data)
 

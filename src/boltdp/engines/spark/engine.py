@@ -183,6 +183,9 @@ class SparkEngine(Engine):
                 sealing = tasks.Sealing(secrets.token_bytes(16), run)
                 cut = tasks.Cut(stored.known(starts), stop - start, width, sealing)
                 some = Stored(self._session, self._session.mapped(stored.frame, cut), width=width, run=run)
+                if some.rows != stop - start:
+                    some.drop()
+                    raise DataError(tasks.CHANGED, hint=tasks.CHANGED_HINT)
                 prepared = PreparedBlocks.of_any_order(some, reading=read_by)
         finally:
             if not kept:
