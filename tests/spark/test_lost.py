@@ -75,5 +75,5 @@ def test_what_went_wrong_first_is_told(spark: Any, monkeypatch: pytest.MonkeyPat
     """Also where blocks cannot be dropped after that."""
     monkeypatch.setattr(Stored, "_made", lambda self: self.session.ask(lambda: 1 / 0, "first"))
     monkeypatch.setattr(Stored, "drop", lambda self: self.session.ask(lambda: 1 / 0, "second"))
-    with pytest.raises(DataError, match="^first$"):
+    with pytest.raises(DataError, match=r"^first$"):
         Stored(Session(spark), spark.range(1), width=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def table(town: str) -> pa.Table:
 
 def written(folder: Path, town: str) -> str:
     folder.mkdir()
-    for start, stop in zip(CUTS, CUTS[1:], strict=False):
+    for start, stop in pairwise(CUTS):
         pq.write_table(table(town).slice(start, stop - start), folder / f"{start:04}.parquet", row_group_size=50)
     return str(folder)
 
