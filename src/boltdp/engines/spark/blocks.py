@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -82,7 +82,8 @@ class Stored:
         try:
             self.places = self._made()
         except BaseException:
-            self.drop()
+            with suppress(DataError):  # which would hide what went wrong first
+                self.drop()
             raise
 
     @property
@@ -96,8 +97,9 @@ class Stored:
         if self._run is not None:
             # As many tasks as there may be executors; where none of them comes to, the blocks go by themselves.
             tries = max(FORGETTING, len({place.part for place in self.places}))
-            ended = self.session.mapped(self.session.spark.range(0, tries, 1, tries), tasks.Forget(self._run))
-            self.session.ask(lambda: ended.collect(), fault)
+            with suppress(DataError):
+                ended = self.session.mapped(self.session.spark.range(0, tries, 1, tries), tasks.Forget(self._run))
+                self.session.ask(lambda: ended.collect(), fault)
         for frame in (self._named, self.frame):
             self.session.ask(frame.unpersist, fault)
 

@@ -183,6 +183,9 @@ class SparkEngine(Engine):
                 sealing = tasks.Sealing(secrets.token_bytes(16), run)
                 cut = tasks.Cut(stored.known(starts), stop - start, width, sealing)
                 some = Stored(self._session, self._session.mapped(stored.frame, cut), width=width, run=run)
+                if some.rows != stop - start:
+                    some.drop()
+                    raise DataError(tasks.CHANGED, hint=tasks.CHANGED_HINT)
                 prepared = PreparedBlocks.of_any_order(some, reading=read_by)
         finally:
             if not kept:
@@ -210,30 +213,34 @@ class SparkEngine(Engine):
         files = self._files() if placed else {}
         if files:
             with quietly():
-                path, begin = functions.col("_metadata.file_path"), functions.col("_metadata.file_block_start")
+                path, begin = functions.input_file_name(), functions.input_file_block_start()
                 cells += [functions.xxhash64(path).alias("file"), begin.cast("long").alias("split")]
         source = self._session.ask(lambda: _analysed(frame.select(*cells)), "the columns cannot be read")
         return source, tasks.Batches(tuple(single), bool(files), __version__, arrays), files
 
     def _files(self) -> dict[int, str]:
-        """The names of the files that rows come from, by their hashes; none if they come from none, or are cached."""
+        """The names of the files that rows come from, by their hashes; none if they come from none, or are cached.
+
+        They are those that a task reads itself, so that there are none after a shuffle. The hidden column `_metadata`
+        would go through shuffles, but not through views, and a column of the user's may have its name.
+        """
         from pyspark.sql import functions
 
         def asked() -> list[Any]:
             level = self._frame.storageLevel
             cached = level.useMemory or level.useDisk
-            if cached or "_metadata" in self._frame.columns or not self._frame.inputFiles():
+            if cached or not self._frame.inputFiles():
                 return []
             try:
-                path = functions.col("_metadata.file_path")
+                path = functions.input_file_name()
                 named = _analysed(self._frame.select(path.alias("path"), functions.xxhash64(path).alias("file")))
-            except Exception:  # as after an aggregate
+            except Exception:  # as after a join of files
                 return []
             found: list[Any] = named.distinct().collect()
             return found
 
         found = self._session.ask(asked, "the files cannot be listed")
-        names = {one["file"]: one["path"] for one in found if one["path"] is not None}
+        names = {one["file"]: one["path"] for one in found if one["path"]}
         return names if len(names) == len(found) else {}
 
     def _shipped(self, columns: Sequence[str], make: tasks.EncodedWork | None) -> Iterator[bytes]:
