@@ -52,6 +52,7 @@ EVENT_SETTINGS = {
     "spark.eventLog.rolling.enabled": "false",
     "spark.eventLog.logBlockUpdates.enabled": "true",
     "spark.ui.enabled": "false",
+    "spark.broadcast.compress": "false",  # of which Spark's own have times in them
     "spark.sql.shuffle.partitions": "2",
     "spark.cleaner.referenceTracking": "false",  # which forgets at times that the garbage collector chooses
 }

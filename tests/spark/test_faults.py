@@ -87,7 +87,9 @@ def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, or
         before = sums.value.tolist()
         # As if all executors were gone with what they had.
         assert isinstance(prepared, PreparedBlocks)
-        prepared._blocks.settled().frame.unpersist(blocking=True)
+        stored = prepared._blocks.settled()
+        for lost in (stored._named, stored.frame):
+            lost.unpersist(blocking=True)
         with pytest.raises(DataError, match=f"^{CHANGED}$") as caught:
             prepared.sum([sums])
         assert caught.value.hint is not None
@@ -104,7 +106,7 @@ def some_blocks(rows: int = 100) -> Iterator[pa.RecordBatch]:
 
 def scatter(digest: bytes = b"x" * 16) -> tasks.Scatter:
     places = tasks.Places({(0, 0): (0, digest)})
-    return tasks.Scatter(places, ((0, 100, 3),), ((0, 30), (30, 100)), width=2, mask=b"m" * 16)
+    return tasks.Scatter(places, ((0, 100, 3),), ((0, 30), (30, 100)), width=2, key=b"k" * 16)
 
 
 def fault(batches: Iterator[pa.RecordBatch]) -> str | None:
@@ -122,14 +124,14 @@ def test_a_block_that_is_not_the_first_one_made_is_not_shuffled() -> None:
 @pytest.mark.parametrize("change", ["twice", "missing", "a fault"])
 def test_chunks_that_come_twice_or_not_at_all_are_an_error(change: str) -> None:
     chunks = [chunk for chunk in scatter()(some_blocks()) if chunk["part"][0].as_py() == 1]
-    settle = tasks.Settle((0, 30, 100), 2, b"m" * 16, tasks.Sealing(b"k" * 16))
+    settle = tasks.Settle((0, 30, 100), 2, tasks.Sealing(b"k" * 16))
     (block,) = settle(iter(chunks))
     assert block["start"][0].as_py() == 30
     one = chunks[0].to_pydict()
-    slots, packed = one["slots"][0], one["packed"][0]
+    slots, packed = one["slots"][0], tasks.shown(one["packed"][0])
     other = {
         "twice": {**one, "slots": [slots[:4] + slots[:4] + slots[8:]]},
-        "missing": {**one, "slots": [slots[4:]], "packed": [packed[8:]]},
+        "missing": {**one, "slots": [slots[4:]], "packed": [tasks.hidden(packed[8:], b"k")]},
         "a fault": {**one, "fault": ["something else"]},
     }[change]
     changed = pa.RecordBatch.from_pydict(other, chunks[0].schema)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -47,14 +46,14 @@ def main(address: str, table: str) -> None:
     join, update, carry = tasks.join_results, blocks._update, tasks.carried
 
     def joined(sums: Sequence[Any], result: bytes) -> None:
-        for data in pickle.loads(result):
+        for data in tasks.read_results(result):
             remember(data)
         join(sums, result)
         for each in sums:
             remember(np.asarray(each.value, np.float64).tobytes())
 
     def updated(states: Sequence[Any], one: Any) -> None:
-        for data in pickle.loads(one["result"]):
+        for data in tasks.read_results(bytes(one["result"])):
             remember(data)
         update(states, one)
 

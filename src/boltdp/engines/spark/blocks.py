@@ -7,7 +7,6 @@ and spooled here.
 
 from __future__ import annotations
 
-import pickle
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -355,9 +354,8 @@ class Blocks:
         """Make those of one round, to new blocks, one partition for each part."""
         old, session = self._stored, self._stored.session
         sealing = tasks.Sealing(secrets.token_bytes(16))
-        mask = secrets.token_bytes(16)
-        settle = tasks.Settle(self.bounds, self.width, mask, sealing, session.memory_bytes)
-        chunks = self._chunks([*pairwise(self.bounds)], mask)
+        settle = tasks.Settle(self.bounds, self.width, sealing, session.memory_bytes)
+        chunks = self._chunks([*pairwise(self.bounds)])
         new = Stored(session, session.mapped(chunks, settle), width=self.width)
         if new.rows != self.rows:
             new.drop()
@@ -366,10 +364,11 @@ class Blocks:
         self._rounds.pop(0)
         old.drop()
 
-    def _chunks(self, ranges: Sequence[tuple[int, int]], mask: bytes) -> Any:
+    def _chunks(self, ranges: Sequence[tuple[int, int]]) -> Any:
         """Chunks of rows by ranges of positions, one partition for each range, when the moves of one round are made."""
         moves = self._rounds[0] if self._rounds else ()
-        scatter = tasks.Scatter(self._stored.known(self._starts), moves, tuple(ranges), self.width, mask)
+        known = self._stored.known(self._starts)
+        scatter = tasks.Scatter(known, moves, tuple(ranges), self.width, secrets.token_bytes(16))
         return self._stored.session.mapped(self._stored.frame, scatter).repartitionById(len(ranges), "part")
 
     def _scanned(self, window: Window | None) -> Stored:
@@ -398,9 +397,9 @@ class Blocks:
         parts = sorted(parts, key=lambda part: part.start)
         ranges = [(offset + part.start, offset + part.stop) for part in parts]
         given = [(part.rows, [state.to_bytes() for state in part.states], [*part.seeds]) for part in parts]
-        session, mask = self._stored.session, secrets.token_bytes(16)
-        task = tasks.Train(tasks.carried(given), self.width, mask, session.memory_bytes)
-        results = session.mapped(self._chunks(ranges, mask), task)
+        session = self._stored.session
+        task = tasks.Train(tasks.carried(given), self.width, session.memory_bytes)
+        results = session.mapped(self._chunks(ranges), task)
         found = session.ask(lambda: results.collect(), "the passes cannot be run")
         check_faults(found)
         if sorted(one["part"] for one in found) != [*range(len(parts))]:
@@ -439,7 +438,7 @@ class Blocks:
 
 def _update(states: Sequence[State], one: Any) -> None:
     """Go on from what a task has made of states."""
-    for state, data in zip(states, pickle.loads(one["result"]), strict=True):
+    for state, data in zip(states, tasks.read_results(bytes(one["result"])), strict=True):
         state.update(data)
 
 

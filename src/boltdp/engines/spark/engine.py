@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +26,13 @@ from boltdp.errors import DataError, ParameterError
 
 R = TypeVar("R")
 
+#: Where a row is from, as it is known to the task that reads it, but to none after a shuffle; managed services refuse
+#: this and have a hidden column, which is not to be seen through views.
+ORIGINS = [
+    ["input_file_name()", "input_file_block_start()"],
+    ["_metadata.file_path", "_metadata.file_block_start"],
+]
+
 #: Columns of floats of one type that are handed over in one.
 LEAST_TOGETHER = 4
 
@@ -44,9 +52,9 @@ class SparkEngine(Engine):
     `parts` is how many partitions ordered rows are prepared in; without it, as many as fit them.
 
     The promise is about rows at their places. Rows of files are at their places in these, in the order of the files'
-    names, however Spark cuts them to partitions; others are where they are in the partitions. So each row must come
-    from one person's row, and rows must be chosen and ordered by public columns only: a DataFrame that is not read from
-    files as it is should end in an `orderBy` of a public key. Sums need no order.
+    names, however Spark cuts them to partitions; others, cached ones too, are where they are in the partitions. So each
+    row must come from one person's row, and rows must be chosen and ordered by public columns only: a DataFrame that is
+    not read from files as it is should end in an `orderBy` of a public key. Sums need no order.
     """
 
     def __init__(
@@ -210,38 +218,35 @@ class SparkEngine(Engine):
             cells = [functions.col(_identifier(name)).alias(f"c{place}") for place, name in enumerate(single)]
             for place, some in enumerate(arrays):
                 cells.append(functions.array(*(functions.col(_identifier(name)) for name in some)).alias(f"a{place}"))
-        files = self._files() if placed else {}
+        files, origin = self._files() if placed else ({}, [])
         if files:
             with quietly():
-                path, begin = functions.input_file_name(), functions.input_file_block_start()
+                path, begin = map(functions.expr, origin)
                 cells += [functions.xxhash64(path).alias("file"), begin.cast("long").alias("split")]
         source = self._session.ask(lambda: _analysed(frame.select(*cells)), "the columns cannot be read")
         return source, tasks.Batches(tuple(single), bool(files), __version__, arrays), files
 
-    def _files(self) -> dict[int, str]:
-        """The names of the files that rows come from, by their hashes; none if they come from none, or are cached.
+    def _files(self) -> tuple[dict[int, str], list[str]]:
+        """The names of the files that rows come from, by their hashes, and expressions of a row's file and place there.
 
-        They are those that a task reads itself, so that there are none after a shuffle. The hidden column `_metadata`
-        would go through shuffles, but not through views, and a column of the user's may have its name.
+        None if they come from none, or are cached.
         """
         from pyspark.sql import functions
 
-        def asked() -> list[Any]:
+        def asked() -> tuple[list[Any], list[str]]:
             level = self._frame.storageLevel
             cached = level.useMemory or level.useDisk
-            if cached or not self._frame.inputFiles():
-                return []
-            try:
-                path = functions.input_file_name()
-                named = _analysed(self._frame.select(path.alias("path"), functions.xxhash64(path).alias("file")))
-            except Exception:  # as after a join of files
-                return []
-            found: list[Any] = named.distinct().collect()
-            return found
+            if not cached and self._frame.inputFiles():
+                for origin in ORIGINS:
+                    path = functions.expr(origin[0])
+                    named = self._frame.select(path.alias("path"), functions.xxhash64(path).alias("file"))
+                    with suppress(Exception):  # as after a join of files
+                        return named.distinct().collect(), origin
+            return [], []
 
-        found = self._session.ask(asked, "the files cannot be listed")
+        found, origin = self._session.ask(asked, "the files cannot be listed")
         names = {one["file"]: one["path"] for one in found if one["path"]}
-        return names if len(names) == len(found) else {}
+        return (names, origin) if len(names) == len(found) else ({}, [])
 
     def _shipped(self, columns: Sequence[str], make: tasks.EncodedWork | None) -> Iterator[bytes]:
         """What is made of batches of rows in the cluster, in the original order.

@@ -8,6 +8,7 @@ Spark logs it, and then Spark tries again.
 from __future__ import annotations
 
 import pickle
+import secrets
 import struct
 import tempfile
 from abc import ABC, abstractmethod
@@ -387,7 +388,7 @@ class Scatter(Task):
     moves: tuple[Move, ...]
     ranges: tuple[tuple[int, int], ...]
     width: int
-    mask: bytes
+    key: bytes  #: by which chunks are `hidden`
 
     columns: ClassVar[str] = CHUNKS
 
@@ -406,8 +407,8 @@ class Scatter(Task):
             ends = np.cumsum(counts)
             for part in np.flatnonzero(counts).tolist():
                 of = slice(int(ends[part] - counts[part]), int(ends[part]))
-                packed = masked(rows[of], slots[of].tobytes(), self.mask)
-                yield self.row(part=part, slots=slots[of].tobytes(), packed=packed.tobytes())
+                goal = slots[of].tobytes()
+                yield self.row(part=part, slots=goal, packed=hidden(rows[of].tobytes(), self.key + goal))
 
     def _positions(self, at: int, count: int) -> Integers:
         """Where the rows that stand at a position and after it go."""
@@ -420,22 +421,6 @@ class Scatter(Task):
             moved = kernel.permuted_position(at + first - start, last - first, rows=stop - start, seed=seed)
             positions[first:last] = start + moved
         return positions
-
-
-def masked(packed: npt.NDArray[np.float32], slots: bytes, key: bytes) -> npt.NDArray[np.float32]:
-    """Rows by which nobody sees what they are, or the other way round, by a key and the slots that they go to.
-
-    Spark compresses what it shuffles, and the sizes are in its logs. These bytes cannot be compressed, whatever the
-    rows are.
-
-    >>> rows = np.zeros((2, 3), np.float32)
-    >>> hidden = masked(rows, b"slots", b"key")
-    >>> bool(hidden.any()), bool((masked(hidden, b"slots", b"key") == rows).all())
-    (True, True)
-    """
-    seed = int.from_bytes(blake2b(slots, key=key, digest_size=DIGEST_BYTES).digest(), "little")
-    stream = np.random.Philox(key=seed).random_raw(-(-packed.size // 2)).view(np.uint32)[: packed.size]
-    return (packed.view(np.uint32) ^ stream.reshape(packed.shape)).view(np.float32)
 
 
 class _Part:
@@ -465,7 +450,7 @@ class _Part:
 
 
 def gathered(
-    batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, mask: bytes, memory_bytes: int
+    batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, memory_bytes: int
 ) -> dict[int, PackedRows]:
     """The rows of ranges, by their numbers, put in order from chunks that come in any."""
     parts: dict[int, _Part] = {}
@@ -476,9 +461,8 @@ def gathered(
             part = columns["part"][index].as_py()
             if part not in parts:
                 parts[part] = _Part(sizes[part], width, memory_bytes)
-            slots, packed = (columns[name][index].as_buffer() for name in ("slots", "packed"))
-            rows = masked(np.frombuffer(packed, np.float32), slots.to_pybytes(), mask)
-            parts[part].put(np.frombuffer(slots, np.uint32).astype(np.int64), rows)
+            slots = np.frombuffer(columns["slots"][index].as_buffer(), np.uint32).astype(np.int64)
+            parts[part].put(slots, np.frombuffer(shown(columns["packed"][index].as_buffer()), np.float32))
     return {part: parts.pop(part).whole() for part in sorted(parts)}
 
 
@@ -488,7 +472,6 @@ class Settle(Task):
 
     bounds: tuple[int, ...]  #: where ranges begin, and the end of the last
     width: int
-    mask: bytes
     sealing: Sealing
     memory_bytes: int = MEMORY_BYTES
 
@@ -497,7 +480,7 @@ class Settle(Task):
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Blocks in order, once every row of the range is there."""
         most, sizes = max(1, BLOCK_BYTES // (4 * self.width)), np.diff(self.bounds).tolist()
-        for part, rows in gathered(batches, sizes, self.width, self.mask, self.memory_bytes).items():
+        for part, rows in gathered(batches, sizes, self.width, self.memory_bytes).items():
             for number, at in enumerate(range(0, len(rows), most)):
                 yield self.sealing.row(rows[at : at + most], part=part, number=number, start=self.bounds[part] + at)
 
@@ -508,7 +491,6 @@ class Train(Task):
 
     parts: bytes  #: for each range its rows, its states and the seeds of its passes, `carried`
     width: int
-    mask: bytes
     memory_bytes: int = MEMORY_BYTES
 
     columns: ClassVar[str] = RESULTS
@@ -517,13 +499,13 @@ class Train(Task):
         """One row of states for each range."""
         parts: list[tuple[int, list[bytes], list[int | None]]] = delivered(self.parts)
         sizes = [size for size, *_ in parts]
-        for part, rows in gathered(batches, sizes, self.width, self.mask, self.memory_bytes).items():
+        for part, rows in gathered(batches, sizes, self.width, self.memory_bytes).items():
             size, given, seeds = parts[part]
             states = [State.from_bytes(state) for state in given]
             own = Partition(0, size, states, seeds)
             with _spooled(rows, fresh=any(seed is not None for seed in seeds)) as prepared:
                 run_part(prepared, own, Passes([own], Context(seed=0, threads=1)))
-            yield self.row(part=part, rows=size, result=pickle.dumps([state.to_bytes() for state in states]))
+            yield self.row(part=part, rows=size, result=returned(states, self.parts, part))
 
 
 def _spooled(rows: PackedRows, *, fresh: bool) -> PreparedRows:
@@ -547,10 +529,33 @@ def _spooled(rows: PackedRows, *, fresh: bool) -> PreparedRows:
     return PreparedRows(MemoryStore(rows), 0, size)
 
 
-def carried(objects: object) -> bytes:
-    """Objects as bytes, without pages of zeros, of which sums before their first row have many.
+def hidden(data: bytes, key: bytes) -> bytes:
+    """Bytes that no compression makes fewer, whatever they were.
 
-    How many bytes there are is seen in logs. So they are not compressed: their number would depend on weights.
+    Spark compresses closures, results and shuffles, and logs their sizes, which would depend on weights, sums and rows.
+    It is no encryption: whoever has the bytes has the key, and can have them `shown`. Use a key for one thing only.
+
+    >>> one, other = hidden(bytes(1000), b"key"), hidden(bytes(1000), b"other")
+    >>> one == other, shown(one) == shown(other) == bytes(1000)
+    (False, True)
+    """
+    seed = blake2b(key, digest_size=16).digest()
+    return seed + _masked(np.frombuffer(data, np.uint8), seed).tobytes()
+
+
+def shown(data: bytes) -> bytes:
+    """What was `hidden`."""
+    everything = np.frombuffer(data, np.uint8)
+    return _masked(everything[16:], everything[:16].tobytes()).tobytes()
+
+
+def _masked(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np.uint8]:
+    drawn = np.random.Philox(key=int.from_bytes(seed, "little")).random_raw(-(-len(data) // 8))
+    return data ^ drawn.view(np.uint8)[: len(data)]
+
+
+def carried(objects: object) -> bytes:
+    """Objects as bytes that are `hidden`, without pages of zeros, of which sums before their first row have many.
 
     >>> data = carried([bytes(10**6), b"x"])
     >>> len(data) < 10**4, delivered(data) == [bytes(10**6), b"x"]
@@ -559,16 +564,28 @@ def carried(objects: object) -> bytes:
     data = pickle.dumps(objects)
     pages = np.frombuffer(data + bytes(-len(data) % PAGE_BYTES), np.uint8).reshape(-1, PAGE_BYTES)
     kept = pages.any(axis=1)
-    return pickle.dumps((len(data), np.packbits(kept).tobytes(), pages[kept].tobytes()))
+    packed = pickle.dumps((len(data), np.packbits(kept).tobytes(), pages[kept].tobytes()))
+    return hidden(packed, secrets.token_bytes(16))
 
 
 def delivered(data: bytes) -> Any:
     """What `carried` was given."""
-    size, bits, kept = pickle.loads(data)
+    size, bits, kept = pickle.loads(shown(data))
     pages = np.zeros((-(-size // PAGE_BYTES), PAGE_BYTES), np.uint8)
     met = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(pages)).astype(np.bool_)
     pages[met] = np.frombuffer(kept, np.uint8).reshape(-1, PAGE_BYTES)
     return pickle.loads(pages.tobytes()[:size])
+
+
+def returned(results: Sequence[Summation] | Sequence[State], given: bytes, part: int) -> bytes:
+    """What a task has made of what it was given, for its part of the rows; `read_results` reads it."""
+    return hidden(pickle.dumps([each.to_bytes() for each in results]), given[:16] + part.to_bytes(8, "little"))
+
+
+def read_results(data: bytes) -> list[bytes]:
+    """The bytes of sums or states that were `returned`."""
+    results: list[bytes] = pickle.loads(shown(data))
+    return results
 
 
 @dataclass(frozen=True)
@@ -598,8 +615,9 @@ class Sum(Task):
             digests.append(block.digest)
             count += len(rows)
         if digests:
-            result = pickle.dumps([each.to_bytes() for each in sums])
-            yield self.row(part=partition_number(), rows=count, fingerprint=fingerprint(digests), result=result)
+            part = partition_number()
+            result = returned(sums, self.sums, part)
+            yield self.row(part=part, rows=count, fingerprint=fingerprint(digests), result=result)
 
 
 @dataclass(frozen=True)
@@ -636,11 +654,12 @@ class SumKept(Task):
                 digests.append(one["digest"])
                 count += one["rows"]
         if digests or missing:
+            part = partition_number()
             yield self.row(
-                part=partition_number(),
+                part=part,
                 rows=count,
                 fingerprint=fingerprint(digests),
-                result=pickle.dumps([each.to_bytes() for each in sums]),
+                result=returned(sums, self.sums, part),
                 missing=b"".join(missing),
             )
 
@@ -696,18 +715,19 @@ class Join(Task):
                 missing.append(one["missing"] or b"")
                 count += one["rows"]
         if fingerprints:
+            part = partition_number()
             yield self.row(
-                part=partition_number(),
+                part=part,
                 rows=count,
                 fingerprint=fingerprint(fingerprints),
-                result=pickle.dumps([each.to_bytes() for each in sums]),
+                result=returned(sums, self.sums, part),
                 missing=b"".join(missing),
             )
 
 
 def join_results(sums: Sequence[Summation], result: bytes) -> None:
     """Add what a task has summed."""
-    for each, summed in zip(sums, pickle.loads(result), strict=True):
+    for each, summed in zip(sums, read_results(result), strict=True):
         other = each.fresh()
         other.update(summed)
         each.join(other)
@@ -736,5 +756,6 @@ class Run(Task):
             expected, count = (block.start or 0) + len(block.rows), count + len(rows)
             digests.append(block.digest)
         if digests:
-            result = pickle.dumps([state.to_bytes() for state in states])
-            yield self.row(part=partition_number(), rows=count, fingerprint=fingerprint(digests), result=result)
+            part = partition_number()
+            result = returned(states, self.states, part)
+            yield self.row(part=part, rows=count, fingerprint=fingerprint(digests), result=result)
