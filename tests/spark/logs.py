@@ -47,6 +47,9 @@ def told(folder: Path) -> Counter[tuple[str, str]]:
         task = event.get("Task Info", {})
         where = [str(event[key]) for key in ("Stage ID", "Job ID", "executionId") if key in event]
         where += [str(task["Index"])] if task else []
+        # A broadcast has objects of Spark's own, and what is ours in it is hidden.
+        if "Block Updated Info" in event and event["Block Updated Info"]["Block ID"].startswith("broadcast_"):
+            continue
         if "Block Updated Info" in event:
             where.append(str(event["Block Updated Info"]["Block ID"]))
         for key, value in leaves(event, ()):
