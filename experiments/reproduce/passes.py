@@ -1,0 +1,68 @@
+"""Figure 3: the number of passes and the size of batches, on MNIST."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.reproduce.figure import EPSILONS, QUICK_EPSILONS, AccuracyFigure, against_epsilon
+from experiments.reproduce.methods import REGULARIZATION, Cell
+from experiments.reproduce.panels import Panel
+
+PASSES, BATCH_SIZES = (1, 5, 10, 20), (1, 10, 50)
+_STYLES = ("one", "two", "three", "four")
+
+
+class Passes(AccuracyFigure):
+    """More passes need more noise in the convex case, and larger batches less."""
+
+    number, name = 3, "passes"
+    title = "The number of passes and the size of batches"
+    settings = (
+        "MNIST, logistic regression, ε-DP. (a) Test 1 with b = 1 and (b) Test 3 with b = 50 and λ = 0.0001 for 1, 5, 10 "
+        "and 20 passes; (c) Test 1 with 20 passes for b = 1, 10 and 50. Lines are as published; dashed ones are valid. "
+        "In the convex case the published bound holds, and both have the same noise but for the last digits."
+    )
+
+    def cells(self, *, quick: bool) -> Iterator[Cell]:
+        """As published and valid."""
+        for epsilon in (QUICK_EPSILONS if quick else EPSILONS)["mnist"]:
+            for lines in _lines().values():
+                for cell in lines.values():
+                    yield replace(cell, epsilon=epsilon)
+                    yield replace(cell, epsilon=epsilon, way="noiseless")
+
+    def panels(self, results: Path) -> list[Panel]:
+        """The three of the paper."""
+        found = self.read(results)
+        panels = []
+        for title, lines in _lines().items():
+            names = {style: _named(title, cell) for style, cell in lines.items()}
+            series = against_epsilon(found, lines, EPSILONS["mnist"], names=names)
+            panels.append(Panel(title, "epsilon", "test accuracy", series))
+        return [panel for panel in panels if panel.series]
+
+
+def _named(title: str, cell: Cell) -> str:
+    count = f"b = {cell.batch_size}" if "(c)" in title else f"{cell.passes} pass{'es' if cell.passes > 1 else ''}"
+    return f"{count}, valid" if cell.way == "valid" else count
+
+
+def _lines() -> Mapping[str, dict[str, Cell]]:
+    """The cells of each panel, without epsilon, by the styles of their lines."""
+    convex = Cell("mnist", 1, "published", batch_size=1)
+    strong = Cell("mnist", 3, "published", regularization=REGULARIZATION)
+    passes = {
+        "(a) Test 1, b = 1": [replace(convex, passes=passes) for passes in PASSES],
+        "(b) Test 3, b = 50": [replace(strong, passes=passes) for passes in PASSES],
+        "(c) Test 1, 20 passes": [replace(convex, passes=20, batch_size=size) for size in BATCH_SIZES],
+    }
+    return {
+        title: {
+            style + ("-valid" if way == "valid" else ""): replace(cell, way=way)
+            for way in (("published", "valid") if "(b)" in title else ("published",))
+            for style, cell in zip(_STYLES, cells, strict=False)
+        }
+        for title, cells in passes.items()
+    }

@@ -1,0 +1,130 @@
+"""Figure 4: run time in PostgreSQL against the number of epochs and the size of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from boltdp.data.schema import array_schema
+from boltdp.errors import DataError
+from experiments.reproduce import data
+from experiments.reproduce.figure import QUICK_REPEATS, Options
+from experiments.reproduce.panels import Panel, Series
+from experiments.reproduce.timing import CONTEXT, WAYS, Clock, TimingFigure, alone, interval, mean_and_spread, train_once
+from experiments.store import add_line
+
+EPOCHS, BATCH_SIZES = (1, 5, 10, 20), (1, 10, 100, 500)
+REPEATS = 4  #: as in the paper
+
+
+class Runtime(TimingFigure):
+    """Noise in every update against noise once."""
+
+    number, name = 4, "runtime"
+    title = "Run time in PostgreSQL"
+    settings = (
+        "Strongly convex, (ε, δ), ε = 0.1, λ = 0.0001; above b = 10 and 1 to 20 epochs, below 1 epoch and b = 1 to 500. "
+        "Rows are in the server, packed; times are of the passes and the release, warm, the mean of 4 runs with their "
+        "90 % confidence interval. MNIST is the model of one digit, “is it a 0?”."
+    )
+    data: Sequence[str] = ("mnist", "protein", "covertype")
+    fields = ("data", "epochs", "batch_size", "way")
+
+    def keys(self, name: str, *, quick: bool) -> Iterator[tuple[str, int, int, str]]:
+        """All that is timed, in turns of the ways."""
+        pairs = [(epochs, 10) for epochs in EPOCHS] + [(1, size) for size in BATCH_SIZES]
+        for epochs, size in dict.fromkeys(pairs):
+            if not quick or epochs in (1, 20):
+                yield from ((name, epochs, size, way) for way in WAYS)
+
+    def run(self, options: Options) -> int:
+        """Load each data set once, and time what is not there yet."""
+        repeats = options.repeats or (QUICK_REPEATS if options.quick else REPEATS)
+        left = 0
+        for name in self.data:
+            done = self.read(options.results)
+            pending = [
+                (key, repeat)
+                for repeat in range(repeats)
+                for key in self.keys(name, quick=options.quick)
+                if repeat not in done.get(key, {})
+            ]
+            if pending and not options.late:
+                pending = self._measure(name, pending, options)
+            left += len(pending)
+        return left
+
+    def _measure(
+        self, name: str, pending: list[tuple[tuple[str, int, int, str], int]], options: Options
+    ) -> list[tuple[tuple[str, int, int, str], int]]:
+        import psycopg
+
+        from bench.postgres import backend, backend_seconds
+        from boltdp.engines.postgres import PostgresEngine, PreparedTable
+        from boltdp.engines.postgres.load import load_rows
+        from boltdp.engines.postgres.server import private_server
+
+        try:
+            rows = data.on_the_sphere(name)
+        except DataError as fault:
+            print(f"{self.name}: {name} is left out: {fault}", flush=True)
+            return []
+        positive = 0 if rows.classes > 2 else 1
+        labels = (rows.labels == positive).astype(np.int32)
+        blocks = ((rows.training[at : at + 8192], labels[at : at + 8192]) for at in range(0, rows.rows, 8192))
+        schema = array_schema(dims=rows.dims, classes=(0, 1))
+        with ExitStack() as stack:
+            server = stack.enter_context(private_server(settings={"shared_buffers": "1GB", "max_wal_size": "4GB"}))
+            with psycopg.connect(server.uri, autocommit=True) as connection:
+                connection.execute("CREATE EXTENSION boltdp")
+            load_rows(server.uri, "rows", blocks, dims=rows.dims, as_array=True)
+            engine = stack.enter_context(PostgresEngine(server.uri, table="rows", where="server", memory="1TB"))
+            table = stack.enter_context(engine.prepare(schema, CONTEXT))
+            assert isinstance(table, PreparedTable)
+            pid = backend(table)
+            clock = Clock(lambda: backend_seconds(pid))
+            stack.enter_context(alone())
+            train_once(table, schema, "noiseless", batch_size=10, passes=1)  # warm
+            while pending and not options.late:
+                key, repeat = pending[0]
+                _, epochs, size, way = key
+                measured = clock.measure(lambda: train_once(table, schema, way, batch_size=size, passes=epochs))  # noqa: B023
+                add_line(self.path(options.results), self.record(key, repeat, measured))
+                pending.pop(0)
+        return pending
+
+    def panels(self, results: Path) -> list[Panel]:
+        """Against epochs, then against batch sizes."""
+        found = self.read(results)
+        panels = []
+        for xlabel, places in (
+            ("epochs, b = 10", [(epochs, epochs, 10) for epochs in EPOCHS]),
+            ("batch size, 1 epoch", [(size, 1, size) for size in BATCH_SIZES]),
+        ):
+            for name in self.data:
+                series = []
+                for way, title in WAYS.items():
+                    points = [
+                        (x, mean_and_spread(runs, "seconds")[0], interval(runs, "seconds"))
+                        for x, epochs, size in places
+                        if (runs := found.get((name, epochs, size, way)))
+                    ]
+                    if points:
+                        series.append(Series(way, *zip(*points, strict=True), name=title))
+                if series:
+                    epochs = xlabel.startswith("epochs")
+                    panels.append(
+                        Panel(data.SOURCES[name].title, xlabel, "seconds", series, log_x=not epochs, log_y=not epochs)
+                    )
+        return panels
+
+
+def ratio(found: dict[tuple[str, int, int, str], object], name: str, epochs: int, size: int, way: str) -> float | None:
+    """How many times as long as ours a way takes, by processor time."""
+    theirs, ours = found.get((name, epochs, size, way)), found.get((name, epochs, size, "valid"))
+    if not theirs or not ours:
+        return None
+    return mean_and_spread(theirs, "processor")[0] / mean_and_spread(ours, "processor")[0]  # type: ignore[arg-type]

@@ -1,0 +1,107 @@
+"""What the figures of run times share: the ways, a clock, and rows in PostgreSQL."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from boltdp.context import Context
+from boltdp.data.schema import Schema
+from boltdp.engines.base import Prepared
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import certify
+from boltdp.training import train_prepared
+from experiments.reproduce.figure import Figure, Runs, mean_and_spread
+from experiments.reproduce.methods import REGULARIZATION, Cell, planned
+from experiments.store import lines
+
+CONTEXT = Context(seed=1)
+EPSILON = 0.1
+#: Of those that are timed, the way of a cell; test 4, as in the paper.
+WAYS: Mapping[str, str] = {"noiseless": "noiseless", "valid": "ours", "scs13": "SCS13", "bst14": "BST14"}
+#: A file that is locked while something is timed, so that others who do the same wait.
+LOCK = "BOLTDP_TIMING_LOCK"
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Hold the lock that the environment names, if any."""
+    if not os.environ.get(LOCK):
+        yield
+        return
+    with Path(os.environ[LOCK]).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def train_once(prepared: Prepared, schema: Schema, way: str, *, batch_size: int, passes: int) -> None:
+    """All passes and the release of one model of two classes; strongly convex, (epsilon, delta)."""
+    cell = Cell("", 4, way, EPSILON, batch_size=batch_size, passes=passes, regularization=REGULARIZATION)
+    budget = None if way == "noiseless" else Budget(EPSILON, float(prepared.rows) ** -2)
+    event = planned(cell, rows=prepared.rows, dims=prepared.dims, classes=2, budget=budget)
+    train_prepared(prepared, schema, certify(event, budget), CONTEXT)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Seconds by the clock and of the processor, of this process and a backend of the server's."""
+
+    backend: Callable[[], float] = lambda: 0.0
+
+    def measure(self, work: Callable[[], object]) -> dict[str, float]:
+        """What a piece of work takes."""
+        clock, processor = time.perf_counter(), time.process_time() + self.backend()
+        work()
+        taken = time.perf_counter() - clock
+        return {"seconds": taken, "processor": time.process_time() + self.backend() - processor}
+
+
+def interval(runs: Runs, metric: str) -> float:
+    """Half of the 90 % confidence interval of the mean, as the paper's error bars have it.
+
+    >>> round(interval({0: {"seconds": 1.0}, 1: {"seconds": 2.0}}, "seconds"), 3)
+    3.157
+    """
+    from scipy.stats import t
+
+    if len(runs) < 2:
+        return 0.0
+    spread = statistics.stdev(run[metric] for run in runs.values())
+    return float(t.ppf(0.95, len(runs) - 1)) * spread / math.sqrt(len(runs))
+
+
+class TimingFigure(Figure):
+    """A figure whose keys are a few names and numbers, and whose runs are times."""
+
+    fields: tuple[str, ...]  #: of a key
+
+    def read(self, results: Path) -> dict[tuple[Any, ...], Runs]:
+        """The runs in the file, by their keys."""
+        found: dict[tuple[Any, ...], Runs] = {}
+        for record in lines(self.path(results)):
+            key = tuple(record["cell"][name] for name in self.fields)
+            found.setdefault(key, {})[record["repeat"]] = record["measured"]
+        return found
+
+    def record(self, key: tuple[Any, ...], repeat: int, measured: Mapping[str, float]) -> dict[str, Any]:
+        """A line of the file."""
+        rounded = {name: round(value, 6) for name, value in measured.items()}
+        return {"cell": dict(zip(self.fields, key, strict=True)), "repeat": repeat, "measured": rounded}
+
+    def rows(self, results: Path) -> list[dict[str, Any]]:
+        """A row for each key."""
+        rows = []
+        for key, runs in self.read(results).items():
+            row: dict[str, Any] = {**dict(zip(self.fields, key, strict=True)), "runs": len(runs)}
+            for name in ("seconds", "processor"):
+                row[name], row[f"{name} sd"] = (round(one, 5) for one in mean_and_spread(runs, name))
+            rows.append(row)
+        return rows
