@@ -1,9 +1,9 @@
 """Run the paper's figures again, and make the report of what came out.
 
-    python -m experiments.reproduce all --quick        # every figure, smaller: under 20 minutes on two cores
-    python -m experiments.reproduce public-tuning      # one figure, by its name or its number; again: it goes on
-    python -m experiments.reproduce all --jobs 2       # everything, as docs/reproduction.md has it
-    python -m experiments.reproduce report             # from the results alone: pictures, tables, one HTML page
+python -m experiments.reproduce all --quick        # every figure, smaller: under 20 minutes on two cores
+python -m experiments.reproduce public-tuning      # one figure, by its name or its number; again: it goes on
+python -m experiments.reproduce all --jobs 2       # everything, as docs/reproduction.md has it
+python -m experiments.reproduce report             # from the results alone: pictures, tables, one HTML page
 """
 
 from __future__ import annotations

@@ -63,9 +63,9 @@ class Effort(Figure):
     number, name = 9, "effort"
     title = "The effort of integration"
     settings = (
-        "Lines of code without blank lines, comments and docstrings, beside SGD as it is without privacy. “Engine” is C "
-        "that runs for every batch inside the database or the kernel, “controller” Python around it. What checks a proof "
-        "or describes a plan to a user is counted with the controller. Code that two algorithms share counts for both."
+        "Lines of code without blank lines, comments and docstrings, beside SGD as it is without privacy. “Engine” is "
+        "C that runs for every batch inside the database or the kernel, “controller” Python around it. What checks a "
+        "proof or describes a plan to a user is counted with the controller. Code that two share counts for both."
     )
 
     def run(self, options: Options) -> int:
@@ -111,9 +111,9 @@ def code_lines(named: str) -> int:
 
 
 def python_lines(text: str, function: str = "") -> int:
-    """Lines of Python with code, of all or of one function.
+    r"""Lines of Python with code, of all or of one function.
 
-    >>> python_lines('def f():\\n    "Says why."\\n\\n    # more\\n    return 1\\n\\nx = 1\\n', "f")
+    >>> python_lines('def f():\n    "Says why."\n\n    # more\n    return 1\n\nx = 1\n', "f")
     2
     """
     tree: ast.AST = ast.parse(text)

@@ -160,6 +160,19 @@ class AccuracyFigure(Figure):
             rows.append(row)
         return rows
 
+    def notes(self, results: Path) -> list[str]:
+        """The epsilon that the published noise really keeps, where that is not the one it claims."""
+        times: dict[tuple[str, int], list[float]] = {}
+        for cell, runs in self.read(results).items():
+            if cell.epsilon is not None and (spent := [run["spent"] for run in runs.values() if "spent" in run]):
+                times.setdefault((cell.data, cell.test), []).append(statistics.mean(spent) / cell.epsilon)
+        return [
+            f"As published, {data.SOURCES[name].title}, Test {test}, is not private: by our proof its noise keeps "
+            f"{min(many):.1f} to {max(many):.1f} times the ε that is claimed."
+            for (name, test), many in sorted(times.items())
+            if max(many) > 1.01
+        ]
+
 
 def _measure(path: Path, repeat: int, cells: Sequence[Cell], until: float) -> int:
     """Train cells of one data set; how many are left when it is time to stop."""

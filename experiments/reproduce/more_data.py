@@ -43,5 +43,3 @@ class MoreData(AccuracyFigure):
             tuned = [tuned_panel(found, name, test, "logistic") for test in TESTS]
             panels += [replace(panel, title=f"{panel.title}, tuned privately") for panel in tuned]
         return [panel for panel in panels if panel.series]
-
-

@@ -20,8 +20,8 @@ class Passes(AccuracyFigure):
     number, name = 3, "passes"
     title = "The number of passes and the size of batches"
     settings = (
-        "MNIST, logistic regression, ε-DP. (a) Test 1 with b = 1 and (b) Test 3 with b = 50 and λ = 0.0001 for 1, 5, 10 "
-        "and 20 passes; (c) Test 1 with 20 passes for b = 1, 10 and 50. Lines are as published; dashed ones are valid. "
+        "MNIST, logistic regression, ε-DP. (a) Test 1 with b = 1 and (b) Test 3 with b = 50 and λ = 0.0001 for 1, 5, "
+        "10 and 20 passes; (c) Test 1 with 20 passes for b = 1, 10 and 50. Lines are as published, dashed ones valid. "
         "In the convex case the published bound holds, and both have the same noise but for the last digits."
     )
 

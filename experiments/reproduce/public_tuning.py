@@ -28,8 +28,8 @@ class PublicTuning(AccuracyFigure):
     settings = (
         "Logistic regression; k = 10, b = 50, λ = 0.0001 and R = 1/λ in Tests 3 and 4, δ = 1/m² in Tests 2 and 4. "
         "“Best λ” is the valid line with the λ of {0.0001, 0.001, 0.01} that has the best mean on the test rows: a "
-        "little optimistic. The default and the rivals at their best choose their settings from public numbers, so that "
-        "they are the same in convex and strongly convex panels."
+        "little optimistic. The default and the rivals at their best choose their settings from public numbers, so "
+        "that they are the same in convex and strongly convex panels."
     )
     data: Sequence[str] = ("mnist", "protein", "covertype")
 

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from boltdp.data.schema import array_schema
 from boltdp.errors import DataError
 from experiments.reproduce import data
-from experiments.reproduce.figure import QUICK_REPEATS, Options
+from experiments.reproduce.figure import QUICK_REPEATS, Options, Runs, mean_and_spread
 from experiments.reproduce.panels import Panel, Series
-from experiments.reproduce.timing import CONTEXT, WAYS, Clock, TimingFigure, alone, interval, mean_and_spread, train_once
+from experiments.reproduce.timing import (
+    CONTEXT,
+    WAYS,
+    Clock,
+    TimingFigure,
+    alone,
+    interval,
+    train_once,
+)
 from experiments.store import add_line
 
 EPOCHS, BATCH_SIZES = (1, 5, 10, 20), (1, 10, 100, 500)
@@ -26,8 +36,8 @@ class Runtime(TimingFigure):
     number, name = 4, "runtime"
     title = "Run time in PostgreSQL"
     settings = (
-        "Strongly convex, (ε, δ), ε = 0.1, λ = 0.0001; above b = 10 and 1 to 20 epochs, below 1 epoch and b = 1 to 500. "
-        "Rows are in the server, packed; times are of the passes and the release, warm, the mean of 4 runs with their "
+        "Strongly convex, (ε, δ), ε = 0.1, λ = 0.0001; above b = 10 and 1 to 20 epochs, below 1 epoch and b = 1 to "
+        "500. Rows are in the server, packed; times are of the passes and the release, warm, means of 4 runs with their "
         "90 % confidence interval. MNIST is the model of one digit, “is it a 0?”."
     )
     data: Sequence[str] = ("mnist", "protein", "covertype")
@@ -61,8 +71,8 @@ class Runtime(TimingFigure):
         self, name: str, pending: list[tuple[tuple[str, int, int, str], int]], options: Options
     ) -> list[tuple[tuple[str, int, int, str], int]]:
         import psycopg
-
         from bench.postgres import backend, backend_seconds
+
         from boltdp.engines.postgres import PostgresEngine, PreparedTable
         from boltdp.engines.postgres.load import load_rows
         from boltdp.engines.postgres.server import private_server
@@ -91,7 +101,8 @@ class Runtime(TimingFigure):
             while pending and not options.late:
                 key, repeat = pending[0]
                 _, epochs, size, way = key
-                measured = clock.measure(lambda: train_once(table, schema, way, batch_size=size, passes=epochs))  # noqa: B023
+                work = partial(train_once, table, schema, way, batch_size=size, passes=epochs)
+                measured = clock.measure(work)
                 add_line(self.path(options.results), self.record(key, repeat, measured))
                 pending.pop(0)
         return pending
@@ -122,9 +133,9 @@ class Runtime(TimingFigure):
         return panels
 
 
-def ratio(found: dict[tuple[str, int, int, str], object], name: str, epochs: int, size: int, way: str) -> float | None:
+def ratio(found: Mapping[tuple[Any, ...], Runs], name: str, epochs: int, size: int, way: str) -> float | None:
     """How many times as long as ours a way takes, by processor time."""
     theirs, ours = found.get((name, epochs, size, way)), found.get((name, epochs, size, "valid"))
     if not theirs or not ours:
         return None
-    return mean_and_spread(theirs, "processor")[0] / mean_and_spread(ours, "processor")[0]  # type: ignore[arg-type]
+    return mean_and_spread(theirs, "processor")[0] / mean_and_spread(ours, "processor")[0]

@@ -42,7 +42,11 @@ _QUICK = (250_000, 500_000, 1_000_000)
 PLACES: Mapping[str, Place] = {
     "postgres": Place("PostgreSQL", "6GB", "PostgreSQL, in memory (shared_buffers 6 GB)", _MILLIONS, _QUICK),
     "postgres-disk": Place(
-        "PostgreSQL", "128MB", "PostgreSQL, beyond memory (shared_buffers 128 MB)", _BEYOND, (1_000_000, 1_500_000, 2_000_000)
+        "PostgreSQL",
+        "128MB",
+        "PostgreSQL, beyond memory (shared_buffers 128 MB)",
+        _BEYOND,
+        (1_000_000, 1_500_000, 2_000_000),
     ),
     "duckdb": Place("DuckDB", "6GB", "DuckDB, prepared rows in memory", _MILLIONS, _QUICK),
     "duckdb-disk": Place(
@@ -53,14 +57,14 @@ Key = tuple[str, int, str]
 
 
 class Scale(TimingFigure):
-    """Time against rows: is it a line?"""
+    """Whether time grows with the rows in a straight line."""
 
     number, name = 5, "scale"
     title = "Scalability in PostgreSQL and DuckDB"
     settings = (
         "Synthetic rows of 50 features, b = 1, ε = 0.1, λ = 0.0001, (ε, δ): seconds of an epoch, and of preparing the "
-        "rows once before all epochs. A row takes 204 bytes when it is prepared: 20,000,000 are 4.1 GB. “Beyond memory” is "
-        "beyond what the engine may use, 128 MB; what the system keeps of its files is not limited."
+        "rows once before all epochs. A row takes 204 bytes when it is prepared: 20,000,000 are 4.1 GB. “Beyond "
+        "memory” is beyond what the engine may use, 128 MB; what the system keeps of its files is not limited."
     )
     fields = ("place", "rows", "way")
 
@@ -110,9 +114,7 @@ class Scale(TimingFigure):
         for place, about in PLACES.items():
             series = []
             for way, title in {**WAYS, "prepare": "preparing, once"}.items():
-                points = [
-                    (rows / 1e6, *mean_and_spread(runs, "seconds")) for rows, runs in _sizes(found, place, way)
-                ]
+                points = [(rows / 1e6, *mean_and_spread(runs, "seconds")) for rows, runs in _sizes(found, place, way)]
                 if points:
                     series.append(Series(way, *zip(*points, strict=True), name=title))
             if series:
@@ -166,8 +168,8 @@ def _sizes(found: Mapping[tuple[Any, ...], Runs], place: str, way: str) -> list[
 
 def _postgres(stack: ExitStack, rows: int, memory: str) -> tuple[Engine, Any, Clock]:
     import psycopg
-
     from bench.postgres import backend_seconds
+
     from boltdp.engines.postgres import PostgresEngine
     from boltdp.engines.postgres.load import load_rows
     from boltdp.engines.postgres.server import private_server
