@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 KERNEL := $(wildcard src/boltdp/kernel/*.[ch])
 
-.PHONY: demo demo-postgres test test-slow explore fuzz lint format bench bench-postgres bench-whitebox clean
+.PHONY: reproduce reproduce-quick demo demo-postgres test test-slow explore fuzz lint format bench bench-postgres bench-whitebox clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,8 @@ help:
 	@echo "make bench      measure speed, as ratios with their targets"
 	@echo "make bench-postgres  the same for PostgreSQL, on a server of its own"
 	@echo "make bench-whitebox    the white-box algorithms, in memory and in PostgreSQL"
+	@echo "make reproduce-quick   all figures of the paper, smaller, and the report: under 20 minutes"
+	@echo "make reproduce  all of them, in full"
 	@echo "make lint       ruff, mypy --strict and which room may import which"
 	@echo "make format     let ruff format the code"
 	@echo "make clean      remove the virtual environment and build products"
@@ -62,6 +64,14 @@ bench-postgres: $(VENV)/installed
 
 bench-whitebox: $(VENV)/installed
 	$(RUN) -m bench whitebox
+
+reproduce-quick: $(VENV)/installed
+	$(RUN) -m experiments.reproduce all --quick --jobs 2
+	$(RUN) -m experiments.reproduce report
+
+reproduce: $(VENV)/installed
+	$(RUN) -m experiments.reproduce all --jobs 2
+	$(RUN) -m experiments.reproduce report
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info src/boltdp/kernel/*.so

@@ -10,13 +10,14 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from experiments.reproduce import data, methods, panels, report, scale
+from experiments.reproduce import data, methods, panels, report, scale, timing
 from experiments.reproduce.__main__ import chosen_figures, main
 from experiments.reproduce.batches import Batches
 from experiments.reproduce.claims import claims
@@ -36,6 +37,7 @@ from experiments.tasks import Task
 
 from boltdp.data.schema import array_schema
 from boltdp.engines import ArrayEngine
+from boltdp.engines.postgres.server import Server
 from boltdp.errors import DataError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.output import perturbed_output
@@ -49,8 +51,8 @@ def small_task(name: str) -> Task:
     labels = rng.integers(classes, size=600)
     rows = rng.normal(size=(600, 5)) + 3.0 * np.eye(5)[labels]
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    parts = (ArrayEngine.from_numpy(rows[part], labels[part]) for part in (slice(0, 400), slice(400, 600)))
-    return Task(name, *parts, array_schema(dims=5, classes=tuple(range(classes))))
+    training, testing = (ArrayEngine.from_numpy(rows[part], labels[part]) for part in (slice(0, 400), slice(400, 600)))
+    return Task(name, training, testing, array_schema(dims=5, classes=tuple(range(classes))))
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def few_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(data, "task", lambda name: tasks[name])
     monkeypatch.setattr(data, "on_the_sphere", lambda name: data.scaled(name, tasks[name]))
     for name in QUICK_EPSILONS:
-        monkeypatch.setitem(QUICK_EPSILONS, name, (4.0,) if name == "mnist" else (0.4,))  # type: ignore[arg-type]
+        monkeypatch.setitem(QUICK_EPSILONS, name, (4.0,) if name == "mnist" else (0.4,))
     for cached in (methods.noiseless_weights, methods.ordered):
         cached.cache_clear()
     yield
@@ -136,14 +138,14 @@ def test_what_is_fetched_is_checked_and_kept(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("BOLTDP_DATA", str(tmp_path))
     given = {"some.parquet": pa.table({"label": [0, 1, 1]})}
     source = data.Source("Some", "adult", {"some.parquet": (3, (1, 2))}, fetch=lambda: given)
-    monkeypatch.setitem(data.SOURCES, "some", source)  # type: ignore[arg-type]
+    monkeypatch.setitem(data.SOURCES, "some", source)
     data.ensure("some")
     assert source.available()
 
     def offline() -> data.Tables:
         raise OSError("no route")
 
-    monkeypatch.setitem(data.SOURCES, "other", data.Source("Other", "adult", {"no": (3, (1, 2))}, fetch=offline))  # type: ignore[arg-type]
+    monkeypatch.setitem(data.SOURCES, "other", data.Source("Other", "adult", {"no": (3, (1, 2))}, fetch=offline))
     with pytest.raises(DataError, match="cannot be fetched: OSError"):
         data.ensure("other")
 
@@ -193,7 +195,13 @@ def test_a_run_stops_when_it_is_time(tmp_path: Path) -> None:
     assert not figure.path(tmp_path).exists()
 
 
-@pytest.mark.usefixtures("few_rows")
+@pytest.fixture
+def running(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests' server, in the place of one that is started for each measurement."""
+    monkeypatch.setattr(timing, "postgres_server", lambda _: nullcontext(server.uri))
+
+
+@pytest.mark.usefixtures("few_rows", "running")
 def test_run_times_are_measured_in_postgresql_once(tmp_path: Path) -> None:
     figure = Runtime()
     figure.data = ("mnist",)
@@ -208,6 +216,7 @@ def test_run_times_are_measured_in_postgresql_once(tmp_path: Path) -> None:
     assert [len(panel.series) for panel in figure.panels(tmp_path)] == [4, 4]
 
 
+@pytest.mark.usefixtures("running")
 def test_scalability_is_measured_in_both_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"postgres": (400,), "duckdb": (400,), "duckdb-disk": (400, 800, 1200)}
     places = {name: Place(**{**vars(scale.PLACES[name]), "quick": rows}) for name, rows in few.items()}
@@ -337,8 +346,6 @@ class Browser:
         encoded = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(self._root + path, encoded, headers, method=method)
-            self._root + path, encoded, {"Content-Type": "application/json"}, method=method
-        )
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.loads(answer.read())["value"]
 

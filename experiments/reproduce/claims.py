@@ -12,7 +12,7 @@ from experiments.reproduce.data import SOURCES
 from experiments.reproduce.effort import Effort
 from experiments.reproduce.figure import EPSILONS, AccuracyFigure, Results, Runs, mean_and_spread
 from experiments.reproduce.figures import FIGURES
-from experiments.reproduce.methods import REGULARIZATION, TESTS, Cell
+from experiments.reproduce.methods import REGULARIZATION, TESTS, Cell, LossName
 from experiments.reproduce.public_tuning import best_runs
 from experiments.reproduce.runtime import Runtime, ratio
 from experiments.reproduce.scale import PLACES, Scale, straight
@@ -160,7 +160,8 @@ def _up_to(
     results: Path, name: str, claim: str, paper: str, bounds: dict[str, float], *, tuned: bool, data: Sequence[str]
 ) -> Claim | None:
     figure = FIGURES[name]
-    found, loss = _read(results, name), getattr(figure, "loss", "logistic")
+    found = _read(results, name)
+    loss: LossName = "huber" if name == "huber" else "logistic"
     tuning: Literal["fixed", "portions"] = "portions" if tuned else "fixed"
 
     def cells(way: str) -> Iterator[Cell]:

@@ -121,7 +121,7 @@ def python_lines(text: str, function: str = "") -> int:
         defined = (ast.FunctionDef, ast.ClassDef)
         tree = next(node for node in ast.walk(tree) if isinstance(node, defined) and node.name == function)
     first, last = (tree.lineno, tree.end_lineno) if isinstance(tree, ast.stmt) else (1, len(text.splitlines()))
-    docs = set()
+    docs: set[int] = set()
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and isinstance(body[0], ast.Expr):

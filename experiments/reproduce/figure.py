@@ -210,8 +210,7 @@ def against_epsilon(
             if runs:
                 points.append((epsilon, *mean_and_spread(runs, "accuracy")))
         if points:
-            xs, means, spreads = zip(*points, strict=True)
-            series.append(Series(style, xs, means, spreads, name=(names or {}).get(style)))
+            series.append(Series.through(style, points, name=(names or {}).get(style)))
     return series
 
 

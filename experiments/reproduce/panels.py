@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,6 +63,12 @@ class Series:
     means: Sequence[float]
     spreads: Sequence[float]
     name: str | None = None  #: in the legend, if not that of the style
+
+    @classmethod
+    def through(cls, style: str, points: Sequence[tuple[float, float, float]], *, name: str | None = None) -> Series:
+        """A line by its points: place, mean and spread."""
+        xs, means, spreads = (tuple(point[part] for point in points) for part in range(3))
+        return cls(style, xs, means, spreads, name=name)
 
     @property
     def label(self) -> str:
@@ -182,7 +188,7 @@ def png(panels: Sequence[Panel], path: Path, *, title: str) -> None:
             draw(axes, panels[place])
         else:
             axes.set_visible(False)
-    handles = {}
+    handles: dict[str, Any] = {}
     for axes in grid.flat:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)

@@ -73,4 +73,4 @@ def best_lambda(found: Results, name: str, test: int) -> Series | None:
         for epsilon in EPSILONS[name]
         if (runs := best_runs(found, name, test, epsilon))
     ]
-    return Series("valid-tuned", *zip(*points, strict=True)) if points else None
+    return Series.through("valid-tuned", points) if points else None

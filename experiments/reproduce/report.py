@@ -33,7 +33,7 @@ table { border-collapse: collapse; width: 100%%; font-size: .88rem }
 th, td { text-align: left; vertical-align: top; padding: .45rem .5rem; border-bottom: 1px solid var(--faint) }
 .holds, .part, .fails { font-weight: 600; white-space: nowrap; border-radius: 4px; padding: 0 .35rem; color: #fff }
 .holds { background: #14774b } .part { background: #8a6100 } .fails { background: #ab2540 }
-nav { font-size: .95rem } nav a { margin-right: .9rem; white-space: nowrap } a { color: var(--c-valid) }
+nav { font-size: .95rem; display: flex; flex-wrap: wrap; gap: .1rem .9rem } a { color: var(--c-valid) }
 @media (max-width: 44rem) {
   table, tbody, tr, td { display: block } thead { display: none }
   tr { border-bottom: 2px solid var(--faint); padding: .5rem 0 } td { border: 0; padding: .15rem 0 }

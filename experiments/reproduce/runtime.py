@@ -18,9 +18,9 @@ from experiments.reproduce.panels import Panel, Series
 from experiments.reproduce.timing import (
     CONTEXT,
     WAYS,
-    Clock,
     TimingFigure,
     alone,
+    in_postgres,
     interval,
     train_once,
 )
@@ -37,7 +37,7 @@ class Runtime(TimingFigure):
     title = "Run time in PostgreSQL"
     settings = (
         "Strongly convex, (ε, δ), ε = 0.1, λ = 0.0001; above b = 10 and 1 to 20 epochs, below 1 epoch and b = 1 to "
-        "500. Rows are in the server, packed; times are of the passes and the release, warm, means of 4 runs with their "
+        "500. Rows are in the server, packed; times are of the passes and the release, warm: means of 4 runs and their "
         "90 % confidence interval. MNIST is the model of one digit, “is it a 0?”."
     )
     data: Sequence[str] = ("mnist", "protein", "covertype")
@@ -70,13 +70,6 @@ class Runtime(TimingFigure):
     def _measure(
         self, name: str, pending: list[tuple[tuple[str, int, int, str], int]], options: Options
     ) -> list[tuple[tuple[str, int, int, str], int]]:
-        import psycopg
-        from bench.postgres import backend, backend_seconds
-
-        from boltdp.engines.postgres import PostgresEngine, PreparedTable
-        from boltdp.engines.postgres.load import load_rows
-        from boltdp.engines.postgres.server import private_server
-
         try:
             rows = data.on_the_sphere(name)
         except DataError as fault:
@@ -87,15 +80,9 @@ class Runtime(TimingFigure):
         blocks = ((rows.training[at : at + 8192], labels[at : at + 8192]) for at in range(0, rows.rows, 8192))
         schema = array_schema(dims=rows.dims, classes=(0, 1))
         with ExitStack() as stack:
-            server = stack.enter_context(private_server(settings={"shared_buffers": "1GB", "max_wal_size": "4GB"}))
-            with psycopg.connect(server.uri, autocommit=True) as connection:
-                connection.execute("CREATE EXTENSION boltdp")
-            load_rows(server.uri, "rows", blocks, dims=rows.dims, as_array=True)
-            engine = stack.enter_context(PostgresEngine(server.uri, table="rows", where="server", memory="1TB"))
+            opened = in_postgres(blocks, dims=rows.dims, shared_buffers="1GB", memory="1TB")
+            engine, clock = stack.enter_context(opened)
             table = stack.enter_context(engine.prepare(schema, CONTEXT))
-            assert isinstance(table, PreparedTable)
-            pid = backend(table)
-            clock = Clock(lambda: backend_seconds(pid))
             stack.enter_context(alone())
             train_once(table, schema, "noiseless", batch_size=10, passes=1)  # warm
             while pending and not options.late:
@@ -124,7 +111,7 @@ class Runtime(TimingFigure):
                         if (runs := found.get((name, epochs, size, way)))
                     ]
                     if points:
-                        series.append(Series(way, *zip(*points, strict=True), name=title))
+                        series.append(Series.through(way, points, name=title))
                 if series:
                     epochs = xlabel.startswith("epochs")
                     panels.append(

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.data.schema import array_schema
-from boltdp.data.synth import synthesize, synthetic_blocks, synthetic_schema
+from boltdp.data.schema import Schema, array_schema
+from boltdp.data.synth import TABLE, synthesize, synthetic_blocks, synthetic_schema
+from boltdp.engines import DuckDBEngine
 from boltdp.engines.base import Engine, Prepared
 from experiments.reproduce.figure import Options, Runs, mean_and_spread
 from experiments.reproduce.panels import Panel, Series
-from experiments.reproduce.timing import CONTEXT, WAYS, Clock, TimingFigure, alone, train_once
+from experiments.reproduce.timing import CONTEXT, WAYS, Clock, TimingFigure, alone, in_postgres, train_once
 from experiments.store import add_line
 
 DIMS = 50
@@ -116,7 +117,7 @@ class Scale(TimingFigure):
             for way, title in {**WAYS, "prepare": "preparing, once"}.items():
                 points = [(rows / 1e6, *mean_and_spread(runs, "seconds")) for rows, runs in _sizes(found, place, way)]
                 if points:
-                    series.append(Series(way, *zip(*points, strict=True), name=title))
+                    series.append(Series.through(way, points, name=title))
             if series:
                 panels.append(Panel(about.title, "million rows", "seconds an epoch", series, log_x=False))
         return panels
@@ -166,33 +167,17 @@ def _sizes(found: Mapping[tuple[Any, ...], Runs], place: str, way: str) -> list[
     return sorted((key[1], runs) for key, runs in found.items() if key[0] == place and key[2] == way)
 
 
-def _postgres(stack: ExitStack, rows: int, memory: str) -> tuple[Engine, Any, Clock]:
-    import psycopg
-    from bench.postgres import backend_seconds
-
-    from boltdp.engines.postgres import PostgresEngine
-    from boltdp.engines.postgres.load import load_rows
-    from boltdp.engines.postgres.server import private_server
-
-    server = stack.enter_context(private_server(settings={"shared_buffers": memory, "max_wal_size": "8GB"}))
-    with psycopg.connect(server.uri, autocommit=True) as connection:
-        connection.execute("CREATE EXTENSION boltdp")
-    load_rows(server.uri, "rows", synthetic_blocks(rows=rows, dims=DIMS), dims=DIMS, as_array=True)
-    with psycopg.connect(server.uri, autocommit=True) as connection:
-        connection.execute("VACUUM ANALYZE rows")
-        connection.execute("CHECKPOINT")
-    engine = stack.enter_context(PostgresEngine(server.uri, table="rows", where="server", memory="128MB"))
-    ((pid,),) = engine._session.ask("SELECT pg_backend_pid()", fault="the server cannot be asked")
-    return engine, array_schema(dims=DIMS, classes=(0, 1)), Clock(lambda: backend_seconds(pid))
+def _postgres(stack: ExitStack, rows: int, memory: str) -> tuple[Engine, Schema, Clock]:
+    opened = in_postgres(synthetic_blocks(rows=rows, dims=DIMS), dims=DIMS, shared_buffers=memory, memory="128MB")
+    engine, clock = stack.enter_context(opened)
+    return engine, array_schema(dims=DIMS, classes=(0, 1)), clock
 
 
-def _duckdb(stack: ExitStack, rows: int, memory: str) -> tuple[Engine, Any, Clock]:
-    from boltdp.engines import open_source
-
+def _duckdb(stack: ExitStack, rows: int, memory: str) -> tuple[Engine, Schema, Clock]:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="boltdp-scale-")))
     path = folder / "rows.duckdb"
     synthesize(path, rows=rows, dims=DIMS)
     os.sync()
-    engine = stack.enter_context(open_source(path))
+    engine = stack.enter_context(DuckDBEngine.from_database(path, table=TABLE))
     engine.memory_bytes = int(memory.removesuffix("GB")) << 30 if memory.endswith("GB") else 128 << 20
     return engine, synthetic_schema(dims=DIMS), Clock()

@@ -7,21 +7,28 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
+from boltdp.arraytypes import PackedRows
 from boltdp.context import Context
 from boltdp.data.schema import Schema
-from boltdp.engines.base import Prepared
+from boltdp.engines.base import Engine, Prepared
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
 from boltdp.training import train_prepared
 from experiments.reproduce.figure import Figure, Runs, mean_and_spread
 from experiments.reproduce.methods import REGULARIZATION, Cell, planned
 from experiments.store import lines
+
+#: Features and labels, a block at a time.
+Blocks: TypeAlias = Iterable[tuple[PackedRows, npt.NDArray[np.int32]]]
 
 CONTEXT = Context(seed=1)
 EPSILON = 0.1
@@ -40,6 +47,38 @@ def alone() -> Iterator[None]:
     with Path(os.environ[LOCK]).open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def postgres_server(shared_buffers: str) -> Iterator[str]:
+    """A server of its own, with the extension's files in place; its URI."""
+    from boltdp.engines.postgres.server import private_server
+
+    with private_server(settings={"shared_buffers": shared_buffers, "max_wal_size": "8GB"}) as server:
+        yield server.uri
+
+
+@contextmanager
+def in_postgres(blocks: Blocks, *, dims: int, shared_buffers: str, memory: str) -> Iterator[tuple[Engine, Clock]]:
+    """Rows in a table of a server, and a clock that counts the work of the server's process too.
+
+    `memory` is what preparing may use in this process and for what it draws.
+    """
+    import psycopg
+    from bench.postgres import backend_seconds
+
+    from boltdp.engines.postgres import PostgresEngine
+    from boltdp.engines.postgres.load import load_rows
+
+    with postgres_server(shared_buffers) as uri, psycopg.connect(uri, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS boltdp")
+        load_rows(uri, "reproduced", blocks, dims=dims, as_array=True)
+        connection.execute("VACUUM ANALYZE reproduced")
+        connection.execute("CHECKPOINT")
+        with PostgresEngine(uri, table="reproduced", where="server", memory=memory) as engine:
+            ((pid,),) = engine._session.ask("SELECT pg_backend_pid()", fault="the server cannot be asked")
+            yield engine, Clock(lambda: backend_seconds(pid))
+        connection.execute("DROP TABLE reproduced")
 
 
 def train_once(prepared: Prepared, schema: Schema, way: str, *, batch_size: int, passes: int) -> None:
