@@ -19,7 +19,7 @@ from experiments.reproduce.timing import (
     CONTEXT,
     WAYS,
     TimingFigure,
-    alone,
+    Turns,
     in_postgres,
     interval,
     train_once,
@@ -79,11 +79,11 @@ class Runtime(TimingFigure):
         labels = (rows.labels == positive).astype(np.int32)
         blocks = ((rows.training[at : at + 8192], labels[at : at + 8192]) for at in range(0, rows.rows, 8192))
         schema = array_schema(dims=rows.dims, classes=(0, 1))
-        with ExitStack() as stack:
+        with Turns() as turns, ExitStack() as stack:
             opened = in_postgres(blocks, dims=rows.dims, shared_buffers="1GB", memory="1TB")
             engine, clock = stack.enter_context(opened)
             table = stack.enter_context(engine.prepare(schema, CONTEXT))
-            stack.enter_context(alone())
+            stack.enter_context(turns.alone())
             train_once(table, schema, "noiseless", batch_size=10, passes=1)  # warm
             while pending and not options.late:
                 key, repeat = pending[0]

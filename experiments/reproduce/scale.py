@@ -19,7 +19,7 @@ from boltdp.engines import DuckDBEngine
 from boltdp.engines.base import Engine, Prepared
 from experiments.reproduce.figure import Options, Runs, mean_and_spread
 from experiments.reproduce.panels import Panel, Series
-from experiments.reproduce.timing import CONTEXT, WAYS, Clock, TimingFigure, alone, in_postgres, train_once
+from experiments.reproduce.timing import CONTEXT, WAYS, Clock, TimingFigure, Turns, in_postgres, train_once
 from experiments.store import add_line
 
 DIMS = 50
@@ -94,10 +94,10 @@ class Scale(TimingFigure):
             yield from ((name, rows) for rows in (place.quick if quick else place.rows))
 
     def _measure(self, place: str, rows: int, pending: Sequence[tuple[Key, int]], options: Options) -> None:
-        with ExitStack() as stack:
+        with Turns() as turns, ExitStack() as stack:
             opened = _postgres if PLACES[place].engine == "PostgreSQL" else _duckdb
             engine, schema, clock = opened(stack, rows, PLACES[place].memory)
-            stack.enter_context(alone())
+            stack.enter_context(turns.alone())
             made: list[Prepared] = []
             taken = clock.measure(lambda: made.append(engine.prepare(schema, CONTEXT)))
             prepared = stack.enter_context(made[0])

@@ -38,15 +38,35 @@ WAYS: Mapping[str, str] = {"noiseless": "noiseless", "valid": "ours", "scs13": "
 LOCK = "BOLTDP_TIMING_LOCK"
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """Hold the lock that the environment names, if any."""
-    if not os.environ.get(LOCK):
+class Turns:
+    """A lock that the environment may name: shared while rows are loaded, held alone while something is timed.
+
+    >>> with Turns() as turns, turns.alone():
+    ...     pass
+    """
+
+    def __init__(self) -> None:
+        named = os.environ.get(LOCK)
+        self._file = os.open(named, os.O_RDWR | os.O_CREAT, 0o666) if named else None
+
+    def __enter__(self) -> Turns:
+        self._take(fcntl.LOCK_SH)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until nobody else has it, and let nobody have it."""
+        self._take(fcntl.LOCK_EX)
         yield
-        return
-    with Path(os.environ[LOCK]).open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        self._take(fcntl.LOCK_SH)
+
+    def _take(self, how: int) -> None:
+        if self._file is not None:
+            fcntl.flock(self._file, how)
 
 
 @contextmanager
