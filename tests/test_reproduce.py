@@ -306,6 +306,7 @@ def test_no_two_colours_are_the_same_and_all_are_variables_of_the_page() -> None
     assert not [colour for colour in listed.values() if colour in drawn]
     assert all(f"var(--{name})" in drawn for name in listed)
     assert not re.search(r'id="(?!p-)', drawn)
+    assert set(re.findall(r'href="#([^"]+)"', drawn)) == set(re.findall(r' id="([^"]+)"', drawn))
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ body { margin: 0 auto; padding: 1rem; max-width: 86rem; background: var(--paper)
 h1 { font-size: 1.6rem; line-height: 1.2 } h2 { font-size: 1.25rem; margin: 2.2rem 0 .3rem }
 p, li { max-width: 62rem } code { font-size: .9em; background: var(--soft); padding: .1em .3em; border-radius: 3px }
 .panels { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%%, 19rem), 1fr)); gap: .6rem }
-.panels svg { width: 100%%; height: auto; display: block }
+.panels svg { width: 100%%; height: auto; display: block; stroke-linejoin: round }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; font-size: .9rem; margin: .5rem 0 }
 .legend span { display: inline-flex; align-items: center; gap: .4rem }
 .legend svg { width: 2.2rem; height: .9rem; flex: none }
@@ -114,7 +114,7 @@ def _section(figure: Figure, results: Path) -> Iterator[str]:
     yield from _legend(panels)
     yield '<div class="panels">'
     for number, panel in enumerate(panels):
-        yield svg(panel, prefix=f"{figure.name}-{number}")
+        yield svg(panel, prefix=f"f{figure.number}-{number}")
     yield "</div>"
     if notes := figure.notes(results):
         yield "<ul>" + "".join(f"<li>{html.escape(note)}</li>" for note in notes) + "</ul>"

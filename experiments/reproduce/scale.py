@@ -101,6 +101,7 @@ class Scale(TimingFigure):
             made: list[Prepared] = []
             taken = clock.measure(lambda: made.append(engine.prepare(schema, CONTEXT)))
             prepared = stack.enter_context(made[0])
+            train_once(prepared, schema, "noiseless", batch_size=1, passes=1)  # warm
             for key, repeat in pending:
                 if key[2] != "prepare":
                     taken_once = partial(train_once, prepared, schema, key[2], batch_size=1, passes=1)
