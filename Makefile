@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 KERNEL := $(wildcard src/boltdp/kernel/*.[ch])
 
-.PHONY: reproduce reproduce-quick demo demo-postgres test test-slow explore fuzz lint format bench bench-postgres bench-whitebox clean
+.PHONY: reproduce reproduce-quick demo demo-postgres test test-slow explore fuzz lint format bench bench-postgres bench-spark bench-whitebox clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make fuzz       damaged files, states and rows, the kernel under sanitizers; HOURS=1 for longer"
 	@echo "make bench      measure speed, as ratios with their targets"
 	@echo "make bench-postgres  the same for PostgreSQL, on a server of its own"
+	@echo "make bench-spark     the same for Spark, beside its own MLlib; ROWS=40000000 for a larger size too"
 	@echo "make bench-whitebox    the white-box algorithms, in memory and in PostgreSQL"
 	@echo "make reproduce-quick   all figures of the paper, smaller, and the report: under 20 minutes"
 	@echo "make reproduce  all of them, in full"
@@ -61,6 +62,9 @@ bench: $(VENV)/installed
 
 bench-postgres: $(VENV)/installed
 	$(RUN) -m bench postgres
+
+bench-spark: $(VENV)/installed
+	$(RUN) -m bench spark $(if $(ROWS),--rows $(ROWS))
 
 bench-whitebox: $(VENV)/installed
 	$(RUN) -m bench whitebox

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -25,6 +25,11 @@ for _ignored, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SI
         signal.signal(_ignored, _usual)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs Spark comes first: processes that share the tests take them in this order, and few start a Spark."""
+    items.sort(key=lambda item: "spark" not in item.nodeid)
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """A real PostgreSQL server with the extension, started from a wheel when a test first asks for it."""
@@ -36,3 +41,13 @@ def server() -> Iterator[Server]:
         with psycopg.connect(running.uri, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION boltdp")
         yield running
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A Spark session of two threads in this process, started when a test first asks for it."""
+    from boltdp.engines.spark.session import Session
+
+    session = Session.open("local[2]")
+    yield session.spark
+    session.close()

@@ -265,6 +265,7 @@ def test_a_file_that_does_not_add_up_is_refused(
 
 
 BOLTON = Settings(epsilon=1.0, algorithm="bolton")
+PARTITIONED = replace(BOLTON, partitions=4)
 
 
 @pytest.mark.parametrize("settings", [BOLTON, Settings(epsilon=1.0)])
@@ -291,6 +292,11 @@ def forged(record: Any, place: tuple[str, ...], value: Any) -> Any:
         (BOLTON, ("problem", "rows"), 2000),
         (BOLTON, ("problem", "passes"), 1),
         (BOLTON, ("problem", "loss", "derived", "lipschitz"), 0.5),
+        (BOLTON, ("problem", "partitions"), 2),
+        (PARTITIONED, ("noise", "scale"), lambda scale: scale / 2),
+        (PARTITIONED, ("problem", "partitions"), 5),
+        (PARTITIONED, ("problem", "partitions"), 1),
+        (PARTITIONED, ("derived", "sensitivity"), lambda distance: distance / 2),
         (BOLTON, ("derived", "sensitivity"), lambda distance: distance / 2),
         (BOLTON, ("derived", "noise_multiplier"), lambda factor: factor * 2),
         (BOLTON, ("derived", "luck"), 7),

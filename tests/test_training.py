@@ -235,6 +235,7 @@ ASKED: dict[str, Any] = {
     "radius": 5.0,
     "averaging": "last",
     "permutation": "once",
+    "partitions": 3,
     "analysis": "paper",
 }
 
@@ -295,9 +296,9 @@ def test_auto_is_the_first_that_can_do_what_is_asked_for(settings: Settings, nam
     [
         ("objective", OPTIONAL),
         ("bolton", ()),
-        ("scs13", ()),
-        ("bst14", ("permutation",)),
-        ("dpsgd", ("permutation", "analysis")),
+        ("scs13", ("partitions",)),
+        ("bst14", ("permutation", "partitions")),
+        ("dpsgd", ("permutation", "partitions", "analysis")),
     ],
 )
 def test_an_algorithm_refuses_what_it_does_not_have(algorithm: str, refused: tuple[str, ...]) -> None:

@@ -10,6 +10,8 @@
  */
 #include "postgres.h"
 
+#include <sys/mman.h>
+
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
@@ -27,6 +29,9 @@
 
 /* Ranges of places, at most: each has a file. */
 #define MOST_RANGES 65536
+
+/* The size of a large page, on most systems. */
+#define LARGE_PAGE (2 * 1024 * 1024)
 
 /* Places that are computed at once. */
 #define PLACES 1024
@@ -69,6 +74,23 @@ typedef struct Packing
 	int			n_waiting;
 	int			filled;			/* rows of the block that is being filled with them as they come */
 } Packing;
+
+/* Memory that rows are scattered over: in large pages where the system has them, whose places it finds much sooner. */
+static float4 *
+AllocateRange(Size bytes)
+{
+	float4	   *range = MemoryContextAllocHuge(CurrentMemoryContext, bytes);
+
+#ifdef MADV_HUGEPAGE
+	char	   *first = (char *) TYPEALIGN(LARGE_PAGE, range);
+	char	   *last = (char *) TYPEALIGN_DOWN(LARGE_PAGE, (char *) range + bytes);
+
+	/* It is a wish: that it is not granted changes the speed alone. */
+	if (first < last)
+		(void) madvise(first, last - first, MADV_HUGEPAGE);
+#endif
+	return range;
+}
 
 /* ---- the table ---------------------------------------------------------------------------------------------- */
 
@@ -213,7 +235,7 @@ OpenPlaces(Packing *packing, int64 memory)
 	{
 		packing->range_rows = packing->total;
 		packing->n_ranges = 1;
-		packing->range = MemoryContextAllocHuge(CurrentMemoryContext, packing->total * row_bytes);
+		packing->range = AllocateRange(packing->total * row_bytes);
 		return;
 	}
 	if ((packing->total - 1) / packing->range_rows >= MOST_RANGES)
@@ -306,8 +328,7 @@ Finish(Packing *packing)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("there must be " INT64_FORMAT " rows, got " INT64_FORMAT, packing->total, packing->met)));
 	if (packing->n_ranges > 1)
-		packing->range = MemoryContextAllocHuge(CurrentMemoryContext,
-												packing->range_rows * writer->width * sizeof(float4));
+		packing->range = AllocateRange(packing->range_rows * writer->width * sizeof(float4));
 	for (int range = 0; range < packing->n_ranges; range++)
 	{
 		int64		n_rows = Min(packing->range_rows, packing->total - range * packing->range_rows);

@@ -219,7 +219,6 @@ boltdp_sampled(PG_FUNCTION_ARGS)
 	NumberArray block = OpenArray(PG_GETARG_DATUM(0));
 	int64		share = PG_GETARG_INT64(1);
 	const char *rows = block.data;
-	size_t		header = ARR_OVERHEAD_NONULLS(2);
 	size_t		size = block.count * sizeof(float4);
 	size_t		taken;
 	ArrayType  *result;
@@ -233,16 +232,11 @@ boltdp_sampled(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("the share must be from 0 to 2^32")));
 	if ((uintptr_t) rows % sizeof(float4) != 0)
 		rows = memcpy(palloc(size), rows, size);
-	result = palloc0(header + size);
-	taken = rows_sample((const float4 *) rows, block.dims[0], block.dims[1], (uint64) share,
-						(float4 *) ((char *) result + header));
+	result = NewBlock(block.dims[0], block.dims[1]);
+	taken = rows_sample((const float4 *) rows, block.dims[0], block.dims[1], (uint64) share, (float4 *) ARR_DATA_PTR(result));
 	if (taken == 0)
 		PG_RETURN_NULL();
-	SET_VARSIZE(result, header + taken * block.dims[1] * sizeof(float4));
-	result->ndim = 2;
-	result->elemtype = FLOAT4OID;
+	SET_VARSIZE(result, VARSIZE(result) - size + taken * block.dims[1] * sizeof(float4));
 	ARR_DIMS(result)[0] = (int) taken;
-	ARR_DIMS(result)[1] = block.dims[1];
-	ARR_LBOUND(result)[0] = ARR_LBOUND(result)[1] = 1;
 	PG_RETURN_ARRAYTYPE_P(result);
 }

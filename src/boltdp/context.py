@@ -16,7 +16,10 @@ __all__ = ["Context", "OnBadRow", "Progress"]
 
 
 class Progress(Protocol):
-    """Told how far a run is: rows and passes only, never anything computed from the rows."""
+    """Told how far a run is: rows and passes only, never anything computed from the rows.
+
+    It is told one thing at a time, but not always by the same thread.
+    """
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """`done` of `total` rows of `stage`."""

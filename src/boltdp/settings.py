@@ -35,6 +35,7 @@ OPTIONAL = (
     "radius",
     "averaging",
     "permutation",
+    "partitions",
     "analysis",
 )
 #: Of these, what is as good as not asked for: the word leaves the choice to the algorithm, or all of them do so anyway.
@@ -66,6 +67,7 @@ class Settings:
     radius: float | None = None  #: R of the ball in which the weights are kept
     averaging: Averaging | None = None
     permutation: Permutation | None = None
+    partitions: int | None = None  #: P: parts of the rows that are trained on apart, and averaged
     analysis: Analysis = "proved"
     curves: int | None = None  #: steps of each number's curve, where the schema declares none
     standardize: Standardize = "auto"  #: "private" centres the features by noisy means of all rows

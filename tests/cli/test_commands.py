@@ -52,7 +52,7 @@ def test_train_prints_the_promise_its_cost_and_where_the_model_is(run: Run, rows
 def test_train_passes_every_setting_on(run: Run, rows: Path) -> None:
     options = """--epsilon 2 --delta 1e-5 --loss huber --loss-parameter 0.5 --passes 3 --batch-size 7
         --schedule square-root --exponent 0.25
-        --regularization 0.1 --radius 3 --averaging tail --permutation fresh --analysis proved --seed 5
+        --regularization 0.1 --radius 3 --averaging tail --permutation fresh --partitions 4 --analysis proved --seed 5
         --noise-seed 6 --label sick --on-bad-row neutral --spool . --quiet --json"""
     result = run("train", rows, "--schema", "schema.toml", "-o", "model.json", *options.split())
     assert result.exit_code == 0, result.output
@@ -63,16 +63,38 @@ def test_train_passes_every_setting_on(run: Run, rows: Path) -> None:
     (event,) = find_events(record, "output perturbation")
     assert event["analysis"] == "proved"
     recipe = event["problem"]
-    expected = {"passes": 3, "batch_size": 7, "regularization": 0.1, "radius": 3.0}
+    expected = {"passes": 3, "batch_size": 7, "regularization": 0.1, "radius": 3.0, "partitions": 4}
     assert {key: recipe[key] for key in expected} == expected
     assert (recipe["averaging"], recipe["permutation"]) == ("tail", "fresh")
     assert (recipe["loss"]["name"], recipe["loss"]["width"]) == ("huber", 0.5)
     assert recipe["schedule"]["growth"] == "sqrt"
-    assert recipe["schedule"]["offset"] == pytest.approx(2000**0.25)
+    assert recipe["schedule"]["offset"] == pytest.approx(500**0.25)
     step = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "m.json", "--step-size", 0.5, "--json")
     (event,) = find_events(json.loads(step.stdout), "output perturbation")
     assert event["problem"]["schedule"] == {"growth": "none", "scale": 0.5, "offset": 1.0, "cap": None}
     assert json.loads(step.stdout)["reasons"] == []
+
+
+def test_partitions_are_told_of_before_and_after_a_training_and_verified(run: Run, rows: Path) -> None:
+    options = ("--schema", "schema.toml", "--epsilon", 1, "--partitions", 3)
+    planned = run("plan", "--rows", 2000, *options)
+    assert planned.exit_code == 0, planned.output
+    assert "3 of 666 or 667 rows, each trained on alone; their weights are averaged" in " ".join(planned.stdout.split())
+    trained = run("train", rows, *options, "-o", "model.json")
+    assert trained.exit_code == 0, trained.output
+    told = "10 passes over 2,000 rows in 3 partitions, 130 updates in each, then averaged"
+    assert told in " ".join(trained.stdout.split())
+    verified = run("verify", "model.json")
+    assert verified.exit_code == 0
+    assert "recomputed by closed form, in each of 3 partitions" in verified.stdout
+    record = json.loads(Path("model.json").read_text())
+    (event,) = find_events(record["certificate"], "output perturbation")
+    event["noise"]["scale"] /= 3
+    event["derived"] = to_record(from_record(Event.KINDS["output perturbation"], event))["derived"]
+    Path("model.json").write_text(json.dumps(sealed(record)))
+    refused = run("verify", "model.json")
+    assert refused.exit_code == 1
+    assert refused.stdout == ""
 
 
 def test_csv_parquet_and_duckdb_give_the_same_bits(run: Run, rows: Path, table: pa.Table) -> None:

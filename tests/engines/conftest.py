@@ -43,6 +43,17 @@ def made(request: pytest.FixtureRequest, name: str) -> Iterator[Source]:
         yield source
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is slow with some engine, before any test is chosen by its marks."""
+    for item in items:
+        given = getattr(getattr(item, "callspec", None), "params", {})
+        name = given.get("source") or given.get("spooled", [None])[0]
+        slow = MAKERS[name].slow if name in MAKERS else None
+        if slow is not None and re.search(slow, item.name):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(params=MAKERS)
 def source(request: pytest.FixtureRequest) -> Iterator[Source]:
     """The rows in each engine."""
@@ -50,8 +61,11 @@ def source(request: pytest.FixtureRequest) -> Iterator[Source]:
 
 
 @pytest.fixture(
-    params=[(name, buckets) for name, maker in MAKERS.items() for buckets in maker.buckets],
-    ids=lambda parameters: ", ".join(parameters),
+    params=[
+        pytest.param((name, buckets), id=f"{name}, {buckets}")
+        for name, maker in MAKERS.items()
+        for buckets in maker.buckets
+    ]
 )
 def spooled(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Source]:
     """The rows in each engine, set to spool them in one way or another, where it spools them at all."""

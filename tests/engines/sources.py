@@ -54,6 +54,7 @@ class Maker:
 
     make: Callable[[pytest.FixtureRequest], AbstractContextManager[Source]]
     shared: bool  #: by all tests; else each test has one of its own
+    slow: str | None  #: a pattern of its tests that are run with the slow ones
     buckets: tuple[str, ...]  #: of `BUCKETS`, the ways in which prepared rows are spooled
     cannot: Mapping[str, str]  #: patterns of tests that must fail, each with the reason
 
@@ -67,6 +68,7 @@ def register(
     name: str,
     *,
     shared: bool = True,
+    slow: str | None = None,
     buckets: tuple[str, ...] = ("memory",),
     cannot: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[pytest.FixtureRequest], Iterator[Source]]], None]:
@@ -74,7 +76,7 @@ def register(
 
     def decorate(make: Callable[[pytest.FixtureRequest], Iterator[Source]]) -> None:
         assert name not in MAKERS
-        MAKERS[name] = Maker(contextmanager(make), shared, buckets, cannot or {})
+        MAKERS[name] = Maker(contextmanager(make), shared, slow, buckets, cannot or {})
 
     return decorate
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from boltdp.data.schema import Categorical, Numeric, Schema, Standardization, Ve
 from boltdp.data.source import LONGEST_BATCH
 from boltdp.engines import Engine, Prepared
 from boltdp.engines.base import encoded
+from boltdp.engines.prepared import Partition
 from boltdp.engines.spool import spool
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.errors import Errors
@@ -56,6 +57,12 @@ def states(source: Source, rows: int, *, passes: int = 1, marked: bool = False) 
         )
         made.append(kernel.State(recipe, classes=3, marked=marked, reading=source.reading))
     return made
+
+
+def total(sums: Any) -> bytes:
+    """What was summed, to the bit: how it is stored depends on who has joined sums, and what it is does not."""
+    numbers = np.array(sums.counts) if isinstance(sums, Errors) else sums.value
+    return numbers.tobytes() + getattr(sums, "rows", 0).to_bytes(8, "little")
 
 
 def test_count_is_the_number_of_rows(source: Source) -> None:
@@ -152,7 +159,7 @@ def test_rows_in_any_order_are_the_same_rows_and_good_for_sums_only(spooled: Sou
             with pytest.raises(ParameterError, match=r"^rows must be prepared in a permuted order for anything but"):
                 use()
     assert sorted(row.tobytes() for row in rows) == sorted(row.tobytes() for row in spooled.packed)
-    assert [each.to_bytes() for each in summed] == [each.to_bytes() for each in expected]
+    assert [total(each) for each in summed] == [total(each) for each in expected]
 
 
 def test_label_is_not_needed_for_prediction(source: Source) -> None:
@@ -214,6 +221,94 @@ def test_passes_of_several_models_give_the_bits_of_one_run_over_the_array(spoole
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
 
+def cut(source: Source, count: int, *, fresh: bool) -> list[Partition]:
+    """Parts of all rows, the last of them the largest, whose states have 4 passes or 2."""
+    edges = [number * ROWS // count for number in range(count + 1)]
+    return [
+        Partition(
+            start,
+            stop,
+            [*states(source, stop - start, passes=4), *states(source, stop - start, passes=2)],
+            [None, 50 + start, None, 70 + start] if fresh else [None] * 4,
+        )
+        for start, stop in pairwise(edges)
+    ]
+
+
+@pytest.mark.parametrize(("count", "fresh"), [(1, True), (2, False), (3, True), (8, False), (8, True)])
+def test_partitions_give_the_bits_of_passes_over_parts_of_the_array(spooled: Source, count: int, fresh: bool) -> None:
+    rows, expected = in_order(spooled.packed, 9), cut(spooled, count, fresh=fresh)
+    for part in expected:
+        own = rows[part.start : part.stop]
+        for seed in part.seeds:
+            own[:] = own if seed is None else in_order(own, seed)
+            kernel.run([state for state in part.states if not state.finished], own)
+    parts = cut(spooled, count, fresh=fresh)
+    with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
+        prepared.run_parts(parts, Context())
+        np.testing.assert_array_equal(content(prepared), rows)
+    for part, other in zip(parts, expected, strict=True):
+        assert all(state.finished for state in part.states)
+        assert [state.to_bytes() for state in part.states] == [state.to_bytes() for state in other.states]
+
+
+def test_partitions_may_leave_rows_out_and_come_in_any_order(spooled: Source) -> None:
+    rows, expected, parts = in_order(spooled.packed, 9), cut(spooled, 5, fresh=False), cut(spooled, 5, fresh=False)
+    with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
+        prepared.portion(10, ROWS).run_parts([], Context())
+        prepared.portion(10, ROWS).run_parts([replace(parts[0], start=700, stop=700 + parts[0].rows)], Context())
+        prepared.run_parts([parts[3], parts[1]], Context())
+    for part, start in ((0, 710), (1, expected[1].start), (3, expected[3].start)):
+        for state in expected[part].states:
+            for _ in range(4):
+                if not state.finished:
+                    kernel.run([state], rows[start : start + expected[part].rows])
+    assert [[state.to_bytes() for state in part.states] for part in parts] == [
+        [state.to_bytes() for state in part.states] for part in expected
+    ]
+
+
+def test_bad_partitions_are_refused_before_they_are_fed(source: Source) -> None:
+    parts = cut(source, 3, fresh=True)
+    before = [state.to_bytes() for part in parts for state in part.states]
+    other = kernel.State(
+        Recipe(loss=Logistic(), dims=2, rows=332, batch_size=10, passes=4, schedule=constant(0.5)), classes=3
+    )
+    bad = [
+        (replace(parts[2], start=ROWS, stop=ROWS), f"a partition must have .* got start={ROWS} and stop={ROWS}$"),
+        (replace(parts[2], stop=ROWS + 1), f"a partition must have .* got start={parts[2].start} and stop={ROWS + 1}$"),
+        (replace(parts[2], start=parts[2].start - 1), r"^partitions must not share rows, got some that do$"),
+        (replace(parts[2], states=[other]), r"^rows must have 1 \+ 2 columns, got "),
+    ]
+    with source.engine.prepare(source.schema, Context(seed=9)) as prepared:
+        rows = content(prepared)
+        for one, message in bad:
+            with pytest.raises(ParameterError, match=message):
+                prepared.run_parts([*parts[:2], one], Context())
+        np.testing.assert_array_equal(content(prepared), rows)
+    assert [state.to_bytes() for part in parts for state in part.states] == before
+    with (
+        source.engine.prepare(source.schema, Context(seed=9), ordered=False) as unordered,
+        pytest.raises(ParameterError, match="must be prepared in a permuted order"),
+    ):
+        unordered.run_parts(parts, Context())
+
+
+def test_progress_over_partitions_is_that_of_all_together(spooled: Source) -> None:
+    reports: list[tuple[str, int, int]] = []
+    context = Context(seed=9, progress=lambda *report: reports.append(report))
+    with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
+        prepared.run_parts(cut(spooled, 3, fresh=False), context)
+        assert [stage for stage, _, _ in reports] == ["4 passes over 3 partitions"] * 12
+        assert [done for _, done, _ in reports] == sorted(done for _, done, _ in reports)
+        assert reports[-1][1:] == (4 * ROWS, 4 * ROWS)
+        reports.clear()
+        prepared.run_parts(cut(spooled, 1, fresh=False), context)
+    assert list(dict.fromkeys(stage for stage, _, _ in reports)) == [f"pass {number} of 4" for number in (1, 2, 3, 4)]
+    assert {(stage, done) for stage, done, _ in reports} >= {(f"pass {number} of 4", ROWS) for number in (1, 2, 3, 4)}
+    assert {total for _, _, total in reports} == {ROWS}
+
+
 @pytest.mark.parametrize(
     "loss", [Logistic(), MarginLogistic(), Multinomial(3)], ids=["logistic", "margin", "multinomial"]
 )
@@ -250,7 +345,7 @@ def test_several_sums_are_made_in_one_scan_and_none_disturbs_another(spooled: So
                 each.add(rows[part])
         prepared.sum([])
         before = [each.to_bytes() for each in sums]
-        assert before == [each.to_bytes() for each in expected]
+        assert [total(each) for each in sums] == [total(each) for each in expected]
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got "):
             prepared.sum([*sums, Sums(Logistic(), np.zeros((1, 2)))])
         assert [each.to_bytes() for each in sums] == before
@@ -270,7 +365,7 @@ def test_a_sample_has_all_rows_that_sums_of_its_share_take(spooled: Source) -> N
                 of_all.add(rows[part])
                 with prepared.portion(part.start, part.stop).sampled(share) as few:
                     few.sum([of_sample])
-                assert of_sample.to_bytes() == of_all.to_bytes()
+                assert total(of_sample) == total(of_all)
                 assert of_all.rows < share * ROWS + 100
         # Its rows go, those that it is of stay.
         assert len(content(prepared)) == ROWS

@@ -107,13 +107,14 @@ def test_private_by_default_once_classes_and_bounds_are_declared(estimator: Any)
         ({"passes": 10}, "bolton"),
         ({"averaging": "last"}, "bolton"),
         ({"permutation": "once"}, "bolton"),
+        ({"partitions": 1}, "bolton"),
         ({"exponent": 0.5}, "bolton"),
     ],
 )
 def test_what_only_passes_have_is_asked_for_even_as_it_would_be_anyway(asked: dict[str, Any], algorithm: str) -> None:
     X, y = blobs()
     unset = PrivateLogisticRegression(classes=[0, 1], bounds=(-5, 5))
-    names = ("passes", "exponent", "averaging", "permutation", "regularization")
+    names = ("passes", "exponent", "averaging", "permutation", "partitions", "regularization")
     assert {name: unset.get_params()[name] for name in names} == dict.fromkeys(names)
     assert unset.set_params(**asked).fit(X, y).certificate_.algorithm == algorithm
 
@@ -168,6 +169,7 @@ def test_same_bits_as_train_on_the_same_rows(estimator: Any, epsilon: float | No
         radius=5.0,
         averaging="all",
         permutation="fresh",
+        partitions=2,
         seed=seed,
         noise_seed=None if epsilon is None else seed,
     )
@@ -184,6 +186,7 @@ def test_same_bits_as_train_on_the_same_rows(estimator: Any, epsilon: float | No
         max_norm=5.0,
         averaging="all",
         permutation="fresh",
+        partitions=2,
         random_state=7,
     ).fit(X, y)
     assert fitted.model_.schema == schema

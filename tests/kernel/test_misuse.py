@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,11 @@ def test_a_state_given_twice_is_refused() -> None:
     with pytest.raises(ParameterError, match="each state must be given once"):
         run([state, state], np.zeros((1, 2)))
     assert state.row == 0
+
+
+def test_a_state_is_of_one_partition() -> None:
+    with pytest.raises(ParameterError, match=r"^partitions must be 1 for a state, which is of one of them, got 2$"):
+        State(replace(recipe(1, 4), partitions=2))
 
 
 def test_a_read_only_output_is_refused() -> None:

@@ -273,6 +273,25 @@ def test_fresh_permutations_are_those_of_the_arrays(server: Server, table: str, 
         assert weights(engine, settings=settings) == weights(ArrayEngine.from_numpy(X, Y), settings=settings)
 
 
+@pytest.mark.parametrize("permutation", ["once", "fresh"])
+@pytest.mark.parametrize("partitions", [2, 3, 8])
+@pytest.mark.parametrize("options", [{}, {"layout": "rows"}, {"where": "client"}], ids=str)
+def test_partitions_are_those_of_the_arrays(
+    server: Server, table: str, options: dict[str, Any], partitions: int, permutation: Any
+) -> None:
+    settings = Settings(
+        epsilon=1.0,
+        algorithm="bolton",
+        seed=7,
+        noise_seed=1,
+        passes=3,
+        permutation=permutation,
+        partitions=partitions,
+    )
+    with PostgresEngine(server.uri, table=table, **options) as engine:
+        assert weights(engine, settings=settings) == weights(ArrayEngine.from_numpy(X, Y), settings=settings)
+
+
 @pytest.mark.parametrize("layout", ["packed", "rows"])
 def test_random_order_has_every_row_once(server: Server, table: str, layout: Any) -> None:
     with (

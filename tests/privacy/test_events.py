@@ -42,7 +42,7 @@ from boltdp.privacy.events import (
 )
 from boltdp.privacy.losses import LOSSES, HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.moments import NoisyMoments, noisy_moments
-from boltdp.privacy.noise import Mechanism, gaussian_sigma, spherical_scale
+from boltdp.privacy.noise import Mechanism, calibrate, gaussian_sigma, spherical_scale
 from boltdp.privacy.objective import perturbed_objective
 from boltdp.privacy.output import OutputPerturbation, perturbed_output
 from boltdp.privacy.recipe import Problem, Recipe
@@ -77,6 +77,10 @@ def output(loss: Loss, budget: Budget) -> OutputPerturbation:
 def harmonic(loss: Loss, budget: Budget) -> OutputPerturbation:
     schedule = strongly_convex(beta=loss.smoothness + 0.1, gamma=0.1)
     return perturbed_output(replace(recipe(loss, dims=6), regularization=0.1, schedule=schedule), budget)
+
+
+def in_partitions(loss: Loss, budget: Budget) -> OutputPerturbation:
+    return perturbed_output(replace(recipe(loss, dims=6), partitions=7), budget)
 
 
 def gaussian(loss: Loss, budget: Budget) -> OutputPerturbation:
@@ -170,6 +174,8 @@ CASES = [
     Case("output, steps that fall, pure", harmonic, PURE),
     Case("output, with delta", output, APPROXIMATE),
     Case("output, steps that fall, with delta", harmonic, APPROXIMATE),
+    Case("output, in partitions, pure", in_partitions, PURE),
+    Case("output, in partitions, with delta", in_partitions, APPROXIMATE),
     Case("output, gaussian", gaussian, APPROXIMATE),
     Case("output, spherical", spherical, APPROXIMATE),
     Case("objective, pure", objective, PURE, SMOOTH),
@@ -400,6 +406,62 @@ def test_the_round_trip_without_noise_is_exact(loss: Loss) -> None:
         certificate = certify(event, None, before=before)
         assert certificate.reasons == (NOISELESS,)
         assert_exact(certificate)
+
+
+def test_a_record_without_partitions_is_of_one() -> None:
+    """Files from before there were any."""
+    record = written(certify(output(Logistic(), PURE), PURE))
+    assert "partitions" not in record["spent"]["problem"]
+    assert cast(Recipe, Certificate.from_dict(record).problem).partitions == 1
+    several = written(certify(in_partitions(Logistic(), PURE), PURE))
+    assert several["spent"]["problem"]["partitions"] == 7
+    assert cast(Recipe, Certificate.from_dict(several).problem).partitions == 7
+
+
+@pytest.mark.parametrize("plan", [output, in_partitions])
+@pytest.mark.parametrize("partitions", [2, 8, 30])
+def test_other_partitions_than_the_sensitivity_is_of_are_refused(plan: Plan, partitions: int) -> None:
+    """More of them would need less noise: what is stated beside must be what follows from them."""
+    record = written(certify(plan(Logistic(), PURE), PURE))
+    record["spent"]["problem"]["partitions"] = partitions
+    with pytest.raises(CertificateError, match=r", says .*, where .* follows from the rest$"):
+        Certificate.from_dict(record)
+
+
+def test_a_smaller_sensitivity_of_partitions_is_refused() -> None:
+    certificate = certify(in_partitions(Logistic(), PURE), PURE)
+    record = written(certificate)
+    smaller = sensitivity(replace(cast(Recipe, certificate.problem), partitions=8)).total
+    record["spent"]["derived"]["sensitivity"] = smaller
+    with pytest.raises(CertificateError, match="in 'sensitivity', says"):
+        Certificate.from_dict(record)
+    # Nor does it help to state all that follows from noise for it: it does not keep the budget.
+    event = replace(cast(OutputPerturbation, certificate.spent), noise=calibrate(smaller, dimensions=6, budget=PURE))
+    with pytest.raises(CertificateError, match=r"the certificate claims delta = 0 at epsilon = 0\.8, but "):
+        verify(Certificate.from_dict(written(certify(event, PURE))))
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 1, 501, 10**9, 2.0, True, None, "2"])
+def test_partitions_that_cannot_be_are_not_read(partitions: Any) -> None:
+    record = written(certify(in_partitions(Logistic(), PURE), PURE))
+    record["spent"]["problem"]["partitions"] = partitions
+    with pytest.raises(CertificateError):
+        Certificate.from_dict(record)
+
+
+@pytest.mark.parametrize("plan", [scs13, bst14, dpsgd])
+def test_updates_with_noise_have_no_partitions(plan: Plan) -> None:
+    record = written(certify(plan(Logistic(), APPROXIMATE), APPROXIMATE))
+    record["spent"]["problem"]["partitions"] = 4
+    with pytest.raises(CertificateError, match=r"partitions must be 1 for noise in every update, got 4$"):
+        Certificate.from_dict(record)
+
+
+def test_the_published_bounds_have_no_partitions() -> None:
+    record = written(certify(in_partitions(Logistic(), PURE), PURE))
+    record["spent"]["analysis"] = "paper"
+    with pytest.raises(CertificateError, match=r"partitions must be 1 for the published bounds, got 7$"):
+        Certificate.from_dict(record)
 
 
 def test_the_last_digits_of_derived_numbers_may_differ_between_machines() -> None:

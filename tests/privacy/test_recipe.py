@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -51,6 +52,22 @@ def test_last_batch_is_never_short(rows: int, data: st.DataObject) -> None:
     assert run.largest_batch - run.smallest_batch <= 1
 
 
+@given(st.integers(2, 10_000), st.data())
+def test_partitions_are_as_even_as_can_be(rows: int, data: st.DataObject) -> None:
+    run = recipe(rows=rows, batch_size=1, partitions=data.draw(st.integers(1, rows // 2)))
+    bounds = [run.bounds(number) for number in range(run.partitions)]
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == rows
+    assert all(stop == start for (_, stop), (start, _) in pairwise(bounds))
+    sizes = sorted({stop - start for start, stop in bounds})
+    assert sizes[-1] - sizes[0] <= 1
+    assert [one.rows for one in run.runs] == sizes
+    assert {one.partitions for one in run.runs} == {1}
+    assert run.partition_rows == sizes[-1]
+    assert (run.batches, run.updates) == (run.runs[-1].batches, run.runs[-1].updates)
+    assert (run.smallest_batch, run.largest_batch) == (run.runs[-1].smallest_batch, run.runs[-1].largest_batch)
+
+
 def test_steps_never_increase() -> None:
     for schedule in (
         constant(0.1),
@@ -88,6 +105,11 @@ def test_steps_never_increase() -> None:
         (lambda: recipe(dims=2**63), "must fit in 63 bits"),
         (lambda: recipe(passes=0), "passes must be >= 1, got 0"),
         (lambda: recipe(batch_size=101), "batch_size must be at most the number of rows, 100, got 101"),
+        (lambda: recipe(partitions=0), "partitions must be >= 1, got 0"),
+        (lambda: recipe(partitions=2.0), "partitions must be a whole number, got 2.0"),
+        (lambda: recipe(partitions=51, batch_size=1), "partitions must have at least 2 of the 100 rows each, got 51"),
+        (lambda: recipe(rows=2**40, partitions=10**6 + 1), "partitions must be at most 1,000,000, got 1000001"),
+        (lambda: recipe(partitions=11), "batch_size must be at most the number of rows of a partition, 9, got 10"),
         (lambda: recipe(regularization=-1.0), "regularization must be a finite number >= 0"),
         (lambda: recipe(radius=0.0), "radius must be > 0"),
         (lambda: recipe(averaging="some"), "averaging must be one of last, all, tail"),

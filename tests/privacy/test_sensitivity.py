@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ def recipe(
     permutation: Permutation = "once",
     dims: int = 50,
     radius: float = math.inf,
+    partitions: int = 1,
 ) -> Recipe:
     return Recipe(
         loss=loss,
@@ -49,6 +51,7 @@ def recipe(
         averaging=averaging,
         permutation=permutation,
         radius=radius,
+        partitions=partitions,
     )
 
 
@@ -72,6 +75,24 @@ VECTORS = [
 
 @pytest.mark.parametrize(("run", "expected"), VECTORS)
 def test_matches_the_vectors_of_the_specification(run: Recipe, expected: float) -> None:
+    assert core.sensitivity(run).bound == pytest.approx(expected, rel=1e-6)
+
+
+PARTITIONED = [
+    # As without partitions, divided by them: a constant step.
+    (replace(VECTORS[0][0], partitions=8), 0.001632993 / 8),
+    (replace(VECTORS[2][0], partitions=1), 0.001982644),
+    # As without partitions: strongly convex steps.
+    (replace(VECTORS[6][0], partitions=8), 0.003333333),
+    (replace(VECTORS[5][0], partitions=2), 0.333333333),
+    # Unequal ones: the share of the largest, and the smallest batch of it.
+    (recipe(constant(0.1), rows=10_001, batch_size=1, passes=3, partitions=4), 2501 / 10_001 * 2 * 3 * 0.1),
+    (recipe(constant(0.1), rows=53, batch_size=7, passes=3, partitions=4), 13 / 53 * 2 * 3 * 0.1 / 6),
+]
+
+
+@pytest.mark.parametrize(("run", "expected"), PARTITIONED)
+def test_partitions_have_the_bounds_that_can_be_worked_out_by_hand(run: Recipe, expected: float) -> None:
     assert core.sensitivity(run).bound == pytest.approx(expected, rel=1e-6)
 
 
@@ -132,6 +153,20 @@ def naive_sensitivity(run: Recipe) -> float:
 def test_agrees_with_following_the_distance_forward(run: Recipe) -> None:
     expected = min(naive_sensitivity(run), 2 * core.largest_norm(run))
     assert core.sensitivity(run).bound == pytest.approx(expected, rel=1e-9)
+
+
+@given(recipes(), st.integers(1, 30))
+def test_partitions_agree_with_following_the_distance_forward_in_each(run: Recipe, partitions: int) -> None:
+    partitions = min(partitions, run.rows // 2)
+    run = replace(run, partitions=partitions, batch_size=min(run.batch_size, run.rows // partitions))
+    expected = 0.0
+    for number in range(partitions):
+        start, stop = number * run.rows // partitions, (number + 1) * run.rows // partitions
+        own = replace(run, rows=stop - start, partitions=1)
+        alone = min(naive_sensitivity(own), 2 * core.largest_norm(own))
+        expected = max(expected, (stop - start) / run.rows * alone)
+    assert core.sensitivity(run).bound == pytest.approx(expected, rel=1e-9)
+    assert core.sensitivity(run).bound >= expected * (1 - 1e-12)
 
 
 @given(recipes())
@@ -237,6 +272,11 @@ PUBLISHED = [
 @pytest.mark.parametrize(("run", "expected"), PUBLISHED)
 def test_published_bounds_are_the_papers(run: Recipe, expected: float) -> None:
     assert core.published_sensitivity(run).bound == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_paper_has_no_bound_for_partitions() -> None:
+    with pytest.raises(ParameterError, match=r"^partitions must be 1 for the published bounds, got 8$"):
+        core.published_sensitivity(recipe(constant(0.1), partitions=8))
 
 
 def test_published_bound_of_next_to_no_regularization_is_refused() -> None:

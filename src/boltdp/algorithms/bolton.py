@@ -10,7 +10,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.output import OutputPerturbation, perturbed_output
 from boltdp.privacy.recipe import Recipe
-from boltdp.settings import Settings
+from boltdp.settings import OPTIONAL, Settings
 
 
 class BoltOn(PassesOfSGD):
@@ -18,6 +18,7 @@ class BoltOn(PassesOfSGD):
 
     name = "bolton"
     about = "once, to the result"
+    takes = frozenset(OPTIONAL)
     noise_place = "noise"
     headings = ("epsilon", "noise", "noise a weight", "noise / weights")
     explanation = (

@@ -16,7 +16,7 @@ from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import Schedule
 from boltdp.privacy.whitebox import bst14_noise, bst14_published
-from boltdp.settings import OPTIONAL, Settings
+from boltdp.settings import Settings
 
 
 class BST14(WhiteBox):
@@ -24,7 +24,7 @@ class BST14(WhiteBox):
 
     name = "bst14"
     about = "to every update"
-    takes = frozenset(OPTIONAL) - {"permutation"}
+    takes = WhiteBox.takes - {"permutation"}
     sampling = "fixed size"
     sampler = staticmethod(fixed_size_batches)
 

@@ -11,7 +11,7 @@ from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.recipe import Recipe
 from boltdp.privacy.schedules import Schedule, constant, strongly_convex
 from boltdp.privacy.whitebox import dpsgd_noise
-from boltdp.settings import OPTIONAL, Settings
+from boltdp.settings import Settings
 
 
 class DPSGD(WhiteBox):
@@ -19,7 +19,7 @@ class DPSGD(WhiteBox):
 
     name = "dpsgd"
     about = "to every update"
-    takes = frozenset(OPTIONAL) - {"permutation", "analysis"}
+    takes = WhiteBox.takes - {"permutation", "analysis"}
     sampling = "poisson"
     sampler = staticmethod(poisson_batches)
     marked = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from boltdp.arraytypes import Doubles
 from boltdp.context import Context
 from boltdp.engines.prepared import Prepared
 from boltdp.errors import ParameterError
-from boltdp.kernel.objective import Sums
 from boltdp.kernel.reading import Reading
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -29,6 +28,9 @@ from boltdp.privacy.losses import Loss
 from boltdp.privacy.recipe import Problem
 from boltdp.privacy.release import noisy_gradient
 from boltdp.settings import Settings
+
+if TYPE_CHECKING:
+    from boltdp.kernel.objective import Sums
 
 #: Scans, and how much of a step's direction the next one keeps.
 SCANS, MOMENTUM = 26, 0.7
@@ -167,6 +169,8 @@ class _Descent:
 
     def sums(self) -> list[Sums]:
         """What the next scan is to sum, one for each model."""
+        from boltdp.kernel.objective import Sums  # only here: commands that read no rows need none
+
         problem, clip, classes = self.event.problem, self.event.clip, self._classes
         return [
             Sums(

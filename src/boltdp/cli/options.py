@@ -101,7 +101,7 @@ _OUTPUT = (
 
 _SOURCE = (
     click.argument("source"),
-    click.option("--table", metavar="NAME", help="Table of a DuckDB file or a PostgreSQL database."),
+    click.option("--table", metavar="NAME", help="Table of a DuckDB file, a PostgreSQL database or Spark."),
     click.option(
         "--query",
         metavar="SQL",
@@ -189,6 +189,12 @@ _SETTINGS = (
         "--permutation",
         type=click.Choice(get_args(Permutation)),
         help="Shuffle the rows once, or afresh for each pass.  [default: once]",
+    ),
+    click.option(
+        "--partitions",
+        type=int,
+        help="Of bolton: parts of the rows that are trained on apart, side by side; their weights are averaged.  "
+        "[default: 1]",
     ),
     click.option(
         "--analysis",

@@ -56,6 +56,7 @@ QUERY_PROMISE = (
         "boltdp train 'visits-*.parquet' --schema schema.toml --epsilon 0.5 --delta 1e-6 -o model.json",
         "boltdp train hospital.duckdb --table visits --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train postgresql://localhost/hospital --table patients --label outcome --epsilon 0.5 -o model.json",
+        "boltdp train 'local[*]' --table db.visits --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train public.csv --schema schema.toml --noiseless -o baseline.json",
     ),
 )
@@ -98,9 +99,11 @@ def train(
     quiet: bool,
     **chosen: Any,
 ) -> None:
-    """Train a model on the rows of SOURCE: CSV or Parquet files ('part-*.parquet'), a DuckDB file or a PostgreSQL URI.
+    """Train a model on the rows of SOURCE: CSV or Parquet files ('part-*.parquet'), a DuckDB file, PostgreSQL or Spark.
 
-    The rows of a PostgreSQL database stay in it, if it has the extension; see `boltdp postgres`.
+    A PostgreSQL database is given by its URI, and its rows stay in it, if it has the extension; see `boltdp postgres`.
+    Spark is given by its address: local[*], spark://host:7077 or, for Spark Connect, sc://host:15002. Its rows stay
+    there; files are tables too: --table 'parquet.`/data/visits`'.
 
     Everything that is not set is chosen from public numbers, before a row is read. A missing or undeclared value
     counts as the middle of its bounds, or as no category; a row without a declared class teaches nothing.

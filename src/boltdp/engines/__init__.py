@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -43,6 +44,8 @@ else:
 
 #: How the URI of a PostgreSQL database starts.
 POSTGRES = ("postgresql://", "postgres://")
+#: The address of a Spark master, or of a Connect server.
+SPARK = re.compile(r"local(\[.*\])?|local-cluster\[.*\]|yarn|(spark|sc|k8s)://.+")
 
 
 def open_source(
@@ -56,7 +59,8 @@ def open_source(
     """The engine for a file name, a pair of arrays (X, y), a data frame, an Arrow table or a DuckDB relation.
 
     Files are known by their endings: .csv, .tsv (and .gz), .parquet, .pq; .duckdb, .ddb, .db with a table or a query.
-    postgresql://... is a PostgreSQL database, with a table or a query.
+    postgresql://... is a PostgreSQL database, and local[2], spark://... or sc://... a Spark cluster, with a table or a
+    query. A data frame may be one of PySpark, whose rows stay in its cluster.
     `spool` is the directory for prepared rows that do not fit in memory. `where` is for PostgreSQL: "server" refuses to
     stream the rows to this process.
 
@@ -66,6 +70,8 @@ def open_source(
     """
     if isinstance(source, str) and source.startswith(POSTGRES):
         return _open_postgres(source, table=table, query=query, spool=spool, where=where)
+    if isinstance(source, str) and SPARK.fullmatch(source):
+        return _open_spark(source, table=table, query=query, spool=spool, where=where)
     if where != "auto":
         raise ParameterError("where must be given only with a PostgreSQL database")
     if isinstance(source, (str, Path)):
@@ -85,6 +91,10 @@ def open_source(
         engine = DuckDBEngine.from_relation(source)
         engine.spool = spool
         return engine
+    if type(source).__module__.startswith("pyspark.sql.") and type(source).__name__ == "DataFrame":
+        from boltdp.engines.spark import SparkEngine
+
+        return SparkEngine(source, spool=spool)
     # pandas offers Arrow's stream interface too, but raises errors that quote values.
     if type(source).__module__.split(".")[0] == "pandas":
         return ArrayEngine.from_pandas(source)
@@ -104,6 +114,14 @@ def _open_postgres(uri: str, **options: Any) -> Engine:
             "reading from PostgreSQL needs the package psycopg", hint="pip install 'boltdp[postgres]'"
         ) from None
     return PostgresEngine(uri, **options)
+
+
+def _open_spark(address: str, *, where: str, **options: Any) -> Engine:
+    if where == "client":
+        raise ParameterError("where must be 'auto' or 'server' with Spark, whose rows stay there, got 'client'")
+    from boltdp.engines.spark import SparkEngine
+
+    return SparkEngine.open(address, **options)
 
 
 def _open_file(source: str | Path, *, table: str | None, query: str | None, spool: str | Path | None) -> Engine:

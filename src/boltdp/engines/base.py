@@ -70,6 +70,17 @@ class Engine(ABC):
         """The rows at positions start to stop - 1. It needs no closing, and ends with this engine."""
         return Slice(self, start, stop)
 
+    def scan(
+        self, schema: Schema, work: Callable[[PackedRows], R], context: Context, *, label: bool = True
+    ) -> Iterator[R]:
+        """What `work` makes of each block of packed rows, in the original order: in several threads of this process.
+
+        Where the rows are elsewhere, an engine may send it there. Use `scanned`, which looks at the columns first.
+        """
+        encoder = Encoder(schema, on_bad_row=context.on_bad_row)
+        batches = _batches(self, schema, context, label=label)
+        return in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
+
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
         """Encode the rows once, and permute them unless they are for sums only: in memory if they are few, else a file.
 
@@ -189,12 +200,9 @@ def scanned(
     label: bool = True,
     context: Context | None = None,
 ) -> Iterator[R]:
-    """What `work`, in several threads, makes of each block of packed rows, in the original order."""
-    context = Context() if context is None else context
+    """What `work`, in several threads or where the rows are, makes of each block of packed rows, in their order."""
     check_columns(schema, engine.columns(), label=label)
-    encoder = Encoder(schema, on_bad_row=context.on_bad_row)
-    batches = _batches(engine, schema, context, label=label)
-    return in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
+    return engine.scan(schema, work, Context() if context is None else context, label=label)
 
 
 def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = True) -> Iterator[pa.RecordBatch]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -22,11 +25,27 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+@dataclass(frozen=True)
+class Partition:
+    """The rows at positions start to stop - 1, the states that see these rows alone, and all passes over them."""
+
+    start: int
+    stop: int
+    states: Sequence[State]
+    seeds: Sequence[int | None]  #: one a pass: what the rows are reshuffled by before it; None: they stay as they are
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return self.stop - self.start
+
+
 class Prepared(ABC):
     """Encoded rows, in permuted order unless they are there for sums only. Closing it removes them.
 
     States and sums that are fed with the rows must have been made with its `reading`. `run_pass` and `sum` are made of
-    `blocks`; an engine overrides them to run them where the rows are.
+    `blocks`, and `run_parts` of `portion`, `reshuffle` and `run_pass`; an engine overrides them to run them where the
+    rows are.
     """
 
     rows: int
@@ -81,6 +100,17 @@ class Prepared(ABC):
             done += len(block)
             context.done(done)
 
+    def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
+        """Make all passes over each of several parts of the rows; a state takes part in as many as it has.
+
+        Nothing is asked between passes: an engine may send each part's states to where its rows are, have all passes
+        made there, and take the states back. In which order parts are done, and where, changes no bit.
+        """
+        check_parts(self, parts)
+        passes = Passes(parts, context)
+        for part in parts:
+            run_part(self, part, passes)
+
     def sum(self, sums: Sequence[Summation]) -> None:
         """Add every row once to each of the sums, in one scan.
 
@@ -105,6 +135,41 @@ class Prepared(ABC):
         self.close()
 
 
+class Passes:
+    """How far the passes over parts are: of one part each is told as it goes, of several what is done of all."""
+
+    def __init__(self, parts: Sequence[Partition], context: Context) -> None:
+        self._several = len(parts) > 1
+        self._passes = max((len(part.seeds) for part in parts), default=0)
+        total = sum(part.rows * len(part.seeds) for part in parts)
+        self._context = context.at(f"{self._passes} passes over {len(parts)} partitions", total)
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def begun(self, number: int, part: Partition) -> Context:
+        """The context of a pass over a part."""
+        if self._several:
+            return self._context.silent()
+        return self._context.at(f"pass {number} of {self._passes}", part.rows)
+
+    def ended(self, part: Partition) -> None:
+        """Count a pass over a part; several threads may do so."""
+        if self._several:
+            with self._lock:
+                self._done += part.rows
+                self._context.done(self._done)
+
+
+def run_part(prepared: Prepared, part: Partition, passes: Passes) -> None:
+    """Make all passes over one part."""
+    own = prepared if part.rows == prepared.rows else prepared.portion(part.start, part.stop)
+    for number, seed in enumerate(part.seeds, 1):
+        if seed is not None:
+            own.reshuffle(seed)
+        own.run_pass([state for state in part.states if not state.finished], passes.begun(number, part))
+        passes.ended(part)
+
+
 class _Wide(Protocol):
     """A state or a sum."""
 
@@ -123,6 +188,17 @@ def check_ordered(prepared: Prepared) -> None:
     """Refuse rows in any order for what needs them in the permuted one."""
     if not prepared.ordered:
         raise ParameterError("rows must be prepared in a permuted order for anything but sums, these are in any")
+
+
+def check_parts(prepared: Prepared, parts: Sequence[Partition]) -> None:
+    """Refuse parts that share rows, and rows or states that cannot be passed over, before anything is read or sent."""
+    check_ordered(prepared)
+    for part in parts:
+        check_part(part.start, part.stop, rows=prepared.rows, what="a partition")
+        check_width(part.states, prepared.cells)
+    bounds = sorted((part.start, part.stop) for part in parts)
+    if any(stop > start for (_, stop), (start, _) in pairwise(bounds)):
+        raise ParameterError("partitions must not share rows, got some that do")
 
 
 def check_part(start: int, stop: int, *, rows: int, what: str) -> None:

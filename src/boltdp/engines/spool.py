@@ -30,7 +30,17 @@ import numpy.typing as npt
 from boltdp import kernel, stopping
 from boltdp.arraytypes import Integers, PackedRows
 from boltdp.context import Context
-from boltdp.engines.prepared import Prepared, check_ordered, check_part, check_width, joined_positions
+from boltdp.engines.prepared import (
+    Partition,
+    Passes,
+    Prepared,
+    check_ordered,
+    check_part,
+    check_parts,
+    check_width,
+    joined_positions,
+    run_part,
+)
 from boltdp.errors import DataError
 from boltdp.kernel import packing
 from boltdp.kernel.reading import Reading
@@ -132,6 +142,15 @@ class PreparedRows(Prepared):
         for block, drawn in self._store.drawn(parts):
             stopping.check()
             kernel.run(states, block, positions=drawn)
+
+    def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
+        """Make all passes over each of several parts, one part in each thread at a time."""
+        check_parts(self, parts)
+        passes = Passes(parts, context)
+        # A single one stays in the calling thread, which can be interrupted.
+        threads = min(self._threads, max(len(parts), 1))
+        for _ in in_order(lambda part: run_part(self, part, passes), parts, threads=threads):
+            pass
 
     def sum(self, sums: Sequence[Summation]) -> None:
         """Add every row once to each of the sums, in one scan by several threads, each of which has sums of its own."""
@@ -251,6 +270,8 @@ class FileStore:
         self._threads = threads
         # Each takes 8 bytes, and so do its place in the sorted order and the way back: together less than two buckets.
         self.drawn_at_once = max(1, bucket_bytes // 16)
+        # One shuffle at a time: it has as many threads and buckets as there is memory for.
+        self._shuffling = threading.Lock()
         self._file = self._create(rows * self._row_bytes)
 
     def fill(self, parts: Iterable[Part[Any]], *, rows: int, context: Context) -> None:
@@ -341,7 +362,11 @@ class FileStore:
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         """Permute the rows from start to stop - 1, by way of a second file."""
         rows = stop - start
-        with self._create(rows * self._row_bytes) as scratch, self._scattering(scratch, rows) as scatter:
+        with (
+            self._shuffling,
+            self._create(rows * self._row_bytes) as scratch,
+            self._scattering(scratch, rows) as scatter,
+        ):
 
             def write(part: range) -> None:
                 for block in self.blocks(part.start, part.stop):

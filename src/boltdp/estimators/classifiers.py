@@ -84,6 +84,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     max_norm: float | None = None
     averaging: Averaging | None = None
     permutation: Permutation | None = None
+    partitions: int | None = None
     algorithm: str = "auto"
     analysis: Analysis = "proved"
     standardize: Standardize = "auto"
@@ -190,6 +191,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             radius=self._number("max_norm", optional=True),
             averaging=self.averaging,
             permutation=self.permutation,
+            partitions=self._number("partitions", whole=True, optional=True),
             algorithm=self.algorithm,
             analysis=self.analysis,
             standardize=self.standardize,
@@ -314,6 +316,9 @@ class PrivateLogisticRegression(_PrivateClassifier):
         The last iterate, the average of all, or of the last ceil(ln T) of T; None is the last.
     permutation : {"once", "fresh"} or None, default=None
         One random order of the rows for all passes, or one for each; None is one for all.
+    partitions : int or None, default=None
+        Of bolton: parts of the rows that are trained on apart, by several threads, and whose weights are averaged; None
+        is 1.
     algorithm : str, default="auto"
         "auto" is "noisy-gd" (noise in every scan) for more than two classes with a delta, else the first of
         "objective" (noise once, before training) and "bolton" (noise once, to the trained weights) that can do what is

@@ -21,7 +21,7 @@ from boltdp.arraytypes import Doubles, Floats, Integers, PackedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.library import load
 from boltdp.privacy.noise import Kind, Mechanism
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.recipe import Recipe, check_undivided
 
 if TYPE_CHECKING:
     from boltdp.kernel.reading import Reading
@@ -205,6 +205,7 @@ class State:
             raise ParameterError(f"classes must be >= 2, got {classes}")
         if not 0 <= positive < classes:
             raise ParameterError(f"positive must be a class index from 0 to {classes - 1}, got {positive}")
+        check_undivided(recipe, "a state, which is of one of them")
         _check_noise(recipe, noise, key)
         c_recipe = _Recipe(
             loss=loss.number,

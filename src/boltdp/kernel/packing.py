@@ -181,7 +181,7 @@ def sampled(rows: PackedRows, share: float) -> PackedRows:
     """Those rows that sums of this share take, chosen by a hash of what is in them.
 
     >>> sampled(np.array([[0.25], [0.5], [0.75]], np.float32), 0.5)[:, 0]
-    array([0.5], dtype=float32)
+    array([0.25, 0.75], dtype=float32)
     """
     _check_rows("rows", rows)
     hashes, few = of_hashes(share), np.empty((min(len(rows), _SAMPLED_AT_ONCE), rows.shape[1]), np.float32)

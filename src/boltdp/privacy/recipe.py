@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from boltdp.errors import ParameterError, real_number, whole_number
@@ -12,13 +12,15 @@ from boltdp.privacy.schedules import Schedule
 
 #: Far above any use, and few enough for a list of them.
 MOST_PASSES = 10_000_000
+#: Far above any use, and few enough for the rounding of their average to be small.
+MOST_PARTITIONS = 1_000_000
 #: Far below any use, and far above the numbers that double precision cannot hold to full accuracy.
 SMALLEST_STEP = 1e-100
 
 #: How small a class weight may be beside the largest: beyond any use, and products with it keep full accuracy.
 SMALLEST_CLASS_WEIGHT = 1e-4
 
-#: Of a field that a record has only where it is given: it came later, and files without it stay what they are.
+#: Of a field that a record has only if it is not the default: it came later, and files without it stay what they are.
 IF_GIVEN = {"record": "if given"}
 
 Averaging = Literal["last", "all", "tail"]
@@ -102,6 +104,15 @@ class Recipe(Problem):
     >>> r = Recipe(loss=Logistic(), dims=50, rows=10_001, batch_size=50, passes=2, schedule=constant(0.1))
     >>> r.batches, r.updates, r.smallest_batch
     (200, 400, 50)
+
+    With several partitions, each makes such a run over its own rows alone, from the same first weights, and the result
+    is the average of theirs, weighted by their rows. Batches and updates are then those of the largest partition.
+
+    >>> r = Recipe(loss=Logistic(), dims=50, rows=10_001, batch_size=50, passes=2, schedule=constant(0.1), partitions=4)
+    >>> [r.bounds(number) for number in range(4)]
+    [(0, 2500), (2500, 5000), (5000, 7500), (7500, 10001)]
+    >>> r.batches, r.updates
+    (50, 100)
     """
 
     batch_size: int  #: b, as asked for; the batches' real sizes differ by at most one
@@ -110,16 +121,23 @@ class Recipe(Problem):
     radius: float = math.inf  #: R: weights are projected on the ball of this radius after each update
     averaging: Averaging = "last"  #: the last iterate, the average of all, or of the last ceil(ln T)
     permutation: Permutation = "once"  #: one permutation for all passes, or a fresh one each pass
+    partitions: int = field(default=1, metadata=IF_GIVEN)  #: P
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("batch_size", "passes"):
+        for name in ("batch_size", "passes", "partitions"):
             object.__setattr__(self, name, whole_number(getattr(self, name), name, least=1))
         object.__setattr__(self, "radius", real_number(self.radius, "radius"))
         if self.passes > MOST_PASSES:
             raise ParameterError(f"passes must be at most {MOST_PASSES:,}, got {self.passes}")
-        if self.batch_size > self.rows:
-            raise ParameterError(f"batch_size must be at most the number of rows, {self.rows}, got {self.batch_size}")
+        if self.partitions > MOST_PARTITIONS:
+            raise ParameterError(f"partitions must be at most {MOST_PARTITIONS:,}, got {self.partitions}")
+        fewest = self.rows // self.partitions
+        if fewest < 2:
+            raise ParameterError(f"partitions must have at least 2 of the {self.rows} rows each, got {self.partitions}")
+        if self.batch_size > fewest:
+            rows = "rows of a partition" if self.partitions > 1 else "rows"
+            raise ParameterError(f"batch_size must be at most the number of {rows}, {fewest}, got {self.batch_size}")
         if not self.radius > 0:
             raise ParameterError(f"radius must be > 0, got {self.radius}")
         for name, allowed in (("averaging", get_args(Averaging)), ("permutation", get_args(Permutation))):
@@ -129,20 +147,39 @@ class Recipe(Problem):
         if smallest < SMALLEST_STEP:
             raise ParameterError(f"the step of one row must be at least {SMALLEST_STEP:g}, got {smallest:g}")
 
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Where a partition starts and stops: p is rows floor(p*m/P) to floor((p+1)*m/P) - 1 of the permuted ones."""
+        return number * self.rows // self.partitions, (number + 1) * self.rows // self.partitions
+
+    def of_partition(self, rows: int) -> Recipe:
+        """The run over a partition of so many rows."""
+        return replace(self, rows=rows, partitions=1)
+
+    @property
+    def runs(self) -> tuple[Recipe, ...]:
+        """A run for each number of rows that a partition has, the largest last: there are at most two."""
+        fewest, most = self.rows // self.partitions, self.partition_rows
+        return tuple(self.of_partition(rows) for rows in (fewest, most)[fewest == most :])
+
+    @property
+    def partition_rows(self) -> int:
+        """Rows of the largest partition: of all rows, if there is one."""
+        return -(-self.rows // self.partitions)
+
     @property
     def batches(self) -> int:
         """n, the updates of one pass: m rows are cut into round(m/b) batches whose sizes differ by at most one."""
-        return max(1, (2 * self.rows + self.batch_size) // (2 * self.batch_size))
+        return max(1, (2 * self.partition_rows + self.batch_size) // (2 * self.batch_size))
 
     @property
     def smallest_batch(self) -> int:
         """Rows in the smallest batch."""
-        return self.rows // self.batches
+        return self.partition_rows // self.batches
 
     @property
     def largest_batch(self) -> int:
         """Rows in the largest batch."""
-        return -(-self.rows // self.batches)
+        return -(-self.partition_rows // self.batches)
 
     @property
     def updates(self) -> int:
@@ -157,3 +194,17 @@ class Recipe(Problem):
         if self.averaging == "all":
             return self.updates
         return max(1, math.ceil(math.log(self.updates)))
+
+
+def check_undivided(recipe: Recipe, what: str) -> None:
+    """Refuse partitions for what knows of none.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> r = Recipe(loss=Logistic(), dims=5, rows=99, batch_size=5, passes=2, schedule=constant(0.1), partitions=4)
+    >>> check_undivided(r, "a state")
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: partitions must be 1 for a state, got 4
+    """
+    if recipe.partitions > 1:
+        raise ParameterError(f"partitions must be 1 for {what}, got {recipe.partitions}")

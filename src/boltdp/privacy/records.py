@@ -40,7 +40,7 @@ def to_record(value: Any) -> Any:
         fields = {
             field.name: to_record(getattr(value, field.name))
             for field in dataclasses.fields(value)
-            if field.metadata != IF_GIVEN or getattr(value, field.name) is not None
+            if field.metadata != IF_GIVEN or getattr(value, field.name) != field.default
         }
         if isinstance(value, Event):
             derived = {"derived": to_record(value.derived)} if value.derived else {}

@@ -1,7 +1,7 @@
 """How far apart one replaced row can bring two runs of SGD.
 
 `sensitivity.md` proves, in this order: the recursion (section 2), its closed forms (section 3), the bound on the
-weights (section 4) and the rounding margin (section 5).
+weights (section 4), the rounding margin (section 5) and the average of several partitions (section 8).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.recipe import Recipe, check_undivided
 
 UNIT = 2.0**-53  #: u, the relative error of one rounding
 
@@ -44,7 +44,7 @@ class Sensitivity:
 def sensitivity(recipe: Recipe) -> Sensitivity:
     """The L2-sensitivity of a run to the replacement of one row.
 
-    Proof: sensitivity.md 2, 3, 4, 5
+    Proof: sensitivity.md 2, 3, 4, 5, 8
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
@@ -53,6 +53,8 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
     (0.001632993, 'closed form')
     """
     check_steps(recipe)
+    if recipe.partitions > 1:
+        return _sensitivity_of_average(recipe)
     closed = _closed_form(recipe)
     if closed is not None:
         bound, derivation = closed, "closed form"
@@ -65,6 +67,30 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
     if 2.0 * largest_norm(recipe) < bound:
         bound, derivation = 2.0 * largest_norm(recipe), "diameter"
     return Sensitivity(bound, rounding_margin(recipe), derivation)
+
+
+def _sensitivity_of_average(recipe: Recipe) -> Sensitivity:
+    """The row lives in one partition, and moves the average by that one's share of how far it moves the run there.
+
+    Proof: sensitivity.md 8
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.schedules import constant
+    >>> r = Recipe(loss=Logistic(), dims=50, rows=60_000, batch_size=50, passes=10, schedule=constant(60_000**-0.5),
+    ...            partitions=8)
+    >>> round(sensitivity(r).bound * 8, 9)
+    0.001632993
+    """
+    bounds, margins = [], []
+    longest = max(_longest_computed(run) for run in recipe.runs)
+    # The rounding of the average, and of the rotation of the release after it: of the whole, and no partition's share.
+    rounded = 2.0 * (recipe.partitions + recipe.weights + 9) * UNIT * longest * (1.0 + 2.0**-10)
+    for run in recipe.runs:
+        alone, share = sensitivity(run), run.rows / recipe.rows
+        bounds.append((alone.bound * share * (1.0 + 4 * UNIT), alone.derivation))
+        margins.append(alone.margin * share * (1.0 + 4 * UNIT) + rounded)
+    bound, derivation = max(bounds)
+    return Sensitivity(bound, max(margins), f"{derivation}, in each of {recipe.partitions} partitions")
 
 
 def check_steps(recipe: Recipe) -> None:
@@ -227,13 +253,30 @@ def rounding_margin(recipe: Recipe) -> float:
 
     Proof: sensitivity.md 5
     """
+    relative, absolute = _rounding(recipe)
+    return 2.0 * (relative * _longest_computed(recipe) + absolute) * (1.0 + 2.0**-10)
+
+
+def _rounding(recipe: Recipe) -> tuple[float, float]:
+    """How far the rounding of a run can bring it off: the first times the longest computed iterate, plus the second.
+
+    Proof: sensitivity.md 5
+    """
     d, t = recipe.weights, recipe.updates + 1
     relative = t * UNIT * (3 * d + 24)
     absolute = t * UNIT * (3 * d + recipe.largest_batch + 32) * recipe.schedule.largest * recipe.loss.lipschitz
     if relative > 0.5:
         raise ParameterError(f"the run must be short enough for double precision, got {recipe.updates} updates")
-    longest = (largest_norm(recipe) + absolute) / (1.0 - relative)
-    return 2.0 * (relative * longest + absolute) * (1.0 + 2.0**-10)
+    return relative, absolute
+
+
+def _longest_computed(recipe: Recipe) -> float:
+    """V: no iterate, as it is computed, is longer than this.
+
+    Proof: sensitivity.md 5
+    """
+    relative, absolute = _rounding(recipe)
+    return (largest_norm(recipe) + absolute) / (1.0 - relative)
 
 
 def _step_sums(recipe: Recipe) -> tuple[float, float]:
@@ -258,6 +301,7 @@ def published_sensitivity(recipe: Recipe) -> Sensitivity:
     >>> round(published_sensitivity(r).bound, 6)
     0.004
     """
+    check_undivided(recipe, "the published bounds")
     m, k, gamma, schedule = recipe.rows, recipe.passes, recipe.gamma, recipe.schedule
     # The paper counts the regulariser into L, with its radius R = 1/lambda.
     lipschitz = recipe.loss.lipschitz

@@ -24,7 +24,7 @@ from boltdp.privacy.composition import (
 from boltdp.privacy.events import Training
 from boltdp.privacy.noise import Mechanism, gaussian_sigma, shortest
 from boltdp.privacy.output import Analysis, check_analysis, check_dimensions
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.recipe import Recipe, check_undivided
 
 Sampling = Literal["permutation", "fixed size", "poisson"]
 ALGORITHMS: Mapping[Sampling, str] = {"permutation": "scs13", "fixed size": "bst14", "poisson": "dpsgd"}
@@ -59,6 +59,7 @@ class NoisyUpdates(Training):
     def __post_init__(self) -> None:
         check_analysis(self.analysis)
         check_dimensions(self.noise, self.problem.dimensions)
+        check_undivided(self.problem, "noise in every update")
         if self.sampling not in get_args(Sampling):
             raise ParameterError(f"sampling must be one of {', '.join(get_args(Sampling))}, got {self.sampling!r}")
         if self.sampling != "permutation" and self.noise.kind != "gaussian":

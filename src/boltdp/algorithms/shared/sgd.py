@@ -10,11 +10,19 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from boltdp.algorithms.shared.base import TYPICAL_NORM, Algorithm, Job, loss_and_models, why_this_kind, with_problem
+from boltdp.algorithms.shared.base import (
+    TYPICAL_NORM,
+    Algorithm,
+    Job,
+    check_rows,
+    loss_and_models,
+    why_this_kind,
+    with_problem,
+)
 from boltdp.arraytypes import Doubles, Integers
 from boltdp.context import Context
-from boltdp.engines.prepared import Prepared
-from boltdp.errors import ParameterError
+from boltdp.engines.prepared import Partition, Prepared
+from boltdp.errors import ParameterError, whole_number
 from boltdp.kernel import State
 from boltdp.kernel.reading import Reading
 from boltdp.privacy.budget import Budget
@@ -48,7 +56,7 @@ Sampler: TypeAlias = Callable[..., Iterator[Integers]]
 class PassesOfSGD(Algorithm):
     """An algorithm that makes passes of SGD over the rows."""
 
-    takes = frozenset(OPTIONAL)
+    takes = frozenset(OPTIONAL) - {"partitions"}
     sampler: ClassVar[Sampler | None] = None  #: how the rows of a pass are drawn, where they are not fed in order
     marked: ClassVar[bool] = False  #: whether batches end at markers
 
@@ -73,11 +81,13 @@ class PassesOfSGD(Algorithm):
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
         """The recipe, with what is not asked for chosen from public numbers, and its noise."""
         regularization = 0.0 if settings.regularization is None else settings.regularization
+        partitions = 1 if settings.partitions is None else whole_number(settings.partitions, "partitions", least=1)
+        fewest = max(problem.rows // partitions, 1)
         recipe = Recipe(
             loss=problem.loss,
             dims=problem.dims,
             rows=problem.rows,
-            batch_size=min(BATCH_SIZE, max(problem.rows, 1)) if settings.batch_size is None else settings.batch_size,
+            batch_size=min(BATCH_SIZE, fewest) if settings.batch_size is None else settings.batch_size,
             passes=PASSES if settings.passes is None else settings.passes,
             # Until the schedule is chosen, which needs the rest of the recipe, a step that is always allowed.
             schedule=constant(1.0 / (problem.loss.smoothness + max(regularization, 0.0))),
@@ -86,6 +96,7 @@ class PassesOfSGD(Algorithm):
             radius=self.radius(settings, problem.loss),
             averaging=settings.averaging or "last",
             permutation=settings.permutation or "once",
+            partitions=partitions,
         )
         recipe = replace(recipe, schedule=self.schedule(recipe, settings, budget))
         if budget is None:
@@ -113,9 +124,9 @@ class PassesOfSGD(Algorithm):
 
         match name:
             case "decreasing":
-                return decreasing(beta=beta, rows=recipe.rows, exponent=exponent)
+                return decreasing(beta=beta, rows=recipe.partition_rows, exponent=exponent)
             case "square-root":
-                return square_root(beta=beta, rows=recipe.rows, exponent=exponent)
+                return square_root(beta=beta, rows=recipe.partition_rows, exponent=exponent)
             case "strongly-convex":
                 return strongly_convex(beta=beta, gamma=recipe.gamma)
             case "strongly-convex-constant":
@@ -125,33 +136,61 @@ class PassesOfSGD(Algorithm):
     def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """All passes of all jobs; those that read the rows in order share every scan."""
         streams = [job.randomness.stream() for job in jobs]
-        states = [
-            self._states(job, stream, classes, prepared.reading) for job, stream in zip(jobs, streams, strict=True)
-        ]
         recipes = [_recipe(job.certificate) for job in jobs]
+        (rows,) = {recipe.rows for recipe in recipes}
+        (partitions,) = {recipe.partitions for recipe in recipes}
+        check_rows(prepared, rows)
+        bounds = [recipes[0].bounds(number) for number in range(partitions)]
+        # Of each partition, of each job, a state for each model.
+        states = [
+            [
+                self._states(job, stream, classes, prepared.reading, rows=stop - start)
+                for job, stream in zip(jobs, streams, strict=True)
+            ]
+            for start, stop in bounds
+        ]
+        if self.sampler is None:
+            parts = [
+                Partition(start, stop, [state for of_job in of_part for state in of_job], seeds)
+                for (start, stop), of_part, seeds in zip(bounds, states, _reshuffling(recipes, context), strict=True)
+            ]
+            prepared.run_parts(parts, context)
+        else:
+            (of_part,) = states
+            self._run_drawn(prepared, recipes, of_part, streams, context)
+        shares = [(stop - start) / rows for start, stop in bounds]
+        return [
+            averaged([np.stack([state.weights for state in of_part[i]]) for of_part in states], shares)
+            for i in range(len(jobs))
+        ]
+
+    def _run_drawn(
+        self,
+        prepared: Prepared,
+        recipes: Sequence[Recipe],
+        states: Sequence[Sequence[State]],
+        streams: Sequence[RandomBytes],
+        context: Context,
+    ) -> None:
+        """All passes over rows that are drawn: a sample for each model, as the randomness of each must be its own."""
+        assert self.sampler is not None
         passes = max(recipe.passes for recipe in recipes)
         for number in range(1, passes + 1):
             stage = context.at(f"pass {number} of {passes}", prepared.rows)
-            going = [i for i, recipe in enumerate(recipes) if recipe.passes >= number]
-            if self.sampler is None:
-                if number > 1 and any(recipes[i].permutation == "fresh" for i in going):
-                    prepared.reshuffle(context.seed + number - 1)
-                prepared.run_pass([state for i in going for state in states[i]], stage)
-                continue
-            # A sample for each model: budgets add up only if their randomness is independent.
-            for i in going:
-                for state in states[i]:
-                    drawn = self.sampler(rows=recipes[i].rows, batches=recipes[i].batches, random_bytes=streams[i])
+            for recipe, of_job, stream in zip(recipes, states, streams, strict=True):
+                for state in of_job if recipe.passes >= number else ():
+                    drawn = self.sampler(rows=recipe.rows, batches=recipe.batches, random_bytes=stream)
                     prepared.run_drawn([state], drawn)
             # How many rows random batches have is secret: only the end of a pass is told.
             stage.done(prepared.rows)
-        return [np.stack([state.weights for state in of_job]) for of_job in states]
 
-    def _states(self, job: Job, random_bytes: RandomBytes, classes: int, reading: Reading | None) -> list[State]:
+    def _states(
+        self, job: Job, random_bytes: RandomBytes, classes: int, reading: Reading | None, *, rows: int
+    ) -> list[State]:
         noise = job.certificate.training_noise
         if noise is not None:
             check_seed(job.certificate, job.randomness)
-        recipe, keys = _recipe(job.certificate), update_keys(job.certificate, random_bytes)
+        recipe, keys = _recipe(job.certificate).of_partition(rows), update_keys(job.certificate, random_bytes)
         return [
             State(recipe, positive=positive, classes=classes, noise=noise, key=key, marked=self.marked, reading=reading)
             for positive, key in zip(job.positives, keys, strict=True)
@@ -162,13 +201,20 @@ class PassesOfSGD(Algorithm):
         recipe = training.problem
         assert isinstance(recipe, Recipe)
         passes = max(1, round(recipe.passes * recipe.rows / rows))
-        fewer = replace(recipe, rows=rows, batch_size=min(recipe.batch_size, rows), passes=passes)
+        partitions = min(recipe.partitions, rows // 2)
+        batch_size = min(recipe.batch_size, rows // partitions)
+        fewer = replace(recipe, rows=rows, batch_size=batch_size, passes=passes, partitions=partitions)
         return with_problem(training, fewer)
 
     def trained(self, certificate: Certificate) -> str:
         """Passes, rows and updates."""
         recipe = _recipe(certificate)
-        return f"{recipe.passes} passes over {recipe.rows:,} rows, {recipe.updates:,} updates"
+        if recipe.partitions == 1:
+            return f"{recipe.passes} passes over {recipe.rows:,} rows, {recipe.updates:,} updates"
+        return (
+            f"{recipe.passes} passes over {recipe.rows:,} rows in {recipe.partitions:,} partitions, "
+            f"{recipe.updates:,} updates in each, then averaged"
+        )
 
     def choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
         """The noise, the loss, the passes and the steps."""
@@ -182,6 +228,7 @@ class PassesOfSGD(Algorithm):
         return [
             ("mechanism", self.why_this_noise(certificate, settings)),
             ("loss", loss_and_models(certificate)),
+            *([] if recipe.partitions == 1 else [("partitions", _cut(recipe))]),
             ("passes", f"{recipe.passes} over {recipe.batches:,} batches of about {recipe.batch_size} rows"),
             ("steps", f"{steps}: {why}"),
         ]
@@ -202,10 +249,39 @@ def _recipe(certificate: Certificate) -> Recipe:
     return certificate.problem
 
 
+def _cut(recipe: Recipe) -> str:
+    """Into what the rows are cut."""
+    sizes = " or ".join(f"{run.rows:,}" for run in recipe.runs)
+    return f"{recipe.partitions:,} of {sizes} rows, each trained on alone; their weights are averaged"
+
+
+def _reshuffling(recipes: Sequence[Recipe], context: Context) -> Iterator[list[int | None]]:
+    """By what seed each partition is reshuffled before each pass, None where it is not: each has seeds of its own."""
+    passes = max(recipe.passes for recipe in recipes)
+    fresh = max((recipe.passes for recipe in recipes if recipe.permutation == "fresh"), default=0)
+    for first in range(0, passes * recipes[0].partitions, passes):
+        yield [context.seed + first + number if 0 < number < fresh else None for number in range(passes)]
+
+
+def averaged(weights: Sequence[Doubles], shares: Sequence[float]) -> Doubles:
+    """The weights of all partitions, each times its share of the rows, summed in their order.
+
+    Proof: sensitivity.md 8
+
+    >>> averaged([np.array([1.0, 2.0]), np.array([3.0, 6.0])], [0.25, 0.75])
+    array([2.5, 5. ])
+    """
+    total = shares[0] * weights[0]
+    for share, of_partition in zip(shares[1:], weights[1:], strict=True):
+        total += share * of_partition
+    return total
+
+
 def default_step(recipe: Recipe, share: Budget | None) -> float:
     """A constant step such that the steps of all updates add up to a good length.
 
-    For a constant step the sensitivity is 2*L*tau/m, tau the sum of all steps, whatever the batches and passes.
+    For a constant step the sensitivity is 2*L*tau/m, tau the sum of all steps, whatever the batches and passes; and, if
+    they are the steps of one of several partitions, whatever their number.
     A longer way gets closer to the optimum w*, as ||w*||^2 / (2*tau), and needs more noise, whose loss is about
     curvature/2 * E||noise||^2 / D. The tau that minimises the sum of the two is returned, divided by the updates.
 

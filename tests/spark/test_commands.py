@@ -1,0 +1,162 @@
+"""Commands whose rows are in Spark, of this process or behind a Connect server, and what is told when it fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+
+from boltdp.cli import main
+from boltdp.context import Context
+from boltdp.data.schema import Numeric, Schema
+from boltdp.data.synth import synthesize
+from boltdp.engines import open_source
+from boltdp.engines.spark import SparkEngine
+from boltdp.errors import DataError, ParameterError
+from boltdp.model import Model
+from tests.spark.connect import connect_server
+
+ROOT = Path(__file__).parents[2]
+TRAINED = ("--epsilon", 5, "--noise-seed", 1, "--seed", 2)
+
+
+def boltdp(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows in three files, the first of them the smallest, and a schema."""
+    folder = tmp_path_factory.mktemp("spark commands")
+    synthesize(folder / "all.parquet", rows=3000, dims=3).save(folder / "schema.toml")
+    rows = pq.read_table(folder / "all.parquet")
+    (folder / "parts").mkdir()
+    for part, (start, stop) in enumerate([(0, 300), (300, 1000), (1000, 3000)]):
+        pq.write_table(rows.slice(start, stop - start), folder / "parts" / f"{part}.parquet")
+    return folder
+
+
+def same_model(folder: Path, model: Path, *options: object) -> None:
+    plain = folder / "plain.json"
+    plain.unlink(missing_ok=True)
+    trained = boltdp(
+        "train", folder / "all.parquet", "--schema", folder / "schema.toml", *TRAINED, *options, "-o", plain
+    )
+    assert trained.exit_code == 0, trained.output
+    assert Model.load(model).weights.tobytes() == Model.load(plain).weights.tobytes()
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "bolton"])
+def test_table_is_trained_on_evaluated_and_scored(spark: Any, folder: Path, tmp_path: Path, algorithm: str) -> None:
+    del spark
+    model, table = tmp_path / "model.json", ("--table", f"parquet.`{folder / 'parts'}`")
+    options = ("--algorithm", algorithm)
+    schema = ("--schema", folder / "schema.toml")
+    trained = boltdp("train", "local[2]", *table, *schema, *TRAINED, *options, "-o", model, "--json", "--in-server")
+    assert trained.exit_code == 0, trained.output
+    assert json.loads(trained.stdout)["where"] == "in Spark"
+    same_model(folder, model, *options)
+    if algorithm == "auto":
+        return
+    for command in (("evaluate", model), ("predict", model)):
+        there, here = (boltdp(*command, *source) for source in (("local[2]", *table), (folder / "all.parquet",)))
+        assert there.exit_code == 0, there.output
+        assert there.stdout == here.stdout
+
+
+def test_query_gives_the_rows_too(spark: Any, folder: Path, tmp_path: Path) -> None:
+    del spark
+    query = f"SELECT * FROM parquet.`{folder / 'parts'}`"
+    schema = ("--schema", folder / "schema.toml")
+    trained = boltdp("train", "local[2]", "--query", query, *schema, *TRAINED, "-o", tmp_path / "model.json")
+    assert trained.exit_code == 0, trained.output
+    assert "the promise is about rows of the query's result at their places" in trained.output
+    same_model(folder, tmp_path / "model.json")
+
+
+@pytest.mark.slow
+def test_rows_behind_a_connect_server_stay_there(folder: Path, tmp_path: Path) -> None:
+    """By commands in processes of their own, as one process has a session of one kind only."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+
+    def run(*arguments: object) -> str:
+        command = [sys.executable, "-m", "boltdp.cli", *map(str, arguments)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    with connect_server(tmp_path) as address:
+        table = ("--table", f"parquet.`{folder / 'parts'}`")
+        for options in (("--algorithm", "auto"), ("--algorithm", "bolton", "--partitions", 3)):
+            model = tmp_path / f"{options[1]}.json"
+            run("train", address, *table, "--schema", folder / "schema.toml", *TRAINED, *options, "-o", model)
+            same_model(folder, model, *options)
+        assert run("evaluate", model, address, *table) == run("evaluate", model, folder / "all.parquet")
+        assert run("predict", model, address, *table) == run("predict", model, folder / "all.parquet")
+
+
+def test_what_is_not_there_is_told_and_nothing_else(spark: Any, tmp_path: Path) -> None:
+    del spark
+    with pytest.raises(DataError, match=r"^the table 'nowhere' cannot be read: \[TABLE_OR_VIEW_NOT_FOUND\] ") as told:
+        open_source("local[2]", table="nowhere")
+    assert told.value.__context__ is None
+    with pytest.raises(DataError, match=r"^the query cannot be run: .*PARSE_SYNTAX_ERROR"):
+        open_source("local[2]", query="SELEC")
+    with pytest.raises(DataError, match=r"^the query cannot be run: \[UNRESOLVED_COLUMN"):
+        open_source("local[2]", query="SELECT nothing FROM range(3)")
+    with pytest.raises(ParameterError, match=r"^give either table or query to say which rows of Spark to use$"):
+        open_source("local[2]")
+    with pytest.raises(ParameterError, match=r"^where must be 'auto' or 'server' with Spark"):
+        open_source("local[2]", table="t", where="client")
+    with pytest.raises(DataError, match=r"^the columns of the data must have different names, got 'a' more than once$"):
+        open_source("local[2]", query="SELECT 1 AS a, 2 AS a").columns()
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    with pytest.raises(DataError, match=r"^the table .* cannot be read"):
+        open_source("local[2]", table=f"parquet.`{tmp_path}`")
+
+
+def test_a_failing_job_is_told_without_what_spark_says_of_it(spark: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """A cast that fails for one row, whose value Spark quotes in its exception."""
+    text = "CASE id WHEN 2 THEN concat('Zaphod-', 4709 + id) ELSE '1' END"
+    engine = SparkEngine(spark.range(3).selectExpr(f"CAST({text} AS double) AS age", "id % 2 AS sick"))
+    schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    capfd.readouterr()
+    for action, message in (
+        (lambda: engine.prepare(schema, Context(seed=1)), "the rows cannot be prepared"),
+        (lambda: [*engine.batches(["age"])], "the rows cannot be read"),
+    ):
+        with pytest.raises(DataError, match=f"^{message}$") as told:
+            action()
+        assert told.value.__context__ is None
+        assert told.value.__cause__ is None
+    out, err = capfd.readouterr()
+    assert "DataFrameQueryContextLogger" not in out + err
+
+
+def test_kinds_of_columns(spark: Any) -> None:
+    query = (
+        "SELECT 1 AS i, CAST(1 AS tinyint) AS t, 1.5 AS d, 1.5D AS f, 'a' AS s, true AS b, array(1, 2) AS l, "
+        "array('a') AS ls, NULL AS n, DATE'2020-01-01' AS day, CAST('a' AS varchar(3)) AS v, X'00' AS x"
+    )
+    kinds = {name: column.kind for name, column in SparkEngine(spark.sql(query)).columns().items()}
+    numbers = dict.fromkeys("itdf", "number")
+    others = {"ls": "other", "n": "untyped", "day": "other", "v": "text", "x": "other"}
+    assert kinds == {**numbers, "s": "text", "b": "bool", "l": "list", **others}
+
+
+def test_all_kinds_of_numbers_are_encoded_alike(spark: Any) -> None:
+    query = "SELECT CAST(id AS {}) AS age, id % 2 AS sick FROM range(100)"
+    schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    found = []
+    for kind in ("tinyint", "float", "double", "decimal(10, 2)"):
+        with SparkEngine(spark.sql(query.format(kind))).prepare(schema, Context(seed=1)) as prepared:
+            found.append(np.concatenate([*prepared.blocks()]).tobytes())
+    assert len(set(found)) == 1

@@ -1,0 +1,93 @@
+"""Scoring in Spark: the SQL expression gives the class of `predict` on every row, and commands score there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
+from boltdp.data.values import Value
+from boltdp.engines import open_source
+from boltdp.errors import ParameterError
+from boltdp.export.spark import predicted
+from boltdp.model import Model
+from tests.engines.sources import SCHEMA, table
+from tests.export.test_sql import CELLS, HOSTILE_NAMES, make_model, random_floats
+from tests.spark.spark_sources import SPARK_COLUMNS
+
+ROWS = 400
+
+
+def in_spark(spark: Any, model: Model, rows: pa.Table) -> list[Any]:
+    frame = predicted(model, spark.createDataFrame(rows).coalesce(1))
+    return [one["prediction"] for one in frame.select("prediction").collect()]
+
+
+def assert_same(spark: Any, model: Model, rows: pa.Table) -> None:
+    assert in_spark(spark, model, rows) == model.predict(open_source(rows)).tolist()
+
+
+@pytest.mark.parametrize("classes", [(0, 1), ("it's", 'q"{}\\'), (1.5, -2.0, 3.0)])
+def test_spark_predicts_what_the_model_predicts_whatever_names_are(spark: Any, classes: tuple[Any, ...]) -> None:
+    generator = np.random.default_rng(3)
+    columns = [Numeric(name, -20, 50) for name in HOSTILE_NAMES]
+    schema = Schema("label", classes, (*columns, Categorical("c", ("a'b", 'c"d', "", "e\\f"))))
+    texts = np.array(["a'b", 'c"d', "", "e\\f", "not declared", None], dtype=object)
+    rows = {name: pa.array(random_floats(generator, ROWS), pa.float64()) for name in HOSTILE_NAMES}
+    rows["c"] = pa.array(texts[generator.integers(6, size=ROWS)].tolist(), pa.string())
+    assert_same(spark, make_model(schema, seed=1), pa.table(rows))
+
+
+@pytest.mark.parametrize("kind", ["text", "bool", "tiny", "big", "double", "float", "decimal"])
+def test_categories_of_all_types_match_as_in_training(spark: Any, kind: str) -> None:
+    arrow, cells = CELLS[kind]
+    rows = pa.table({"c": pa.array(cells, arrow)})
+    declared: list[tuple[Value, ...]] = [(0, 1, 2.5, 0.1, 1000), ("01", "1e3", "nan", "-0", "inf"), (False, True)]
+    for categories in [*declared, ("1e300", "1.0", "a")]:
+        schema = Schema("label", tuple(range(len(categories) + 1)), (Categorical("c", categories),), clip_norm=1.0)
+        # Class k + 1 wins where category k is met, and class 0 where none is.
+        weights = np.vstack([np.full(schema.dims, 0.5), np.eye(schema.dims)[:-1]])
+        weights[:, -1] = [0.1] + [0.0] * len(categories)
+        assert_same(spark, make_model(schema, weights=weights), rows)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_vectors_curves_and_standardized_numbers_are_scored_too(spark: Any, many: bool) -> None:
+    generator = np.random.default_rng(4)
+    wide = 120 if many else 3  # more than a plain sum has
+    n = 3 + wide
+    schema = Schema(
+        "label",
+        ("no", "yes"),
+        (Numeric("x", -20, 50, curve=(0.0, 10.0)), Vector("v", wide, -4, 4)),
+        standardization=Standardization((0.1,) * n, (0.5,) * n, 2.0, 1.0),
+    )
+    vectors: list[Any] = generator.normal(0, 2, (ROWS, wide)).tolist()
+    vectors[5], vectors[6], vectors[7] = None, [1.0], []
+    rows = pa.table({"x": pa.array(random_floats(generator, ROWS), pa.float64()), "v": pa.array(vectors)})
+    assert_same(spark, make_model(schema), rows)
+
+
+def test_projections_thresholds_and_probabilities(spark: Any) -> None:
+    generator = np.random.default_rng(5)
+    columns = tuple(Numeric(f"f{i}", -40, 60) for i in range(6))
+    rows = pa.table({column.name: pa.array(random_floats(generator, ROWS), pa.float64()) for column in columns})
+    assert_same(spark, make_model(Schema("y", (0, 1, 2), columns, projection=Projection(dims=3, seed=1))), rows)
+    model = make_model(Schema("y", (False, True), columns, clip_norm=1.1)).with_threshold(0.3)
+    assert_same(spark, model, rows)
+    frame = spark.createDataFrame(rows).coalesce(1)
+    found = [one["chance"] for one in predicted(model, frame, probability="chance").select("chance").collect()]
+    margins = np.concatenate([*model.score_batches(open_source(rows))])
+    np.testing.assert_allclose(found, model.probabilities(margins)[:, 1], rtol=1e-12)
+    with pytest.raises(ParameterError, match=r"^the new column must have a name of its own, got 'f1', which is there"):
+        predicted(model, frame, column="f1")
+
+
+def test_scores_are_computed_where_the_rows_are_and_come_in_order(spark: Any) -> None:
+    frame = spark.createDataFrame(table(), SPARK_COLUMNS).coalesce(3)
+    model = make_model(SCHEMA)
+    expected = np.concatenate([*model.score_batches(open_source(table()))])
+    np.testing.assert_array_equal(np.concatenate([*model.score_batches(open_source(frame))]), expected)
