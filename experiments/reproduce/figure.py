@@ -7,12 +7,14 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import groupby
 from multiprocessing import get_context
@@ -182,8 +184,10 @@ def _measure(path: Path, repeat: int, cells: Sequence[Cell], until: float) -> in
         for place, cell in enumerate(cells):
             if time.monotonic() > until:
                 return len(cells) - place
+            start = time.perf_counter()
             measured = {name: round(value, 6) for name, value in methods.measure(cell, repeat).items()}
-            add_line(path, {"cell": asdict(cell), "repeat": repeat, "measured": measured})
+            taken = {"seconds": round(time.perf_counter() - start, 3), "commit": commit()}
+            add_line(path, {"cell": asdict(cell), "repeat": repeat, "measured": measured, **taken})
     print(f"{path.stem}: {cells[0].data}, repeat {repeat + 1}: {len(cells)} trainings", flush=True)
     return 0
 
@@ -214,6 +218,16 @@ def against_epsilon(
     return series
 
 
+@lru_cache(maxsize=1)
+def commit() -> str:
+    """The version of the source, for every line of results: a run may go on with a later one."""
+    try:
+        asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
 def made_with() -> dict[str, Any]:
     """Versions and machine."""
     packages = ("boltdp", "numpy", "scipy", "scikit-learn", "pyarrow", "duckdb", "matplotlib", "psycopg")
@@ -224,6 +238,7 @@ def made_with() -> dict[str, Any]:
         except PackageNotFoundError:
             versions[name] = "not installed"
     return {
+        "commit": commit(),
         "versions": {"python": sys.version.split()[0], **versions},
         "machine": f"{platform.machine()}, {os.cpu_count()} processors, {platform.system()}",
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -120,9 +121,12 @@ class Runtime(TimingFigure):
         return panels
 
 
-def ratio(found: Mapping[tuple[Any, ...], Runs], name: str, epochs: int, size: int, way: str) -> float | None:
-    """How many times as long as ours a way takes, by processor time."""
+def ratio(
+    found: Mapping[tuple[Any, ...], Runs], name: str, epochs: int, size: int, way: str
+) -> tuple[float, float] | None:
+    """How many times as long as ours a way takes, by processor time, and the deviation of this ratio."""
     theirs, ours = found.get((name, epochs, size, way)), found.get((name, epochs, size, "valid"))
     if not theirs or not ours:
         return None
-    return mean_and_spread(theirs, "processor")[0] / mean_and_spread(ours, "processor")[0]
+    (top, above), (bottom, below) = (mean_and_spread(runs, "processor") for runs in (theirs, ours))
+    return top / bottom, top / bottom * math.hypot(above / top, below / bottom)

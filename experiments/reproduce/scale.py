@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -97,16 +98,17 @@ class Scale(TimingFigure):
         with Turns() as turns, ExitStack() as stack:
             opened = _postgres if PLACES[place].engine == "PostgreSQL" else _duckdb
             engine, schema, clock = opened(stack, rows, PLACES[place].memory)
-            stack.enter_context(turns.alone())
             made: list[Prepared] = []
-            taken = clock.measure(lambda: made.append(engine.prepare(schema, CONTEXT)))
-            prepared = stack.enter_context(made[0])
-            train_once(prepared, schema, "noiseless", batch_size=1, passes=1)  # warm
-            for key, repeat in pending:
-                if key[2] != "prepare":
-                    taken_once = partial(train_once, prepared, schema, key[2], batch_size=1, passes=1)
-                    taken = clock.measure(taken_once)
-                add_line(self.path(options.results), self.record(key, repeat, taken))
+            with turns.alone():
+                prepared_in = clock.measure(lambda: made.append(engine.prepare(schema, CONTEXT)))
+                prepared = stack.enter_context(made[0])
+            for _, repeat in groupby(pending, lambda one: one[1]):
+                with turns.alone():
+                    train_once(prepared, schema, "noiseless", batch_size=1, passes=1)  # warm
+                    for key, number in repeat:
+                        once = partial(train_once, prepared, schema, key[2], batch_size=1, passes=1)
+                        taken = prepared_in if key[2] == "prepare" else clock.measure(once)
+                        add_line(self.path(options.results), self.record(key, number, taken))
         print(f"{self.name}: {place}, {rows:,} rows", flush=True)
 
     def panels(self, results: Path) -> list[Panel]:

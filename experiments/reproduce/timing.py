@@ -23,7 +23,7 @@ from boltdp.engines.base import Engine, Prepared
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
 from boltdp.training import train_prepared
-from experiments.reproduce.figure import Figure, Runs, mean_and_spread
+from experiments.reproduce.figure import Figure, Runs, commit, mean_and_spread
 from experiments.reproduce.methods import REGULARIZATION, Cell, planned
 from experiments.store import lines
 
@@ -153,7 +153,8 @@ class TimingFigure(Figure):
     def record(self, key: tuple[Any, ...], repeat: int, measured: Mapping[str, float]) -> dict[str, Any]:
         """A line of the file."""
         rounded = {name: round(value, 6) for name, value in measured.items()}
-        return {"cell": dict(zip(self.fields, key, strict=True)), "repeat": repeat, "measured": rounded}
+        cell = dict(zip(self.fields, key, strict=True))
+        return {"cell": cell, "repeat": repeat, "measured": rounded, "commit": commit()}
 
     def rows(self, results: Path) -> list[dict[str, Any]]:
         """A row for each key."""
