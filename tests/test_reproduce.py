@@ -276,7 +276,8 @@ def test_a_verdict_follows_from_the_numbers(tmp_path: Path, after: float, verdic
     record("passes", tmp_path, Cell("mnist", 1, "published", 4.0, batch_size=1, passes=20), after, after)
     (claim,) = claims(tmp_path)
     assert claim.verdict == verdict
-    assert claim.measured == f"0.710 ± 0.014 (2 runs) → {after:.3f} ± 0.000 (2 runs)"
+    assert claim.here == f"0.71 → {after:.2f}"
+    assert claim.details == [f"1 pass 0.710 ± 0.014 (2 runs), 20 passes {after:.3f} ± 0.000 (2 runs)."]
 
 
 def test_what_was_not_measured_has_no_verdict(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Style:
 #: Ours are blue and green, SCS13 orange, BST14 red; what is not private is dotted, rivals at their best are dashed.
 STYLES: Mapping[str, Style] = {
     "noiseless": Style("noiseless", "#5b6470", "#a9b4c0", (), ""),
-    "published": Style("ours, as published", "#2a7ab8", "#6cb6f0", (1, 1.4), "s"),
+    "published": Style("ours, as published: not private in Tests 3 and 4", "#2a7ab8", "#6cb6f0", (1, 1.4), "s"),
     "valid": Style("ours, valid", "#12508a", "#8fc7ff", (), "o"),
     "valid-tuned": Style("ours, valid, best λ", "#5a3fa0", "#b9a3ff", (), "v"),
     "trials": Style("ours, valid, tuned by trials", "#5a3fa1", "#b9a3fe", (), "v"),
@@ -45,10 +45,10 @@ STYLES: Mapping[str, Style] = {
     "two": Style("2", "#11804e", "#4fd39b", (), "D"),
     "three": Style("3", "#c9711c", "#ffae5e", (), "^"),
     "four": Style("4", "#b32641", "#ff7b91", (), "x"),
-    "one-valid": Style("1, valid", "#12508c", "#8fc7fd", (5, 2), "o"),
-    "two-valid": Style("2, valid", "#11804d", "#4fd39c", (5, 2), "D"),
-    "three-valid": Style("3, valid", "#c9711d", "#ffae5f", (5, 2), "^"),
-    "four-valid": Style("4, valid", "#b32642", "#ff7b92", (5, 2), "x"),
+    "one-published": Style("1, as published", "#12508c", "#8fc7fd", (1, 1.4), "o"),
+    "two-published": Style("2, as published", "#11804d", "#4fd39c", (1, 1.4), "D"),
+    "three-published": Style("3, as published", "#c9711d", "#ffae5f", (1, 1.4), "^"),
+    "four-published": Style("4, as published", "#b32642", "#ff7b92", (1, 1.4), "x"),
     "prepare": Style("preparing, once", "#8a8f99", "#8d96a3", (2, 2), "."),
 }
 INK, FAINT = "#1d2330", "#d3d8df"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from boltdp.files import replacing
-from experiments.reproduce.claims import claims, markdown
+from experiments.reproduce.claims import DUELS, RIVALS, duels, markdown, numbered, worst
 from experiments.reproduce.figure import Figure
 from experiments.reproduce.figures import FIGURES
 from experiments.reproduce.panels import STYLES, Panel, colours, png, svg
@@ -33,11 +33,13 @@ table { border-collapse: collapse; width: 100%%; font-size: .88rem }
 th, td { text-align: left; vertical-align: top; padding: .45rem .5rem; border-bottom: 1px solid var(--faint) }
 .holds, .part, .fails { font-weight: 600; white-space: nowrap; border-radius: 4px; padding: 0 .35rem; color: #fff }
 .holds { background: #14774b } .part { background: #8a6100 } .fails { background: #ab2540 }
+details { font-size: .95em } summary { cursor: pointer; opacity: .8 }
+details p { margin: .4rem 0 } details ul { margin: 0; padding-left: 1.1rem }
 nav { font-size: .95rem; display: flex; flex-wrap: wrap; gap: .1rem .9rem } a { color: var(--c-valid) }
 @media (max-width: 44rem) {
   table, tbody, tr, td { display: block } thead { display: none }
   tr { border-bottom: 2px solid var(--faint); padding: .5rem 0 } td { border: 0; padding: .15rem 0 }
-  td[data-name]::before { content: attr(data-name) ": "; font-weight: 600 }
+  td:not([data-name=""])::before { content: attr(data-name) ": "; font-weight: 600 }
 }
 """
 _INTRODUCTION = """<p>Everything that <em>Bolt-on Differential Privacy for Scalable Stochastic Gradient
@@ -82,9 +84,14 @@ def page(results: Path) -> Iterator[str]:
     yield _INTRODUCTION
     drawn = [figure for figure in FIGURES.values() if figure.panels(results)]
     links = "".join(f'<a href="#{one.name}">{one.number}. {html.escape(one.title)}</a> ' for one in drawn)
-    yield f'<nav><a href="#verdicts">Verdicts</a> {links}<a href="#made">How it was made</a></nav>'
+    met = duels(results)
+    before = '<a href="#verdicts">Verdicts</a> ' + '<a href="#duels">Who beats whom</a> ' * bool(met)
+    yield f'<nav>{before}{links}<a href="#made">How it was made</a></nav>'
     yield '<h2 id="verdicts">Verdicts</h2>'
     yield from _verdicts(results)
+    if met:
+        yield '<h2 id="duels">Who beats whom</h2>'
+        yield from _duels(met, results)
     for figure in drawn:
         yield from _section(figure, results)
     yield '<h2 id="made">How it was made</h2>'
@@ -93,17 +100,31 @@ def page(results: Path) -> Iterator[str]:
 
 
 def _verdicts(results: Path) -> Iterator[str]:
-    names = ("Figure", "Claim", "The paper", "Here", "Verdict")
-    yield "<table><thead><tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr></thead><tbody>"
-    for one in claims(results):
+    rows = []
+    for number, one in numbered(results):
         css = {"holds": "holds", "in part": "part"}.get(one.verdict, "fails")
-        verdict = f'<span class="{css}">{one.verdict}</span> {html.escape(one.why)}'
-        cells = (str(one.figure), *map(html.escape, (one.claim, one.paper, one.measured)), verdict)
-        yield (
-            "<tr>"
-            + "".join(f'<td data-name="{name}">{cell}</td>' for name, cell in zip(names, cells, strict=True))
-            + "</tr>"
-        )
+        listed = "".join(f"<li>{html.escape(detail)}</li>" for detail in (*one.details, f"Rule: {one.rule}."))
+        why = f"<details><summary>Why</summary><p>{html.escape(one.why)}</p><ul>{listed}</ul></details>"
+        verdict = f'<span class="{css}">{one.verdict}</span>'
+        rows.append((number, html.escape(one.claim) + why, html.escape(one.paper), html.escape(one.here), verdict))
+    yield from _table(("", "The paper's claim", "Paper", "Here, valid", "Verdict"), rows)
+
+
+def _duels(met: Sequence[tuple[str, ...]], results: Path) -> Iterator[str]:
+    rows = [tuple(map(html.escape, row)) for row in met]
+    yield f"<p>{html.escape(DUELS)}</p>"
+    yield from _table(("Figure", "Ours", *RIVALS.values()), rows)
+    yield "<p>Where the default does worst against each rival at its best:</p><ul>"
+    yield from (f"<li>{html.escape(one)}</li>" for one in worst(results))
+    yield "</ul>"
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A table whose rows become lists on a phone; the cells are HTML."""
+    yield "<table><thead><tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr></thead><tbody>"
+    for row in rows:
+        cells = zip(names, row, strict=True)
+        yield "<tr>" + "".join(f'<td data-name="{name}">{cell}</td>' for name, cell in cells) + "</tr>"
     yield "</tbody></table>"
 
 
