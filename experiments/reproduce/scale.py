@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +99,17 @@ class Scale(TimingFigure):
             opened = _postgres if PLACES[place].engine == "PostgreSQL" else _duckdb
             engine, schema, clock = opened(stack, rows, PLACES[place].memory)
             made: list[Prepared] = []
-            with turns.alone():
-                prepared_in = clock.measure(lambda: made.append(engine.prepare(schema, CONTEXT)))
-                prepared = stack.enter_context(made[0])
-            for _, repeat in groupby(pending, lambda one: one[1]):
-                with turns.alone():
-                    train_once(prepared, schema, "noiseless", batch_size=1, passes=1)  # warm
-                    for key, number in repeat:
-                        once = partial(train_once, prepared, schema, key[2], batch_size=1, passes=1)
-                        taken = prepared_in if key[2] == "prepare" else clock.measure(once)
-                        add_line(self.path(options.results), self.record(key, number, taken))
+            stack.enter_context(turns.alone())
+            prepared_in = clock.measure(lambda: made.append(engine.prepare(schema, CONTEXT)))
+            prepared = stack.enter_context(made[0])
+            warm = partial(train_once, prepared, schema, "noiseless", batch_size=1, passes=1)
+            warm()
+            for key, repeat in pending:
+                if turns.pause():
+                    warm()
+                once = partial(train_once, prepared, schema, key[2], batch_size=1, passes=1)
+                taken = prepared_in if key[2] == "prepare" else clock.measure(once)
+                add_line(self.path(options.results), self.record(key, repeat, taken))
         print(f"{self.name}: {place}, {rows:,} rows", flush=True)
 
     def panels(self, results: Path) -> list[Panel]:
@@ -150,14 +151,16 @@ class Line:
 
 
 def straight(found: Mapping[tuple[Any, ...], Runs], place: str, way: str) -> Line | None:
-    """The slope and R^2 of the mean times; None for fewer than three sizes.
+    """The slope and R^2 of the median times; None for fewer than three sizes.
 
     >>> runs = {("duckdb", rows, "valid"): {0: {"seconds": rows * 1e-8}} for rows in (10, 20, 30)}
     >>> line = straight(runs, "duckdb", "valid")
     >>> round(line.nanoseconds), round(line.squared, 3)
     (10, 1.0)
     """
-    points = [(rows, mean_and_spread(runs, "seconds")[0]) for rows, runs in _sizes(found, place, way)]
+    points = [
+        (rows, statistics.median(run["seconds"] for run in runs.values())) for rows, runs in _sizes(found, place, way)
+    ]
     if len(points) < 3:
         return None
     xs, ys = np.array(points).T

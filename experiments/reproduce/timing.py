@@ -36,6 +36,7 @@ EPSILON = 0.1
 WAYS: Mapping[str, str] = {"noiseless": "noiseless", "valid": "ours", "scs13": "SCS13", "bst14": "BST14"}
 #: A file that is locked while something is timed, so that others who do the same wait.
 LOCK = "BOLTDP_TIMING_LOCK"
+TURN_SECONDS = 150.0
 
 
 class Turns:
@@ -48,6 +49,7 @@ class Turns:
     def __init__(self) -> None:
         named = os.environ.get(LOCK)
         self._file = os.open(named, os.O_RDWR | os.O_CREAT, 0o666) if named else None
+        self._since = 0.0
 
     def __enter__(self) -> Turns:
         self._take(fcntl.LOCK_SH)
@@ -64,9 +66,18 @@ class Turns:
         yield
         self._take(fcntl.LOCK_SH)
 
+    def pause(self) -> bool:
+        """Between two measurements: let others have it if it was held alone for minutes; whether that was so."""
+        long = self._file is not None and time.monotonic() - self._since > TURN_SECONDS
+        if long:
+            self._take(fcntl.LOCK_SH)
+            self._take(fcntl.LOCK_EX)
+        return long
+
     def _take(self, how: int) -> None:
         if self._file is not None:
             fcntl.flock(self._file, how)
+            self._since = time.monotonic()
 
 
 @contextmanager
