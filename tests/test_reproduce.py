@@ -310,6 +310,14 @@ def test_no_two_colours_are_the_same_and_all_are_variables_of_the_page() -> None
     assert set(re.findall(r'href="#([^"]+)"', drawn)) == set(re.findall(r' id="([^"]+)"', drawn))
 
 
+def test_a_smaller_picture_keeps_its_labels() -> None:
+    series = [panels.Series("auto", (0.01, 0.05), (0.725, 0.775), (0.0, 0.0))]
+    drawn = panels.svg(panels.Panel("A", "x", "y", series), prefix="p")
+    labels = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+    assert {"0.01", "0.05"} <= set(labels)
+    assert len(labels) == len(set(labels))
+
+
 @pytest.fixture
 def made_page(tmp_path: Path) -> Path:
     """A page of made-up results."""
@@ -328,10 +336,25 @@ def made_page(tmp_path: Path) -> Path:
 def test_the_page_needs_no_network_and_says_what_is_not_private(made_page: Path) -> None:
     text = made_page.read_text("utf-8")
     assert not re.search(r'(?:src|href)="(?!#|data:)', text)
-    assert "Test 3, is not private: by our proof its noise keeps 18.0 to 18.0 times" in text
+    assert "Test 3, is not private: by our proof its noise keeps 18.0 times" in text
     assert "<script" not in text
     assert (made_page.parent / "public-tuning.png").stat().st_size > 10_000
-    assert (made_page.parent / "verdicts.md").read_text("utf-8").startswith("| figure |")
+    assert (made_page.parent / "verdicts.md").read_text("utf-8").startswith("| | the paper's claim |")
+
+
+def test_the_document_gets_the_verdicts_and_a_small_page(made_page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = made_page.parent / "docs"
+    docs.mkdir()
+    (docs / "reproduction.md").write_text(f"Before.\n{report.BEGIN}\nold\n{report.END}\nAfter.\n", "utf-8")
+    report.publish(made_page.parent, docs)
+    text = (docs / "reproduction.md").read_text("utf-8")
+    assert text.startswith(f"Before.\n{report.BEGIN}\n\n| | the paper's claim")
+    assert text.endswith(f"{report.END}\nAfter.\n")
+    assert "old" not in text
+    assert (docs / report.PAGE).read_bytes() == made_page.read_bytes()
+    monkeypatch.setattr(report, "MOST_BYTES", 1000)
+    report.publish(made_page.parent, docs)
+    assert not (docs / report.PAGE).exists()
 
 
 class Browser:

@@ -33,14 +33,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, help="10 unless said, or 2 with --quick")
     parser.add_argument("--jobs", type=int, default=1, help="processes for accuracies; times are measured by one")
     parser.add_argument("--minutes", type=float, help="stop after so long; the same command then goes on")
+    parser.add_argument("--docs", type=Path, help="of report: folder whose reproduction.md gets the verdicts")
     chosen = parser.parse_args(arguments)
     if chosen.data is not None:
         os.environ["BOLTDP_DATA"] = str(chosen.data)
     chosen.results.mkdir(parents=True, exist_ok=True)
     if chosen.figure == "report":
-        from experiments.reproduce.report import write
+        from experiments.reproduce.report import publish, write
 
         print(write(chosen.results))
+        if chosen.docs is not None:
+            publish(chosen.results, chosen.docs)
         return
     figures = chosen_figures(chosen.figure)
     if not figures:

@@ -170,10 +170,20 @@ class AccuracyFigure(Figure):
                 times.setdefault((cell.data, cell.test), []).append(statistics.mean(spent) / cell.epsilon)
         return [
             f"As published, {data.SOURCES[name].title}, Test {test}, is not private: by our proof its noise keeps "
-            f"{min(many):.1f} to {max(many):.1f} times the ε that is claimed."
+            f"{_span(many)} times the ε that is claimed."
             for (name, test), many in sorted(times.items())
             if max(many) > 1.01
         ]
+
+
+def _span(values: Sequence[float]) -> str:
+    """The least and the most, or the one that they are.
+
+    >>> _span([1.0, 2.5]), _span([1.0, 1.01])
+    ('1.0 to 2.5', '1.0')
+    """
+    low, high = (f"{pick(values):.1f}" for pick in (min, max))
+    return low if low == high else f"{low} to {high}"
 
 
 def _measure(path: Path, repeat: int, cells: Sequence[Cell], until: float) -> int:

@@ -160,7 +160,7 @@ def svg(panel: Panel, *, prefix: str) -> str:
 def slim(text: str, *, prefix: str) -> str:
     """The SVG element without what a page does not need: a third of the bytes.
 
-    Nothing is outside of the axes, so that nothing must be clipped; fonts are those of the page; numbers are to a tenth
+    Nothing is outside of the axes, so that nothing must be clipped; fonts are those of the page; places are to a tenth
     of a point, and only ids that are used are kept.
     """
     text = text[text.index("<svg") :]
@@ -178,11 +178,20 @@ def slim(text: str, *, prefix: str) -> str:
     used = set(re.findall(r'href="#([^"]+)"', text))
     text = re.sub(r' id="([^"]+)"', lambda found: f' id="{prefix}-{found[1]}"' if found[1] in used else "", text)
     text = text.replace('href="#', f'href="#{prefix}-')
-    text = re.sub(r"-?\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), text)
+    text = re.sub(r"<[^>]*>", lambda tag: _rounded(tag[0]), text)
     text = re.sub(r" *\n\s*(?=[LMCQz\"])", "", text)
     for _ in range(3):
         text = re.sub(r"<(g|defs)>\s*</\1>", "", text)
     return re.sub(r"\n\s*", "\n", text)
+
+
+def _rounded(tag: str) -> str:
+    """A tag with its numbers to a tenth.
+
+    >>> _rounded('<path d="M 1.234 5.0412">')
+    '<path d="M 1.2 5">'
+    """
+    return re.sub(r"-?\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), tag)
 
 
 def colours() -> dict[str, str]:
