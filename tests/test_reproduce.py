@@ -345,12 +345,12 @@ def test_the_page_needs_no_network_and_says_what_is_not_private(made_page: Path)
 def test_the_document_gets_the_verdicts_and_a_small_page(made_page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docs = made_page.parent / "docs"
     docs.mkdir()
-    (docs / "reproduction.md").write_text(f"Before.\n{report.BEGIN}\nold\n{report.END}\nAfter.\n", "utf-8")
+    (docs / "reproduction.md").write_text(f"Before.\n{report.BEGIN}\nearlier verdicts\n{report.END}\nAfter.\n", "utf-8")
     report.publish(made_page.parent, docs)
     text = (docs / "reproduction.md").read_text("utf-8")
     assert text.startswith(f"Before.\n{report.BEGIN}\n\n| | the paper's claim")
     assert text.endswith(f"{report.END}\nAfter.\n")
-    assert "old" not in text
+    assert "earlier verdicts" not in text
     assert (docs / report.PAGE).read_bytes() == made_page.read_bytes()
     monkeypatch.setattr(report, "MOST_BYTES", 1000)
     report.publish(made_page.parent, docs)
