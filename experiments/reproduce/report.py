@@ -12,6 +12,7 @@ from experiments.reproduce.claims import DUELS, RIVALS, duels, markdown, numbere
 from experiments.reproduce.figure import Figure
 from experiments.reproduce.figures import FIGURES
 from experiments.reproduce.panels import STYLES, Panel, colours, png, svg
+from experiments.store import lines
 
 PAGE = "reproduction.html"
 MOST_BYTES = 2_000_000  #: of a page that is kept with the documents
@@ -173,6 +174,12 @@ def _legend(panels: Sequence[Panel]) -> Iterator[str]:
     yield "</div>"
 
 
+def _builds(figure: Figure, results: Path) -> str:
+    """The versions of the source that measured a figure."""
+    found = dict.fromkeys(str(record.get("commit", "earlier ones")) for record in lines(figure.path(results)))
+    return f", by {', '.join(found)}" if found else ""
+
+
 def _made(results: Path) -> Iterator[str]:
     yield "<p>One command a figure; the results are files, and this page is made of them alone:</p><ul>"
     told = ""
@@ -185,6 +192,6 @@ def _made(results: Path) -> Iterator[str]:
         )
         taken = f", {about['seconds'] / 60:.1f} minutes" if "seconds" in about else ""
         told = told or ", ".join(f"{name} {version}" for name, version in about.get("versions", {}).items())
-        told_of = f" ({repeats} of a cell{taken})" if repeats else ""
+        told_of = f" ({repeats} of a cell{taken}{_builds(figure, results)})" if repeats else ""
         yield f"<li>Figure {figure.number}: <code>python -m experiments.reproduce {figure.name}</code>{told_of}</li>"
     yield f"</ul><p>{html.escape(told)}. HIGGS is a part of 54,422 rows, KDDCup-99 the 10% file.</p>"
