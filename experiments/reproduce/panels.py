@@ -113,7 +113,7 @@ def draw(axes: Axes, panel: Panel) -> None:
             elinewidth=0.9,
             label=series.label,
         )
-    axes.set_title(panel.title, fontsize=9.5, color=INK)
+    axes.set_title(panel.title.replace(": ", "\n"), fontsize=9.5, color=INK)
     axes.set_xlabel(panel.xlabel, fontsize=8.5, color=INK)
     axes.set_ylabel(panel.ylabel, fontsize=8.5, color=INK)
     axes.patch.set_visible(False)
@@ -142,7 +142,7 @@ def svg(panel: Panel, *, prefix: str) -> str:
     import matplotlib.pyplot as plt
 
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix, "font.family": "sans-serif"}):
-        figure, axes = plt.subplots(figsize=(3.5, 2.6), layout="constrained")
+        figure, axes = plt.subplots(figsize=(3.5, 2.7), layout="constrained")
         figure.patch.set_visible(False)
         draw(axes, panel)
         written = io.StringIO()

@@ -42,15 +42,15 @@ _MILLIONS = (2_500_000, 5_000_000, 7_500_000, 10_000_000)
 _BEYOND = (5_000_000, 10_000_000, 15_000_000, 20_000_000)
 _QUICK = (250_000, 500_000, 1_000_000)
 PLACES: Mapping[str, Place] = {
-    "postgres": Place("PostgreSQL", "6GB", "PostgreSQL, in memory (shared_buffers 6 GB)", _MILLIONS, _QUICK),
+    "postgres": Place("PostgreSQL", "6GB", "PostgreSQL, in memory (6 GB)", _MILLIONS, _QUICK),
     "postgres-disk": Place(
         "PostgreSQL",
         "128MB",
-        "PostgreSQL, beyond memory (shared_buffers 128 MB)",
+        "PostgreSQL, beyond memory (128 MB)",
         _BEYOND,
         (1_000_000, 1_500_000, 2_000_000),
     ),
-    "duckdb": Place("DuckDB", "6GB", "DuckDB, prepared rows in memory", _MILLIONS, _QUICK),
+    "duckdb": Place("DuckDB", "6GB", "DuckDB, in memory (6 GB)", _MILLIONS, _QUICK),
     "duckdb-disk": Place(
         "DuckDB", "128MB", "DuckDB, beyond memory (128 MB)", _BEYOND, (1_000_000, 1_500_000, 2_000_000)
     ),
@@ -65,8 +65,9 @@ class Scale(TimingFigure):
     title = "Scalability in PostgreSQL and DuckDB"
     settings = (
         "Synthetic rows of 50 features, b = 1, ε = 0.1, λ = 0.0001, (ε, δ): seconds of an epoch, and of preparing the "
-        "rows once before all epochs. A row takes 204 bytes when it is prepared: 20,000,000 are 4.1 GB. “Beyond "
-        "memory” is beyond what the engine may use, 128 MB; what the system keeps of its files is not limited."
+        "rows once before all epochs. A row takes 204 bytes when it is prepared: 20,000,000 are 4.1 GB. What the "
+        "engine may use is in brackets: shared_buffers of PostgreSQL, or what rows may take in DuckDB. What the system "
+        "keeps of its files is not limited."
     )
     fields = ("place", "rows", "way")
 
