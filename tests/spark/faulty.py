@@ -34,7 +34,7 @@ SETTINGS = {
     "sequential": replace(BOLTON, partitions=1),
 }
 TASKS = {
-    "objective": ("Encode", "Sample", "Sum"),
+    "objective": ("Encode", "SumKept"),
     "bolton": ("Encode", "Scatter", "Train"),
     "sequential": ("Encode", "Scatter", "Settle", "Run"),
 }

@@ -43,7 +43,7 @@ def test_model_has_the_same_bits_if_every_kind_of_task_fails_once(tmp_path: Path
     done = subprocess.run(program, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines() == [
-        "objective same Encode Sample Sum",
+        "objective same Encode SumKept",
         "bolton same Encode Scatter Train",
         "sequential same Encode Run Scatter Settle",
     ]
@@ -104,7 +104,7 @@ def some_blocks(rows: int = 100) -> Iterator[pa.RecordBatch]:
 
 def scatter(digest: bytes = b"x" * 16) -> tasks.Scatter:
     places = tasks.Places({(0, 0): (0, digest)})
-    return tasks.Scatter(places, ((0, 100, 3),), ((0, 30), (30, 100)), width=2)
+    return tasks.Scatter(places, ((0, 100, 3),), ((0, 30), (30, 100)), width=2, mask=b"m" * 16)
 
 
 def fault(batches: Iterator[pa.RecordBatch]) -> str | None:
@@ -122,7 +122,7 @@ def test_a_block_that_is_not_the_first_one_made_is_not_shuffled() -> None:
 @pytest.mark.parametrize("change", ["twice", "missing", "a fault"])
 def test_chunks_that_come_twice_or_not_at_all_are_an_error(change: str) -> None:
     chunks = [chunk for chunk in scatter()(some_blocks()) if chunk["part"][0].as_py() == 1]
-    settle = tasks.Settle((0, 30, 100), 2, tasks.Sealing(b"k" * 16))
+    settle = tasks.Settle((0, 30, 100), 2, b"m" * 16, tasks.Sealing(b"k" * 16))
     (block,) = settle(iter(chunks))
     assert block["start"][0].as_py() == 30
     one = chunks[0].to_pydict()

@@ -20,6 +20,8 @@ from boltdp.data.schema import Numeric, Schema
 from boltdp.engines.spark import PreparedBlocks, SparkEngine, kept
 from boltdp.engines.spark.session import Session, quietly
 from boltdp.kernel.moments import Moments
+from boltdp.kernel.objective import Sums
+from boltdp.privacy.losses import Logistic
 
 SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
 
@@ -97,6 +99,32 @@ def test_sums_read_kept_blocks_and_no_others(directory: Path, prepared: Prepared
     assert moments(prepared) != expected
 
 
+def test_rows_of_a_sample_are_kept_beside_the_blocks_and_spark_knows_nothing_of_them(
+    directory: Path, prepared: PreparedBlocks
+) -> None:
+    """How many they are depends on what is in the rows, and what Spark stores or moves has its size in its logs."""
+
+    def summed(rows: PreparedBlocks) -> list[Any]:
+        sums = Sums(Logistic(), np.ones((1, 2)), reading=rows.reading, share=0.1)
+        rows.sum([sums])
+        return [sums.rows, *sums.value.ravel().tolist()]
+
+    expected, stored = summed(prepared), set(files(directory))
+    with prepared.sampled(0.1) as few:
+        for damage in (False, False, True):
+            if damage:
+                for path in files(directory):
+                    path.unlink()
+            assert summed(few) == expected
+        assert few._blocks is prepared._blocks
+        summed(few)
+    beside = set(files(directory)) - stored
+    assert len(beside) == len(stored)
+    assert sum(path.stat().st_size for path in beside) == expected[0] * 2 * 4
+    prepared.close()
+    assert files(directory) == []
+
+
 def test_nothing_is_kept_where_spark_encrypts(spark: Any, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "_encrypted", True)
     frame = spark.range(100).selectExpr("CAST(id AS double) AS age", "id % 2 AS sick")
@@ -116,8 +144,8 @@ def test_there_may_be_no_place_to_keep_blocks(monkeypatch: pytest.MonkeyPatch, t
             monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
         else:
             monkeypatch.setenv("SPARK_LOCAL_DIRS", place)
-        kept.keep("run", b"digest", rows)
-        assert kept.kept("run", b"digest", rows=3, width=2) is None
+        kept.keep("run", "block", rows)
+        assert kept.kept("run", "block", rows=3, width=2) is None
         kept.in_use("run")
         kept.forget("run")
     assert list(tmp_path.iterdir()) == []

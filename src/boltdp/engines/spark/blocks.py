@@ -101,15 +101,18 @@ class Stored:
             self.session.ask(lambda: ended.collect(), fault)
         self.session.ask(lambda: self.frame.unpersist(), fault)
 
-    def summed(self, sums: Sequence[Summation], window: Window | None) -> None:
-        """Add to sums by one job, whose parts are joined here, or by executors first where they are large."""
+    def summed(self, sums: Sequence[Summation], window: Window | None, share: float) -> None:
+        """Add to sums by one job, whose parts are joined here, or by executors first where they are large.
+
+        `share` is of the rows that the sums take.
+        """
         carried, chosen = tasks.carried([each.fresh() for each in sums]), self.overlapping(window)
         if self._run is None or window is not None:
             found = self._joined(self.mapped(tasks.Sum(carried, window, self.width), window), sums, carried)
         else:
             named = self.frame.select(*KEPT)
             found = self._joined(
-                self.session.mapped(named, tasks.SumKept(carried, self.width, self._run)), sums, carried
+                self.session.mapped(named, tasks.SumKept(carried, self.width, self._run, share)), sums, carried
             )
             found += self._missed(found, sums, carried)
         self._check(found, chosen)
@@ -203,8 +206,9 @@ class Stored:
 class PreparedBlocks(Prepared):
     """Packed blocks in a cluster, or those of them from one position to another."""
 
-    def __init__(self, blocks: Blocks, start: int, stop: int, *, reading: Reading | None) -> None:
+    def __init__(self, blocks: Blocks, start: int, stop: int, *, reading: Reading | None, share: float = 1.0) -> None:
         self._blocks = blocks
+        self._share = share
         self._start = start
         self.rows = stop - start
         self.cells = blocks.width - 1
@@ -269,13 +273,14 @@ class PreparedBlocks(Prepared):
         stopping.check()
         check_width(sums, self.cells)
         if sums:
-            self._blocks.sum(sums, self._window)
+            self._blocks.sum(sums, self._window, self._share)
 
     @contextmanager
     def sampled(self, share: float) -> Iterator[PreparedBlocks]:
-        """Rows that are all that sums of this share take: a copy of them, in the cluster too."""
-        with PreparedBlocks.of_any_order(self._blocks.sampled(share, self._window), reading=self.reading) as few:
-            yield few
+        """The same blocks, of which executors keep what sums of this share take."""
+        yield PreparedBlocks(
+            self._blocks, self._start, self._start + self.rows, reading=self.reading, share=min(share, self._share)
+        )
 
     def close(self) -> None:
         """Let Spark forget the rows."""
@@ -350,8 +355,9 @@ class Blocks:
         """Make those of one round, to new blocks, one partition for each part."""
         old, session = self._stored, self._stored.session
         sealing = tasks.Sealing(secrets.token_bytes(16))
-        settle = tasks.Settle(self.bounds, self.width, sealing, session.memory_bytes)
-        chunks = self._chunks([*pairwise(self.bounds)])
+        mask = secrets.token_bytes(16)
+        settle = tasks.Settle(self.bounds, self.width, mask, sealing, session.memory_bytes)
+        chunks = self._chunks([*pairwise(self.bounds)], mask)
         new = Stored(session, session.mapped(chunks, settle), width=self.width)
         if new.rows != self.rows:
             new.drop()
@@ -360,33 +366,19 @@ class Blocks:
         self._rounds.pop(0)
         old.drop()
 
-    def _chunks(self, ranges: Sequence[tuple[int, int]]) -> Any:
+    def _chunks(self, ranges: Sequence[tuple[int, int]], mask: bytes) -> Any:
         """Chunks of rows by ranges of positions, one partition for each range, when the moves of one round are made."""
         moves = self._rounds[0] if self._rounds else ()
-        scatter = tasks.Scatter(self._stored.known(self._starts), moves, tuple(ranges), self.width)
+        scatter = tasks.Scatter(self._stored.known(self._starts), moves, tuple(ranges), self.width, mask)
         return self._stored.session.mapped(self._stored.frame, scatter).repartitionById(len(ranges), "part")
 
     def _scanned(self, window: Window | None) -> Stored:
         """Blocks whose rows within a window, or all rows, are those that are asked for."""
         return self._stored if window is None and self._stored.rows == self.rows else self.settled()
 
-    def sum(self, sums: Sequence[Summation], window: Window | None) -> None:
+    def sum(self, sums: Sequence[Summation], window: Window | None, share: float) -> None:
         """One job."""
-        self._scanned(window).summed(sums, window)
-
-    def sampled(self, share: float, window: Window | None) -> Stored:
-        """The rows that sums of a share take, in few partitions."""
-        stored = self._scanned(window)
-        known = stored.known([place.start or 0 for place in stored.places])
-        run = stored.session.new_run()
-        sample = tasks.Sample(known, window, share, self.width, tasks.Sealing(secrets.token_bytes(16), run))
-        few = stored.mapped(sample, window)
-        parts = len({place.part for place in stored.overlapping(window)})
-        size = 4 * self.width * self.rows * share
-        fewer = max(1, min(parts, round(size / LEAST_PART_BYTES)))
-        if fewer < parts:
-            few = few.repartitionById(fewer, "part")
-        return Stored(stored.session, few, width=self.width, run=run)
+        self._scanned(window).summed(sums, window, share)
 
     def run(self, states: Sequence[State], window: Window) -> Iterator[int]:
         """A job for each part, which goes on where the last has ended; how many rows are done."""
@@ -406,11 +398,9 @@ class Blocks:
         parts = sorted(parts, key=lambda part: part.start)
         ranges = [(offset + part.start, offset + part.stop) for part in parts]
         given = [(part.rows, [state.to_bytes() for state in part.states], [*part.seeds]) for part in parts]
-        session, task = (
-            self._stored.session,
-            tasks.Train(tasks.carried(given), self.width, self._stored.session.memory_bytes),
-        )
-        results = session.mapped(self._chunks(ranges), task)
+        session, mask = self._stored.session, secrets.token_bytes(16)
+        task = tasks.Train(tasks.carried(given), self.width, mask, session.memory_bytes)
+        results = session.mapped(self._chunks(ranges, mask), task)
         found = session.ask(lambda: results.collect(), "the passes cannot be run")
         check_faults(found)
         if sorted(one["part"] for one in found) != [*range(len(parts))]:

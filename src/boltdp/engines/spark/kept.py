@@ -35,8 +35,8 @@ def local_directory() -> str | None:
     return (os.environ.get("SPARK_LOCAL_DIRS") or "").split(",")[0] or None
 
 
-def keep(run: str, digest: bytes, rows: PackedRows) -> None:
-    """Keep a block by its digest, if there is room for it."""
+def keep(run: str, name: str, rows: PackedRows) -> None:
+    """Keep a block by a name, if there is room for it."""
     folder = _folder(run)
     if folder is None:
         return
@@ -48,25 +48,26 @@ def keep(run: str, digest: bytes, rows: PackedRows) -> None:
                 data = rows.data.cast("B")
                 while data:
                     data = data[file.write(data) :]
-            aside.rename(folder / digest.hex())
+            aside.rename(folder / name)
         except OSError:
             aside.unlink(missing_ok=True)
             raise
 
 
-def kept(run: str, digest: bytes, *, rows: int, width: int) -> PackedRows | None:
-    """The block of a digest, mapped, if it is here."""
+def kept(run: str, name: str, *, width: int, rows: int | None = None) -> PackedRows | None:
+    """The block of a name, mapped, if it is here and has as many rows as it should."""
     folder = _folder(run)
     if folder is None:
         return None
     try:
-        with open(folder / digest.hex(), "rb") as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError):
+        with open(folder / name, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size % (4 * width) or (rows is not None and size != 4 * rows * width):
+                return None
+            data = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+    except OSError:
         return None
-    if len(data) != 4 * rows * width:
-        return None
-    return np.frombuffer(data, np.float32).reshape(rows, width)
+    return np.frombuffer(data, np.float32).reshape(-1, width)
 
 
 def in_use(run: str) -> None:

@@ -76,6 +76,9 @@ class Session:
         remote = address.startswith("sc://")
         if not remote:
             os.environ.update(java_home())
+        if address.startswith("local"):
+            # Else Spark would take whatever python3 is on the PATH.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         with _signals_kept(), quietly():
             ours = SparkSession.getActiveSession() is None
             failed = False

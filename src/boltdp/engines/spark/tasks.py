@@ -142,7 +142,7 @@ class Sealing:
         """A row of `BLOCKS`."""
         digest = block_digest(self.key, rows, part, number, file, split, -1 if start is None else start)
         if self.run is not None:
-            kept.keep(self.run, digest, rows)
+            kept.keep(self.run, digest.hex(), rows)
         places = {"part": part, "number": number, "file": file, "split": split, "start": start, "rows": len(rows)}
         return result_row(BLOCKS, **places, digest=digest, packed=rows.tobytes())
 
@@ -387,6 +387,7 @@ class Scatter(Task):
     moves: tuple[Move, ...]
     ranges: tuple[tuple[int, int], ...]
     width: int
+    mask: bytes
 
     columns: ClassVar[str] = CHUNKS
 
@@ -405,7 +406,8 @@ class Scatter(Task):
             ends = np.cumsum(counts)
             for part in np.flatnonzero(counts).tolist():
                 of = slice(int(ends[part] - counts[part]), int(ends[part]))
-                yield self.row(part=part, slots=slots[of].tobytes(), packed=rows[of].tobytes())
+                packed = masked(rows[of], slots[of].tobytes(), self.mask)
+                yield self.row(part=part, slots=slots[of].tobytes(), packed=packed.tobytes())
 
     def _positions(self, at: int, count: int) -> Integers:
         """Where the rows that stand at a position and after it go."""
@@ -418,6 +420,22 @@ class Scatter(Task):
             moved = kernel.permuted_position(at + first - start, last - first, rows=stop - start, seed=seed)
             positions[first:last] = start + moved
         return positions
+
+
+def masked(packed: npt.NDArray[np.float32], slots: bytes, key: bytes) -> npt.NDArray[np.float32]:
+    """Rows by which nobody sees what they are, or the other way round, by a key and the slots that they go to.
+
+    Spark compresses what it shuffles, and the sizes are in its logs. These bytes cannot be compressed, whatever the
+    rows are.
+
+    >>> rows = np.zeros((2, 3), np.float32)
+    >>> hidden = masked(rows, b"slots", b"key")
+    >>> bool(hidden.any()), bool((masked(hidden, b"slots", b"key") == rows).all())
+    (True, True)
+    """
+    seed = int.from_bytes(blake2b(slots, key=key, digest_size=DIGEST_BYTES).digest(), "little")
+    stream = np.random.Philox(key=seed).random_raw(-(-packed.size // 2)).view(np.uint32)[: packed.size]
+    return (packed.view(np.uint32) ^ stream.reshape(packed.shape)).view(np.float32)
 
 
 class _Part:
@@ -447,7 +465,7 @@ class _Part:
 
 
 def gathered(
-    batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, memory_bytes: int
+    batches: Iterator[pa.RecordBatch], sizes: Sequence[int], width: int, mask: bytes, memory_bytes: int
 ) -> dict[int, PackedRows]:
     """The rows of ranges, by their numbers, put in order from chunks that come in any."""
     parts: dict[int, _Part] = {}
@@ -458,8 +476,9 @@ def gathered(
             part = columns["part"][index].as_py()
             if part not in parts:
                 parts[part] = _Part(sizes[part], width, memory_bytes)
-            slots = np.frombuffer(columns["slots"][index].as_buffer(), np.uint32).astype(np.int64)
-            parts[part].put(slots, np.frombuffer(columns["packed"][index].as_buffer(), np.float32))
+            slots, packed = (columns[name][index].as_buffer() for name in ("slots", "packed"))
+            rows = masked(np.frombuffer(packed, np.float32), slots.to_pybytes(), mask)
+            parts[part].put(np.frombuffer(slots, np.uint32).astype(np.int64), rows)
     return {part: parts.pop(part).whole() for part in sorted(parts)}
 
 
@@ -469,6 +488,7 @@ class Settle(Task):
 
     bounds: tuple[int, ...]  #: where ranges begin, and the end of the last
     width: int
+    mask: bytes
     sealing: Sealing
     memory_bytes: int = MEMORY_BYTES
 
@@ -477,7 +497,7 @@ class Settle(Task):
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Blocks in order, once every row of the range is there."""
         most, sizes = max(1, BLOCK_BYTES // (4 * self.width)), np.diff(self.bounds).tolist()
-        for part, rows in gathered(batches, sizes, self.width, self.memory_bytes).items():
+        for part, rows in gathered(batches, sizes, self.width, self.mask, self.memory_bytes).items():
             for number, at in enumerate(range(0, len(rows), most)):
                 yield self.sealing.row(rows[at : at + most], part=part, number=number, start=self.bounds[part] + at)
 
@@ -488,6 +508,7 @@ class Train(Task):
 
     parts: bytes  #: for each range its rows, its states and the seeds of its passes, `carried`
     width: int
+    mask: bytes
     memory_bytes: int = MEMORY_BYTES
 
     columns: ClassVar[str] = RESULTS
@@ -495,7 +516,8 @@ class Train(Task):
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One row of states for each range."""
         parts: list[tuple[int, list[bytes], list[int | None]]] = delivered(self.parts)
-        for part, rows in gathered(batches, [size for size, *_ in parts], self.width, self.memory_bytes).items():
+        sizes = [size for size, *_ in parts]
+        for part, rows in gathered(batches, sizes, self.width, self.mask, self.memory_bytes).items():
             size, given, seeds = parts[part]
             states = [State.from_bytes(state) for state in given]
             own = Partition(0, size, states, seeds)
@@ -523,39 +545,6 @@ def _spooled(rows: PackedRows, *, fresh: bool) -> PreparedRows:
         prepared.ordered = True  # as they are
         return prepared
     return PreparedRows(MemoryStore(rows), 0, size)
-
-
-@dataclass(frozen=True)
-class Sample(Task):
-    """Those rows of blocks that sums of a share take."""
-
-    places: Places
-    window: Window | None
-    share: float
-    width: int
-    sealing: Sealing
-
-    columns: ClassVar[str] = BLOCKS
-
-    def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Few blocks."""
-        some: list[PackedRows] = []
-        part, number, count = partition_number(), 0, 0
-        most = max(1, BLOCK_BYTES // (4 * self.width))
-
-        def made() -> pa.RecordBatch:
-            return self.sealing.row(np.concatenate(some), part=part, number=number)
-
-        for block in read_blocks(batches, self.width):
-            self.places.start(block)
-            rows = block.rows if self.window is None else self.window.within(block)
-            some.append(packing.sampled(rows, self.share))
-            count += len(some[-1])
-            if count >= most:
-                yield made()
-                number, some, count = number + 1, [], 0
-        if count:
-            yield made()
 
 
 def carried(objects: object) -> bytes:
@@ -602,7 +591,7 @@ class Sum(Task):
             if self.missed is not None and block.digest not in self.missed:
                 continue
             if self.run is not None:
-                kept.keep(self.run, block.digest, block.rows)
+                kept.keep(self.run, block.digest.hex(), block.rows)
             rows = block.rows if self.window is None else self.window.within(block)
             for each in sums:
                 each.add(rows)
@@ -615,11 +604,16 @@ class Sum(Task):
 
 @dataclass(frozen=True)
 class SumKept(Task):
-    """A partition's part of sums, of blocks that are where they were packed; Spark tells only which they are."""
+    """A partition's part of sums, of blocks that are where they were packed; Spark tells only which they are.
+
+    Sums of a share take few rows of a block, which are kept beside it. Spark knows nothing of them: how many there are
+    depends on what is in the rows.
+    """
 
     sums: bytes
     width: int
     run: str
+    share: float = 1.0
 
     columns: ClassVar[str] = RESULTS
 
@@ -633,14 +627,14 @@ class SumKept(Task):
         for batch in batches:
             for one in batch.to_pylist():
                 check_fault(one["fault"])
-                rows = kept.kept(self.run, one["digest"], rows=one["rows"], width=self.width)
+                rows = self._kept(one["digest"], one["rows"])
                 if rows is None:
                     missing.append(one["digest"])
                     continue
                 for each in sums:
                     each.add(rows)
                 digests.append(one["digest"])
-                count += len(rows)
+                count += one["rows"]
         if digests or missing:
             yield self.row(
                 part=partition_number(),
@@ -649,6 +643,20 @@ class SumKept(Task):
                 result=pickle.dumps([each.to_bytes() for each in sums]),
                 missing=b"".join(missing),
             )
+
+    def _kept(self, digest: bytes, count: int) -> PackedRows | None:
+        """The rows of a block that the sums take, or all of them."""
+        if self.share == 1.0:
+            return kept.kept(self.run, digest.hex(), rows=count, width=self.width)
+        name = f"{digest.hex()}-{self.share!r}"
+        few = kept.kept(self.run, name, width=self.width)
+        if few is None:
+            rows = kept.kept(self.run, digest.hex(), rows=count, width=self.width)
+            if rows is None:
+                return None
+            few = packing.sampled(rows, self.share)
+            kept.keep(self.run, name, few)
+        return few
 
 
 @dataclass(frozen=True)
