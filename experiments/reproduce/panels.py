@@ -91,7 +91,7 @@ class Panel:
 
 def draw(axes: Axes, panel: Panel) -> None:
     """Put a panel on axes."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
     for number, series in enumerate(panel.series):
         style = STYLES[series.style]
@@ -132,6 +132,9 @@ def draw(axes: Axes, panel: Panel) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     if panel.log_y:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
 
 
 def svg(panel: Panel, *, prefix: str) -> str:

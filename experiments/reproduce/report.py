@@ -176,8 +176,9 @@ def _legend(panels: Sequence[Panel]) -> Iterator[str]:
 
 def _builds(figure: Figure, results: Path) -> str:
     """The versions of the source that measured a figure."""
-    found = dict.fromkeys(str(record.get("commit", "earlier ones")) for record in lines(figure.path(results)))
-    return f", by {', '.join(found)}" if found else ""
+    found = dict.fromkeys(record.get("commit") for record in lines(figure.path(results)))
+    named = [str(one) for one in found if one] + ["earlier builds"] * (None in found)
+    return f", measured by {', '.join(named)}" if named else ""
 
 
 def _made(results: Path) -> Iterator[str]:
@@ -190,8 +191,7 @@ def _made(results: Path) -> Iterator[str]:
         repeats = (
             "" if not runs else f"{min(runs)} runs" if min(runs) == max(runs) else f"{min(runs)} to {max(runs)} runs"
         )
-        taken = f", {about['seconds'] / 60:.1f} minutes" if "seconds" in about else ""
         told = told or ", ".join(f"{name} {version}" for name, version in about.get("versions", {}).items())
-        told_of = f" ({repeats} of a cell{taken}{_builds(figure, results)})" if repeats else ""
+        told_of = f" ({repeats} of a cell{_builds(figure, results)})" if repeats else ""
         yield f"<li>Figure {figure.number}: <code>python -m experiments.reproduce {figure.name}</code>{told_of}</li>"
     yield f"</ul><p>{html.escape(told)}. HIGGS is a part of 54,422 rows, KDDCup-99 the 10% file.</p>"
