@@ -20,7 +20,7 @@ import pytest
 from experiments.reproduce import data, methods, panels, report, scale, timing
 from experiments.reproduce.__main__ import chosen_figures, main
 from experiments.reproduce.batches import Batches
-from experiments.reproduce.claims import claims
+from experiments.reproduce.claims import claims, duels
 from experiments.reproduce.effort import NEEDED, c_function, c_lines, code_lines, python_lines
 from experiments.reproduce.figure import QUICK_EPSILONS, AccuracyFigure, Options
 from experiments.reproduce.figures import FIGURES
@@ -278,6 +278,36 @@ def test_a_verdict_follows_from_the_numbers(tmp_path: Path, after: float, verdic
     assert claim.verdict == verdict
     assert claim.here == f"0.71 → {after:.2f}"
     assert claim.details == [f"1 pass 0.710 ± 0.014 (2 runs), 20 passes {after:.3f} ± 0.000 (2 runs)."]
+
+
+@pytest.mark.parametrize(
+    ("scs13", "bst14", "verdict"), [(0.2, 0.1, "holds"), (0.2, 0.4, "in part"), (0.5, 0.4, "fails")]
+)
+def test_up_to_must_be_reached_over_each_rival(tmp_path: Path, scs13: float, bst14: float, verdict: str) -> None:
+    for way, accuracy in {"published": 0.6, "valid": 0.6, "scs13": scs13, "bst14": bst14}.items():
+        record("huber", tmp_path, Cell("mnist", 2, way, 1.0, "huber", tuning="portions"), accuracy, accuracy)
+    (claim,) = claims(tmp_path)
+    assert (claim.figure, claim.paper, claim.verdict) == (6, "2.5X and 6X", verdict)
+    assert claim.here.startswith(f"{0.6 / scs13:.1f}X and {0.6 / bst14:.1f}X")
+
+
+def test_who_beats_whom_counts_cells_by_their_spread(tmp_path: Path) -> None:
+    for epsilon, theirs in ((0.1, 0.3), (0.2, 0.59), (0.5, 0.9)):
+        record("private-tuning", tmp_path, Cell("mnist", 1, "valid", epsilon, tuning="portions"), 0.58, 0.62)
+        record("private-tuning", tmp_path, Cell("mnist", 1, "scs13", epsilon, tuning="portions"), theirs, theirs)
+    assert duels(tmp_path) == [("2, private tuning", "valid", "1 / 1 / 1", "0 / 0 / 0", "0 / 0 / 0", "0 / 0 / 0")]
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(1, "holds"), (3, "in part")])
+def test_each_algorithms_line_must_be_straight(tmp_path: Path, power: int, verdict: str) -> None:
+    for way in timing.WAYS:
+        for rows in (5, 10, 15, 20):
+            taken = {"seconds": float(rows ** (power if way == "bst14" else 1)), "processor": 1.0}
+            add_line(tmp_path / "scale.jsonl", Scale().record(("duckdb", rows * 10**6, way), 0, taken))
+    (claim,) = claims(tmp_path)
+    assert claim.verdict == verdict
+    assert claim.here.startswith("R² ≥ 1.0000 for ours")
+    assert ("Not linear: BST14." in claim.why) == (power == 3)
 
 
 def test_what_was_not_measured_has_no_verdict(tmp_path: Path) -> None:

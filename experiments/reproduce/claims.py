@@ -678,7 +678,7 @@ def _linear(results: Path) -> Claim | None:
         5,
         "All algorithms scale linearly, in memory and beyond",
         "linear",
-        f"R² ≥ {least['valid']:.4f} for ours, ≥ {min(least.values()):.3f} for all, to {most:,} rows of 50",
+        f"R² ≥ {least['valid']:.4f} for ours, ≥ {min(least.values()):.4f} for all, to {most:,} rows of 50",
         _of(one > STRAIGHT for one in least.values()),
         f"an algorithm is linear if a straight line through its median times of an epoch has R² > {STRAIGHT:g} in all "
         "places. Holds if all four are, in part if some are",
