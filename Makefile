@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 KERNEL := $(wildcard src/boltdp/kernel/*.[ch])
 
-.PHONY: demo demo-postgres test test-slow explore fuzz lint format bench bench-postgres bench-spark bench-whitebox clean
+.PHONY: reproduce reproduce-quick demo demo-postgres test test-slow explore fuzz lint format bench bench-postgres bench-spark bench-whitebox clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,8 @@ help:
 	@echo "make bench-postgres  the same for PostgreSQL, on a server of its own"
 	@echo "make bench-spark     the same for Spark, beside its own MLlib; ROWS=40000000 for a larger size too"
 	@echo "make bench-whitebox    the white-box algorithms, in memory and in PostgreSQL"
+	@echo "make reproduce-quick   all figures of the paper, smaller, and the report: under 20 minutes"
+	@echo "make reproduce  all of them, in full"
 	@echo "make lint       ruff, mypy --strict and which room may import which"
 	@echo "make format     let ruff format the code"
 	@echo "make clean      remove the virtual environment and build products"
@@ -66,6 +68,14 @@ bench-spark: $(VENV)/installed
 
 bench-whitebox: $(VENV)/installed
 	$(RUN) -m bench whitebox
+
+reproduce-quick: $(VENV)/installed
+	$(RUN) -m experiments.reproduce all --quick --jobs 2
+	$(RUN) -m experiments.reproduce report
+
+reproduce: $(VENV)/installed
+	$(RUN) -m experiments.reproduce all --jobs 2
+	$(RUN) -m experiments.reproduce report
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info src/boltdp/kernel/*.so

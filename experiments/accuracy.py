@@ -36,6 +36,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.settings import Settings
 from boltdp.training import train
 from experiments import rivals
+from experiments.store import add_line, lines
 from experiments.tasks import Answer, Scores, Task, better, budget_of, judged
 
 SMALL, LARGE = (0.05, 0.1, 0.2, 0.4, 1.0), (0.05, 0.1, 0.4, 1.0)
@@ -245,20 +246,10 @@ def _task(name: str) -> Task:
 
 
 def add(output: Path, cell: Cell, repeat: int, scores: Scores) -> None:
-    """Add a line to the file, whole or not at all: it is written by one call, and a torn line is not read."""
+    """Add a line to the file."""
     rounded = {name: round(value, 6) for name, value in scores.items()}
     record = {"data": cell.data, "kind": cell.kind, "epsilon": cell.epsilon, "way": cell.way, "repeat": repeat}
-    with output.open("ab", buffering=0) as file:
-        file.write(b"\n" * _torn(output) + json.dumps(record | rounded).encode() + b"\n")
-
-
-def _torn(path: Path) -> bool:
-    """Whether the last line has no end."""
-    with path.open("rb") as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return False
-        file.seek(-1, os.SEEK_END)
-        return file.read() != b"\n"
+    add_line(output, record | rounded)
 
 
 def read(output: Path) -> dict[Cell, Runs]:
@@ -271,13 +262,7 @@ def read(output: Path) -> dict[Cell, Runs]:
 
 
 def _records(output: Path) -> Iterator[dict[str, Any]]:
-    for line in output.read_text("utf-8").splitlines() if output.exists() else ():
-        try:
-            record = json.loads(line)
-        except ValueError:  # torn by a stop
-            continue
-        if isinstance(record, dict) and "seconds" in record:
-            yield record
+    return (record for record in lines(output) if "seconds" in record)
 
 
 def forget(output: Path, unwanted: Sequence[Cell]) -> None:

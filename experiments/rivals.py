@@ -339,6 +339,7 @@ def white_box(
     passes: int,
     stretch: float,
     radius: float | None = None,
+    loss: str = "auto",
 ) -> Answer:
     """SCS13, BST14 or DP-SGD as boltdp has them, for one row replaced: as many batches a pass, or batches of 50 rows.
 
@@ -347,7 +348,14 @@ def white_box(
     del rng  # boltdp draws its noise itself
     size = 50 if batches is None else max(1, round(task.rows / batches))
     settings = centred_settings(
-        task, budget, algorithm=algorithm, passes=passes, batch_size=size, schedule="constant", radius=radius
+        task,
+        budget,
+        algorithm=algorithm,
+        passes=passes,
+        batch_size=size,
+        schedule="constant",
+        radius=radius,
+        loss=loss,
     )
     before = plan_moments(settings, task.schema, rows=task.rows)
     planned = plan(settings, rows=task.rows, dims=task.schema.dims, classes=task.classes, before=before).problem

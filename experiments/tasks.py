@@ -35,10 +35,10 @@ TEST_SHARE = 0.2
 SMALLEST_PROBABILITY = 1e-6
 
 
-def halves(benchmark: Benchmark) -> tuple[Engine, Engine, Schema]:
+def halves(benchmark: Benchmark, *, share: float = TEST_SHARE) -> tuple[Engine, Engine, Schema]:
     """The rows for training and those for testing, in memory, and their schema.
 
-    Where a benchmark has no test file, a fifth of its rows, by position after a shuffle, is for testing. What the
+    Where a benchmark has no test file, this share of its rows, by position after a shuffle, is for testing. What the
     schema projects is projected here, once, by its public matrix.
     """
     schema = benchmark.schema
@@ -57,7 +57,7 @@ def halves(benchmark: Benchmark) -> tuple[Engine, Engine, Schema]:
     table = loaded("train")
     if benchmark.test is not None:
         return table, loaded("test"), declared
-    return *split(table, declared, share=TEST_SHARE, seed=17), declared
+    return *split(table, declared, share=share, seed=17), declared
 
 
 def unit_rows(rows: Doubles) -> Doubles:
@@ -99,9 +99,9 @@ class Task:
     schema: Schema
 
     @classmethod
-    def of(cls, name: str) -> Task:
-        """A benchmark."""
-        return cls(name, *halves(BENCHMARKS[name]))
+    def of(cls, name: str, *, share: float = TEST_SHARE) -> Task:
+        """A benchmark, and of one without a test file this share for testing."""
+        return cls(name, *halves(BENCHMARKS[name], share=share))
 
     @classmethod
     def within(cls, name: str, *, most_rows: int | None = None) -> Task:
