@@ -40,7 +40,7 @@ class Place:
 
 _MILLIONS = (2_500_000, 5_000_000, 7_500_000, 10_000_000)
 _BEYOND = (5_000_000, 10_000_000, 15_000_000, 20_000_000)
-_QUICK = (250_000, 500_000, 1_000_000)
+_QUICK, _QUICK_BEYOND = (100_000, 250_000, 500_000), (700_000, 1_000_000, 1_400_000)
 PLACES: Mapping[str, Place] = {
     "postgres": Place("PostgreSQL", "6GB", "PostgreSQL, in memory (6 GB)", _MILLIONS, _QUICK),
     "postgres-disk": Place(
@@ -48,12 +48,10 @@ PLACES: Mapping[str, Place] = {
         "128MB",
         "PostgreSQL, beyond memory (128 MB)",
         _BEYOND,
-        (1_000_000, 1_500_000, 2_000_000),
+        _QUICK_BEYOND,
     ),
     "duckdb": Place("DuckDB", "6GB", "DuckDB, in memory (6 GB)", _MILLIONS, _QUICK),
-    "duckdb-disk": Place(
-        "DuckDB", "128MB", "DuckDB, beyond memory (128 MB)", _BEYOND, (1_000_000, 1_500_000, 2_000_000)
-    ),
+    "duckdb-disk": Place("DuckDB", "128MB", "DuckDB, beyond memory (128 MB)", _BEYOND, _QUICK_BEYOND),
 }
 Key = tuple[str, int, str]
 
