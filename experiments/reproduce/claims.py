@@ -397,7 +397,8 @@ def _huber(results: Path) -> Claim | None:
         claim,
         why=f"{claim.why} The default loses here too, most at small ε with a δ. Asked for a Huber SVM it has only the "
         "bolt-on: ten models, each with a tenth of the budget, and batches of 50. SCS13 at its best makes 10 updates "
-        "of all rows. If the loss is left to the default too, it trains one model of ten classes, and has "
+        "of all rows. That this is why was read off the plans and not tested. If the loss is left "
+        "to the default too, it trains one model of ten classes, and has "
         f"{_mean(own):.2f} at ε = 0.1 in Test 2.",
     )
 
