@@ -135,12 +135,12 @@ def measured(path: str, few: str, everything: bool) -> Measured:
     with SparkEngine(read[path], session=session) as engine:
         found: Measured = {"rows": engine.count(), "auto": timed(lambda: auto(read[path]))}
         if everything:
-            beside_mllib(found, spark, read, auto)
+            beside_mllib(found, read, auto)
             beside_arrays(found, path, session)
     return found
 
 
-def beside_mllib(found: Measured, spark: Any, read: dict[str, Any], auto: Callable[[Any], None]) -> None:
+def beside_mllib(found: Measured, read: dict[str, Any], auto: Callable[[Any], None]) -> None:
     """Both on the same cached DataFrames, first of few rows."""
     from pyspark.ml.classification import LogisticRegression
     from pyspark.ml.feature import VectorAssembler
@@ -150,7 +150,6 @@ def beside_mllib(found: Measured, spark: Any, read: dict[str, Any], auto: Callab
         vectors = VectorAssembler(inputCols=names, outputCol="x").transform(frame).select("x", "label")
         LogisticRegression(featuresCol="x", labelCol="label", regParam=REGULARIZATION).fit(vectors)
 
-    del spark
     for frame in read.values():
         cached = frame.select("*").persist()
         cached.count()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
@@ -239,9 +238,13 @@ class SparkEngine(Engine):
             if not cached and self._frame.inputFiles():
                 for origin in ORIGINS:
                     path = functions.expr(origin[0])
-                    named = self._frame.select(path.alias("path"), functions.xxhash64(path).alias("file"))
-                    with suppress(Exception):  # as after a join of files
-                        return named.distinct().collect(), origin
+                    try:
+                        named = _analysed(
+                            self._frame.select(path.alias("path"), functions.xxhash64(path).alias("file"))
+                        )
+                    except Exception:  # as after a join of files
+                        continue
+                    return named.distinct().collect(), origin
             return [], []
 
         found, origin = self._session.ask(asked, "the files cannot be listed")
