@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from numbers import Integral, Real
 
 #: Characters of a value that a message quotes.
@@ -53,6 +54,16 @@ def printable(text: str, *, longest: int = LONGEST_QUOTED) -> str:
     begin = text[: longest + 1]
     plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in begin)
     return plain if len(plain) <= longest else plain[: longest - 4] + " ..."
+
+
+def listed(names: Iterable[object], *, most: int = 8) -> str:
+    """Names of columns as a message may list them: quoted, and not too many.
+
+    >>> listed(["age", "sex"]), listed("abcd", most=2)
+    ("'age', 'sex'", "'a', 'b' and 2 more")
+    """
+    quoted = [repr(printable(str(name))) for name in names]
+    return ", ".join(quoted[:most]) + (f" and {len(quoted) - most} more" if len(quoted) > most else "")
 
 
 def whole_number(value: object, name: str, *, least: int) -> int:

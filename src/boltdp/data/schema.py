@@ -403,6 +403,25 @@ class Schema:
         )
 
     @classmethod
+    def of(cls, declared: Schema | Mapping[str, Any] | str | Path) -> Schema:
+        """A schema as it may be given: itself, the path of a TOML file, or a dictionary in the shape of one.
+
+        >>> Schema.of({"label": "y", "classes": [0, 1], "numeric": {"age": (0, 110)}}).feature_names
+        ('age', 'intercept')
+        """
+        if isinstance(declared, Schema):
+            return declared
+        if isinstance(declared, Mapping):
+            return cls.from_dict(declared)
+        if isinstance(declared, (str, Path)):
+            return cls.load(declared)
+        # Not what it is: it may be data, by mistake.
+        raise ParameterError(
+            "a schema must be a Schema, the path of a TOML file or a dictionary in the shape of one, "
+            f"got an object of type {type(declared).__name__!r}"
+        )
+
+    @classmethod
     def load(cls, path: str | Path) -> Schema:
         """Read a TOML file."""
         try:
