@@ -19,7 +19,8 @@ from boltdp.engines import opened
 from boltdp.errors import ParameterError, PrivacyWarning, listed
 from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.settings import Settings
-from boltdp.tuning import TRIALS, Method, candidates as combinations
+from boltdp.tuning import TRIALS, Method
+from boltdp.tuning import candidates as combinations
 
 if TYPE_CHECKING:
     from boltdp.context import Context

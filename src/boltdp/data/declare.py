@@ -52,11 +52,13 @@ def declare(
         if kind == "list" and columns[name].length is None:
             raise ParameterError(
                 f"column {name!r} must have a length, which its type does not tell",
-                hint=f'declare it in a schema: schema={{..., "vector": {{"{name}": {{"length": 3, "bounds": [0, 1]}}}}}}',
+                hint='declare it in a schema, by "vector": {"' + name + '": {"length": 3, "bounds": [0, 1]}}',
             )
         known[name] = replace(columns[name], kind=kind if kind == "list" else "number", bounds=pair, values=None)
     for name, values in categorical.items():
-        known[name] = replace(columns[name], kind="text", bounds=None, values=_values(values, f"categories of {name!r}"))
+        known[name] = replace(
+            columns[name], kind="text", bounds=None, values=_values(values, f"categories of {name!r}")
+        )
     if classes is not None:
         known[label] = replace(columns[label], kind="text", values=_values(classes, "classes"))
     undeclared = [name for name in columns if name != label and declared_column(name, known[name]) is None]
@@ -142,7 +144,6 @@ def _values(values: Any, what: str) -> tuple[Any, ...]:
     elif isinstance(values, np.ndarray) and values.ndim == 1:
         values = values.tolist()
     if not isinstance(values, (list, tuple, range)):
-        raise ParameterError(
-            f"{what} must be a list of values, got {shown(values) if isinstance(values, str) else type(values).__name__}"
-        )
+        got = shown(values) if isinstance(values, str) else type(values).__name__
+        raise ParameterError(f"{what} must be a list of values, got {got}")
     return tuple(values)
