@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from difflib import get_close_matches
 from numbers import Integral, Real
 
 #: Characters of a value that a message quotes.
@@ -15,6 +17,8 @@ class BoltdpError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
+        if hint is not None and sys.version_info >= (3, 11):
+            self.add_note(f"hint: {hint}")  # which Python shows below the message
 
 
 class ParameterError(BoltdpError, ValueError):
@@ -64,6 +68,17 @@ def listed(names: Iterable[object], *, most: int = 8) -> str:
     """
     quoted = [repr(printable(str(name))) for name in names]
     return ", ".join(quoted[:most]) + (f" and {len(quoted) - most} more" if len(quoted) > most else "")
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant, if one is near enough; capitals don't count.
+
+    >>> nearest("Age", ["age", "sex"]), nearest("weight", ["age", "sex"])
+    ('age', None)
+    """
+    folded = {one.lower(): one for one in names}
+    near = get_close_matches(name.lower(), folded, n=1, cutoff=0.7)
+    return folded[near[0]] if near else None
 
 
 def whole_number(value: object, name: str, *, least: int) -> int:

@@ -157,9 +157,12 @@ class Model:
         return self.probabilities(self._margins(source, context, table=table, query=query))
 
     def _margins(self, source: Any, context: Context | None, **options: Any) -> Doubles:
+        from boltdp.data.cells import matrix
         from boltdp.engines import opened
         from boltdp.engines.arrays import rows_of
 
+        if isinstance(source, list):
+            source = matrix(source)
         if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
             source = rows_of(self.schema, source)
         with opened(source, **options) as engine:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +15,7 @@ from boltdp import training, tuning
 from boltdp.data.declare import declare
 from boltdp.data.schema import Schema
 from boltdp.engines import opened
-from boltdp.errors import ParameterError, PrivacyWarning, listed
+from boltdp.errors import ParameterError, PrivacyWarning, listed, nearest
 from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.settings import Settings
 from boltdp.tuning import TRIALS, Method
@@ -34,6 +33,8 @@ SchemaLike = Schema | Mapping[str, Any] | str | Path
 Bounds = Mapping[Any, Sequence[float]] | Sequence[float]
 
 _NAMES = tuple(field.name for field in fields(Settings))
+#: What settings are called elsewhere.
+_ELSEWHERE = {"random_state": "noise_seed", "C": "regularization", "max_norm": "radius", "max_iter": "passes"}
 
 
 def train(
@@ -75,6 +76,7 @@ def train(
     >>> model.predict(pd.DataFrame({"smokes": [False, True], "age": [20, 95]}))
     array(['well', 'ill'], dtype='<U4')
     """
+    _check_kind(schema)
     asked = _settings(settings, chosen)
     with opened(source, table=table, query=query, spool=spool, where=where) as engine:
         public = _schema(source, engine, schema, label, bounds, categories, classes)
@@ -120,6 +122,7 @@ def tune(
     >>> model.certificate.private, model.certificate.selection.candidates
     (True, 2)
     """
+    _check_kind(schema)
     if (grid is None) == (candidates is None):
         raise ParameterError(
             "either a grid or candidates must be given", hint='such as grid={"regularization": [1e-3, 1e-2]}'
@@ -172,23 +175,24 @@ def _settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
     """What is asked for: the fields that are given by name, over ready settings if there are any."""
     for name in chosen:
         if name not in _NAMES:
-            near = get_close_matches(name, [*_NAMES, "schema", "label", "bounds", "categories", "classes"], n=1)
+            arguments = [*_NAMES, "label", "bounds", "categories", "classes", "schema", "threshold"]
+            near = _ELSEWHERE.get(name) or nearest(name, arguments)
             raise ParameterError(
                 f"there is no argument {name!r}",
-                hint=f"did you mean {near[0]!r}?" if near else f"settings are {', '.join(_NAMES)}",
+                hint=f"did you mean {near!r}?" if near else f"there are {', '.join(arguments)}",
             )
     if settings is not None and not isinstance(settings, Settings):
         raise ParameterError(f"settings must be of boltdp.Settings, got an object of type {type(settings).__name__!r}")
     # NumPy's numbers, which grids are often made of, don't go into JSON.
     plain = {name: _plain(value) for name, value in chosen.items()}
-    if settings is not None:
-        return replace(settings, **plain)
-    if "epsilon" not in plain:
+    if settings is None and "epsilon" not in plain:
         raise ParameterError(
             "epsilon must be given, the privacy budget",
             hint="epsilon=1 is a usual one, less is more private; None trains without noise and without privacy",
         )
-    return Settings(**plain)
+    asked = Settings(**plain) if settings is None else replace(settings, **plain)
+    asked.check()
+    return asked
 
 
 def _plain(value: Any) -> Any:
@@ -213,10 +217,11 @@ def _schema(
     classes: Any,
 ) -> Schema:
     """The schema that is given, or what the arguments and the source declare."""
-    if schema is not None:
-        refuse_beside_schema({"label": label, "bounds": bounds, "categories": categories, "classes": classes})
-        return _given_schema(schema, engine)
     columns = engine.columns()
+    if schema is not None:
+        given = _given_schema(schema, columns)
+        refuse_beside_schema({"label": label, "bounds": bounds, "categories": categories, "classes": classes})
+        return given
     if label is None and isinstance(source, tuple):
         label = [*columns][-1]  # as `open_source` calls the labels of a pair
     if label is None:
@@ -228,17 +233,24 @@ def _schema(
     return declared
 
 
-def _given_schema(schema: Any, engine: Engine) -> Schema:
-    """The schema, and a word where it seems to be meant for something else."""
-    hint = None
-    if isinstance(schema, str) and schema in engine.columns():
-        hint = f"label={schema!r}"
-    elif not isinstance(schema, (Schema, Mapping, str, Path)):
-        hint = "rows and their labels go together, as a pair: train((X, y), ...)"
+def _given_schema(schema: SchemaLike, columns: Container[str]) -> Schema:
+    """The schema, and a word where a column is in its place."""
     try:
         return Schema.of(schema)
     except ParameterError as fault:
-        raise fault if hint is None else ParameterError(str(fault), hint=f"did you mean {hint}?") from None
+        if isinstance(schema, str) and schema in columns:
+            raise ParameterError(str(fault), hint=f"did you mean label={schema!r}?") from None
+        raise
+
+
+def _check_kind(schema: Any) -> None:
+    """Before the source is opened: labels are often given apart from the rows."""
+    if schema is not None and not isinstance(schema, (Schema, Mapping, str, Path)):
+        given = type(schema).__name__
+        raise ParameterError(
+            f"a schema must be a Schema, the path of a TOML file or a dictionary, got an object of type {given!r}",
+            hint="settings=..." if isinstance(schema, Settings) else "rows and labels go together: train((X, y), ...)",
+        )
 
 
 def _check_threshold(threshold: Threshold | None, schema: Schema, settings: Settings) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,10 @@ import numpy as np
 from boltdp.data.draft import declared_column, declared_schema
 from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType
-from boltdp.errors import DataError, ParameterError, listed, shown
+from boltdp.errors import DataError, ParameterError, listed, nearest, shown
 
-#: Why the categories that a data frame's column knows are not taken.
-_READ_FROM_ROWS = "categories that a column of pandas or Arrow knows are not taken, since they may come from its rows"
+#: What cannot have bounds.
+_UNFIT = {"text": "texts", "other": "neither numbers, texts nor booleans"}
 
 
 def declare(
@@ -39,7 +38,7 @@ def declare(
     (('age', 'smokes', 'intercept'), (False, True), ('name',))
     """
     if label not in columns:
-        raise DataError(f"the data must have the column {shown(label)} for the label, it has {listed(columns)}")
+        raise DataError(f"the data must have the column {shown(label)} for the label", hint=_hint(label, columns))
     numeric, categorical = _numeric(columns, label, bounds), _by_name(categories, "categories", '["F", "M"]')
     for what, given in (("bounds", numeric), ("categories", categorical)):
         _check_names(columns, label, given, what)
@@ -49,6 +48,11 @@ def declare(
     known = dict(columns)
     for name, pair in numeric.items():
         kind = columns[name].kind
+        if kind in _UNFIT:
+            raise ParameterError(
+                f"bounds must be of columns of numbers, and {name!r} has {_UNFIT[kind]}",
+                hint=f'categories={{"{name}": ["value", ...]}}' if kind == "text" else "leave it out",
+            )
         if kind == "list" and columns[name].length is None:
             raise ParameterError(
                 f"column {name!r} must have a length, which its type does not tell",
@@ -56,9 +60,8 @@ def declare(
             )
         known[name] = replace(columns[name], kind=kind if kind == "list" else "number", bounds=pair, values=None)
     for name, values in categorical.items():
-        known[name] = replace(
-            columns[name], kind="text", bounds=None, values=_values(values, f"categories of {name!r}")
-        )
+        declared = _values(values, f"the categories of {name!r}")
+        known[name] = replace(columns[name], kind="text", bounds=None, values=declared)
     if classes is not None:
         known[label] = replace(columns[label], kind="text", values=_values(classes, "classes"))
     undeclared = [name for name in columns if name != label and declared_column(name, known[name]) is None]
@@ -67,7 +70,9 @@ def declare(
     unclassed = known[label].kind != "bool" and known[label].values is None
     if unclassed or not features or (usable and bounds is None and categories is None):
         _refuse(columns, label if unclassed else None, usable if not (numeric or categorical) else [])
-    return declared_schema({name: known[name] for name in (*features, label)}, label), tuple(undeclared)
+    return declared_schema({name: known[name] for name in (*features, label)}, label), tuple(
+        name for name in undeclared if not columns[name].key
+    )
 
 
 def _refuse(columns: Mapping[str, ColumnType], label: str | None, undeclared: Sequence[str]) -> None:
@@ -86,12 +91,10 @@ def _refuse(columns: Mapping[str, ColumnType], label: str | None, undeclared: Se
         lines.append("classes=[first, second]")
     if not faults:
         raise DataError("the data must have at least one column that can be a feature, beside the label")
-    used = ", and leave out the columns that are not to be used" if undeclared else ""
-    untyped = any(columns[name].kind == "untyped" for name in texts)
+    used = " for the columns to use" if len(undeclared) > 1 else ""
     raise ParameterError(
         f"what is public must be declared, and is not: {' and '.join(faults)}",
-        hint=f"add {', '.join(lines)}{used}; from public knowledge, not from the rows"
-        + (f" ({_READ_FROM_ROWS})" if untyped else ""),
+        hint=f"add {', '.join(lines)}{used}; from public knowledge, not from the rows",
     )
 
 
@@ -121,11 +124,14 @@ def _check_names(columns: Mapping[str, ColumnType], label: str, given: Mapping[s
         raise ParameterError(f"{what} must be of features, got the label {label!r}", hint="its values are the classes")
     unknown = [name for name in given if name not in columns]
     if unknown:
-        near = get_close_matches(unknown[0], columns, n=1, cutoff=0.5)
         raise ParameterError(
-            f"{what} must be of columns of the data, got {listed(unknown)}",
-            hint=f"did you mean {near[0]!r}?" if near else f"it has {listed(columns)}",
+            f"{what} must be of columns of the data, got {listed(unknown)}", hint=_hint(unknown[0], columns)
         )
+
+
+def _hint(name: str, columns: Mapping[str, ColumnType]) -> str:
+    near = nearest(name, columns)
+    return f"it has {listed(columns)}" if near is None else f"did you mean {near!r}?"
 
 
 def _pair(pair: Any, what: str) -> tuple[Any, Any]:
@@ -133,7 +139,7 @@ def _pair(pair: Any, what: str) -> tuple[Any, Any]:
         pair = tuple(pair.tolist())
     if not isinstance(pair, (list, tuple)) or len(pair) != 2:
         got = shown(pair) if isinstance(pair, (list, tuple, str, int, float)) else type(pair).__name__
-        raise ParameterError(f"{what} must be a pair (low, high), got {got}")
+        raise ParameterError(f"{what} must be a pair (low, high), got {got}", hint='such as bounds={"age": (0, 110)}')
     return pair[0], pair[1]
 
 
@@ -141,9 +147,15 @@ def _values(values: Any, what: str) -> tuple[Any, ...]:
     """A list of values; its own order, but for a set, which has none."""
     if isinstance(values, (set, frozenset)):
         values = sorted(values, key=lambda value: (isinstance(value, str), value))
-    elif isinstance(values, np.ndarray) and values.ndim == 1:
+    elif (isinstance(values, np.ndarray) and values.ndim == 1) or hasattr(values, "get_indexer"):  # a pandas Index
         values = values.tolist()
     if not isinstance(values, (list, tuple, range)):
         got = shown(values) if isinstance(values, str) else type(values).__name__
         raise ParameterError(f"{what} must be a list of values, got {got}")
+    if len(set(map(repr, values))) < len(values):
+        # None is quoted: they may be the labels of all rows, by mistake.
+        raise ParameterError(
+            f"{what} must be different values, got some of them more than once",
+            hint="name each value there can be once, from public knowledge",
+        )
     return tuple(values)

@@ -103,7 +103,7 @@ def open_source(
 
         return SparkEngine(source, spool=spool)
     # pandas offers Arrow's stream interface too, but raises errors that quote values.
-    if type(source).__module__.split(".")[0] == "pandas":
+    if type(source).__module__.split(".")[0] == "pandas" and hasattr(source, "columns"):
         return ArrayEngine.from_pandas(source)
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         return ArrayEngine.from_arrow(source)

@@ -117,14 +117,14 @@ class ArrayEngine(Engine):
             table = None
         if table is None:
             raise DataError(f"the data must offer a table to Arrow, and that of an object of type {kind!r} failed")
-        _check_names(table.column_names)
+        check_names(table.column_names)
         return cls(dict(zip(table.column_names, table.columns, strict=True)), rows=table.num_rows)
 
     @classmethod
     def from_pandas(cls, frame: Any) -> ArrayEngine:
         """A pandas data frame; its index is not used."""
         names = [str(name) for name in frame.columns]
-        _check_names(names)
+        check_names(names)
         columns = {name: _column(frame.iloc[:, i]) for i, name in enumerate(names)}
         return cls(columns, rows=len(frame))
 
@@ -271,7 +271,8 @@ def _is_typed(column: Cells) -> bool:
     return isinstance(column, (pa.Array, pa.ChunkedArray))
 
 
-def _check_names(names: Sequence[str]) -> None:
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a name that two columns have."""
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")

@@ -32,8 +32,8 @@ from boltdp.data.curves import curve_places
 from boltdp.data.declare import declare
 from boltdp.data.schema import Column, Numeric, Schema, Vector
 from boltdp.data.source import ColumnType
-from boltdp.engines.arrays import ArrayEngine, rows_of
-from boltdp.errors import DataError, ParameterError
+from boltdp.engines.arrays import ArrayEngine, check_names, rows_of
+from boltdp.errors import DataError, ParameterError, shown
 from boltdp.export.linear import raw_weights
 from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.onecall import refuse_beside_schema, warn_if_not_private, warn_of_unused
@@ -163,6 +163,8 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: Any, *, reset: bool) -> Any:
         """X as an array of floats, or, where a schema declares its columns, as it is; names and shape are checked."""
+        if hasattr(X, "iloc") and hasattr(X, "columns"):
+            check_names([str(name) for name in X.columns])
         if (self.schema is not None or self._by_name) and hasattr(X, "iloc"):
             return validate_data(self, X, reset=reset, skip_check_array=True)
         # A warning about a value that is too large for a float would tell that there is one.
@@ -474,7 +476,7 @@ def _numbers(X: Any, *, warn: bool) -> Any:
         if kind not in "fiubO":
             raise DataError(
                 f"column {name!r} must have numbers, its type is {str(dtype)!r}",
-                hint="declare its categories in a schema, or leave it out",
+                hint=f'declare them, categories={{"{name}": ["value", ...]}}, or leave the column out',
             )
     if "O" not in kinds:
         return X
@@ -483,9 +485,10 @@ def _numbers(X: Any, *, warn: bool) -> Any:
         if warn:
             warnings.warn(
                 f"column {X.columns[index]!r} has the type {str(X.dtypes.iloc[index])!r}: what is no number in it is "
-                "missing; if it has categories, declare them in a schema",
+                "missing; if it has categories, declare them: "
+                f'categories={{"{X.columns[index]}": ["value", ...]}}',
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         X.isetitem(index, [cells.number(cell) for cell in X.iloc[:, index].array])
     return X
@@ -495,6 +498,11 @@ def _labels(y: Any) -> npt.NDArray[Any]:
     """Y as an array of its own type; a list's elements untouched, since one odd label would change the type of all."""
     if isinstance(y, (list, tuple)):
         return cells.objects(y)
+    if isinstance(y, str):
+        raise DataError(
+            f"y must be the labels themselves, one for each row, got the text {y!r}",
+            hint=f"fit(X, frame[{y!r}]), or boltdp.train(frame, label={y!r}, ...)",
+        )
     kind = np.asarray(y).dtype
     if kind.kind not in "fiubOU":
         # Some of these scikit-learn would refuse too, in words that quote the labels.
@@ -562,7 +570,10 @@ def _places(column: Numeric, curve: Any) -> tuple[float, ...]:
 
 def _pair(bounds: Any) -> tuple[Any, Any]:
     if isinstance(bounds, str) or not hasattr(bounds, "__len__") or len(bounds) != 2:
-        raise ParameterError(f"bounds must be a pair (low, high), got {bounds!r}")
+        raise ParameterError(
+            f"bounds must be a pair (low, high), got {shown(bounds)}",
+            hint='each is a number, or one for each feature; by name for a data frame: bounds={"age": (0, 110)}',
+        )
     return bounds[0], bounds[1]
 
 

@@ -78,6 +78,8 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
 
     def fit(self, X: Any, y: Any) -> PrivateGridSearch:
         """Train the candidates, choose one and release it."""
+        if isinstance(self.estimator, type):
+            raise ParameterError(f"estimator must be an object, got the class itself: {self.estimator.__name__}(...)")
         if not isinstance(self.estimator, (PrivateLogisticRegression, PrivateHuberSVM)):
             raise ParameterError(
                 "estimator must be a PrivateLogisticRegression or a PrivateHuberSVM, "
