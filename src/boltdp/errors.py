@@ -60,6 +60,16 @@ def printable(text: str, *, longest: int = LONGEST_QUOTED) -> str:
     return plain if len(plain) <= longest else plain[: longest - 4] + " ..."
 
 
+def described(value: object) -> str:
+    """A value as a message may quote it where it may be rows, by mistake: a number or a text, or else its type.
+
+    >>> described(110), described([1, 0, 1]), described({"a": 1})
+    ('110', "an object of type 'list'", "an object of type 'dict'")
+    """
+    plain = value is None or isinstance(value, (str, int, float))
+    return shown(value) if plain else f"an object of type {type(value).__name__!r}"
+
+
 def listed(names: Iterable[object], *, most: int = 8) -> str:
     """Names of columns as a message may list them: quoted, and not too many.
 

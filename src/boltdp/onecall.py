@@ -15,7 +15,7 @@ from boltdp import training, tuning
 from boltdp.data.declare import declare
 from boltdp.data.schema import Schema
 from boltdp.engines import opened
-from boltdp.errors import ParameterError, PrivacyWarning, listed, nearest
+from boltdp.errors import ParameterError, PrivacyWarning, described, listed, nearest
 from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.settings import Settings
 from boltdp.tuning import TRIALS, Method
@@ -182,7 +182,7 @@ def _settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
                 hint=f"did you mean {near!r}?" if near else f"there are {', '.join(arguments)}",
             )
     if settings is not None and not isinstance(settings, Settings):
-        raise ParameterError(f"settings must be of boltdp.Settings, got an object of type {type(settings).__name__!r}")
+        raise ParameterError(f"settings must be of boltdp.Settings, got {described(settings)}")
     # NumPy's numbers, which grids are often made of, don't go into JSON.
     plain = {name: _plain(value) for name, value in chosen.items()}
     if settings is None and "epsilon" not in plain:
@@ -228,6 +228,11 @@ def _schema(
         raise ParameterError(
             "label must be given, the name of the column to predict", hint=f"the data has {listed(columns)}"
         )
+    if not isinstance(label, str) and str(label) not in columns:
+        # Not what it is: it may be the labels themselves.
+        raise ParameterError(
+            f"label must be the name of a column, got {described(label)}", hint=f"the data has {listed(columns)}"
+        )
     declared, unused = declare(columns, str(label), bounds=bounds, categories=categories, classes=classes)
     warn_of_unused(unused)
     return declared
@@ -246,9 +251,8 @@ def _given_schema(schema: SchemaLike, columns: Container[str]) -> Schema:
 def _check_kind(schema: Any) -> None:
     """Before the source is opened: labels are often given apart from the rows."""
     if schema is not None and not isinstance(schema, (Schema, Mapping, str, Path)):
-        given = type(schema).__name__
         raise ParameterError(
-            f"a schema must be a Schema, the path of a TOML file or a dictionary, got an object of type {given!r}",
+            f"a schema must be a Schema, the path of a TOML file or a dictionary, got {described(schema)}",
             hint="settings=..." if isinstance(schema, Settings) else "rows and labels go together: train((X, y), ...)",
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 from boltdp.data.draft import declared_column, declared_schema
 from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType
-from boltdp.errors import DataError, ParameterError, listed, nearest, shown
+from boltdp.errors import DataError, ParameterError, described, listed, nearest, shown
 
 #: What cannot have bounds.
 _UNFIT = {"text": "texts", "other": "neither numbers, texts nor booleans"}
@@ -113,7 +113,7 @@ def _by_name(given: Any, what: str, example: str) -> dict[str, Any]:
         return {}
     if not isinstance(given, Mapping):
         raise ParameterError(
-            f"{what} must be a dictionary by names of columns, got an object of type {type(given).__name__!r}",
+            f"{what} must be a dictionary by names of columns, got {described(given)}",
             hint=f'such as {what}={{"column": {example}}}',
         )
     return {str(name): value for name, value in given.items()}
@@ -138,8 +138,9 @@ def _pair(pair: Any, what: str) -> tuple[Any, Any]:
     if isinstance(pair, np.ndarray) and pair.shape == (2,):
         pair = tuple(pair.tolist())
     if not isinstance(pair, (list, tuple)) or len(pair) != 2:
-        got = shown(pair) if isinstance(pair, (list, tuple, str, int, float)) else type(pair).__name__
-        raise ParameterError(f"{what} must be a pair (low, high), got {got}", hint='such as bounds={"age": (0, 110)}')
+        raise ParameterError(
+            f"{what} must be a pair (low, high), got {described(pair)}", hint='such as bounds={"age": (0, 110)}'
+        )
     return pair[0], pair[1]
 
 
@@ -150,8 +151,7 @@ def _values(values: Any, what: str) -> tuple[Any, ...]:
     elif (isinstance(values, np.ndarray) and values.ndim == 1) or hasattr(values, "get_indexer"):  # a pandas Index
         values = values.tolist()
     if not isinstance(values, (list, tuple, range)):
-        got = shown(values) if isinstance(values, str) else type(values).__name__
-        raise ParameterError(f"{what} must be a list of values, got {got}")
+        raise ParameterError(f"{what} must be a list of values, got {described(values)}")
     if len(set(map(repr, values))) < len(values):
         # None is quoted: they may be the labels of all rows, by mistake.
         raise ParameterError(

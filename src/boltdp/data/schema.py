@@ -66,7 +66,7 @@ from boltdp.data.columns import (
 from boltdp.data.curves import curve_places
 from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value, declared_values
-from boltdp.errors import BoltdpError, ParameterError, shown
+from boltdp.errors import BoltdpError, ParameterError, described, shown
 from boltdp.files import read_text
 
 if sys.version_info >= (3, 11):
@@ -418,7 +418,7 @@ class Schema:
         # Not what it is: it may be data, by mistake.
         raise ParameterError(
             "a schema must be a Schema, the path of a TOML file or a dictionary in the shape of one, "
-            f"got an object of type {type(declared).__name__!r}"
+            f"got {described(declared)}"
         )
 
     @classmethod

@@ -33,7 +33,7 @@ from boltdp.data.declare import declare
 from boltdp.data.schema import Column, Numeric, Schema, Vector
 from boltdp.data.source import ColumnType
 from boltdp.engines.arrays import ArrayEngine, check_names, rows_of
-from boltdp.errors import DataError, ParameterError, shown
+from boltdp.errors import DataError, ParameterError, described
 from boltdp.export.linear import raw_weights
 from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.onecall import refuse_beside_schema, warn_if_not_private, warn_of_unused
@@ -571,7 +571,7 @@ def _places(column: Numeric, curve: Any) -> tuple[float, ...]:
 def _pair(bounds: Any) -> tuple[Any, Any]:
     if isinstance(bounds, str) or not hasattr(bounds, "__len__") or len(bounds) != 2:
         raise ParameterError(
-            f"bounds must be a pair (low, high), got {shown(bounds)}",
+            f"bounds must be a pair (low, high), got {described(bounds)}",
             hint='each is a number, or one for each feature; by name for a data frame: bounds={"age": (0, 110)}',
         )
     return bounds[0], bounds[1]
