@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from numbers import Integral, Real
 
@@ -17,8 +18,6 @@ class BoltdpError(Exception):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
         self.hint = hint
-        if hint is not None and sys.version_info >= (3, 11):
-            self.add_note(f"hint: {hint}")  # which Python shows below the message
 
 
 class ParameterError(BoltdpError, ValueError):
@@ -31,6 +30,25 @@ class DataError(BoltdpError, ValueError):
 
 class SolverError(BoltdpError):
     """Training could not be brought to the end that the privacy proof asks for, and nothing was released."""
+
+
+@contextmanager
+def hints_shown() -> Iterator[None]:
+    """Let Python show the hint of an error below its message, as the commands do; Python 3.10 has no notes for it.
+
+    >>> try:
+    ...     with hints_shown():
+    ...         raise ParameterError("epsilon must be > 0, got 0", hint="epsilon=1 is a usual one")
+    ... except ParameterError as fault:
+    ...     print(getattr(fault, "__notes__", ["hint: epsilon=1 is a usual one"]))
+    ['hint: epsilon=1 is a usual one']
+    """
+    try:
+        yield
+    except BoltdpError as fault:
+        if fault.hint is not None and sys.version_info >= (3, 11):
+            fault.add_note(f"hint: {fault.hint}")
+        raise
 
 
 def shown(value: object) -> str:

@@ -16,7 +16,7 @@ from boltdp.arraytypes import Doubles, PackedRows
 from boltdp.data.reading import reading
 from boltdp.data.schema import Schema
 from boltdp.data.values import Value
-from boltdp.errors import ParameterError, real_number, shown
+from boltdp.errors import ParameterError, hints_shown, real_number, shown
 from boltdp.export import linear
 from boltdp.files import replacing
 from boltdp.files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
@@ -161,12 +161,13 @@ class Model:
         from boltdp.engines import opened
         from boltdp.engines.arrays import rows_of
 
-        if isinstance(source, list):
-            source = matrix(source)
-        if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
-            source = rows_of(self.schema, source)
-        with opened(source, **options) as engine:
-            margins = [*self.score_batches(engine, context)]
+        with hints_shown():
+            if isinstance(source, list):
+                source = matrix(source)
+            if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
+                source = rows_of(self.schema, source)
+            with opened(source, **options) as engine:
+                margins = [*self.score_batches(engine, context)]
         return np.concatenate([np.empty((0, len(self.weights))), *margins])
 
     def to_sklearn(self) -> Any:

@@ -15,7 +15,7 @@ from boltdp import training, tuning
 from boltdp.data.declare import declare
 from boltdp.data.schema import Schema
 from boltdp.engines import opened
-from boltdp.errors import ParameterError, PrivacyWarning, described, listed, nearest
+from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, listed, nearest
 from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.settings import Settings
 from boltdp.tuning import TRIALS, Method
@@ -76,12 +76,13 @@ def train(
     >>> model.predict(pd.DataFrame({"smokes": [False, True], "age": [20, 95]}))
     array(['well', 'ill'], dtype='<U4')
     """
-    _check_kind(schema)
-    asked = _settings(settings, chosen)
-    with opened(source, table=table, query=query, spool=spool, where=where) as engine:
-        public = _schema(source, engine, schema, label, bounds, categories, classes)
-        _check_threshold(threshold, public, asked)
-        model = training.train(engine, public, asked, context=context)
+    with hints_shown():
+        _check_kind(schema)
+        asked = _settings(settings, chosen)
+        with opened(source, table=table, query=query, spool=spool, where=where) as engine:
+            public = _schema(source, engine, schema, label, bounds, categories, classes)
+            _check_threshold(threshold, public, asked)
+            model = training.train(engine, public, asked, context=context)
     warn_if_not_private(model.certificate, asked.epsilon)
     return model.with_threshold(threshold)
 
@@ -122,25 +123,16 @@ def tune(
     >>> model.certificate.private, model.certificate.selection.candidates
     (True, 2)
     """
-    _check_kind(schema)
-    if (grid is None) == (candidates is None):
-        raise ParameterError(
-            "either a grid or candidates must be given", hint='such as grid={"regularization": [1e-3, 1e-2]}'
-        )
-    if candidates is None:
-        assert grid is not None
-        tried: Sequence[Settings] = combinations(_settings(settings, chosen), _grid(grid))
-    elif settings is not None or chosen:
-        raise ParameterError("settings must not be given beside candidates, which have them")
-    else:
-        tried = candidates
     method = method or ("trials" if public is None else "public")
-    with opened(source, table=table, query=query, spool=spool, where=where) as engine:
-        declared = _schema(source, engine, schema, label, bounds, categories, classes)
-        for one in tried[:1]:
-            _check_threshold(threshold, declared, one)
-        with _public_rows(public) as rows:
-            model = tuning.tune(engine, declared, tried, method=method, public=rows, trials=trials, context=context)
+    with hints_shown():
+        _check_kind(schema)
+        tried = _candidates(candidates, grid, settings, chosen)
+        with opened(source, table=table, query=query, spool=spool, where=where) as engine:
+            declared = _schema(source, engine, schema, label, bounds, categories, classes)
+            for one in tried[:1]:
+                _check_threshold(threshold, declared, one)
+            with _public_rows(public) as rows:
+                model = tuning.tune(engine, declared, tried, method=method, public=rows, trials=trials, context=context)
     warn_if_not_private(model.certificate, tried[0].epsilon)
     return model.with_threshold(threshold)
 
@@ -193,6 +185,24 @@ def _settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
     asked = Settings(**plain) if settings is None else replace(settings, **plain)
     asked.check()
     return asked
+
+
+def _candidates(
+    candidates: Sequence[Settings] | None,
+    grid: Mapping[str, Sequence[Any]] | None,
+    settings: Settings | None,
+    chosen: Mapping[str, Any],
+) -> Sequence[Settings]:
+    """What to choose among: as it is given, or the combinations of a grid."""
+    if candidates is None and grid is not None:
+        return combinations(_settings(settings, chosen), _grid(grid))
+    if candidates is None or grid is not None:
+        raise ParameterError(
+            "either a grid or candidates must be given", hint='such as grid={"regularization": [1e-3, 1e-2]}'
+        )
+    if settings is not None or chosen:
+        raise ParameterError("settings must not be given beside candidates, which have them")
+    return candidates
 
 
 def _plain(value: Any) -> Any:

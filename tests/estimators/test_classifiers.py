@@ -964,7 +964,7 @@ def test_a_schema_may_be_a_dictionary() -> None:
     ],
 )
 def test_wrong_declarations_are_told_in_a_sentence(parameters: Any, X: Any, y: Any, message: str) -> None:
-    classes = {} if "schema" in parameters else {"classes": [0, 1]}
+    classes: Any = {} if "schema" in parameters else {"classes": [0, 1]}
     with pytest.raises(BoltdpError, match=message) as caught:
         PrivateLogisticRegression(**classes, **parameters).fit(X, y)
     assert "\n" not in str(caught.value)

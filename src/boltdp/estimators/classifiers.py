@@ -33,7 +33,7 @@ from boltdp.data.declare import declare
 from boltdp.data.schema import Column, Numeric, Schema, Vector
 from boltdp.data.source import ColumnType
 from boltdp.engines.arrays import ArrayEngine, check_names, rows_of
-from boltdp.errors import DataError, ParameterError, described
+from boltdp.errors import DataError, ParameterError, described, hints_shown
 from boltdp.export.linear import raw_weights
 from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.onecall import refuse_beside_schema, warn_if_not_private, warn_of_unused
@@ -97,8 +97,10 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Any:
         """Train on the rows of X and their labels y, and release the model."""
-        engine, schema, reasons = self._rows(X, y)
-        return self._keep(train(engine, schema, self._settings(), reasons=reasons))
+        with hints_shown():
+            engine, schema, reasons = self._rows(X, y)
+            model = train(engine, schema, self._settings(), reasons=reasons)
+        return self._keep(model)
 
     def _rows(self, X: Any, y: Any, *, schema: Schema | None = None) -> tuple[ArrayEngine, Schema, tuple[str, ...]]:
         """The rows with their labels, the schema (as declared, unless it is given) and why they are not private."""
