@@ -366,7 +366,7 @@ def test_rows_in_the_wrong_place_are_not_quoted(wrong: str, rows: Any) -> None:
         given = {"epsilon": 1}
     call = boltdp.tune if wrong == "public" else boltdp.train
     with pytest.raises(BoltdpError) as caught:
-        call(PEOPLE, **{**given, wrong: rows})  # type: ignore[operator]
+        call(PEOPLE, **{**given, wrong: rows})
     assert SECRET not in "".join(traceback.format_exception_only(caught.value))
 
 
