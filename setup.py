@@ -47,6 +47,7 @@ setup(
                     "moments.c",
                     "draws.c",
                     "exact.c",
+                    "distance.c",
                 )
             ],
             depends=sorted(glob(KERNEL + "*.h")),
