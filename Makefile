@@ -64,7 +64,7 @@ test-wheel: wheel
 	PYTHON=$(PYTHON) tools/environment $(INSTALLED) "$$(ls dist/*.whl)[dev]"
 	$(INSTALLED)/bin/python -c "import boltdp, sys; sys.exit(not boltdp.__file__.startswith(sys.prefix))"
 	$(INSTALLED)/bin/python -m pytest tests --pyargs boltdp -m "not slow" -n auto --dist worksteal
-	$(INSTALLED)/bin/python -m pytest tests/test_wheel.py -m slow
+	BOLTDP_WHEEL=$$(ls dist/*.whl) $(INSTALLED)/bin/python -m pytest tests/test_wheel.py -m slow
 
 explore: $(VENV)/installed
 	$(RUN) -m pytest -m "hypothesis and not slow" --hypothesis-profile=explore

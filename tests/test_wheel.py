@@ -75,6 +75,10 @@ def test_one_wheel_serves_every_python_and_has_every_file_of_the_package(tmp_pat
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that BOLTDP_WHEEL names, or else a new one."""
+    given = os.environ.get("BOLTDP_WHEEL")
+    if given is not None:
+        return Path(given).resolve(strict=True)
     return build(tmp_path_factory.mktemp("wheel"))[0]
 
 
