@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.ratio import Ratio
+from bench.turns import processor_seconds
 
 ROOT = Path(__file__).parents[1]
 MEGABYTES, SECONDS = 400, 0.1
@@ -58,13 +57,5 @@ def _installed(environment: Path, requirement: str) -> tuple[dict[str, int], flo
     python = str(environment / "bin" / "python")
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement], check=True)
     sizes: dict[str, int] = json.loads(subprocess.check_output([python, "-c", _SIZES], cwd=environment))
-    taken = [_seconds([python, "-c", "import boltdp"], environment) for _ in range(1 + REPEATS)][1:]
+    taken = [processor_seconds([python, "-c", "import boltdp"], folder=environment) for _ in range(1 + REPEATS)][1:]
     return sizes, statistics.median(taken)
-
-
-def _seconds(command: Sequence[str], folder: Path) -> float:
-    """On the processor, of a whole process."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, cwd=folder, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

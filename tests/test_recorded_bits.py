@@ -329,7 +329,8 @@ def machine() -> str:
     for size in (3, 6, 18):
         a = 1.0 / (1.0 + np.add.outer(np.arange(40), np.arange(size)))
         square = a.T @ a + 0.01 * np.eye(size)
-        found += [square, np.linalg.inv(np.linalg.cholesky(square)) @ a[0], (a.astype(np.float32) @ a[:5].T), a[0] @ square]
+        inverse = np.linalg.inv(np.linalg.cholesky(square))
+        found += [square, inverse @ a[0], a[0] @ inverse, (a.astype(np.float32) @ a[:5].T), a[0] @ square]
     return digest(np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in found]))
 
 
