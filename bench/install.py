@@ -1,4 +1,7 @@
-"""What `pip install boltdp` puts on a disk, package by package, and how long `import boltdp` takes there."""
+"""What `pip install boltdp` puts on a disk, package by package, and how long `import boltdp` takes there.
+
+The wheel is the one that BOLTDP_WHEEL names, or else is built first.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,7 @@ print(json.dumps({
 
 def run() -> list[Ratio]:
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["tools/wheel", folder], cwd=ROOT, env=os.environ | {"PYTHON": sys.executable}, check=True)
-        (wheel,) = Path(folder).glob("*.whl")
+        wheel = Path(os.environ.get("BOLTDP_WHEEL") or _built(folder)).resolve()
         plain, taken = _installed(Path(folder, "plain"), str(wheel))
         estimators, _ = _installed(Path(folder, "sklearn"), f"{wheel}[sklearn]")
         print(f"  the wheel itself: {wheel.stat().st_size / 1e6:.1f} MB to download")
@@ -49,6 +51,12 @@ def run() -> list[Ratio]:
         Ratio(name=f"megabytes of `pip install boltdp` over {MEGABYTES}", value=total / MEGABYTES, at_most=1.0),
         Ratio(name=f"processor seconds of `import boltdp` over {SECONDS}", value=taken / SECONDS, at_most=1.0),
     ]
+
+
+def _built(folder: str) -> Path:
+    subprocess.run(["tools/wheel", folder], cwd=ROOT, env=os.environ | {"PYTHON": sys.executable}, check=True)
+    (wheel,) = Path(folder).glob("*.whl")
+    return wheel
 
 
 def _installed(environment: Path, requirement: str) -> tuple[dict[str, int], float]:

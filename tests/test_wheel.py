@@ -17,6 +17,20 @@ ROOT = Path(__file__).parents[1]
 #: What the sdist is made of.
 NEEDED = ("LICENSE", "MANIFEST.in", "README.md", "postgres", "pyproject.toml", "setup.py", "src", "tools")
 
+SCHEMA = """\
+label = "sick"
+classes = ["no", "yes"]
+
+[numeric]
+age = [0, 100]
+
+[categorical]
+ward = ["A", "B"]
+"""
+ROWS = "age,ward,sick\n" + "".join(
+    f"{i % 100},{'AB'[i % 3 % 2]},{'no' if i % 100 < 50 else 'yes'}\n" for i in range(5000)
+)
+
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler to build a wheel with")
 
 
@@ -105,7 +119,8 @@ def test_the_wheel_works_in_an_empty_environment_without_a_compiler(wheel: Path,
         return run(command, folder=tmp_path, **alone)
 
     assert ask(boltdp, "--version") == ask(python, "-m", "boltdp", "--version") == "boltdp 0.2.0\n"
-    ask(boltdp, "synth", "rows.csv", "--rows", 5000, "--dims", 4, "--schema", "schema.toml")
+    tmp_path.joinpath("schema.toml").write_text(SCHEMA)
+    tmp_path.joinpath("rows.csv").write_text(ROWS)
     ask(boltdp, "train", "rows.csv", "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
     assert "epsilon = 1" in ask(boltdp, "verify", "model.json")
     ask(boltdp, "predict", "model.json", "rows.csv", "-o", "predictions.csv")
