@@ -8,7 +8,7 @@ discretisation that can only overstate. Proofs: `whitebox.md`, sections 3 to 5.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -103,7 +103,7 @@ def _fast_length(least: int) -> int:
     >>> _fast_length(7), _fast_length(65_537), _fast_length(10**6)
     (8, 65610, 1000000)
     """
-    odd_parts = (3**threes * 5**fives for threes in range(21) for fives in range(14))
+    odd_parts: Iterable[int] = (3**threes * 5**fives for threes in range(21) for fives in range(14))
     return min(odd << ((least - 1) // odd).bit_length() for odd in odd_parts)
 
 
