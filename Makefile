@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 KERNEL := $(wildcard src/boltdp/kernel/*.[ch])
 
-.PHONY: reproduce reproduce-quick demo demo-postgres wheel test test-slow test-wheel explore fuzz lint format bench bench-postgres bench-spark bench-whitebox clean
+.PHONY: docs reproduce reproduce-quick demo demo-postgres wheel test test-slow test-wheel explore fuzz lint format bench bench-postgres bench-spark bench-whitebox clean
 .DEFAULT_GOAL := help
 
 help:
@@ -15,6 +15,7 @@ help:
 	@echo "make test-slow  the tests that take minutes"
 	@echo "make wheel      a wheel for every Python and an sdist, in dist/"
 	@echo "make test-wheel the tests of that wheel, installed; the Pythons from 3.10 to 3.13 that are found try it too"
+	@echo "make docs       build the documentation as a site, into build/site; any warning or broken link fails"
 	@echo "make explore    the tests of properties, with examples that were not tried before"
 	@echo "make fuzz       damaged files, states and rows, the kernel under sanitizers; HOURS=1 for longer"
 	@echo "make bench      measure speed, as ratios with their targets"
@@ -65,6 +66,9 @@ test-wheel: wheel
 	$(INSTALLED)/bin/python -c "import boltdp, sys; sys.exit(not boltdp.__file__.startswith(sys.prefix))"
 	$(INSTALLED)/bin/python -m pytest tests --pyargs boltdp -m "not slow" -n auto --dist worksteal
 	BOLTDP_WHEEL=$$(ls dist/*.whl) $(INSTALLED)/bin/python -m pytest tests/test_wheel.py -m slow
+
+docs: $(VENV)/installed
+	$(RUN) -m website
 
 explore: $(VENV)/installed
 	$(RUN) -m pytest -m "hypothesis and not slow" --hypothesis-profile=explore
