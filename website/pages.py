@@ -13,6 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import boltdp
+
 ROOT = Path(__file__).resolve().parents[1]
 PROOFS = "src/boltdp/privacy"
 
@@ -30,55 +32,61 @@ ELSEWHERE = {
 #: Pages that were made elsewhere and stay as they are.
 REPORTS = {"docs/reproduction.html": "reproduction-report.html"}
 
-#: What stands at the side of every page, in the order of reading.
-NAVIGATION = """\
-Tutorial
-    tutorial
-    notebook
-How-to guides
-    howto/files
-    howto/pandas
-    scikit-learn <estimators>
-    PostgreSQL <postgres>
-    Spark <spark>
-    howto/epsilon
-    howto/bounds
-    howto/classes
-    Choose settings: tuning <tuning>
-    models
-    howto/publish
-    howto/move
-Reference
-    Commands <cli>
-    The schema file <schema>
-    Python <api>
-    Changes <changes>
-Explanation
-    design
-    What is promised <security>
-    threat-model
-    objective
-    noisygd
-    standardization
-    whitebox
-    Accuracy <accuracy>
-    Speed <measurements>
-    reproduction
-    The experiments <experiments>
-Proofs
-    proofs/sensitivity
-    proofs/noise
-    proofs/objective
-    proofs/gradients
-    proofs/whitebox
-    proofs/moments
-    proofs/selection
-    proofs/spread
-For engineers
-    contributing
-    kernel/update
-    kernel/noise
-"""
+#: What stands at the side of every page, in the order of reading. Proofs that are not named follow the others.
+NAVIGATION = {
+    "Tutorial": [
+        "tutorial",
+        "notebook",
+    ],
+    "How-to guides": [
+        "howto/files",
+        "howto/pandas",
+        "scikit-learn <estimators>",
+        "PostgreSQL <postgres>",
+        "Spark <spark>",
+        "howto/epsilon",
+        "howto/bounds",
+        "howto/classes",
+        "Choose settings: tuning <tuning>",
+        "models",
+        "howto/publish",
+        "howto/move",
+    ],
+    "Reference": [
+        "Commands <cli>",
+        "The schema file <schema>",
+        "Python <api>",
+        "Changes <changes>",
+    ],
+    "Explanation": [
+        "design",
+        "What is promised <security>",
+        "threat-model",
+        "objective",
+        "noisygd",
+        "standardization",
+        "whitebox",
+        "Accuracy <accuracy>",
+        "Speed <measurements>",
+        "reproduction",
+        "The experiments <experiments>",
+    ],
+    "Proofs": [
+        "proofs/sensitivity",
+        "proofs/noise",
+        "proofs/objective",
+        "proofs/gradients",
+        "proofs/whitebox",
+        "proofs/moments",
+        "proofs/selection",
+        "proofs/spread",
+    ],
+    "For engineers": [
+        "contributing",
+        "kernel/update",
+        "kernel/noise",
+    ],
+}
 
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _CODE_SPAN = r"`[^`]*`"
@@ -133,6 +141,7 @@ def gather(folder: Path) -> tuple[Path, Path]:
         text = notebook(json.loads(text)) if origin.endswith(".ipynb") else text
         text = relinked(text, origin=origin)
         text = formulas(text) if origin.startswith(PROOFS) else text
+        text += other_names(text) if page == "api.md" else ""
         path.write_text(text + (contents() if page == "index.md" else ""), "utf-8")
     return target, extra
 
@@ -148,12 +157,24 @@ def site_path(file: str) -> str | None:
 
 def contents() -> str:
     """The navigation, as Sphinx wants it: one tree for each caption."""
-    trees = []
-    for line in NAVIGATION.splitlines():
-        if not line.startswith(" "):
-            trees.append(f"\n```{{toctree}}\n:hidden:\n:caption: {line}\n\n")
-        trees[-1] += f"{line.strip()}\n" if line.startswith(" ") else ""
-    return "".join(f"{tree}```\n" for tree in trees)
+    proofs = [page.removesuffix(".md") for page in ELSEWHERE.values() if page.startswith("proofs/")]
+    unnamed = [page for page in proofs if page not in NAVIGATION["Proofs"]]
+    trees = {**NAVIGATION, "Proofs": NAVIGATION["Proofs"] + unnamed}
+    return "".join(
+        "\n".join(["\n```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```\n"])
+        for caption, pages in trees.items()
+    )
+
+
+def other_names(reference: str) -> str:
+    """What the Python reference leaves out of what `import boltdp` offers."""
+    missing = [name for name in boltdp.__all__ if f":: boltdp.{name}\n" not in reference]
+    return "".join(["\n## More\n", *map(_documented, missing)]) if missing else ""
+
+
+def _documented(name: str) -> str:
+    kind = "autoclass" if isinstance(getattr(boltdp, name), type) else "autofunction"
+    return f"\n```{{eval-rst}}\n.. {kind}:: boltdp.{name}\n```\n"
 
 
 def relinked(text: str, *, origin: str) -> str:
