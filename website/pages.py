@@ -32,7 +32,7 @@ ELSEWHERE = {
 #: Pages that were made elsewhere and stay as they are.
 REPORTS = {"docs/reproduction.html": "reproduction-report.html"}
 
-#: What stands at the side of every page, in the order of reading. Proofs that are not named follow the others.
+#: What stands at the side of every page, in the order of reading. Pages that are not named follow the others.
 NAVIGATION = {
     "Tutorial": [
         "tutorial",
@@ -131,10 +131,8 @@ def gather(folder: Path) -> tuple[Path, Path]:
     extra.mkdir()
     for origin, file in REPORTS.items():
         shutil.copy(ROOT / origin, extra / file)
-    pages = {f"docs/{path.relative_to(ROOT / 'docs')}": None for path in (ROOT / "docs").rglob("*.md")}
-    for origin in [*pages, *ELSEWHERE]:
-        page = site_path(origin)
-        assert page is not None
+    for origin in origins():
+        page = _page(origin)
         path = target / page
         path.parent.mkdir(parents=True, exist_ok=True)
         text = (ROOT / origin).read_text("utf-8")
@@ -146,6 +144,11 @@ def gather(folder: Path) -> tuple[Path, Path]:
     return target, extra
 
 
+def origins() -> list[str]:
+    """The files of the repository that become pages."""
+    return [*(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")), *ELSEWHERE]
+
+
 def site_path(file: str) -> str | None:
     """Where a file of the repository is in the site, if it is.
 
@@ -155,11 +158,19 @@ def site_path(file: str) -> str | None:
     return {**ELSEWHERE, **REPORTS}.get(file) or (file.removeprefix("docs/") if file.startswith("docs/") else None)
 
 
+def _page(origin: str) -> str:
+    page = site_path(origin)
+    assert page is not None, origin
+    return page
+
+
 def contents() -> str:
     """The navigation, as Sphinx wants it: one tree for each caption."""
-    proofs = [page.removesuffix(".md") for page in ELSEWHERE.values() if page.startswith("proofs/")]
-    unnamed = [page for page in proofs if page not in NAVIGATION["Proofs"]]
-    trees = {**NAVIGATION, "Proofs": NAVIGATION["Proofs"] + unnamed}
+    named = {entry.split("<")[-1].rstrip(">") for entries in NAVIGATION.values() for entry in entries}
+    trees = {caption: list(entries) for caption, entries in NAVIGATION.items()}
+    for page in sorted(map(_page, origins())):
+        if page.removesuffix(".md") not in {*named, "index"}:
+            trees["Proofs" if page.startswith("proofs/") else "How-to guides"].append(page.removesuffix(".md"))
     return "".join(
         "\n".join(["\n```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```\n"])
         for caption, pages in trees.items()
@@ -183,8 +194,7 @@ def relinked(text: str, *, origin: str) -> str:
     >>> relinked("[proof](../src/boltdp/privacy/noise.md#3-x) of [it](../src/boltdp/model.py)", origin="docs/design.md")
     '[proof](proofs/noise.md#3-x) of it'
     """
-    page = site_path(origin)
-    assert page is not None
+    page = _page(origin)
 
     def one(match: re.Match[str]) -> str:
         link = match["link"]
