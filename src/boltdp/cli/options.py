@@ -29,6 +29,9 @@ SHOWN_CLASSES = 12
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+#: The name of a file, which shells complete.
+FILE = click.Path(path_type=str)
+
 _ABOUT = "; ".join(f"{one.name}: {one.about}" for one in ALGORITHMS.values())
 algorithm_option = click.option(
     "--algorithm",
