@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from boltdp.cli.options import as_json, quiet, source_options
+from boltdp.cli.options import FILE, as_json, quiet, source_options
 from boltdp.cli.terminal import RowsBar, emit, emit_json, examples, note
 from boltdp.data.schema import Schema
 from boltdp.data.synth import TABLE, synthesize
@@ -25,7 +25,7 @@ from boltdp.files import OutputError, check_writable, replacing
 @source_options
 @click.option("--label", required=True, help="The column to predict.")
 @click.option("--public", is_flag=True, help="Look at the values, for data that is no secret, to fill in the draft.")
-@click.option("-o", "--output", metavar="TOML", help="Where to write the draft, instead of standard output.")
+@click.option("-o", "--output", metavar="TOML", type=FILE, help="Where to write the draft, instead of standard output.")
 def schema(source: str, *, table: str | None, query: str | None, label: str, public: bool, output: str | None) -> None:
     """Draft a schema for SOURCE from the names and types of its columns.
 
@@ -56,7 +56,7 @@ def schema(source: str, *, table: str | None, query: str | None, label: str, pub
         "boltdp synth postgresql://localhost/db --table patients --rows 60000 --dims 20",
     ),
 )
-@click.argument("output")
+@click.argument("output", type=FILE)
 @click.option("--rows", type=int, required=True)
 @click.option("--dims", type=int, required=True, help="Features of a row.")
 @click.option("--classes", type=int, default=2, show_default=True)
@@ -65,7 +65,7 @@ def schema(source: str, *, table: str | None, query: str | None, label: str, pub
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--table", metavar="NAME", default=TABLE, show_default=True, help="Table of the database to make.")
-@click.option("--schema", "schema_path", metavar="TOML", help="Also write the schema that fits the data.")
+@click.option("--schema", "schema_path", metavar="TOML", type=FILE, help="Also write the schema that fits the data.")
 @as_json
 @quiet
 def synth(
