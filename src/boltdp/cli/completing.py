@@ -10,10 +10,10 @@ from boltdp.cli.terminal import emit, examples
 
 @click.command(
     epilog=examples(
-        "boltdp completion bash >> ~/.bash_completion            # then open a new shell",
-        "boltdp completion zsh > ~/.zfunc/_boltdp                # in ~/.zshrc: fpath+=~/.zfunc; autoload -U compinit",
+        'eval "$(boltdp completion bash)"    # in this shell only',
+        "boltdp completion bash > ~/.local/share/bash-completion/completions/boltdp",
+        "boltdp completion zsh > ~/.zfunc/_boltdp    # in ~/.zshrc: fpath+=~/.zfunc; autoload -U compinit; compinit",
         "boltdp completion fish > ~/.config/fish/completions/boltdp.fish",
-        'eval "$(boltdp completion bash)"                        # in this shell only',
     )
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -21,7 +21,8 @@ from boltdp.cli.terminal import emit, examples
 def completion(context: click.Context, *, shell: str) -> None:
     """Print a script that completes commands, options, their values and file names, for SHELL to read.
 
-    It asks the boltdp on the path, so that it need not be made again for a newer version. Bash must be 4.4 or newer.
+    Put it where your shell looks for such scripts, as below, and open a new shell. It asks the boltdp on the path, so
+    that it need not be made again for a newer version. Bash must be 4.4 or newer.
     """
     kind = get_completion_class(shell)
     assert kind is not None

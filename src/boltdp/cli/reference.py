@@ -10,8 +10,8 @@ from boltdp.cli.terminal import emit
 
 HEAD = """# The command line
 
-This page is what the commands themselves say, by `--help`; of `plan`, `train`, `tune` and `compare`, which show only the
-usual options so, by `--help-all`. It is put together by `python -m boltdp.cli.reference > docs/cli.md`.
+This page is what the commands themselves say, by `--help`; of `plan`, `train`, `tune` and `compare`, which show only
+the usual options so, by `--help-all`. It is put together by `python -m boltdp.cli.reference > docs/cli.md`.
 """
 
 
