@@ -146,7 +146,7 @@ def test_a_loss_without_probabilities_has_curves_and_no_calibration(tmp_path: Pa
     for classes in (2, 3):
         model, table = model_of(classes, loss="huber"), rows_of(classes)
         found = model.evaluate(table)
-        assert found.log_loss is found.brier_score is found.reliability is found.calibration_error is None
+        assert [found.log_loss, found.brier_score, found.reliability, found.calibration_error] == [None] * 4
         assert found.area_under_the_curve is not None
         assert found.to_dict()["log_loss"] is None
         found.plot(tmp_path / "huber.svg")

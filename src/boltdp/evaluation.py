@@ -205,7 +205,8 @@ class Sums:
     def lowest_scores(self) -> Doubles:
         """Of each bin."""
         bins = self.scores.shape[2]
-        return self._reach * (2.0 * np.arange(bins) / bins - 1.0)
+        edges: Doubles = self._reach * (2.0 * np.arange(bins) / bins - 1.0)
+        return edges
 
     def add(self, labels: npt.NDArray[Any], margins: Doubles) -> None:
         """Rows, by their class indices, NaN for none that is declared, and their margins."""
@@ -414,8 +415,8 @@ def total_log_loss(probabilities: Doubles, labels: Indices) -> float:
 
 def _other_way_round(table: Reliability) -> Reliability:
     """Of the opposite."""
-    low, high, rows, mean, share = table.low, table.high, table.rows, table.mean_probability, table.share
-    return Reliability(*(each[::-1] for each in (1.0 - high, 1.0 - low, rows, 1.0 - mean, 1.0 - share)))
+    mean, share = (1.0 - each[::-1] for each in (table.mean_probability, table.share))
+    return Reliability(1.0 - table.high[::-1], 1.0 - table.low[::-1], table.rows[::-1], mean, share)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

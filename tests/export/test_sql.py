@@ -365,7 +365,7 @@ def test_probabilities_of_all_classes_are_those_of_the_model(
     classes: tuple[Value, ...], multiclass: Multiclass, loss: str, longer: float, projection: Projection | None
 ) -> None:
     generator = np.random.default_rng(5)
-    columns = (*(Numeric(f"f{i}", -40, 60) for i in range(4)), Categorical("c", ("a", "b")))
+    columns: tuple[Column, ...] = (*(Numeric(f"f{i}", -40, 60) for i in range(4)), Categorical("c", ("a", "b")))
     table = pa.table(
         {
             **{f"f{i}": pa.array(random_floats(generator, 300), pa.float64()) for i in range(4)},

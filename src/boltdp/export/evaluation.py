@@ -43,7 +43,9 @@ def draw(evaluation: Evaluation, path: str | Path) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    style = {
+    style: dict[Any, Any] = {
+        "figure.constrained_layout.w_pad": 0.12,
+        "figure.constrained_layout.h_pad": 0.12,
         "font.size": 9,
         "axes.titlesize": 10.5,
         "axes.titleweight": "bold",
@@ -67,7 +69,6 @@ def draw(evaluation: Evaluation, path: str | Path) -> None:
         _draw_reliability(calibration, evaluation)
         _draw_histogram(histogram, evaluation)
         _draw_confusion(confusion, evaluation)
-        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
         with replacing(path) as aside, warnings.catch_warnings():
             # A character that the font does not have is drawn as a box.
             warnings.simplefilter("ignore", UserWarning)
