@@ -188,7 +188,9 @@ def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
     axes.set_title("Scores by true class" if two else "Scores of right and wrong predictions")
     axes.set(xlabel=label, ylabel="rows")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.legend(loc="upper center" if two else "upper left")
+    # Room for the names above the bars.
+    axes.set_ylim(0.0, 1.15 * max(float(rows.max()), 1.0))
+    axes.legend(loc="upper center", ncols=2)
 
 
 def _draw_confusion(axes: Any, evaluation: Evaluation) -> None:
