@@ -35,6 +35,8 @@ Indices: TypeAlias = npt.NDArray[np.intp]
 FINE_BINS, TABLE_BINS = 100, 10
 #: Bins of the scores that rank the rows, of all classes together, and of one of them at most.
 ALL_SCORE_BINS, MOST_SCORE_BINS, LEAST_SCORE_BINS = 1 << 21, 1 << 20, 1 << 8
+#: Probabilities that are worked on at a time, at most.
+MOST_CELLS = 1 << 20
 #: Points of a curve that are told, at most.
 MOST_POINTS = 200
 
@@ -210,6 +212,11 @@ class Sums:
 
     def add(self, labels: npt.NDArray[Any], margins: Doubles) -> None:
         """Rows, by their class indices, NaN for none that is declared, and their margins."""
+        step = max(1, MOST_CELLS // len(self._model.classes))
+        for at in range(0, len(labels), step):
+            self._add(labels[at : at + step], margins[at : at + step])
+
+    def _add(self, labels: npt.NDArray[Any], margins: Doubles) -> None:
         known = ~np.isnan(labels)
         self.without_class += int(len(labels) - known.sum())
         own, margins = labels[known].astype(np.intp), margins[known]

@@ -31,10 +31,8 @@ SHOWN_CLASSES = 12
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class FileName(click.ParamType[str]):
+class FileName(click.types.StringParamType):
     """The name of a file or whatever else names data, taken as it is; shells complete it as that of a file."""
-
-    name = "text"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Leave it to the shell."""
