@@ -91,6 +91,12 @@ def open_source(
         engine = DuckDBEngine.from_relation(source)
         engine.spool = spool
         return engine
+    if "pyarrow.dataset" in sys.modules and isinstance(source, sys.modules["pyarrow.dataset"].Dataset):
+        from boltdp.engines.files import DuckDBEngine
+
+        engine = DuckDBEngine.from_dataset(source)
+        engine.spool = spool
+        return engine
     if type(source).__module__.startswith("pyspark.sql.") and type(source).__name__ == "DataFrame":
         from boltdp.engines.spark import SparkEngine
 
@@ -125,19 +131,18 @@ def _open_spark(address: str, *, where: str, **options: Any) -> Engine:
 
 
 def _open_file(source: str | Path, *, table: str | None, query: str | None, spool: str | Path | None) -> Engine:
+    from boltdp.data.formats import format_of
     from boltdp.engines.files import DuckDBEngine
 
-    suffixes = [suffix.lower() for suffix in Path(source).suffixes]
-    ending = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
-    if ending in (".duckdb", ".ddb", ".db"):
+    if format_of(source) == "duckdb":
         return DuckDBEngine.from_database(source, table=table, query=query, spool=spool)
-    if table is not None or query is not None:
-        raise ParameterError("table and query must be given only with a database")
-    if ending in (".csv", ".tsv"):
-        return DuckDBEngine.from_csv(source)
-    if ending in (".parquet", ".pq"):
-        return DuckDBEngine.from_parquet(source)
-    raise DataError(
-        f"the file {str(source)!r} must be CSV, Parquet or DuckDB, with a name ending in .csv, .tsv, .parquet, .pq, "
-        ".duckdb, .ddb or .db"
-    )
+    if table is not None:
+        raise ParameterError("table must be given only with a database")
+    if query is not None:
+        return DuckDBEngine.from_query(source, query, spool=spool)
+    if not str(source):
+        raise ParameterError(
+            "give SOURCE, which says where the rows are",
+            hint="a file, a directory, a database, or only --query \"SELECT ... FROM 'visits.parquet'\"",
+        )
+    return DuckDBEngine.from_files(source, spool=spool)

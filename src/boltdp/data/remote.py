@@ -1,0 +1,104 @@
+"""Files at an address, such as s3://bucket/visits/*.parquet or https://host/rows.csv, by the package fsspec.
+
+They are fetched once, before a row is read, so that they cannot change meanwhile; who opened them removes them.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from boltdp.data.formats import Files, format_of, found
+from boltdp.errors import DataError
+
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+#: Protocols whose address is that of one file: they have no directories, and a question mark is no pattern.
+_SINGLE = ("http", "https")
+_FETCHED = 1 << 22
+
+
+def is_remote(source: str) -> bool:
+    """Whether a source is an address, and not a path.
+
+    >>> is_remote("s3://bucket/rows.parquet"), is_remote("rows.parquet")
+    (True, False)
+    """
+    return _ADDRESS.match(source) is not None
+
+
+def plain_address(address: str) -> str:
+    """An address without what may be a secret in it: passwords, and signatures after a question mark.
+
+    >>> plain_address("https://me:secret@host/rows.csv?signature=secret")
+    'https://host/rows.csv'
+    """
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def fetch(address: str, folder: Path) -> Files:
+    """The files at an address, copied to a directory."""
+    name, protocol = plain_address(address), urlsplit(address).scheme.lower()
+    filesystem, path = _open(address, name)
+    single = protocol in _SINGLE
+    paths = [path] if single else _attempt(lambda: _find(filesystem, path), name)
+    if not paths:
+        raise DataError(f"no file is at {name!r}, or matches it")
+    shared = os.path.dirname(path) if single else os.path.commonpath([os.path.dirname(one) for one in paths])
+    copies = []
+    for one in paths:
+        inside = os.path.basename(urlsplit(one).path) if single else os.path.relpath(one, shared)
+        copy = folder / inside
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        _attempt(lambda one=one, copy=copy: _copy(filesystem, one, copy), name)
+        copies.append(str(copy))
+    files = found(name, copies, root=str(folder), what="address")
+    return files
+
+
+def _open(address: str, name: str) -> tuple[Any, str]:
+    protocol = urlsplit(address).scheme.lower()
+    reason: str | None = None
+    hint: str | None = "pip install 'boltdp[remote]'"
+    try:
+        import fsspec
+
+        filesystem, path = fsspec.core.url_to_fs(address)
+        return filesystem, path
+    except ImportError:
+        reason = f"reading from {protocol}:// needs the package fsspec and what it needs for it"
+    except ValueError:
+        reason, hint = f"{protocol}:// is no kind of address that can be read", "such are s3://, gs:// and https://"
+    except Exception as fault:  # of a library for the protocol, which may quote a password
+        reason, hint = f"{name!r} cannot be opened ({type(fault).__name__})", None
+    raise DataError(reason, hint=hint)
+
+
+def _find(filesystem: Any, path: str) -> list[str]:
+    if glob.has_magic(path):
+        return sorted(one for one in filesystem.glob(path) if filesystem.isfile(one))
+    if format_of(path) is not None:
+        return [path]
+    return sorted(one for one in filesystem.find(path) if not os.path.basename(one).startswith((".", "_")))
+
+
+def _copy(filesystem: Any, path: str, copy: Path) -> None:
+    with filesystem.open(path, "rb") as source, copy.open("wb") as target:
+        while part := source.read(_FETCHED):
+            target.write(part)
+
+
+def _attempt(action: Any, name: str) -> Any:
+    try:
+        return action()
+    except FileNotFoundError:
+        reason, hint = "there is no such file", None
+    except PermissionError:
+        reason, hint = "access is denied", "the credentials are those of fsspec: environment variables or its own files"
+    except Exception as fault:  # whatever the library for the protocol raises, which may quote an address or rows
+        reason, hint = f"it cannot be reached ({type(fault).__name__})", "is there a network, and is the address right?"
+    raise DataError(f"{name!r} cannot be read: {reason}", hint=hint)
