@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Numeric, Schema, Vector
 from boltdp.data import headers
+from boltdp.data.schema import Categorical, Numeric, Schema, Vector
 from boltdp.engines import DuckDBEngine, open_source
 from boltdp.engines.base import encoded
 from boltdp.engines.files import SPILL_PREFIX
@@ -271,7 +271,9 @@ def test_table_or_query_must_be_given_and_only_for_databases(tmp_path: Path) -> 
 
 
 def test_file_of_unknown_ending_is_told(tmp_path: Path) -> None:
-    assert "must be CSV, JSON lines, Parquet, Arrow or DuckDB" in told(lambda: open_source(csv_file(tmp_path, "x", "rows.xlsx")))
+    assert "must be CSV, JSON lines, Parquet, Arrow or DuckDB" in told(
+        lambda: open_source(csv_file(tmp_path, "x", "rows.xlsx"))
+    )
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "table"])

@@ -100,9 +100,7 @@ def found(name: str, paths: Sequence[str], *, root: str, what: str) -> Files:
     keys = {tuple(_keys(path, root)) for path in paths}
     if len(keys) > 1:
         raise DataError(f"the directories of {name!r} must name the same columns as key=value, and do not")
-    (format,) = formats
-    assert format is not None
-    return Files(name, format, tuple(paths), root, next(iter(keys)))
+    return Files(name, _known_format(paths[0]), tuple(paths), root, next(iter(keys)))
 
 
 def _keys(path: str, root: str) -> list[str]:
@@ -136,14 +134,14 @@ def _ending(path: str | Path) -> str:
 
 
 def _known_format(path: str) -> Format:
-    format = format_of(path)
-    if format is None:
+    known = format_of(path)
+    if known is None:
         raise DataError(
             f"the file {path!r} must be CSV, JSON lines, Parquet, Arrow or DuckDB, with a name ending in "
             + ", ".join(ENDINGS),
             hint=_OTHERWISE.get(_ending(path)),
         )
-    return format
+    return known
 
 
 def _near_file(path: str) -> str | None:

@@ -126,9 +126,8 @@ def _different(names: list[str], where: str) -> list[str]:
     return names
 
 
-def _bytes(file: str) -> IO[bytes]:
-    opened: IO[bytes] = gzip.open(file, "rb") if file.endswith(".gz") else open(file, "rb")
-    return opened
+def _bytes(file: str) -> gzip.GzipFile | IO[bytes]:
+    return gzip.open(file, "rb") if file.endswith(".gz") else open(file, "rb")
 
 
 def _text(file: str) -> IO[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -54,10 +55,9 @@ def fetch(address: str, folder: Path) -> Files:
         inside = os.path.basename(urlsplit(one).path) if single else os.path.relpath(one, shared)
         copy = folder / inside
         copy.parent.mkdir(parents=True, exist_ok=True)
-        _attempt(lambda one=one, copy=copy: _copy(filesystem, one, copy), name)
+        _attempt(partial(_copy, filesystem, one, copy), name)
         copies.append(str(copy))
-    files = found(name, copies, root=str(folder), what="address")
-    return files
+    return found(name, copies, root=str(folder), what="address")
 
 
 def _open(address: str, name: str) -> tuple[Any, str]:

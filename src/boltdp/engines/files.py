@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,8 +42,10 @@ SPILL_PREFIX, FETCHED_PREFIX = "boltdp-spill-", "boltdp-fetched-"
 SOURCE = "source"
 #: Words of types that DuckDB says.
 _TYPES = frozenset(
-    "boolean tinyint smallint integer bigint hugeint utinyint usmallint uinteger ubigint float double decimal varchar "
-    "date time timestamp interval blob json with zone".split()
+    (
+        *("boolean", "tinyint", "smallint", "integer", "bigint", "hugeint", "float", "double", "decimal", "varchar"),
+        *("utinyint", "usmallint", "uinteger", "ubigint", "date", "time", "timestamp", "interval", "blob", "json"),
+    )
 )
 #: What DuckDB says of a query itself, before a row is read.
 _OF_THE_QUERY = (duckdb.ParserException, duckdb.SyntaxException, duckdb.BinderException, duckdb.CatalogException)
@@ -185,13 +188,14 @@ class DuckDBEngine(Engine):
         with ExitStack() as held:
             spill = held.enter_context(_private_directory(spool_directory(spool), SPILL_PREFIX))
             connection = held.enter_context(closing(_connect(":memory:", spill=spill)))
-            checks, paths = [], []
+            checks: list[Callable[[], object]] = []
+            paths: list[str] = []
             for table in _tables_of(connection, query, fault):
                 files = _files_of_table(table, str(source), held, spool)
                 if files is not None:
                     scan = _scan(connection, files)
                     view = f"CREATE VIEW {_identifier(table)} AS {scan.sql}"
-                    _ask(lambda view=view: connection.execute(view).fetchall(), scan.fault)
+                    _ask(partial(connection.execute, view), scan.fault).fetchall()
                     checks += [] if scan.check is None else [scan.check]
                     paths += files.paths
             connection.execute(f"SET allowed_paths = {_literals(paths)}").fetchall()
