@@ -8,18 +8,22 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from boltdp.data.formats import Files, format_of, found
 from boltdp.errors import DataError
 
+T = TypeVar("T")
+
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 #: Protocols whose address is that of one file: they have no directories, and a question mark is no pattern.
 _SINGLE = ("http", "https")
-_FETCHED = 1 << 22
+#: Bytes that are fetched at a time.
+_PART = 1 << 22
 
 
 def is_remote(source: str) -> bool:
@@ -88,17 +92,25 @@ def _find(filesystem: Any, path: str) -> list[str]:
 
 def _copy(filesystem: Any, path: str, copy: Path) -> None:
     with filesystem.open(path, "rb") as source, copy.open("wb") as target:
-        while part := source.read(_FETCHED):
+        while part := source.read(_PART):
             target.write(part)
 
 
-def _attempt(action: Any, name: str) -> Any:
+def _attempt(action: Callable[[], T], name: str) -> T:
+    """Do something with the library of a protocol, whose own errors may quote a password or rows."""
     try:
         return action()
-    except FileNotFoundError:
-        reason, hint = "there is no such file", None
-    except PermissionError:
-        reason, hint = "access is denied", "the credentials are those of fsspec: environment variables or its own files"
-    except Exception as fault:  # whatever the library for the protocol raises, which may quote an address or rows
-        reason, hint = f"it cannot be reached ({type(fault).__name__})", "is there a network, and is the address right?"
-    raise DataError(f"{name!r} cannot be read: {reason}", hint=hint)
+    except Exception as error:
+        # fsspec makes "no such file" of a server that does not answer, and names the cause.
+        fault: BaseException = error.__cause__ or error
+    if isinstance(fault, FileNotFoundError) or getattr(fault, "status", None) == 404:
+        raise DataError(f"{name!r} cannot be read: there is no such file")
+    if isinstance(fault, PermissionError):
+        raise DataError(
+            f"{name!r} cannot be read: access is denied",
+            hint="credentials are taken from where s3fs and gcsfs look for them: the environment, or their own files",
+        )
+    raise DataError(
+        f"{name!r} cannot be read: it cannot be reached ({type(fault).__name__})",
+        hint="is there a network, and is the address right?",
+    )
