@@ -45,7 +45,7 @@ def find_table(session: Session, name: str) -> Composed:
     if len(named) != 1:
         raise DataError(
             f"the database must have one table or view named {name!r}, it has {len(named) or 'none'}",
-            hint=(near(name, names := _tables(session)) or f"there are {listed(names) or 'none'}")
+            hint=(near(name, tables := _tables(session)) or f"there are {listed(tables) or 'none'}")
             + "; names are as PostgreSQL keeps them: lower case unless quoted when made, and schema.table "
             "outside the search path",
         )
