@@ -403,12 +403,9 @@ def test_estimators_take_tables_of_polars_and_arrow(declared: str) -> None:
         X = pa.table({"age": rows["age"], "half": pa.array([None, *rows["age"].to_pylist()[1:]], pa.float32())})
     y = rows["y"].to_numpy()
     fitted = {}
-    for kind, table in {
-        "pandas": X.to_pandas(),
-        "polars": pl.from_arrow(X),
-        "lazy": pl.from_arrow(X).lazy(),
-        "arrow": X,
-    }.items():  # type: ignore[union-attr]
+    frame = pl.from_arrow(X)
+    assert isinstance(frame, pl.DataFrame)
+    for kind, table in {"pandas": X.to_pandas(), "polars": frame, "lazy": frame.lazy(), "arrow": X}.items():
         labels = pl.Series("y", y) if kind == "polars" else pa.chunked_array([y]) if kind == "arrow" else y
         model = PrivateLogisticRegression(epsilon=None, random_state=0, **parameters).fit(table, labels)
         assert model.feature_names_in_.tolist() == X.column_names
