@@ -100,13 +100,15 @@ _OUTPUT = (
 )
 
 _SOURCE = (
-    click.argument("source"),
+    # Without it, a query over files says where the rows are.
+    click.argument("source", default="", required=False),
     click.option("--table", metavar="NAME", help="Table of a DuckDB file, a PostgreSQL database or Spark."),
     click.option(
         "--query",
         metavar="SQL",
-        help="Query on a database, instead of a table. For the promise of `train` each row must come from one person's "
-        "row, and rows must be chosen and ordered by public columns only.",
+        help="Query on a database, instead of a table; or over files, which it names as tables: FROM 'visits.parquet'. "
+        "The rows of SOURCE, if that is a file or a directory, are the table named source. For the promise of `train` "
+        "each row must come from one person's row, and rows must be chosen and ordered by public columns only.",
     ),
 )
 
@@ -311,7 +313,8 @@ def load_schema(path: str | None, *, source: str, table: str | None, query: str 
     if path is None:
         raise ParameterError(
             "give --schema, which says what is public about the data",
-            hint=f"`boltdp schema {source} --label {label or 'COLUMN'} -o schema.toml` drafts one to complete",
+            hint=f"`boltdp schema {source or '--query ...'} --label {label or 'COLUMN'} -o schema.toml` drafts one to "
+            "complete",
         )
     schema = Schema.load(path)
     if label is not None and label != schema.label:

@@ -54,6 +54,9 @@ QUERY_PROMISE = (
     epilog=examples(
         "boltdp train patients.csv --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train 'visits-*.parquet' --schema schema.toml --epsilon 0.5 --delta 1e-6 -o model.json",
+        "boltdp train visits/ --schema schema.toml --epsilon 1 -o model.json",
+        "boltdp train --query \"SELECT * FROM 'visits.parquet' WHERE year < 2025\" --schema schema.toml --epsilon 1 "
+        "-o model.json",
         "boltdp train hospital.duckdb --table visits --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train postgresql://localhost/hospital --table patients --label outcome --epsilon 0.5 -o model.json",
         "boltdp train 'local[*]' --table db.visits --schema schema.toml --epsilon 1 -o model.json",
@@ -99,8 +102,10 @@ def train(
     quiet: bool,
     **chosen: Any,
 ) -> None:
-    """Train a model on the rows of SOURCE: CSV or Parquet files ('part-*.parquet'), a DuckDB file, PostgreSQL or Spark.
+    """Train a model on the rows of SOURCE: files, a directory or a pattern of them, a DuckDB file, PostgreSQL or Spark.
 
+    Files are CSV (also separated by semicolons, tabs or bars), JSON lines, Parquet or Arrow, and are read in the order
+    of their paths; directories named key=value add columns. s3://, gs:// and https:// need `boltdp[remote]`.
     A PostgreSQL database is given by its URI, and its rows stay in it, if it has the extension; see `boltdp postgres`.
     Spark is given by its address: local[*], spark://host:7077 or, for Spark Connect, sc://host:15002. Its rows stay
     there; files are tables too: --table 'parquet.`/data/visits`'.
