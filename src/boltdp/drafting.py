@@ -1,8 +1,8 @@
 """Draft a schema from private rows, within a budget: bounds by noisy counts of numbers, categories by those of values.
 
 What is looked at, and what that costs, follows from names and types alone: `plan_draft`. Then the rows are scanned
-twice. The first time numbers are counted in wide intervals, in steps of 1, 2 and 5 through all powers of ten, and
-values by what they are; the second time numbers are counted in narrow intervals within the wide ones that were found.
+twice. The first time numbers are counted in wide intervals, ten for each power of ten and sign, and values by what they
+are; the second time numbers are counted in narrow intervals within the wide ones that were found.
 What is made of the released counts costs nothing more.
 
 Proof: privacy/counts.md 5
@@ -23,8 +23,8 @@ from boltdp.context import Context
 from boltdp.data.values import Matcher, Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.counts import NoisyCounts, noisy_counts
-from boltdp.privacy.events import Event, Part, SelfComposition, composed, spoiled
+from boltdp.privacy.counts import NoisyCounts, noisy_counts, rarely_above
+from boltdp.privacy.events import Part, spoiled
 from boltdp.privacy.release import RandomBytes, release_counts, release_values
 
 if TYPE_CHECKING:
@@ -35,14 +35,17 @@ if TYPE_CHECKING:
     from boltdp.engines.base import Engine
 
 #: The ends of wide intervals: a number beyond all of them is clipped to the last.
-ENDS: Doubles = np.array([float(f"{digit}e{power}") for power in range(-6, 16) for digit in (1, 2, 5)])
+DIGITS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+ENDS: Doubles = np.array([float(f"{digit}e{power}") for power in range(-6, 15) for digit in DIGITS])
 WIDE: Doubles = np.concatenate([-ENDS[::-1], [0.0], ENDS])
 #: Narrow intervals between the bounds that the wide ones give, about.
-NARROW = 50
+NARROW = 100
+#: Bounds that are fewer of them apart are moved outwards by half of one: numbers were rounded to these.
+FEW = 10
 #: The part of the numbers that may lie beyond each bound.
 TAIL = 0.005
 #: The probability that noise alone lets one of all intervals of a column stand out.
-MISTAKEN = 0.05
+MISTAKEN = 1e-4
 #: Deviations of noise that the numbers beyond a bound are not told from.
 DEVIATIONS = 2.0
 #: Categories of a column, at most.
@@ -61,8 +64,11 @@ class PlannedColumn:
 
     name: str
     role: Role
-    first: Part
-    second: Part | None
+
+    @property
+    def releases(self) -> int:
+        """How often it is counted."""
+        return 1 if self.role == "values" else 2
 
 
 @dataclass(frozen=True)
@@ -70,31 +76,19 @@ class DraftPlan:
     """What will be looked at, and all that this spends; from public facts alone."""
 
     budget: Budget
+    event: NoisyCounts
     columns: tuple[PlannedColumn, ...]
     without_delta: tuple[str, ...]  #: columns that are not looked at, since there is no delta
 
-    @property
-    def event(self) -> Event:
-        """The tree of what is spent: for each kind of release how often it is made."""
-        releases = Counter(
-            part for column in self.columns for part in (column.first, column.second) if part is not None
-        )
-        parts = []
-        for part, count in releases.items():
-            assert part.budget is not None
-            whole = Budget(count * part.budget.epsilon, count * part.budget.delta)
-            parts.append(part if count == 1 else Part(whole, SelfComposition(part, count)))
-        return composed(*parts)
-
 
 def plan_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) -> DraftPlan:
-    """Divide a budget among the columns whose types alone tell neither bounds nor values. No row is read.
+    """How columns whose types alone tell neither bounds nor values are looked at within a budget. No row is read.
 
     >>> from boltdp.data.source import ColumnType
     >>> columns = {"age": ColumnType("number"), "ward": ColumnType("text"), "sick": ColumnType("bool")}
     >>> plan = plan_draft(columns, "sick", Budget(1.0, 1e-6))
-    >>> [(column.name, column.role, column.first.budget.epsilon) for column in plan.columns]
-    [('age', 'numbers', 0.25), ('ward', 'values', 0.5)]
+    >>> [(column.name, column.role) for column in plan.columns], plan.event.releases
+    ([('age', 'numbers'), ('ward', 'values')], 3)
     """
     from boltdp.data.draft import declared_column
 
@@ -123,19 +117,10 @@ def plan_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) ->
             "there is nothing to find from the rows for this budget: the types of the columns tell the rest",
             hint="without --epsilon the draft costs nothing; texts and classes can be told only with a --delta",
         )
-    share = budget.split(len(roles)).epsilon
-    unknown = sum(role != "numbers" for role in roles.values())
-    if not unknown:
-        budget = Budget(budget.epsilon)
-    delta = budget.split(max(unknown, 1)).delta
-    pure, half = _part(Budget(share / 2)), _part(Budget(share / 2, delta))
-    planned = [
-        PlannedColumn(name, role, _part(Budget(share, delta)), None)
-        if role == "values"
-        else PlannedColumn(name, role, pure if role == "numbers" else half, pure)
-        for name, role in roles.items()
-    ]
-    return DraftPlan(budget, tuple(planned), tuple(without_delta))
+    planned = tuple(PlannedColumn(name, role) for name, role in roles.items())
+    unknown = sum(column.role != "numbers" for column in planned) if budget.delta else 0
+    event = noisy_counts(budget, releases=sum(column.releases for column in planned), unknown=unknown)
+    return DraftPlan(budget, event, planned, tuple(without_delta))
 
 
 def draft_privately(engine: Engine, label: str, budget: Budget, *, context: Context | None = None) -> str:
@@ -159,7 +144,7 @@ def draft_privately(engine: Engine, label: str, budget: Budget, *, context: Cont
     rows = engine.count()
     _check_rows(plan, rows)
     random_bytes = context.randomness.stream("draft")
-    looks = {column.name: _Look(column, columns[column.name].kind) for column in plan.columns}
+    looks = {column.name: _Look(column.role, columns[column.name].kind, plan.event) for column in plan.columns}
     for batch in _scanned(engine, [*looks], context.at("counting", rows)):
         for name, look in looks.items():
             look.count(batch.column(name))
@@ -185,8 +170,8 @@ def draft_privately(engine: Engine, label: str, budget: Budget, *, context: Cont
 class _Look:
     """The counts of one column, which are private until they are released."""
 
-    def __init__(self, column: PlannedColumn, kind: str) -> None:
-        self._column, self._kind = column, kind
+    def __init__(self, role: Role, kind: str, event: NoisyCounts) -> None:
+        self._role, self._kind, self._event = role, kind, event
         self._wide: Integers = np.zeros(len(WIDE) + 1, np.int64)
         self._values: Counter[Value] = Counter()
         self._texts = 0
@@ -199,8 +184,7 @@ class _Look:
         """Count the cells of one batch: each row once, by its number or by its value."""
         from boltdp.data.counted import numbers_and_texts, value_counts
 
-        role = self._column.role
-        if role == "values":
+        if self._role == "values":
             self._values.update(value_counts(cells))
             return
         numbers, texts = numbers_and_texts(cells, self._kind)
@@ -210,17 +194,12 @@ class _Look:
         else:
             self._texts += texts.total()
 
-    @property
-    def _event(self) -> NoisyCounts:
-        assert isinstance(self._column.first.event, NoisyCounts)
-        return self._column.first.event
-
     def release(self, random_bytes: RandomBytes) -> None:
         """Release what was counted, and decide by it whether and where numbers are."""
         event = self._event
         if event.threshold is not None:
             self._told = release_values(self._values, event, random_bytes)
-        if self._column.role == "values":
+        if self._role == "values":
             return
         *wide, texts = release_counts([*self._wide.tolist(), self._texts], event, random_bytes)
         counts = np.array(wide)
@@ -230,9 +209,12 @@ class _Look:
         low, high = WIDE[max(present[0] - 1, 0)], WIDE[min(present[-1], len(WIDE) - 1)]
         if self._kind == "list":
             low, high = -max(-low, high), max(-low, high)
-        self.bounds = float(low), float(high)
-        self._step = step_of(high - low)
-        self._first, last = math.floor(low / self._step), math.ceil(high / self._step)
+        self.narrow((float(low), float(high)))
+
+    def narrow(self, bounds: tuple[float, float]) -> None:
+        """Count between these bounds the next time."""
+        self.bounds, self._step = bounds, step_of(bounds[1] - bounds[0])
+        self._first, last = math.floor(bounds[0] / self._step), math.ceil(bounds[1] / self._step)
         self._narrow = np.zeros(last - self._first + 1, np.int64)
 
     def count_narrowly(self, cells: pa.Array) -> None:
@@ -252,12 +234,10 @@ class _Look:
         if self.bounds is None:
             values = in_order(different([*self._told])[:MOST_CATEGORIES])
             return Found(values=values) if len(values) > classes else Found(nothing=NOTHING)
-        assert self._column.second is not None
-        event = self._column.second.event
-        assert isinstance(event, NoisyCounts)
-        counts = release_counts(self._narrow.tolist(), event, random_bytes)
-        first, last = middle(counts, noise=event.noise.deviation)
-        low, high = self._first + first, self._first + max(last, first + 1)
+        counts = release_counts(self._narrow.tolist(), self._event, random_bytes)
+        first, last = middle(counts, noise=self._event.noise.deviation)
+        wider = 0.5 if last - first < FEW else 0.0
+        low, high = self._first + first - wider, self._first + last + wider
         if self._kind == "list":
             low, high = -max(-low, high), max(-low, high)
         return Found(bounds=(float(f"{low * self._step:.12g}"), float(f"{high * self._step:.12g}")))
@@ -266,17 +246,17 @@ class _Look:
 def cutoff(event: NoisyCounts, *, intervals: int) -> float:
     """A noisy count that none of so many empty intervals exceeds, but for a small probability.
 
-    >>> round(cutoff(noisy_counts(Budget(1.0)), intervals=100), 1)
-    13.8
+    >>> round(cutoff(noisy_counts(Budget(1.0), releases=2), intervals=100), 1)
+    52.5
     """
-    return event.noise.scale * math.log(intervals / (2 * MISTAKEN))
+    return rarely_above(event.noise, MISTAKEN / intervals)
 
 
 def step_of(width: float) -> float:
     """The length of narrow intervals: 1, 2 or 5 times a power of ten.
 
     >>> step_of(100.0), step_of(90.0), step_of(0.7)
-    (2.0, 2.0, 0.02)
+    (1.0, 1.0, 0.01)
     """
     least = width / NARROW
     power = math.floor(math.log10(least))
@@ -315,10 +295,6 @@ def different(values: Sequence[Value]) -> list[Value]:
     return kept
 
 
-def _part(budget: Budget) -> Part:
-    return Part(budget, noisy_counts(budget, unknown=budget.delta > 0))
-
-
 def _scanned(engine: Engine, names: Sequence[str], context: Context) -> Iterator[Any]:
     """All rows of some columns; how many were read is told, which is public."""
     done = 0
@@ -330,11 +306,7 @@ def _scanned(engine: Engine, names: Sequence[str], context: Context) -> Iterator
 
 def _check_rows(plan: DraftPlan, rows: int) -> None:
     """Refuse a budget so small that nothing could stand out, before a row is read: what is spent is not given back."""
-    needed = 0.0
-    for column in plan.columns:
-        event = column.first.event
-        assert isinstance(event, NoisyCounts)
-        needed = max(needed, event.threshold or 0, cutoff(event, intervals=len(WIDE) + 1))
+    needed = max(plan.event.threshold or 0, cutoff(plan.event, intervals=len(WIDE) + 1))
     if needed * 2 > rows:
         raise ParameterError(
             f"{plan.budget.describe()}, divided among {len(plan.columns)} columns, must be more for {rows:,} rows: "

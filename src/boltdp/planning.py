@@ -82,7 +82,7 @@ def within(settings: Settings, schema: Schema) -> Settings:
 
     >>> from boltdp.data.schema import Numeric
     >>> from boltdp.privacy.counts import noisy_counts
-    >>> spent = Part(Budget(0.25), noisy_counts(Budget(0.25)))
+    >>> spent = Part(Budget(0.25), noisy_counts(Budget(0.25), releases=1))
     >>> within(Settings(epsilon=1.0), Schema("sick", (0, 1), (Numeric("age", 0, 100),), spent=spent)).epsilon
     0.75
     """

@@ -143,7 +143,7 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
     emit_table(
         [
             *algorithm.cost(certificate),
-            *_standardizing(certificate),
+            *spent_before(certificate),
             *_curves(model.schema),
             *([] if selection is None else [("chosen", selection.describe())]),
             ("training", algorithm.trained(certificate)),
@@ -221,7 +221,7 @@ def plan(
     emit_table(
         [
             *algorithm.cost(certificate),
-            *_standardizing(certificate),
+            *spent_before(certificate),
             *_curves(shapes[epsilon]),
             *algorithm.choices(certificate, settings),
         ]
@@ -238,7 +238,7 @@ def _forecast(certificate: Certificate) -> dict[str, Any]:
     return {**noise, **algorithm_of(certificate).forecast(certificate)}
 
 
-def _standardizing(certificate: Certificate) -> list[tuple[str, str]]:
+def spent_before(certificate: Certificate) -> list[tuple[str, str]]:
     """What was spent before training, if anything was."""
     draft = certificate.draft
     drafted = (

@@ -250,7 +250,7 @@ def after(draft: Part, certificate: Certificate, budget: Budget | None) -> Certi
     >>> from boltdp.privacy.objective import perturbed_objective
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
     >>> training = certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))
-    >>> after(Part(Budget(0.5), noisy_counts(Budget(0.5))), training, Budget(1.5)).private
+    >>> after(Part(Budget(0.5), noisy_counts(Budget(0.5), releases=1)), training, Budget(1.5)).private
     True
     """
     event: Event = certificate.spent

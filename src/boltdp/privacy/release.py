@@ -203,7 +203,7 @@ def release_counts(counts: Sequence[int], event: NoisyCounts, random_bytes: Rand
     Proof: counts.md 2
 
     >>> from boltdp.privacy.counts import noisy_counts
-    >>> len(release_counts([900, 0, 100], noisy_counts(Budget(1.0)), Randomness().stream()))
+    >>> len(release_counts([900, 0, 100], noisy_counts(Budget(1.0), releases=1), Randomness().stream()))
     3
     """
     return [float(add_noise(event.noise, np.array([float(count)]), random_bytes)[0]) for count in counts]
@@ -215,7 +215,7 @@ def release_values(counts: Mapping[V, int], event: NoisyCounts, random_bytes: Ra
     Proof: counts.md 3
 
     >>> from boltdp.privacy.counts import noisy_counts
-    >>> event = noisy_counts(Budget(1.0, 1e-6), unknown=True)
+    >>> event = noisy_counts(Budget(1.0, 1e-6), releases=1, unknown=1)
     >>> [*release_values({"a name": 1, "no": 5000, "yes": 9000}, event, Randomness().stream())]
     ['yes', 'no']
     """
