@@ -232,7 +232,7 @@ class _Look:
         from boltdp.data.draft import Found, in_order
 
         if self.bounds is None:
-            values = in_order(different([*self._told])[:MOST_CATEGORIES])
+            values = in_order(different([*self._told]))
             return Found(values=values) if len(values) > classes else Found(nothing=NOTHING)
         counts = release_counts(self._narrow.tolist(), self._event, random_bytes)
         first, last = middle(counts, noise=self._event.noise.deviation)
@@ -280,7 +280,7 @@ def middle(counts: Sequence[float], *, noise: float) -> tuple[int, int]:
 
 
 def different(values: Sequence[Value]) -> list[Value]:
-    """Values that can be declared together: of two spellings of one the first.
+    """The first values that can be declared together: of two spellings of one the first, and not too many.
 
     >>> different(["1", "yes", "1.0", "true"])
     ['1', 'yes']
@@ -292,6 +292,8 @@ def different(values: Sequence[Value]) -> list[Value]:
         except ParameterError:
             continue
         kept.append(value)
+        if len(kept) == MOST_CATEGORIES:
+            break
     return kept
 
 
