@@ -290,8 +290,8 @@ def remind_of_classes(schema: Schema) -> None:
     names = [spellings(value)[0] for value in schema.classes]
     shown = ", ".join(names if len(names) <= SHOWN_CLASSES else [*names[: SHOWN_CLASSES - 1], "…", names[-1]])
     note(
-        f"classes {shown}: a label spelt otherwise teaches nothing; `boltdp evaluate` on rows that you may look at "
-        "shows whether any are"
+        f"classes {shown}: a label spelt otherwise teaches nothing; `boltdp check` on rows that you may look at shows "
+        "whether any are"
     )
 
 

@@ -32,9 +32,9 @@ from boltdp.data.values import spellings
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Model, Threshold, checked_threshold
-from boltdp.planning import curved
+from boltdp.planning import curved, within
 from boltdp.planning import plan as plan_training
-from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.certificate import Certificate, after
 from boltdp.training import train as train_model
 
 #: The budgets that `plan` shows beside the one asked for.
@@ -148,7 +148,7 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
     emit_table(
         [
             *algorithm.cost(certificate),
-            *_standardizing(certificate),
+            *spent_before(certificate),
             *_curves(model.schema),
             *([] if selection is None else [("chosen", selection.describe())]),
             ("training", algorithm.trained(certificate)),
@@ -206,12 +206,15 @@ def plan(
         schema = Schema("label", tuple(range(classes)), columns)
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).weighed(schema)
     plans, shapes = {}, {}
-    for budget in (epsilon, *EPSILONS):
-        one = replace(settings, epsilon=budget)
+    cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
+    for budget in (epsilon, *(other for other in EPSILONS if other > cost)):
+        one = within(replace(settings, epsilon=budget), schema)
         shaped = curved(one, schema, rows=rows)
         before = plan_moments(one, shaped, rows=rows)
         dims = features if schema_path is None else shaped.dims
-        plans[budget] = plan_training(one, rows=rows, dims=dims, classes=classes, before=before)
+        planned = plan_training(one, rows=rows, dims=dims, classes=classes, before=before)
+        whole = replace(settings, epsilon=budget).budget
+        plans[budget] = planned if schema.spent is None else after(schema.spent, planned, whole)
         shapes[budget] = shaped
     certificate = plans[epsilon]
     by_epsilon = [_forecast(plans[budget]) for budget in sorted(plans)]
@@ -223,7 +226,7 @@ def plan(
     emit_table(
         [
             *algorithm.cost(certificate),
-            *_standardizing(certificate),
+            *spent_before(certificate),
             *_curves(shapes[epsilon]),
             *algorithm.choices(certificate, settings),
         ]
@@ -240,9 +243,13 @@ def _forecast(certificate: Certificate) -> dict[str, Any]:
     return {**noise, **algorithm_of(certificate).forecast(certificate)}
 
 
-def _standardizing(certificate: Certificate) -> list[tuple[str, str]]:
+def spent_before(certificate: Certificate) -> list[tuple[str, str]]:
     """What was spent before training, if anything was."""
-    return [("standardizing", text) for text in describe_moments(certificate)]
+    draft = certificate.draft
+    drafted = (
+        [] if draft is None or draft.budget is None else [("schema", f"found privately, for {draft.budget.describe()}")]
+    )
+    return [*drafted, *(("standardizing", text) for text in describe_moments(certificate))]
 
 
 def _curves(schema: Schema) -> list[tuple[str, str]]:
