@@ -72,6 +72,8 @@ class Model:
             self.schema.feature_clip_norm,
         ):
             raise ParameterError("the standardization of the certificate must be that of the schema's features")
+        if certificate.draft != self.schema.spent:
+            raise ParameterError("the certificate must have what the schema has spent, and no other draft of one")
         if self.threshold is not None:
             object.__setattr__(self, "threshold", checked_threshold(self.threshold, self.schema, loss))
 

@@ -113,13 +113,15 @@ _OUTPUT = (
 )
 
 _SOURCE = (
-    click.argument("source", type=FILE),
+    # Without it, a query over files says where the rows are.
+    click.argument("source", type=FILE, default="", required=False),
     click.option("--table", metavar="NAME", help="Table of a DuckDB file, a PostgreSQL database or Spark."),
     click.option(
         "--query",
         metavar="SQL",
-        help="Query on a database, instead of a table. For the promise of `train` each row must come from one person's "
-        "row, and rows must be chosen and ordered by public columns only.",
+        help="Query on a database, instead of a table; or over files, which it names as tables: FROM 'visits.parquet'. "
+        "The rows of SOURCE, if that is a file or a directory, are the table named source. For the promise of `train` "
+        "each row must come from one person's row, and rows must be chosen and ordered by public columns only.",
     ),
 )
 
@@ -306,8 +308,8 @@ def remind_of_classes(schema: Schema) -> None:
     names = [spellings(value)[0] for value in schema.classes]
     shown = ", ".join(names if len(names) <= SHOWN_CLASSES else [*names[: SHOWN_CLASSES - 1], "…", names[-1]])
     note(
-        f"classes {shown}: a label spelt otherwise teaches nothing; `boltdp evaluate` on rows that you may look at "
-        "shows whether any are"
+        f"classes {shown}: a label spelt otherwise teaches nothing; `boltdp check` on rows that you may look at shows "
+        "whether any are"
     )
 
 
@@ -329,7 +331,8 @@ def load_schema(path: str | None, *, source: str, table: str | None, query: str 
     if path is None:
         raise ParameterError(
             "give --schema, which says what is public about the data",
-            hint=f"`boltdp schema {source} --label {label or 'COLUMN'} -o schema.toml` drafts one to complete",
+            hint=f"`boltdp schema {source or '--query ...'} --label {label or 'COLUMN'} -o schema.toml` drafts one to "
+            "complete",
         )
     schema = Schema.load(path)
     if label is not None and label != schema.label:

@@ -147,13 +147,14 @@ def _bar(value: float, noise: float | None, reach: float, characters: tuple[str,
 
 def _characters(*, at_most: bool) -> tuple[str, ...]:
     """What bars are made of: noise that is only bounded is dotted, and hides nothing of the effect."""
-    full, over, beside, zero = BLOCKS if _has("".join((*BLOCKS, DOT))) else LETTERS
+    full, over, beside, zero = BLOCKS if has_characters("".join((*BLOCKS, DOT))) else LETTERS
     if not at_most:
         return full, over, beside, zero
-    return full, full, DOT if _has(DOT) else ".", zero
+    return full, full, DOT if has_characters(DOT) else ".", zero
 
 
-def _has(characters: str) -> bool:
+def has_characters(characters: str) -> bool:
+    """Whether standard output can show these."""
     try:
         characters.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -95,13 +96,7 @@ class ArrayEngine(Engine):
         >>> ArrayEngine.from_arrow(pa.table({"age": [30, 40]})).count()
         2
         """
-        kind = type(table).__name__
-        try:
-            table = pa.table(table)
-        except Exception:  # that of another library may quote values
-            table = None
-        if table is None:
-            raise DataError(f"the data must offer a table to Arrow, and that of an object of type {kind!r} failed")
+        table = arrow_table(table)
         _check_names(table.column_names)
         return cls(dict(zip(table.column_names, table.columns, strict=True)), rows=table.num_rows)
 
@@ -167,6 +162,34 @@ class ArrayEngine(Engine):
         """Encode the rows into an array, and permute them unless they are for sums only."""
         dense = not any(isinstance(column, _Sparse) for column in self._columns.values())
         return self._spooled(schema, context, ordered=ordered, in_memory=dense)
+
+
+def is_table(data: Any) -> bool:
+    """Whether something can be read as an Arrow table: Arrow's own, those of Polars (lazy ones too) and of ibis.
+
+    >>> is_table(pa.table({"age": [30]})), is_table(np.zeros((2, 2)))
+    (True, False)
+    """
+    # pandas offers Arrow's stream interface too, but raises errors that quote values.
+    if type(data).__module__.split(".")[0] == "pandas":
+        return False
+    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__") or _is_lazy(data)
+
+
+def arrow_table(data: Any) -> pa.Table:
+    """Something that `is_table` as an Arrow table, in memory.
+
+    >>> arrow_table(pa.record_batch({"age": [30]})).num_rows
+    1
+    """
+    kind = type(data).__name__
+    with suppress(Exception):  # that of another library may quote values
+        return pa.table(data.collect() if _is_lazy(data) else data)
+    raise DataError(f"the data must offer a table to Arrow, and that of an object of type {kind!r} failed")
+
+
+def _is_lazy(data: Any) -> bool:
+    return type(data).__module__.split(".")[0] == "polars" and type(data).__name__ == "LazyFrame"
 
 
 class _Sparse(ABC):

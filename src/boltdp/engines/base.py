@@ -26,7 +26,7 @@ from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.prepared import Prepared, check_part
 from boltdp.engines.spool import PreparedRows, spool
-from boltdp.errors import DataError
+from boltdp.errors import DataError, near
 from boltdp.kernel.sums import Summation
 from boltdp.parallel import ending, in_order
 
@@ -181,9 +181,16 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
         Numeric: (("number", "bool", "untyped"), "numbers"),
         Categorical: (("number", "bool", "text", "untyped"), "texts, numbers or booleans"),
     }
+    names = [column.name for column in schema.columns] + ([schema.label] if label else [])
+    absent = next((name for name in names if name not in columns), None)
+    if absent is not None:
+        raise DataError(
+            f"the data must have the column {absent!r}, which the schema declares",
+            hint=_missing(absent, names, columns),
+        )
     for column in schema.columns:
         kinds, wanted = allowed.get(type(column), (("list", "untyped"), "lists of numbers"))
-        _check_column(columns, column.name, kinds, wanted)
+        _check_kind(columns, column.name, kinds, wanted)
         length = columns[column.name].length
         declared = getattr(column, "length", None)
         if length is not None and length != declared:
@@ -192,14 +199,33 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
             )
     if label:
         kinds, wanted = allowed[Categorical]
-        _check_column(columns, schema.label, kinds, wanted)
+        _check_kind(columns, schema.label, kinds, wanted)
 
 
-def _check_column(columns: Mapping[str, ColumnType], name: str, kinds: Sequence[Kind], wanted: str) -> None:
-    if name not in columns:
-        raise DataError(f"the data must have the column {name!r}, which the schema declares")
-    if columns[name].kind not in kinds:
-        raise DataError(f"column {name!r} must have {wanted}, its type is {columns[name].kind!r}")
+def _missing(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
+    """What may be wrong where a column is missing."""
+    untyped = all(column.kind == "untyped" for column in columns.values())
+    if untyped and len(columns) == 1 and len(declared) > 1:
+        return (
+            "the header is a single name: columns must be separated by a comma, a semicolon, a tab or a bar, outside "
+            "quotes"
+        )
+    # A file without a header has values in its place: unless something of the schema is there, they are not named.
+    if untyped and not any(name in columns for name in declared):
+        return "none of the schema's columns is there: is there a header, and is it the right file?"
+    return near(absent, [name for name in columns if name not in declared])
+
+
+def _check_kind(columns: Mapping[str, ColumnType], name: str, kinds: Sequence[Kind], wanted: str) -> None:
+    kind = columns[name].kind
+    if kind in kinds:
+        return
+    hint = None
+    if kind == "text" and "number" in kinds:
+        hint = f"declare its categories, or make numbers of it in a query: TRY_CAST({name} AS DOUBLE) AS {name}"
+    elif "number" in kinds and kind == "list":
+        hint = f"declare it as a vector: {name} = {{ length = 3, bounds = [low, high] }} in [vector]"
+    raise DataError(f"column {name!r} must have {wanted}, its type is {kind!r}", hint=hint)
 
 
 def encoded(
