@@ -131,6 +131,14 @@ class ArrayEngine(Engine):
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in order; cells of untyped columns that are not what `parse` declares are missing."""
+        return self.batches_keeping(columns, (), parse=parse)
+
+    def batches_keeping(
+        self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The same with other columns, or the same ones again, as they are."""
+        kinds = [*((parse or {}).get(name) for name in columns), *(None for _ in keep)]
+        columns = [*columns, *keep]
         chosen = [self._columns[name] for name in columns]
         # Columns of nothing hold the places of the others while Arrow cuts the rows.
         typed = [column if _is_typed(column) else pa.nulls(self._rows) for column in chosen]
@@ -144,8 +152,8 @@ class ArrayEngine(Engine):
                 if _is_typed(column)
                 else column.dense(start, stop)
                 if isinstance(column, _Sparse)
-                else cells.column(column[start:stop], (parse or {}).get(name))
-                for name, column, part in zip(columns, chosen, batch.columns, strict=True)
+                else cells.column(column[start:stop], kind)
+                for kind, column, part in zip(kinds, chosen, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(parts, list(columns))
             start = stop

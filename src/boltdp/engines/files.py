@@ -237,15 +237,25 @@ class DuckDBEngine(Engine):
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in order, only the columns asked for; cells of untyped columns that do not parse are missing."""
+        return self.batches_keeping(columns, (), parse=parse)
+
+    def batches_keeping(
+        self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The same with other columns, or the same ones again, as they are."""
         parse = parse or {}
-        select = ", ".join(self._expression(name, parse.get(name)) for name in columns)
-        rows = batch_rows(len(columns), lists="list" in parse.values(), threads=self.threads)
+        asked = [self._expression(name, parse.get(name)) for name in columns]
+        # Under names of their own: DuckDB would make up others for those that are there already.
+        kept = [f"{_identifier(name)} AS {_identifier(f'kept {place}')}" for place, name in enumerate(keep)]
+        names, select = [*columns, *keep], ", ".join([*asked, *kept])
+        rows = batch_rows(len(names), lists="list" in parse.values(), threads=self.threads)
         self._check_once()
         if self._connection is not None:
             self._connection.execute(f"SET threads = {self.threads}")
         reader = self._await(lambda: self._relation.project(select).to_arrow_reader(rows))
         try:
-            yield from self._fetched(lambda: next(reader, None))
+            for batch in self._fetched(lambda: next(reader, None)):
+                yield batch.rename_columns(names) if keep else batch
         finally:
             # An open reader would keep the connection busy.
             reader.close()

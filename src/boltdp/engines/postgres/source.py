@@ -178,6 +178,13 @@ class SourceColumn:
         cast = self.type.kind == "text" and self.base not in _TEXTS
         return sql.SQL("{}::pg_catalog.text" if cast else "{}").format(self.reference)
 
+    def as_printed(self) -> SourceColumn:
+        """The same, read as a text unless its type is one that nothing is lost of."""
+        plain = self.type.kind in ("bool", "text") or self.base in (*INTEGERS, "float4", "float8")
+        if plain and self.type.kind != "list":
+            return self
+        return replace(self, base="text", type=ColumnType("text"))
+
     def cell(self) -> Composed:
         """As it is sent to this process."""
         if self.type.kind == "list":
