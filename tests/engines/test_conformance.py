@@ -13,12 +13,13 @@ import pytest
 
 from boltdp import kernel
 from boltdp.context import Context
+from boltdp.data import cells
 from boltdp.data.check import check_source
 from boltdp.data.reading import plain, reading
 from boltdp.data.schema import Categorical, Numeric, Schema, Standardization, Vector
 from boltdp.data.source import LONGEST_BATCH
 from boltdp.engines import Engine, Prepared
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encoded, scanned_keeping
 from boltdp.engines.prepared import Partition
 from boltdp.engines.spool import spool
 from boltdp.errors import DataError, ParameterError
@@ -113,6 +114,19 @@ def test_a_check_counts_what_plain_python_counts(source: Source) -> None:
         assert column.above == sum(cell > column.high for cell in there)
         assert (column.smallest, column.largest) == (min(there), max(there))
         assert sum(column.bars) + column.below + column.above == len(there)
+
+
+def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> None:
+    feature, label = source.schema.columns[0].name, source.schema.label
+    found = [*scanned_keeping(source.engine, source.schema, np.copy, [label, feature, feature])]
+    rows = np.concatenate([packed for packed, _ in found])
+    np.testing.assert_array_equal(rows[:, 1:], source.packed[:, 1:])
+    assert {tuple(kept.schema.names) for _, kept in found} == {(label, feature, feature)}
+    labels = np.array([cells.number(cell) for _, kept in found for cell in kept.column(0).to_pylist()])
+    declared = np.isin(labels, source.schema.classes)
+    np.testing.assert_array_equal(np.where(declared, labels, np.nan), source.packed[:, 0])
+    for _, kept in found:
+        assert str(kept.column(1).to_pylist()) == str(kept.column(2).to_pylist())
 
 
 def test_cells_are_read_as_the_features_of_plain_numpy(source: Source) -> None:

@@ -30,6 +30,7 @@ COMMANDS = {
     "compare": ("comparing", "Compare algorithms on data you may look at."),
     "synth": ("data", "Write synthetic rows to OUTPUT."),
     "postgres": ("postgres", "Train inside PostgreSQL: the rows never leave the server."),
+    "completion": ("completing", "Print a script that lets your shell complete boltdp commands."),
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from boltdp.cli.options import as_json, quiet, source_options
+from boltdp.cli.options import FILE, as_json, quiet, source_options
 from boltdp.cli.terminal import RowsBar, emit, emit_json, examples, note
 from boltdp.data.schema import Schema
 from boltdp.data.synth import TABLE, synthesize
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--public", is_flag=True, help="Look at the values, for data that is no secret, to fill in the draft.")
 @click.option("--epsilon", type=float, help="Find bounds within this budget, which each model of the schema pays for.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Above 0: find categories and classes too.")
-@click.option("-o", "--output", metavar="TOML", help="Where to write the draft, instead of standard output.")
+@click.option("-o", "--output", metavar="TOML", type=FILE, help="Where to write the draft, instead of standard output.")
 @quiet
 def schema(
     source: str,
@@ -107,7 +107,7 @@ def _drafted(engine: Engine, label: str, budget: Budget, *, query: str | None, q
         "boltdp synth postgresql://localhost/db --table patients --rows 60000 --dims 20",
     ),
 )
-@click.argument("output")
+@click.argument("output", type=FILE)
 @click.option("--rows", type=int, required=True)
 @click.option("--dims", type=int, required=True, help="Features of a row.")
 @click.option("--classes", type=int, default=2, show_default=True)
@@ -116,7 +116,7 @@ def _drafted(engine: Engine, label: str, budget: Budget, *, query: str | None, q
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--table", metavar="NAME", default=TABLE, show_default=True, help="Table of the database to make.")
-@click.option("--schema", "schema_path", metavar="TOML", help="Also write the schema that fits the data.")
+@click.option("--schema", "schema_path", metavar="TOML", type=FILE, help="Also write the schema that fits the data.")
 @as_json
 @quiet
 def synth(

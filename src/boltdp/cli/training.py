@@ -10,7 +10,9 @@ import click
 from boltdp.algorithms import algorithm_of
 from boltdp.algorithms.shared.base import main_noise, noise_per_weight
 from boltdp.algorithms.standardize import describe_moments, plan_moments
+from boltdp.cli.grouped import Grouped
 from boltdp.cli.options import (
+    FILE,
     algorithm_option,
     as_json,
     check_output,
@@ -51,9 +53,13 @@ QUERY_PROMISE = (
 
 
 @click.command(
+    cls=Grouped,
     epilog=examples(
         "boltdp train patients.csv --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train 'visits-*.parquet' --schema schema.toml --epsilon 0.5 --delta 1e-6 -o model.json",
+        "boltdp train visits/ --schema schema.toml --epsilon 1 -o model.json",
+        "boltdp train --query \"SELECT * FROM 'visits.parquet' WHERE year < 2025\" --schema schema.toml --epsilon 1 "
+        "-o model.json",
         "boltdp train hospital.duckdb --table visits --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train postgresql://localhost/hospital --table patients --label outcome --epsilon 0.5 -o model.json",
         "boltdp train 'local[*]' --table db.visits --schema schema.toml --epsilon 1 -o model.json",
@@ -99,8 +105,10 @@ def train(
     quiet: bool,
     **chosen: Any,
 ) -> None:
-    """Train a model on the rows of SOURCE: CSV or Parquet files ('part-*.parquet'), a DuckDB file, PostgreSQL or Spark.
+    """Train a model on the rows of SOURCE: files, a directory or a pattern of them, a DuckDB file, PostgreSQL or Spark.
 
+    Files are CSV (also separated by semicolons, tabs or bars), JSON lines, Parquet or Arrow, and are read in the order
+    of their paths; directories named key=value add columns. s3://, gs:// and https:// need `boltdp[remote]`.
     A PostgreSQL database is given by its URI, and its rows stay in it, if it has the extension; see `boltdp postgres`.
     Spark is given by its address: local[*], spark://host:7077 or, for Spark Connect, sc://host:15002. Its rows stay
     there; files are tables too: --table 'parquet.`/data/visits`'.
@@ -163,6 +171,7 @@ def decision(model: Model) -> list[tuple[str, str]]:
 
 
 @click.command(
+    cls=Grouped,
     epilog=examples(
         "boltdp plan --rows 60000 --features 51 --classes 10 --epsilon 0.5",
         "boltdp plan --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6",
@@ -171,7 +180,9 @@ def decision(model: Model) -> list[tuple[str, str]]:
 @click.option("--rows", type=int, required=True, help="How many rows there are.")
 @click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept.")
 @click.option("--classes", type=int, default=2, show_default=True)
-@click.option("--schema", "schema_path", metavar="TOML", help="A schema, instead of --features and --classes.")
+@click.option(
+    "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
+)
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
 @algorithm_option
 @settings_options
