@@ -10,7 +10,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -96,15 +95,6 @@ def parts(folder: Path, write: Callable[[pa.Table, Path], object], ending: str) 
         write(table().slice(start, 300), folder / f"part-{start:04}{ending}")
 
 
-@register("directory of semicolons", cannot=UNTYPED)
-def from_directory_of_csv(request: pytest.FixtureRequest) -> Iterator[Source]:
-    def write(rows: pa.Table, path: Path) -> None:
-        write_csv(path, rows.to_pydict(), delimiter=";")
-
-    with open_source(written(request, "semicolons", lambda folder: parts(folder, write, ".csv"))) as engine:
-        yield Source(engine, SCHEMA, reference())
-
-
 @register(
     "partitioned parquet",
     cannot={"^test_wrong_type_is_told.*sex": "a partition is what the schema says that it is"},
@@ -138,13 +128,6 @@ def write_arrow(rows: pa.Table, path: Path) -> None:
 def from_directory_of_arrow(request: pytest.FixtureRequest) -> Iterator[Source]:
     with open_source(written(request, "arrows", lambda folder: parts(folder, write_arrow, ".ipc"))) as engine:
         yield curved(engine)
-
-
-@register("arrow data set")
-def from_dataset(request: pytest.FixtureRequest) -> Iterator[Source]:
-    path = written(request, "rows.parquet", lambda path: pq.write_table(table(), path, row_group_size=100))
-    with open_source(ds.dataset(path)) as engine:
-        yield Source(engine, SCHEMA, reference())
 
 
 @register("query over files", cannot=TEXTS_UNTYPED)
