@@ -56,6 +56,7 @@ NAVIGATION = {
         "Commands <cli>",
         "The schema file <schema>",
         "sources",
+        "sources",
         "Python <api>",
         "Changes <changes>",
     ],
