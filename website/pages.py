@@ -56,7 +56,6 @@ NAVIGATION = {
         "Commands <cli>",
         "The schema file <schema>",
         "sources",
-        "sources",
         "Python <api>",
         "Changes <changes>",
     ],
