@@ -22,7 +22,7 @@ from boltdp.arraytypes import PackedRows
 from boltdp.context import Context
 from boltdp.data.encode import Encoder
 from boltdp.data.reading import reading
-from boltdp.data.schema import Categorical, Numeric, Schema
+from boltdp.data.schema import Categorical, Numeric, Schema, TimePart
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.prepared import Prepared, check_part
 from boltdp.engines.spool import PreparedRows, spool
@@ -63,7 +63,7 @@ class Engine(ABC):
         """All rows in a stable order, at most LONGEST_BATCH at a time.
 
         Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
-        cell that does not parse as missing.
+        cell that does not parse as missing. One that is declared "timestamp" comes as text in ISO 8601.
         """
 
     def slice(self, start: int, stop: int) -> Engine:
@@ -163,11 +163,17 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
     allowed: dict[type, tuple[tuple[Kind, ...], str]] = {
         Numeric: (("number", "bool", "untyped"), "numbers"),
         Categorical: (("number", "bool", "text", "untyped"), "texts, numbers or booleans"),
+        TimePart: (("timestamp", "date", "text", "untyped"), "timestamps, dates or texts"),
     }
     for column in schema.columns:
         kinds, wanted = allowed.get(type(column), (("list", "untyped"), "lists of numbers"))
-        _check_column(columns, column.name, kinds, wanted)
-        length = columns[column.name].length
+        _check_column(columns, column.source, kinds, wanted)
+        if isinstance(column, TimePart) and column.part == "hour" and columns[column.source].kind == "date":
+            raise DataError(
+                f"column {column.source!r} must have timestamps for an hour to be declared, its type is 'date'",
+                hint="declare its weekday, month or day",
+            )
+        length = columns[column.source].length
         declared = getattr(column, "length", None)
         if length is not None and length != declared:
             raise DataError(
@@ -207,11 +213,11 @@ def scanned(
 
 def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = True) -> Iterator[pa.RecordBatch]:
     """The columns of a schema."""
-    names = [column.name for column in schema.columns]
+    kinds: dict[type, Kind] = {Numeric: "number", TimePart: "timestamp"}
     parse: dict[str, Kind] = {
-        column.name: "number" if isinstance(column, Numeric) else "list"
+        column.source: kinds.get(type(column), "list")
         for column in schema.columns
-        if not isinstance(column, Categorical)
+        if type(column) is not Categorical
     }
     engine.threads = context.threads
-    return engine.batches([*names, schema.label] if label else names, parse=parse)
+    return engine.batches([*schema.sources, schema.label] if label else schema.sources, parse=parse)
