@@ -129,7 +129,7 @@ class TimePart(Categorical):
 
     def __post_init__(self) -> None:
         check_name(self.timestamp)
-        if self.part not in PARTS:
+        if self.part not in tuple(PARTS):
             raise ParameterError(
                 f"the parts of {self.timestamp!r} must be among {', '.join(PARTS)}, got {shown(self.part)}"
             )

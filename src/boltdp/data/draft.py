@@ -14,12 +14,15 @@ import pyarrow.compute as pc
 
 from boltdp.data.schema import Categorical, Column, Numeric, Schema, Vector
 from boltdp.data.source import ColumnType, Source
+from boltdp.data.times import HOUR_AT, PATTERN
 from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value
 from boltdp.errors import DataError
 
 #: A public text column with more distinct values than this is no categorical one.
 MOST_CATEGORIES = 100
+#: Kinds of columns that are no feature as they are.
+LEFT_OUT = ("timestamp", "date", "other")
 _CURVES = "# name = { bounds = [low, high], curve = 8 } adds steps at 8 places: a model is then a curve, not a line"
 
 
@@ -45,11 +48,15 @@ def draft_schema(source: Source, label: str, *, public: bool = False) -> str:
     columns = source.columns()
     if label not in columns:
         raise DataError(f"the data must have the column {label!r} for the label")
-    seen = _look(source, [name for name in columns if columns[name].kind != "other"]) if public else {}
+    seen = _look(source, [name for name in columns if columns[name].kind not in LEFT_OUT]) if public else {}
     tables: dict[str, list[str]] = {"numeric": [], "categorical": [], "vector": []}
-    undecided = []
+    undecided, left_out = [], []
     for name, column in columns.items():
-        if name == label or column.kind == "other":
+        if name == label:
+            continue
+        reason = why_left_out(name, column, seen.get(name))
+        if reason is not None:
+            left_out.append(f"# {toml_key(name)}: {reason}")
             continue
         kind, line = _draft_column(name, column, seen.get(name))
         if kind == "undecided":
@@ -65,16 +72,38 @@ def draft_schema(source: Source, label: str, *, public: bool = False) -> str:
     for kind, entries in tables.items():
         if entries:
             lines += ["", f"[{kind}]", *([_CURVES] if kind == "numeric" else []), *entries]
+    if left_out:
+        lines += ["", "# Left out:", *left_out]
     if undecided:
         lines += [
             "",
             "# These have no type. Move each to [numeric] as `name = [low, high]`, to [categorical] as",
-            '# `name = ["value", ...]`, or to [vector] as `name = { length = 3, bounds = [low, high] }`, or drop it;',
-            "# then delete this table.",
+            '# `name = ["value", ...]`, to [timestamp] as `name = ["hour", "weekday", "month"]`, or to [vector] as',
+            "# `name = { length = 3, bounds = [low, high] }`, or drop it; then delete this table.",
             "[undecided]",
             *(f"{toml_key(name)} = []" for name in undecided),
         ]
     return "\n".join(lines) + "\n"
+
+
+def why_left_out(name: str, column: ColumnType, seen: _Seen | None = None) -> str | None:
+    """Why a column is no feature as it is, and what can be done about it; None if it may be one.
+
+    >>> why_left_out("born", ColumnType("date"))
+    'a date; declare it under [timestamp], as `born = ["weekday", "month"]`, to use the parts'
+    >>> why_left_out("photo", ColumnType("other", called="binary"))
+    'of the type binary, which cannot be a feature'
+    """
+    if seen is not None and seen.moments:
+        what, them, dated = "texts that are timestamps", "them", seen.dated
+    else:
+        what, them, dated = f"a {column.kind}", "it", column.kind == "date"
+    if column.kind in ("timestamp", "date") or (seen is not None and seen.moments):
+        parts = toml_value([*([] if dated else ["hour"]), "weekday", "month"])
+        return f"{what}; declare {them} under [timestamp], as `{toml_key(name)} = {parts}`, to use the parts"
+    if column.kind == "other":
+        return f"of the type {column.called}, which cannot be a feature" if column.called else "no feature, by its type"
+    return None
 
 
 def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
@@ -94,7 +123,7 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
     undeclared += [
         name
         for name, feature in features.items()
-        if feature is None and columns[name].kind != "other" and not columns[name].key
+        if feature is None and columns[name].kind not in LEFT_OUT and not columns[name].key
     ]
     if undeclared or classes is None:
         names = ", ".join(map(repr, undeclared))
@@ -165,6 +194,8 @@ class _Seen:
     def __init__(self) -> None:
         self.numeric = True
         self.many = False
+        self.dated = True  #: no text is longer than a date
+        self._moments: bool | None = None
         self.length: int | None = None
         self._low, self._high = math.inf, -math.inf
         self._distinct: set[Value] = set()
@@ -184,6 +215,14 @@ class _Seen:
             self.many = len(self._distinct) > MOST_CATEGORIES
         if self.numeric:
             self._look_for_bounds(cells)
+        if self._moments is not False and ColumnType.of(cells.type).kind == "text":
+            self._moments = bool(pc.all(pc.match_substring_regex(cells, f"^({PATTERN})$")).as_py())
+            self.dated = self.dated and pc.max(pc.utf8_length(cells)).as_py() < HOUR_AT
+
+    @property
+    def moments(self) -> bool:
+        """Whether all are texts that `boltdp.data.times` takes for timestamps or dates."""
+        return self._moments is True
 
     def _look_for_bounds(self, cells: pa.Array) -> None:
         try:
