@@ -100,9 +100,7 @@ def projected(engine: Engine) -> Source:
 
 
 def curved(engine: Engine) -> Source:
-    """The same rows with steps, at cells of the rows, at the doubles beside them and at whole numbers, and with parts of
-    timestamps.
-    """
+    """The same rows with parts of timestamps, and steps: at cells, at the doubles beside them, and at whole numbers."""
 
     def around(name: str, low: float, high: float) -> list[float]:
         # A dose is a float32, and the doubles beside it are none.

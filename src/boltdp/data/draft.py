@@ -95,7 +95,7 @@ def why_left_out(name: str, column: ColumnType, seen: _Seen | None = None) -> st
     'of the type binary, which cannot be a feature'
     """
     if seen is not None and seen.moments:
-        what, them, dated = "texts that are timestamps", "them", seen.dated
+        what, them, dated = f"texts that are {'dates' if seen.dated else 'timestamps'}", "them", seen.dated
     else:
         what, them, dated = f"a {column.kind}", "it", column.kind == "date"
     if column.kind in ("timestamp", "date") or (seen is not None and seen.moments):

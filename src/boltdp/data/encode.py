@@ -25,7 +25,7 @@ from boltdp.arraytypes import Booleans, Doubles, Floats, PackedRows
 from boltdp.data.buffers import dtype_of, missing, text_array, values, where
 from boltdp.data.reading import cells_of, unprojected_reading
 from boltdp.data.schema import Categorical, Column, Projection, Schema, TimePart, Vector
-from boltdp.data.times import HOUR_AT, PATTERN, Part, PartCodes, part_codes
+from boltdp.data.times import HOUR_AT, LAST_DAY, PATTERN, Part, PartCodes, part_codes
 from boltdp.data.values import Matcher, OnBadRow, Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.packing import Codes, Numbers, Packer, Steps, Values
@@ -35,6 +35,8 @@ Table: TypeAlias = npt.NDArray[np.int32]
 
 #: Declared whole numbers that lie within so many of each other are looked up.
 MOST_TABLE = 1 << 16
+#: What an infinite timestamp of DuckDB is in Arrow, which in nanoseconds would be one of the year 2262.
+_INFINITE = 2**63 - 1
 #: A day in each of Arrow's units.
 _DAYS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
@@ -172,7 +174,8 @@ class _Moments(NamedTuple):
         if pa.types.is_timestamp(kind):
             found, day = values(cells.view(pa.int64())), _DAYS[kind.unit]
             days = found // day
-            return cls(days, (found - days * day) // (day // 24), missing(cells))
+            hours = (found - days * day) // (day // 24)
+            return cls(np.where(np.abs(found) == _INFINITE, LAST_DAY + 1, days), hours, missing(cells))
         none = np.full(len(cells), -1)
         if pa.types.is_date(kind):
             found = values(cells.view(pa.int32() if pa.types.is_date32(kind) else pa.int64())).astype(np.int64)

@@ -37,7 +37,8 @@ On disk it is TOML:
     source = "declared"            # "private" in a model's schema: paid for by its budget, and for no other model
 
 The features of an encoded row are the numeric columns, the categories, the parts of timestamps, the vectors, each in
-the order of declaration, and the intercept last. The steps of a number follow it: each is 1 from its place on, and 0 below.
+the order of declaration, and the intercept last. The steps of a number follow it: each is 1 from its place on, and 0
+below.
 """
 
 from __future__ import annotations
@@ -206,9 +207,7 @@ class Schema:
         # Sorted by kind, as the TOML tables are, so that a schema means the same before and after the disk.
         # The parts of a timestamp stand together there.
         places = {column.source: place for place, column in reversed([*enumerate(self.columns)])}
-        columns = tuple(
-            sorted(self.columns, key=lambda column: (_KINDS.index(type(column)), places[column.source]))
-        )
+        columns = tuple(sorted(self.columns, key=lambda column: (_KINDS.index(type(column)), places[column.source])))
         object.__setattr__(self, "columns", columns)
         if not columns:
             raise ParameterError("the schema must declare at least one feature column, got none")

@@ -215,9 +215,7 @@ def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = 
     """The columns of a schema."""
     kinds: dict[type, Kind] = {Numeric: "number", TimePart: "timestamp"}
     parse: dict[str, Kind] = {
-        column.source: kinds.get(type(column), "list")
-        for column in schema.columns
-        if type(column) is not Categorical
+        column.source: kinds.get(type(column), "list") for column in schema.columns if type(column) is not Categorical
     }
     engine.threads = context.threads
     return engine.batches([*schema.sources, schema.label] if label else schema.sources, parse=parse)

@@ -152,9 +152,11 @@ GRAMMARS: dict[Dialect, Grammar] = {
         reals="'real'",
         doubles="'double precision', 'numeric'",
         integers="'smallint', 'integer', 'bigint'",
-        # JSON has ISO 8601 whatever the session's DateStyle is, but timestamps with a zone in that of the session.
+        # JSON has ISO 8601 whatever the session's DateStyle is, but timestamps with a zone in that of the session; and
+        # the blanks that char(n) adds.
         moment="CASE CAST(pg_typeof({0}) AS text) WHEN 'timestamp with time zone' THEN"
-        " to_jsonb(CAST(to_jsonb({0}) #>> '{{}}' AS timestamptz) AT TIME ZONE 'UTC') ELSE to_jsonb({0}) END #>> '{{}}'",
+        " to_jsonb(CAST(to_jsonb({0}) #>> '{{}}' AS timestamptz) AT TIME ZONE 'UTC')"
+        " WHEN 'character' THEN to_jsonb(CAST({0} AS text)) ELSE to_jsonb({0}) END #>> '{{}}'",
         fits="{} ~ '^({})$'",
         weekday="CAST(extract(isodow FROM CAST({} AS date)) AS int) - 1",
         backslashes=False,
@@ -294,8 +296,8 @@ def _terms(reading: ColumnReading, weights: Doubles, grammar: Grammar) -> Iterat
     column, absent, present = reading
     if isinstance(column, TimePart):
         of_none, of_each = absent * weights, present * weights
-        sums = {k: math.fsum([*of_none[:k], of_each[k], *of_none[k + 1 :]]) for k in range(len(weights))}
-        yield _by_code(_part_code(column, grammar), sums, math.fsum(of_none), grammar)
+        known = {k: math.fsum([*of_none[:k], of_each[k], *of_none[k + 1 :]]) for k in range(len(weights))}
+        yield _by_code(_part_code(column, grammar), known, math.fsum(of_none), grammar)
         return
     curve = column.curve if isinstance(column, Numeric) else ()
     of_single = len(weights) - len(curve)

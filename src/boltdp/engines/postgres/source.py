@@ -27,7 +27,12 @@ _NUMBERS = (*INTEGERS, "float4", "float8", "numeric")
 _VECTORS = ("vector", "halfvec")  # pgvector's
 _TIMES: dict[str, Kind] = {"date": "date", "timestamp": "timestamp", "timestamptz": "timestamp"}
 #: What the server calls the parts, and what it counts them from.
-_FIELDS: dict[Part, tuple[str, int]] = {"hour": ("hour", 0), "weekday": ("isodow", 1), "month": ("month", 1), "day": ("day", 1)}
+_FIELDS: dict[Part, tuple[str, int]] = {
+    "hour": ("hour", 0),
+    "weekday": ("isodow", 1),
+    "month": ("month", 1),
+    "day": ("day", 1),
+}
 _ENUM = "enum"
 _TEXTS = ("text", "varchar", "bpchar", _ENUM)  # that the extension compares by itself
 
