@@ -13,6 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import boltdp
+
 ROOT = Path(__file__).resolve().parents[1]
 PROOFS = "src/boltdp/privacy"
 
@@ -30,55 +32,61 @@ ELSEWHERE = {
 #: Pages that were made elsewhere and stay as they are.
 REPORTS = {"docs/reproduction.html": "reproduction-report.html"}
 
-#: What stands at the side of every page, in the order of reading.
-NAVIGATION = """\
-Tutorial
-    tutorial
-    notebook
-How-to guides
-    howto/files
-    howto/pandas
-    scikit-learn <estimators>
-    PostgreSQL <postgres>
-    Spark <spark>
-    howto/epsilon
-    howto/bounds
-    howto/classes
-    Choose settings: tuning <tuning>
-    models
-    howto/publish
-    howto/move
-Reference
-    Commands <cli>
-    The schema file <schema>
-    Python <api>
-    Changes <changes>
-Explanation
-    design
-    What is promised <security>
-    threat-model
-    objective
-    noisygd
-    standardization
-    whitebox
-    Accuracy <accuracy>
-    Speed <measurements>
-    reproduction
-    The experiments <experiments>
-Proofs
-    proofs/sensitivity
-    proofs/noise
-    proofs/objective
-    proofs/gradients
-    proofs/whitebox
-    proofs/moments
-    proofs/selection
-    proofs/spread
-For engineers
-    contributing
-    kernel/update
-    kernel/noise
-"""
+#: What stands at the side of every page, in the order of reading. Pages that are not named follow the others.
+NAVIGATION = {
+    "Tutorial": [
+        "tutorial",
+        "notebook",
+    ],
+    "How-to guides": [
+        "howto/files",
+        "howto/pandas",
+        "scikit-learn <estimators>",
+        "PostgreSQL <postgres>",
+        "Spark <spark>",
+        "howto/epsilon",
+        "howto/bounds",
+        "howto/classes",
+        "Choose settings: tuning <tuning>",
+        "models",
+        "howto/publish",
+        "howto/move",
+    ],
+    "Reference": [
+        "Commands <cli>",
+        "The schema file <schema>",
+        "Python <api>",
+        "Changes <changes>",
+    ],
+    "Explanation": [
+        "design",
+        "What is promised <security>",
+        "threat-model",
+        "objective",
+        "noisygd",
+        "standardization",
+        "whitebox",
+        "Accuracy <accuracy>",
+        "Speed <measurements>",
+        "reproduction",
+        "The experiments <experiments>",
+    ],
+    "Proofs": [
+        "proofs/sensitivity",
+        "proofs/noise",
+        "proofs/objective",
+        "proofs/gradients",
+        "proofs/whitebox",
+        "proofs/moments",
+        "proofs/selection",
+        "proofs/spread",
+    ],
+    "For engineers": [
+        "contributing",
+        "kernel/update",
+        "kernel/noise",
+    ],
+}
 
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _CODE_SPAN = r"`[^`]*`"
@@ -123,18 +131,22 @@ def gather(folder: Path) -> tuple[Path, Path]:
     extra.mkdir()
     for origin, file in REPORTS.items():
         shutil.copy(ROOT / origin, extra / file)
-    pages = {f"docs/{path.relative_to(ROOT / 'docs')}": None for path in (ROOT / "docs").rglob("*.md")}
-    for origin in [*pages, *ELSEWHERE]:
-        page = site_path(origin)
-        assert page is not None
+    for origin in origins():
+        page = _page(origin)
         path = target / page
         path.parent.mkdir(parents=True, exist_ok=True)
         text = (ROOT / origin).read_text("utf-8")
         text = notebook(json.loads(text)) if origin.endswith(".ipynb") else text
         text = relinked(text, origin=origin)
         text = formulas(text) if origin.startswith(PROOFS) else text
+        text += other_names(text) if page == "api.md" else ""
         path.write_text(text + (contents() if page == "index.md" else ""), "utf-8")
     return target, extra
+
+
+def origins() -> list[str]:
+    """The files of the repository that become pages."""
+    return [*(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")), *ELSEWHERE]
 
 
 def site_path(file: str) -> str | None:
@@ -146,14 +158,34 @@ def site_path(file: str) -> str | None:
     return {**ELSEWHERE, **REPORTS}.get(file) or (file.removeprefix("docs/") if file.startswith("docs/") else None)
 
 
+def _page(origin: str) -> str:
+    page = site_path(origin)
+    assert page is not None, origin
+    return page
+
+
 def contents() -> str:
     """The navigation, as Sphinx wants it: one tree for each caption."""
-    trees = []
-    for line in NAVIGATION.splitlines():
-        if not line.startswith(" "):
-            trees.append(f"\n```{{toctree}}\n:hidden:\n:caption: {line}\n\n")
-        trees[-1] += f"{line.strip()}\n" if line.startswith(" ") else ""
-    return "".join(f"{tree}```\n" for tree in trees)
+    named = {entry.split("<")[-1].rstrip(">") for entries in NAVIGATION.values() for entry in entries}
+    trees = {caption: list(entries) for caption, entries in NAVIGATION.items()}
+    for page in sorted(map(_page, origins())):
+        if page.removesuffix(".md") not in {*named, "index"}:
+            trees["Proofs" if page.startswith("proofs/") else "How-to guides"].append(page.removesuffix(".md"))
+    return "".join(
+        "\n".join(["\n```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```\n"])
+        for caption, pages in trees.items()
+    )
+
+
+def other_names(reference: str) -> str:
+    """What the Python reference leaves out of what `import boltdp` offers."""
+    missing = [name for name in boltdp.__all__ if f":: boltdp.{name}\n" not in reference]
+    return "".join(["\n## More\n", *map(_documented, missing)]) if missing else ""
+
+
+def _documented(name: str) -> str:
+    kind = "autoclass" if isinstance(getattr(boltdp, name), type) else "autofunction"
+    return f"\n```{{eval-rst}}\n.. {kind}:: boltdp.{name}\n```\n"
 
 
 def relinked(text: str, *, origin: str) -> str:
@@ -162,8 +194,7 @@ def relinked(text: str, *, origin: str) -> str:
     >>> relinked("[proof](../src/boltdp/privacy/noise.md#3-x) of [it](../src/boltdp/model.py)", origin="docs/design.md")
     '[proof](proofs/noise.md#3-x) of it'
     """
-    page = site_path(origin)
-    assert page is not None
+    page = _page(origin)
 
     def one(match: re.Match[str]) -> str:
         link = match["link"]
