@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from numbers import Integral, Real
 
+#: What an extra of ours brings: the module that is imported, and the package's name.
+EXTRAS = {
+    "plot": ("matplotlib", "matplotlib"),
+    "postgres": ("psycopg", "psycopg"),
+    "sign": ("cryptography", "cryptography"),
+    "sklearn": ("sklearn", "scikit-learn"),
+    "spark": ("pyspark", "PySpark"),
+}
 #: Characters of a value that a message quotes.
 LONGEST_QUOTED = 80
 
@@ -26,6 +35,20 @@ class DataError(BoltdpError, ValueError):
 
 class SolverError(BoltdpError):
     """Training could not be brought to the end that the privacy proof asks for, and nothing was released."""
+
+
+class MissingPackageError(BoltdpError, ImportError):
+    """A package that only some uses need is not installed."""
+
+
+def require(extra: str, use: str) -> None:
+    """Refuse a use that needs a package which only comes with an extra, if it is not installed.
+
+    >>> require("sklearn", "an estimator")
+    """
+    module, name = EXTRAS[extra]
+    if find_spec(module) is None:
+        raise MissingPackageError(f"{use} needs {name}, which is not installed", hint=f"pip install 'boltdp[{extra}]'")
 
 
 def shown(value: object) -> str:

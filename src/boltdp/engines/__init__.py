@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from boltdp.errors import DataError, ParameterError
+from boltdp.errors import DataError, ParameterError, require
 
 __all__ = [
     "ArrayEngine",
@@ -107,12 +107,9 @@ def open_source(
 
 
 def _open_postgres(uri: str, **options: Any) -> Engine:
-    try:
-        from boltdp.engines.postgres import PostgresEngine
-    except ImportError:
-        raise DataError(
-            "reading from PostgreSQL needs the package psycopg", hint="pip install 'boltdp[postgres]'"
-        ) from None
+    require("postgres", "reading from PostgreSQL")
+    from boltdp.engines.postgres import PostgresEngine
+
     return PostgresEngine(uri, **options)
 
 
