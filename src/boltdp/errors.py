@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from importlib.util import find_spec
 from numbers import Integral, Real
 
@@ -15,6 +17,8 @@ EXTRAS = {
 }
 #: Characters of a value that a message quotes.
 LONGEST_QUOTED = 80
+#: Names that a hint lists, at most.
+MOST_NAMES = 12
 
 
 class BoltdpError(Exception):
@@ -76,6 +80,30 @@ def printable(text: str, *, longest: int = LONGEST_QUOTED) -> str:
     begin = text[: longest + 1]
     plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in begin)
     return plain if len(plain) <= longest else plain[: longest - 4] + " ..."
+
+
+def near(name: str, names: Iterable[str]) -> str | None:
+    """A hint at public names that look like one that is not there.
+
+    >>> near("Age", ["age", "sex"]), near("weight", ["age", "sex"])
+    ("did you mean 'age'?", None)
+    """
+    by_case: dict[str, str] = {}
+    for one in names:
+        by_case.setdefault(one.strip().casefold(), one)
+    close = difflib.get_close_matches(name.strip().casefold(), by_case, n=3)
+    return f"did you mean {' or '.join(repr(printable(by_case[one])) for one in close)}?" if close else None
+
+
+def listed(names: Iterable[str]) -> str:
+    """Some public names in one line, and how many more there are.
+
+    >>> listed(["b", "a"]), listed(map(str, range(14)))
+    ('a, b', '0, 1, 10, 11, 12, 13, 2, 3, 4, 5, 6, 7 and 2 more')
+    """
+    every = sorted(map(printable, names))
+    more = len(every) - MOST_NAMES
+    return ", ".join(every[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def whole_number(value: object, name: str, *, least: int) -> int:

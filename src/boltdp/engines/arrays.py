@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -95,13 +96,7 @@ class ArrayEngine(Engine):
         >>> ArrayEngine.from_arrow(pa.table({"age": [30, 40]})).count()
         2
         """
-        kind = type(table).__name__
-        try:
-            table = pa.table(table)
-        except Exception:  # that of another library may quote values
-            table = None
-        if table is None:
-            raise DataError(f"the data must offer a table to Arrow, and that of an object of type {kind!r} failed")
+        table = arrow_table(table)
         _check_names(table.column_names)
         return cls(dict(zip(table.column_names, table.columns, strict=True)), rows=table.num_rows)
 
@@ -136,6 +131,14 @@ class ArrayEngine(Engine):
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in order; cells of untyped columns that are not what `parse` declares are missing."""
+        return self.batches_keeping(columns, (), parse=parse)
+
+    def batches_keeping(
+        self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The same with other columns, or the same ones again, as they are."""
+        kinds = [*((parse or {}).get(name) for name in columns), *(None for _ in keep)]
+        columns = [*columns, *keep]
         chosen = [self._columns[name] for name in columns]
         # Columns of nothing hold the places of the others while Arrow cuts the rows.
         typed = [column if _is_typed(column) else pa.nulls(self._rows) for column in chosen]
@@ -149,8 +152,8 @@ class ArrayEngine(Engine):
                 if _is_typed(column)
                 else column.dense(start, stop)
                 if isinstance(column, _Sparse)
-                else cells.column(column[start:stop], (parse or {}).get(name))
-                for name, column, part in zip(columns, chosen, batch.columns, strict=True)
+                else cells.column(column[start:stop], kind)
+                for kind, column, part in zip(kinds, chosen, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(parts, list(columns))
             start = stop
@@ -159,6 +162,34 @@ class ArrayEngine(Engine):
         """Encode the rows into an array, and permute them unless they are for sums only."""
         dense = not any(isinstance(column, _Sparse) for column in self._columns.values())
         return self._spooled(schema, context, ordered=ordered, in_memory=dense)
+
+
+def is_table(data: Any) -> bool:
+    """Whether something can be read as an Arrow table: Arrow's own, those of Polars (lazy ones too) and of ibis.
+
+    >>> is_table(pa.table({"age": [30]})), is_table(np.zeros((2, 2)))
+    (True, False)
+    """
+    # pandas offers Arrow's stream interface too, but raises errors that quote values.
+    if type(data).__module__.split(".")[0] == "pandas":
+        return False
+    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__") or _is_lazy(data)
+
+
+def arrow_table(data: Any) -> pa.Table:
+    """Something that `is_table` as an Arrow table, in memory.
+
+    >>> arrow_table(pa.record_batch({"age": [30]})).num_rows
+    1
+    """
+    kind = type(data).__name__
+    with suppress(Exception):  # that of another library may quote values
+        return pa.table(data.collect() if _is_lazy(data) else data)
+    raise DataError(f"the data must offer a table to Arrow, and that of an object of type {kind!r} failed")
+
+
+def _is_lazy(data: Any) -> bool:
+    return type(data).__module__.split(".")[0] == "polars" and type(data).__name__ == "LazyFrame"
 
 
 class _Sparse(ABC):

@@ -21,6 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     assert_all_finite,
+    check_array,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
@@ -31,8 +32,8 @@ from boltdp.arraytypes import Doubles
 from boltdp.data import cells
 from boltdp.data.curves import curve_places
 from boltdp.data.schema import Numeric, Schema, Vector
-from boltdp.data.source import BATCH_ROWS
-from boltdp.engines.arrays import ArrayEngine
+from boltdp.data.source import BATCH_ROWS, ColumnType
+from boltdp.engines.arrays import ArrayEngine, arrow_table, is_table
 from boltdp.errors import DataError, ParameterError, PrivacyWarning
 from boltdp.export.linear import raw_weights
 from boltdp.model import Model, Threshold, checked_threshold
@@ -161,7 +162,14 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _features(self, X: Any, *, reset: bool) -> Any:
         """X as an array of floats, or, where a schema declares its columns, as it is; names and shape are checked."""
-        if self.schema is not None and hasattr(X, "iloc"):
+        if not hasattr(X, "iloc") and is_table(X):
+            X = arrow_table(X)
+            if self.schema is None:
+                validate_data(self, X, reset=reset, skip_check_array=True)  # its names
+                return check_array(
+                    _matrix(X), dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2 if reset else 1
+                )
+        if self.schema is not None and (hasattr(X, "iloc") or isinstance(X, pa.Table)):
             return validate_data(self, X, reset=reset, skip_check_array=True)
         # A warning about a value that is too large for a float would tell that there is one.
         with np.errstate(over="ignore"):
@@ -266,7 +274,8 @@ class PrivateLogisticRegression(_PrivateClassifier):
     What depends on the data must be declared, from public knowledge: the classes, and the bounds of the features or a
     clip norm. The promise is for any one row, among a public number of rows; `certificate_` states it.
     Missing and infinite values, and labels outside the declared classes, are neutral and never an error.
-    X may be a sparse matrix of SciPy: it is made dense a few rows at a time, and what is prepared of it, which is
+    X may be a data frame of pandas or Polars or an Arrow table, whose columns are known by name, an array, or a sparse
+    matrix of SciPy: that is made dense a few rows at a time, and what is prepared of it, which is
     dense, goes to a file if it is large.
 
     Parameters
@@ -457,8 +466,23 @@ def _numbers(X: Any, *, warn: bool) -> Any:
                 UserWarning,
                 stacklevel=4,
             )
-        X.isetitem(index, [cells.number(cell) for cell in X.iloc[:, index].array])
+        X.isetitem(index, cells.column(X.iloc[:, index].array, "number").to_numpy(zero_copy_only=False))
     return X
+
+
+def _matrix(table: pa.Table) -> Doubles:
+    """The numbers of an Arrow table, a missing one as NaN."""
+    columns = []
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if ColumnType.of(field.type).kind not in ("number", "bool", "untyped"):
+            raise DataError(
+                f"column {field.name!r} must have numbers, its type is {str(field.type)!r}",
+                hint="declare its categories in a schema, or leave it out",
+            )
+        if pa.types.is_boolean(field.type):
+            column = column.cast(pa.uint8())
+        columns.append(column.cast(pa.float64(), safe=False).to_numpy())
+    return np.column_stack(columns) if columns else np.empty((table.num_rows, 0))
 
 
 def _labels(y: Any) -> npt.NDArray[Any]:
@@ -513,6 +537,8 @@ def _classes_of(y: Any) -> npt.NDArray[Any]:
 def _engine(schema: Schema, X: Any) -> ArrayEngine:
     """Rows with the columns that the schema declares: a data frame's by name, an array's by position."""
     sparse = issparse(X)
+    if isinstance(X, pa.Table):
+        return ArrayEngine.from_arrow(X)
     if not isinstance(X, np.ndarray) and not sparse:
         return ArrayEngine.from_pandas(X)
     column = schema.columns[0]
@@ -521,7 +547,7 @@ def _engine(schema: Schema, X: Any) -> ArrayEngine:
             return ArrayEngine.from_sparse(X, names=column.name)
         return ArrayEngine.from_numpy(X, name=column.name)
     if len(schema.columns) != X.shape[1] or not all(isinstance(column, Numeric) for column in schema.columns):
-        raise DataError("X must be a pandas data frame that has the columns which the schema declares")
+        raise DataError("X must be a data frame that has the columns which the schema declares")
     names = [column.name for column in schema.columns]
     if sparse:
         return ArrayEngine.from_sparse(X, names=names)
