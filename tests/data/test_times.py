@@ -14,12 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.data import cells
+from boltdp.data.check import check_source
 from boltdp.data.encode import Encoder
 from boltdp.data.schema import Categorical, Numeric, Schema, TimePart, Vector
+from boltdp.data.source import ColumnType
 from boltdp.data.times import FIRST_DAY, LAST_DAY, PARTS, PATTERN, part_codes
+from boltdp.drafting import plan_draft
 from boltdp.engines import open_source
 from boltdp.engines.base import encoded
 from boltdp.errors import DataError, ParameterError
+from boltdp.privacy.budget import Budget
 
 TOML = 'label = "y"\nclasses = [0, 1]\n[timestamp]\nadmitted = {}'
 ALL = tuple(TimePart("at", part) for part in PARTS)
@@ -217,3 +221,22 @@ def test_bad_cells_of_public_rows_are_told() -> None:
     batch = pa.RecordBatch.from_pydict({"n": [0.5], "at": ["2024-05-07"]})
     with pytest.raises(DataError, match=r"^column 'at' must be complete, got a missing value or one without an hour$"):
         Encoder(schema, on_bad_row="error").encode(batch)
+
+
+def test_a_check_of_rows_counts_the_parts_and_names_what_is_no_timestamp() -> None:
+    days = pa.array([0, 1, 2], pa.date32())
+    rows = pa.table({"at": ["2024-05-07 13:00", "7.5.2024", None], "day": days, "y": [0, 1, 0]})
+    columns = (TimePart("at", "hour"), TimePart("at", "weekday"), TimePart("day", "hour"))
+    report = check_source(open_source(rows), Schema("y", (0, 1), columns))
+    _, hour, weekday, refused = report.columns
+    assert (hour.name, hour.missing, hour.undeclared, dict(hour.counts)["13"]) == ("at.hour", 1, 1, 1)
+    assert [odd.value for odd in weekday.undeclared_values] == ["7.5.2024"]
+    assert refused.fault == "it must have timestamps for an hour to be declared, its type is 'date'"
+
+
+def test_a_private_draft_counts_no_timestamps() -> None:
+    columns = {"at": ColumnType("timestamp"), "day": ColumnType("date"), "n": ColumnType("number")}
+    plan = plan_draft({**columns, "y": ColumnType("bool")}, "y", Budget(1.0, 1e-6))
+    assert [column.name for column in plan.columns] == ["n"]
+    with pytest.raises(DataError, match=r"^column 'at' must have texts, numbers or booleans"):
+        plan_draft(columns, "at", Budget(1.0))
