@@ -76,7 +76,7 @@ from boltdp.data.curves import curve_places
 from boltdp.data.times import PARTS
 from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value, declared_values
-from boltdp.errors import BoltdpError, ParameterError, shown
+from boltdp.errors import BoltdpError, ParameterError, described, shown
 from boltdp.files import read_text
 from boltdp.privacy.counts import is_draft
 from boltdp.privacy.events import Part
@@ -438,6 +438,25 @@ class Schema:
             standardization=standardization,
             prior=declared.get("prior"),
             spent=_spent(declared.get("spent")),
+        )
+
+    @classmethod
+    def of(cls, declared: Schema | Mapping[str, Any] | str | Path) -> Schema:
+        """A schema as it may be given: itself, the path of a TOML file, or a dictionary in the shape of one.
+
+        >>> Schema.of({"label": "y", "classes": [0, 1], "numeric": {"age": (0, 110)}}).feature_names
+        ('age', 'intercept')
+        """
+        if isinstance(declared, Schema):
+            return declared
+        if isinstance(declared, Mapping):
+            return cls.from_dict(declared)
+        if isinstance(declared, (str, Path)):
+            return cls.load(declared)
+        # Not what it is: it may be data, by mistake.
+        raise ParameterError(
+            "a schema must be a Schema, the path of a TOML file or a dictionary in the shape of one, "
+            f"got {described(declared)}"
         )
 
     @classmethod
