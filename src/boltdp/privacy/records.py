@@ -66,6 +66,8 @@ def from_record(kind: type[T], record: Any) -> T:
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:
+    if hint is Any:
+        return value
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         if value is None:
