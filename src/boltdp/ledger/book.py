@@ -20,7 +20,7 @@ from boltdp.ledger.entries import BEGINNING, Entry, LedgerError, Line, Standing,
 from boltdp.ledger.store import Moment, Store
 from boltdp.privacy.accounting import Charge, Rule, Spent, check_charge, spent_by, spent_epsilon
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import keeps
+from boltdp.privacy.certificate import CertificateError, compare_records
 from boltdp.privacy.records import to_record
 
 #: How the address of a ledger in PostgreSQL starts.
@@ -162,17 +162,14 @@ class Ledger:
         rows of the release belong to, each row to one of them by something public; none: any of the data set.
         """
         check_charge(charge)
-        if charge.budget is not None and not charge.spent.faults and not keeps(charge.spent, charge.budget):
-            raise ParameterError(f"the release must keep the {charge.budget.describe()} that it claims")
         reserved: list[Reservation] = []
 
         def make(entries: list[Entry]) -> dict[str, Any]:
             standing = self._standing(entries, dataset)
-            if (charge.budget is None or charge.spent.faults) and not standing.not_private:
-                reasons = "; ".join(charge.spent.faults) or "no epsilon is claimed"
+            if charge.reasons and not standing.not_private:
                 raise LedgerError(
                     f"the release is not private, which the budget of the data set {dataset!r} does not allow: "
-                    f"{reasons}",
+                    f"{'; '.join(charge.reasons)}",
                     hint="whoever owns the ledger may allow it: `boltdp ledger set-budget --allow-not-private`",
                 )
             others = {entry.adjacency for entry in standing.charges.values()} - {charge.adjacency}
@@ -190,6 +187,7 @@ class Ledger:
                 "budget": charge.budget,
                 "adjacency": charge.adjacency,
                 "event": to_record(charge.spent),
+                "reasons": charge.reasons,
             }
 
         self._append(make, by)
@@ -225,10 +223,11 @@ class Ledger:
         for entry in entries:
             if entry.kind == "reserve":
                 charge = entry.charge
-                if to_record(charge.spent) != entry.event:
-                    raise LedgerError(f"entry {entry.number} of the ledger states what does not follow from its events")
-                if charge.budget is not None and not charge.spent.faults and not keeps(charge.spent, charge.budget):
-                    raise LedgerError(f"entry {entry.number} of the ledger claims less than its events spend")
+                try:
+                    compare_records(entry.event, to_record(charge.spent), f"entry {entry.number} of the ledger")
+                    compare_records(list(entry.reasons), list(charge.reasons), f"entry {entry.number} of the ledger")
+                except CertificateError as fault:
+                    raise LedgerError(str(fault)) from None
         return len(entries)
 
     def _end(self, reservation: Reservation, *, kind: str, released: str | None) -> None:
@@ -355,7 +354,7 @@ class LateCharge:
 
     def __init__(self, entry: Entry) -> None:
         assert entry.adjacency is not None
-        self._entry, self.budget, self.adjacency = entry, entry.budget, entry.adjacency
+        self._entry, self.budget, self.adjacency, self.reasons = entry, entry.budget, entry.adjacency, entry.reasons
 
     @property
     def spent(self) -> Any:

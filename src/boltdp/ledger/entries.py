@@ -10,10 +10,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from boltdp.errors import BoltdpError, ParameterError, shown
-from boltdp.files.sealed import strict_json
 from boltdp.privacy.accounting import Release, Rule
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
@@ -60,6 +60,7 @@ class Entry:
     not_private: bool | None = None  #: whether releases that promise nothing are let through
     adjacency: Adjacency | None = None
     event: Any = None  #: the tree of what is spent, as certificates have it
+    reasons: tuple[str, ...] = ()  #: why what is released is not private; none: it is
     reserved: int | None = None  #: the number of the charge that is released or given back
     released: str | None = None  #: the digest of what was released
     previous: str = field()  #: the digest of the entry before
@@ -82,13 +83,15 @@ class Entry:
         for name, there in wanted.items():
             if (getattr(self, name) is not None) != there:
                 raise ParameterError(f"an entry of kind {self.kind!r} must {'' if there else 'not '}have {name!r}")
-        if (sets and self.budget is None) or (ends and self.budget is not None) or (not charges and self.blocks):
-            raise ParameterError(f"an entry of kind {self.kind!r} must have a budget and blocks if they belong to it")
+        if (sets and self.budget is None) or (ends and self.budget is not None):
+            raise ParameterError(f"an entry of kind {self.kind!r} must have a budget if that belongs to it")
+        if not charges and (self.blocks or self.reasons):
+            raise ParameterError(f"an entry of kind {self.kind!r} must not have blocks or reasons")
 
     @property
     def line(self) -> Line:
         """As it is stored."""
-        text = json.dumps(to_record(self), separators=(",", ":"), allow_nan=False)
+        text = _written(to_record(self))
         return Line(text, digest_of(text))
 
     @property
@@ -111,12 +114,12 @@ def digest_of(text: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def read_chain(lines: Iterable[Line], head: Line | None = None) -> list[Entry]:
+def read_chain(lines: Iterable[Line]) -> list[Entry]:
     """The entries of stored lines, if every one of them is as it was written and in its place; else a LedgerError.
 
-    >>> read_chain([Line("{}", digest_of("{}"))])
+    >>> read_chain([Line("{}", digest_of("{ }"))])
     Traceback (most recent call last):
-    boltdp.ledger.entries.LedgerError: the ledger is damaged: entry 1 cannot be read: 'number' is missing from the record
+    boltdp.ledger.entries.LedgerError: the ledger is damaged: entry 1 is not what was written
     """
     entries: list[Entry] = []
     previous = BEGINNING
@@ -125,7 +128,7 @@ def read_chain(lines: Iterable[Line], head: Line | None = None) -> list[Entry]:
         if not isinstance(record, str) or digest_of(record) != digest:
             raise LedgerError(f"the ledger is damaged: entry {number} is not what was written")
         try:
-            entry = from_record(Entry, strict_json(record, what=f"entry {number}"))
+            entry = _read(record)
         except (BoltdpError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as fault:
             raise LedgerError(f"the ledger is damaged: entry {number} cannot be read: {fault}") from None
         if entry.number != number or entry.previous != previous:
@@ -133,6 +136,18 @@ def read_chain(lines: Iterable[Line], head: Line | None = None) -> list[Entry]:
         entries.append(entry)
         previous = digest
     return entries
+
+
+@lru_cache(maxsize=4096)
+def _read(record: str) -> Entry:
+    found = json.loads(record)
+    if _written(found) != record:  # a key that stands twice, a number that is none
+        raise ValueError("it is not written as boltdp writes it")
+    return from_record(Entry, found)
+
+
+def _written(record: Any) -> str:
+    return json.dumps(record, separators=(",", ":"), allow_nan=False)
 
 
 def check_name(name: object, what: str) -> str:

@@ -15,9 +15,10 @@ from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import why_not_private
 from boltdp.privacy.composition import CUT_OFF, LARGEST_EPSILON, RESOLUTION, Losses, delta_of_sum, interpolated
 from boltdp.privacy.events import Event, Spoiled, rounded_up
-from boltdp.privacy.noise import Mechanism, gaussian_epsilon
+from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.records import known_events
 
 #: How what several releases spend is added up.
@@ -51,14 +52,31 @@ class Charge(Protocol):
         """Between which data sets it holds."""
         ...
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is not private; empty if it is."""
+        ...
+
 
 @dataclass(frozen=True)
 class Release:
-    """A release that has no certificate, such as noisy counts."""
+    """A release that has no certificate, such as noisy counts.
+
+    >>> from boltdp.privacy.events import Noiseless
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.recipe import Problem
+    >>> Release(None, Noiseless(Problem(loss=Logistic(), dims=9, rows=1000))).reasons
+    ('no noise was added',)
+    """
 
     budget: Budget | None
     spent: Event
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is not private; empty if it is."""
+        return why_not_private(self.spent, self.budget)
 
 
 @dataclass(frozen=True)
@@ -73,7 +91,7 @@ class Spent:
     epsilon: float  #: the sum of the claimed ones: basic composition
     delta: float  #: their sum, too
     composed: float | None  #: delta at the epsilon of the budget, by the whole curves; None: not computed
-    not_private: int = 0  #: how many of the releases claim nothing at all, and are in no sum
+    not_private: int = 0  #: how many of the releases are not private; those that claim nothing are in no sum
 
     def within(self, budget: Budget) -> bool:
         """Whether that is within a budget, by either account.
@@ -132,7 +150,7 @@ def spent_by(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_cur
         epsilon=math.fsum(one.epsilon for one in budgets),
         delta=math.fsum(one.delta for one in budgets),
         composed=None,
-        not_private=len(charges) - len(claimed),
+        not_private=sum(bool(charge.reasons) for charge in charges),
     )
     if rule == "basic" or not budget.delta or not claimed or (sums.within(budget) and not whole_curves):
         return sums

@@ -116,7 +116,7 @@ def _read_object(hint: type[Any], value: Any, where: str) -> Any:
     for name in fields:
         if name not in _names(kind):
             raise ValueError(f"{where} has an entry {shown(name)} that this boltdp does not know")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     return kind(**{name: _read(hints[name], one, name) for name, one in fields.items()})
 
 
@@ -132,12 +132,19 @@ def known_events() -> Mapping[str, type[Event]]:
     return Event.KINDS
 
 
-def _names(kind: type[Any]) -> set[str]:
-    return {field.name for field in dataclasses.fields(kind)}
+@cache
+def _names(kind: type[Any]) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(kind))
 
 
-def _required(kind: type[Any]) -> set[str]:
-    return {field.name for field in dataclasses.fields(kind) if field.metadata != IF_GIVEN}
+@cache
+def _hints(kind: type[Any]) -> Mapping[str, Any]:
+    return get_type_hints(kind)
+
+
+@cache
+def _required(kind: type[Any]) -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(kind) if field.metadata != IF_GIVEN)
 
 
 def _checked(holds: bool, value: Any, where: str, wanted: str) -> Any:
