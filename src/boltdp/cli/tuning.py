@@ -10,7 +10,9 @@ import click
 from boltdp.cli.options import (
     algorithm_option,
     as_json,
+    charged_account,
     check_output,
+    ledger_options,
     load_schema,
     make_settings,
     model_options,
@@ -77,6 +79,7 @@ _WHOLE = ("passes", "batch_size")
 @settings_options
 @training_threshold
 @threads_option
+@ledger_options
 @as_json
 @quiet
 def tune(
@@ -98,6 +101,9 @@ def tune(
     public_rows: int | None,
     threshold: Threshold | None,
     threads: int | None,
+    ledger: str | None,
+    dataset: str | None,
+    blocks: str | None,
     as_json: bool,
     quiet: bool,
     **chosen: Any,
@@ -134,10 +140,13 @@ def tune(
             note(f"{shown.count():,} rows are taken for public: nothing protects them")
         bar = stack.enter_context(RowsBar(quiet=quiet))
         context = settings.context(progress=bar, threads=threads)
-        model = tune_model(engine, schema, tried, method=method, public=shown, trials=trials, context=context)
+        account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+        model = tune_model(
+            engine, schema, tried, method=method, public=shown, trials=trials, context=context, account=account
+        )
     model = model.with_threshold(threshold)
     model.save(output)
-    report(model, output, as_json=as_json)
+    report(model, output, as_json=as_json, account=account)
     if not as_json:
         assert model.certificate.selection is not None
         best = tried[model.certificate.selection.chosen]

@@ -2,6 +2,7 @@
 
 from boltdp.ledger.book import Account, BudgetExceeded, DatasetReport, Ledger, Reservation, open_ledger
 from boltdp.ledger.entries import Entry, LedgerError
+from boltdp.ledger.finding import find_account
 
 __all__ = [
     "Account",
@@ -11,5 +12,6 @@ __all__ = [
     "Ledger",
     "LedgerError",
     "Reservation",
+    "find_account",
     "open_ledger",
 ]

@@ -153,6 +153,10 @@ class Ledger:
 
         self._append(make, by)
 
+    def allow(self, role: str) -> None:
+        """Let a role of PostgreSQL read the entries and append charges of its own."""
+        self._store.allow(role)
+
     def reserve(
         self, dataset: str, charge: Charge, *, blocks: Sequence[str] = (), by: str | None = None
     ) -> Reservation:

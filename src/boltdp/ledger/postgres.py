@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, TypeAlias
 
 from boltdp import stopping
-from boltdp.errors import BoltdpError, DataError
 from boltdp.ledger.entries import LedgerError, Line
 from boltdp.ledger.store import Moment, Store
 
@@ -118,26 +117,34 @@ def script() -> str:
     return _TABLES + functions + _TRIGGERS
 
 
-#: Whose schema it is, whether that role may be trusted, and whether everything in it is as it was made: who makes a
-#: schema of this name in somebody else's database could have their functions run by whoever trains.
-_STATE = """
-SELECT pg_catalog.pg_get_userbyid(n.nspowner),
-  EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.oid OPERATOR(pg_catalog.=) n.nspowner AND r.rolsuper)
-  OR n.nspowner OPERATOR(pg_catalog.=) (SELECT d.datdba FROM pg_catalog.pg_database d
-    WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())
-  OR pg_catalog.pg_get_userbyid(n.nspowner) OPERATOR(pg_catalog.=) SESSION_USER,
-  ARRAY(SELECT p.proname::pg_catalog.text FROM pg_catalog.pg_proc p
+#: Whose schema it is, whether that role may be trusted, and its functions: who makes a schema of this name in somebody
+#: else's database could have their own functions run by whoever trains.
+_OWNER = """
+SELECT pg_catalog.pg_get_userbyid(n.nspowner), r.rolsuper OR n.nspowner OPERATOR(pg_catalog.=) d.datdba
+  OR r.rolname OPERATOR(pg_catalog.=) SESSION_USER,
+  ARRAY(SELECT p.prosrc FROM pg_catalog.pg_proc p
     WHERE p.pronamespace OPERATOR(pg_catalog.=) n.oid AND p.proowner OPERATOR(pg_catalog.=) n.nspowner
     AND p.prosecdef AND p.proconfig OPERATOR(pg_catalog.=) ARRAY['search_path=pg_catalog, pg_temp']
     ORDER BY p.proname),
-  ARRAY(SELECT p.prosrc FROM pg_catalog.pg_proc p WHERE p.pronamespace OPERATOR(pg_catalog.=) n.oid ORDER BY p.proname),
-  ARRAY(SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class c
-    WHERE c.relnamespace OPERATOR(pg_catalog.=) n.oid AND c.relkind OPERATOR(pg_catalog.=) 'r'
-    AND c.relowner OPERATOR(pg_catalog.=) n.nspowner AND NOT c.relrowsecurity ORDER BY c.relname),
-  (SELECT pg_catalog.count(*) FROM pg_catalog.pg_trigger t, pg_catalog.pg_class c
-    WHERE t.tgrelid OPERATOR(pg_catalog.=) c.oid AND c.relnamespace OPERATOR(pg_catalog.=) n.oid
-    AND t.tgenabled OPERATOR(pg_catalog.=) 'O' AND NOT t.tgisinternal)
-FROM pg_catalog.pg_namespace n WHERE n.nspname OPERATOR(pg_catalog.=) 'boltdp_ledger'
+  (SELECT pg_catalog.count(*) FROM pg_catalog.pg_proc p WHERE p.pronamespace OPERATOR(pg_catalog.=) n.oid)
+FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) n.nspowner
+JOIN pg_catalog.pg_database d ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+WHERE n.nspname OPERATOR(pg_catalog.=) 'boltdp_ledger'
+"""
+
+#: Tables of the owner without row security, and triggers that fire.
+_RELATIONS = """
+SELECT c.relname::pg_catalog.text, (SELECT pg_catalog.count(*) FROM pg_catalog.pg_trigger t
+    WHERE t.tgrelid OPERATOR(pg_catalog.=) c.oid AND NOT t.tgisinternal AND t.tgenabled OPERATOR(pg_catalog.=) 'O')
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+WHERE n.nspname OPERATOR(pg_catalog.=) 'boltdp_ledger' AND c.relkind OPERATOR(pg_catalog.=) 'r'
+AND c.relowner OPERATOR(pg_catalog.=) n.nspowner AND NOT c.relrowsecurity ORDER BY c.relname
+"""
+
+#: No name in a statement is looked for where others may have put theirs; a committed charge outlives a crash.
+_SESSION = """
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false),
+  pg_catalog.set_config('synchronous_commit', 'on', false), pg_catalog.set_config('lock_timeout', $1, false)
 """
 
 
@@ -198,22 +205,28 @@ class PostgresStore(Store):
                 record, _ = make(self._lines(ask), Moment(who, moment))
                 ask("SELECT boltdp_ledger.append($1)", [record])
 
+    def faults(self) -> list[str]:
+        """Whether a table or a trigger was changed."""
+        with self._session() as ask:
+            self._check(ask)
+            found = ask(_RELATIONS, [])
+        return [] if found == [("entries", 1), ("head", 1)] else ["its tables or triggers were changed"]
+
     def _check(self, ask: Ask) -> None:
         """Refuse a ledger of somebody who could have others run their functions, and one that was changed."""
-        found = ask(_STATE, [])
+        found = ask(_OWNER, [])
         if not found:
             raise LedgerError(
                 f"there is no ledger in {self.address!r}", hint="`boltdp ledger set-budget` makes one; see its --help"
             )
-        owner, trusted, functions, bodies, tables, triggers = found[0]
+        owner, trusted, bodies, functions = found[0]
         if not trusted:
             raise LedgerError(
                 f"the ledger in {self.address!r} belongs to the role {owner!r}, who is neither the owner of the "
                 "database nor a superuser, and could have you run what they like"
             )
-        whole = functions == sorted(FUNCTIONS) and bodies == [FUNCTIONS[name][2] for name in sorted(FUNCTIONS)]
-        if not whole or tables != ["entries", "head"] or triggers != 2:
-            raise LedgerError(f"the ledger in {self.address!r} is damaged: its tables or functions were changed")
+        if functions != len(FUNCTIONS) or bodies != [FUNCTIONS[name][2] for name in sorted(FUNCTIONS)]:
+            raise LedgerError(f"the ledger in {self.address!r} is damaged: its functions were changed")
 
     def _lines(self, ask: Ask) -> list[Line]:
         heads = ask("SELECT number, digest, version FROM boltdp_ledger.head", [])
@@ -231,23 +244,30 @@ class PostgresStore(Store):
     @contextmanager
     def _session(self) -> Iterator[Ask]:
         try:
-            from boltdp.engines.postgres.session import Session
+            import psycopg
         except ImportError:
             raise LedgerError(
                 "a ledger in PostgreSQL needs the package psycopg", hint="pip install 'boltdp[postgres]'"
             ) from None
-        fault = f"the ledger in {self.address!r} cannot be used"
         try:
-            session = Session(self.uri)
-            try:
-                for name, value in (("synchronous_commit", "on"), ("lock_timeout", str(PATIENCE))):
-                    session.ask("SELECT pg_catalog.set_config($1, $2, false)", [name, value], fault=fault)
-                with stopping.shielded():
-                    yield lambda query, values: session.ask(query, values, fault=fault, ours=True)
-            finally:
-                session.close()
-        except DataError as error:
-            raise LedgerError(str(error), hint=error.hint if isinstance(error, BoltdpError) else None) from None
+            with (
+                stopping.shielded(),
+                closing(psycopg.connect(self.uri, autocommit=True, prepare_threshold=None)) as connection,
+                psycopg.RawCursor(connection) as cursor,
+            ):
+
+                def ask(query: Any, values: Sequence[Any]) -> list[Any]:
+                    cursor.execute(query, values)
+                    return cursor.fetchall() if cursor.description is not None else []
+
+                ask(_SESSION, [str(PATIENCE)])
+                yield ask
+        except psycopg.Error as fault:
+            # Nothing here has to do with rows, so that the server may be quoted; but not a whole URI.
+            reason = fault.diag.message_primary or next(iter(str(fault).splitlines()), type(fault).__name__)
+        else:
+            return
+        raise LedgerError(f"the ledger in {self.address!r} cannot be used: {reason}")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from boltdp.errors import ParameterError
 from boltdp.ledger.entries import Line
 
 
@@ -39,6 +40,10 @@ class Store(ABC):
 
         Nobody else appends meanwhile. If `make` raises, nothing was appended.
         """
+
+    def allow(self, role: str) -> None:
+        """Let a role append charges, where there are roles."""
+        raise ParameterError(f"a role must be given for a ledger in PostgreSQL only, got {role!r}")
 
     def faults(self) -> list[str]:
         """What else is wrong with the store, beyond what reading it finds."""

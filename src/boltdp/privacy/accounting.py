@@ -80,6 +80,38 @@ class Release:
 
 
 @dataclass(frozen=True)
+class OneOfSeveral(Event):
+    """One of several events, each within the same budget, that is chosen by public rows or what was released before.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> from boltdp.privacy.recipe import Problem
+    >>> problems = [Problem(loss=Logistic(), dims=9, rows=1000, regularization=one) for one in (0.01, 0.1)]
+    >>> event = OneOfSeveral(1.0, tuple(perturbed_objective(problem, Budget(1.0)) for problem in problems))
+    >>> event.delta(1.0), event.delta(0.9)
+    (0.0, 1.0)
+    """
+
+    kind = "one of several"
+    epsilon: float  #: that each of them was planned for
+    events: tuple[Event, ...]
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """The largest delta at the epsilon they were planned for; below it nothing is promised.
+
+        Proof: composition.md 5
+        """
+        if epsilon < self.epsilon:
+            return 1.0
+        return max(event.delta(self.epsilon, target=target) for event in self.events)
+
+    @property
+    def children(self) -> tuple[Event, ...]:
+        """All of them."""
+        return self.events
+
+
+@dataclass(frozen=True)
 class Spent:
     """What several releases spend together.
 
@@ -206,7 +238,7 @@ def spent_epsilon(charges: Sequence[Charge], budget: Budget) -> float | None:
 def _parts(charges: Sequence[Charge], budget: Budget) -> list[tuple[Losses, int]] | None:
     """The losses of each different release on one grid, and how often it was made; None where no grid is fit."""
     width = budget.epsilon / (RESOLUTION * math.sqrt(len(charges)))
-    if not SMALLEST_WIDTH <= width or budget.epsilon > LARGEST_EPSILON:
+    if not width >= SMALLEST_WIDTH or budget.epsilon > LARGEST_EPSILON:
         return None
     allowed = CUT_OFF * budget.delta / len(charges)
     counted = Counter((charge.budget, _unspoiled(charge.spent)) for charge in charges)

@@ -210,8 +210,9 @@ def interpolated(profile: Profile, *, width: float, longest: float) -> Losses:
     """
     stride = max(1, math.ceil(longest / (MOST_POINTS * width)))
     places = stride * np.arange(1, max(1, math.ceil(longest / (stride * width))) + 1)
-    deltas = np.minimum.accumulate(np.clip(profile(width * places), 0.0, 1.0))
-    excesses = np.expm1(width * places)  # e^epsilon - 1
+    epsilons: Doubles = width * places.astype(np.float64)
+    deltas = np.minimum.accumulate(np.clip(profile(epsilons), 0.0, 1.0))
+    excesses = np.expm1(epsilons)  # e^epsilon - 1
     middle = float(np.min((2.0 * deltas + excesses) / (excesses + 2.0), initial=1.0))
     hull = [(0, 0.0, middle)]
     slopes: list[float] = []
