@@ -284,7 +284,7 @@ def charged_account(
     account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=named)
     if account is not None:
         only = f", blocks {', '.join(account.blocks)}," if account.blocks else ""
-        note(f"charged to the data set {account.dataset!r}{only} of the ledger {account.ledger.address}")
+        note(f"the data set {account.dataset!r}{only} of the ledger {account.ledger.address} is charged")
     return account
 
 

@@ -34,7 +34,7 @@ CONDITIONS = {
 }
 
 
-class BudgetExceeded(BoltdpError):  # noqa: N818: a refusal, and not a fault
+class BudgetExceeded(BoltdpError):  # noqa: N818 - a refusal, and not a fault
     """A release that would exceed the budget of its data set; nothing was read. All of it is public."""
 
     def __init__(self, dataset: str, block: str | None, *, asked: Budget, spent: Spent, budget: Budget) -> None:

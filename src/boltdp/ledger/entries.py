@@ -43,8 +43,9 @@ class Line(NamedTuple):
 class Entry:
     """One entry; what does not belong to its kind is None.
 
-    >>> entry = Entry(number=1, kind="budget", when="2026-01-31T12:00:00Z", by="ann", dataset="visits", previous=BEGINNING,
-    ...     budget=Budget(3.0, 1e-6), composition="curves", not_private=False)
+    >>> rule = {"budget": Budget(3.0, 1e-6), "composition": "curves", "not_private": False}
+    >>> who = {"when": "2026-01-31T12:00:00Z", "by": "ann", "dataset": "visits"}
+    >>> entry = Entry(number=1, kind="budget", previous=BEGINNING, **who, **rule)
     >>> read_chain([entry.line])[0] == entry
     True
     """
@@ -192,7 +193,9 @@ def read_standings(entries: Sequence[Entry]) -> dict[str, Standing]:
     for entry in entries:
         standing = standings.get(entry.dataset)
         if entry.kind == "budget":
-            assert entry.budget is not None and entry.composition is not None and entry.not_private is not None
+            assert entry.budget is not None
+            assert entry.composition is not None
+            assert entry.not_private is not None
             if standing is None:
                 standings[entry.dataset] = Standing(entry.budget, entry.composition, entry.not_private)
             else:

@@ -264,10 +264,12 @@ def _losses(event: Event, claimed: Budget, width: float, allowed: float) -> Loss
         return np.array([delta(float(epsilon)) for epsilon in epsilons])
 
     longest = max(claimed.epsilon, width)
-    while delta(longest) > allowed:
+    while longest <= 2.0 * LARGEST_EPSILON and delta(longest) > allowed:
+        if delta(1.25 * longest) > 0.99 * delta(longest):
+            break  # it falls no further
         longest *= 1.25
-        if longest > 2.0 * LARGEST_EPSILON:
-            return None
+    if longest > 2.0 * LARGEST_EPSILON:
+        return None
     while longest > width and delta(0.8 * longest) <= allowed:
         longest *= 0.8
     return interpolated(profile, width=width, longest=longest)
