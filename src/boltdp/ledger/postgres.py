@@ -187,6 +187,10 @@ class PostgresStore(Store):
                     "GRANT EXECUTE ON FUNCTION boltdp_ledger.latch(), boltdp_ledger.append(pg_catalog.text) TO {}",
                 ):
                     ask(sql.SQL(statement).format(sql.Identifier(role)), [])
+            # Whoever may not grant gets a warning from PostgreSQL, and no error.
+            may = "SELECT pg_catalog.has_function_privilege($1, 'boltdp_ledger.append(text)', 'EXECUTE')"
+            if ask(may, [role]) != [(True,)]:
+                raise LedgerError(f"permission denied: only the owner of the ledger in {self.address!r} may allow roles")
 
     def read(self) -> Sequence[Line]:
         """All lines, as they are at one moment."""
