@@ -190,7 +190,7 @@ class PostgresStore(Store):
             # Whoever may not grant gets a warning from PostgreSQL, and no error.
             may = "SELECT pg_catalog.has_function_privilege($1, 'boltdp_ledger.append(text)', 'EXECUTE')"
             if ask(may, [role]) != [(True,)]:
-                raise LedgerError(f"permission denied: only the owner of the ledger in {self.address!r} may allow roles")
+                raise LedgerError(f"permission denied: only the owner of the ledger in {self.address!r} may do that")
 
     def read(self) -> Sequence[Line]:
         """All lines, as they are at one moment."""
