@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 KERNEL := $(wildcard src/boltdp/kernel/*.[ch])
 
-.PHONY: reproduce reproduce-quick demo demo-postgres test test-slow explore fuzz lint format bench bench-postgres bench-spark bench-whitebox clean
+.PHONY: docs reproduce reproduce-quick demo demo-postgres test test-slow explore fuzz lint format bench bench-postgres bench-spark bench-whitebox clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make demo-postgres   the same idea inside a PostgreSQL server, started for it"
 	@echo "make test       lint, type-check and test everything"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make docs       build the documentation as a site, into build/site; any warning or broken link fails"
 	@echo "make explore    the tests of properties, with examples that were not tried before"
 	@echo "make fuzz       damaged files, states and rows, the kernel under sanitizers; HOURS=1 for longer"
 	@echo "make bench      measure speed, as ratios with their targets"
@@ -50,6 +51,9 @@ test: lint
 
 test-slow: $(VENV)/installed
 	$(RUN) -m pytest -m slow
+
+docs: $(VENV)/installed
+	$(RUN) -m website
 
 explore: $(VENV)/installed
 	$(RUN) -m pytest -m "hypothesis and not slow" --hypothesis-profile=explore

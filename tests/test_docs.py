@@ -13,13 +13,12 @@ The file is relative to the folder of the module, or else to src/boltdp/privacy.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from website.pages import ROOT, lines
 
-ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "boltdp"
 PROOFS = SOURCE / "privacy"
 
@@ -34,7 +33,6 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *SOURCE.
 WRITTEN = [document for document in DOCUMENTS if document not in GENERATED]
 MODULES = sorted(path for path in SOURCE.rglob("*") if path.suffix in {".py", ".c", ".h"})
 
-_FENCE = re.compile(r" {0,3}(```|~~~)")
 _HEADING = re.compile(r" {0,3}#{1,6} +(.*?)[ #]*$")
 _TABLE = re.compile(r"\s*\|.*\|\s*")
 _LINK = re.compile(r"\[[^]]*\]\(([^()\s]+)\)")
@@ -44,33 +42,6 @@ _NUMBERED = re.compile(r"(?:#{2,6} +|\*\*)(\d+(?:\.\d+)*)\.? ")
 _CITATION = re.compile(r"\s*(?:#:? *|/?\*+ *|// *)?Proof: (\S+\.md) (\d+(?:\.\d+)*(?:, \d+(?:\.\d+)*)*)")
 #: "section 3", "`noise.md`, section 6", "sections 2 and 3", "sections 3 to 5", as the proofs name each other's.
 _MENTION = re.compile(r"(?:([\w./]+\.md)`?, )?\b[Ss]ections? (\d+(?:\.\d+)*)(?: (?:and|to) (\d+(?:\.\d+)*))?")
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of a document."""
-
-    number: int
-    text: str
-    code: bool
-
-
-def lines(text: str) -> Iterator[Line]:
-    """The lines of a document, told apart: code between fences or indented by four, and all others."""
-    fence, code, blank = "", False, True
-    for number, line in enumerate(text.split("\n"), start=1):
-        mark = _FENCE.match(line)
-        if fence:
-            code = True
-            if mark and mark[1] == fence:
-                fence = ""
-        elif mark:
-            fence, code = mark[1], True
-        else:
-            # An indented line goes on with the paragraph before it, unless a blank one or code is between them.
-            code = line.startswith("    ") and (blank or code)
-        blank = not line.strip() or (blank and code)
-        yield Line(number, line, code)
 
 
 def too_wide(text: str) -> list[int]:
