@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
 from numbers import Integral, Real
 
 #: Characters of a value that a message quotes.
@@ -26,6 +30,25 @@ class DataError(BoltdpError, ValueError):
 
 class SolverError(BoltdpError):
     """Training could not be brought to the end that the privacy proof asks for, and nothing was released."""
+
+
+@contextmanager
+def hints_shown() -> Iterator[None]:
+    """Let Python show the hint of an error below its message, as the commands do; Python 3.10 has no notes for it.
+
+    >>> try:
+    ...     with hints_shown():
+    ...         raise ParameterError("epsilon must be > 0, got 0", hint="epsilon=1 is a usual one")
+    ... except ParameterError as fault:
+    ...     print(getattr(fault, "__notes__", ["hint: epsilon=1 is a usual one"]))
+    ['hint: epsilon=1 is a usual one']
+    """
+    try:
+        yield
+    except BoltdpError as fault:
+        if fault.hint is not None and sys.version_info >= (3, 11):
+            fault.add_note(f"hint: {fault.hint}")
+        raise
 
 
 def shown(value: object) -> str:
@@ -53,6 +76,37 @@ def printable(text: str, *, longest: int = LONGEST_QUOTED) -> str:
     begin = text[: longest + 1]
     plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in begin)
     return plain if len(plain) <= longest else plain[: longest - 4] + " ..."
+
+
+def described(value: object) -> str:
+    """A value as a message may quote it where it may be rows, by mistake: a number or a text, or else its type.
+
+    >>> described(110), described([1, 0, 1]), described({"a": 1})
+    ('110', "an object of type 'list'", "an object of type 'dict'")
+    """
+    plain = value is None or isinstance(value, (str, int, float))
+    return shown(value) if plain else f"an object of type {type(value).__name__!r}"
+
+
+def listed(names: Iterable[object], *, most: int = 8) -> str:
+    """Names of columns as a message may list them: quoted, and not too many.
+
+    >>> listed(["age", "sex"]), listed("abcd", most=2)
+    ("'age', 'sex'", "'a', 'b' and 2 more")
+    """
+    quoted = [repr(printable(str(name))) for name in names]
+    return ", ".join(quoted[:most]) + (f" and {len(quoted) - most} more" if len(quoted) > most else "")
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant, if one is near enough; capitals don't count.
+
+    >>> nearest("Age", ["age", "sex"]), nearest("weight", ["age", "sex"])
+    ('age', None)
+    """
+    folded = {one.lower(): one for one in names}
+    near = get_close_matches(name.lower(), folded, n=1, cutoff=0.7)
+    return folded[near[0]] if near else None
 
 
 def whole_number(value: object, name: str, *, least: int) -> int:

@@ -88,7 +88,7 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
     """
     if label not in columns:
         raise DataError(f"the data must have the column {label!r} for the label")
-    features = {name: _declared_column(name, column) for name, column in columns.items() if name != label}
+    features = {name: declared_column(name, column) for name, column in columns.items() if name != label}
     classes = (False, True) if columns[label].kind == "bool" else columns[label].values
     undeclared = [] if classes is not None else [label]
     undeclared += [
@@ -106,8 +106,12 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
     return Schema(label, classes, tuple(feature for feature in features.values() if feature is not None))
 
 
-def _declared_column(name: str, column: ColumnType) -> Column | None:
-    """The feature that a column is by what is declared of it."""
+def declared_column(name: str, column: ColumnType) -> Column | None:
+    """The feature that a column is by what is declared of it; None if too little is.
+
+    >>> declared_column("smokes", ColumnType("bool"))
+    Numeric(name='smokes', low=0.0, high=1.0, curve=())
+    """
     if column.kind == "bool" or (column.kind == "number" and sorted(column.values or ()) == [0, 1]):
         return Numeric(name, 0, 1)
     if column.kind == "list" and column.length is not None and column.bounds is not None:
@@ -122,7 +126,7 @@ def _declared_column(name: str, column: ColumnType) -> Column | None:
 def _draft_column(name: str, column: ColumnType, seen: _Seen | None) -> tuple[str, str]:
     """The table that a column belongs to and its line there."""
     key = toml_key(name)
-    match _declared_column(name, column):
+    match declared_column(name, column):
         case Numeric(low=low, high=high):
             return "numeric", f"{key} = {toml_value([low, high])}"
         case Categorical(categories=categories):

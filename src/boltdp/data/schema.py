@@ -66,7 +66,7 @@ from boltdp.data.columns import (
 from boltdp.data.curves import curve_places
 from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value, declared_values
-from boltdp.errors import BoltdpError, ParameterError, shown
+from boltdp.errors import BoltdpError, ParameterError, described, shown
 from boltdp.files import read_text
 
 if sys.version_info >= (3, 11):
@@ -400,6 +400,25 @@ class Schema:
             projection=projection,
             standardization=standardization,
             prior=declared.get("prior"),
+        )
+
+    @classmethod
+    def of(cls, declared: Schema | Mapping[str, Any] | str | Path) -> Schema:
+        """A schema as it may be given: itself, the path of a TOML file, or a dictionary in the shape of one.
+
+        >>> Schema.of({"label": "y", "classes": [0, 1], "numeric": {"age": (0, 110)}}).feature_names
+        ('age', 'intercept')
+        """
+        if isinstance(declared, Schema):
+            return declared
+        if isinstance(declared, Mapping):
+            return cls.from_dict(declared)
+        if isinstance(declared, (str, Path)):
+            return cls.load(declared)
+        # Not what it is: it may be data, by mistake.
+        raise ParameterError(
+            "a schema must be a Schema, the path of a TOML file or a dictionary in the shape of one, "
+            f"got {described(declared)}"
         )
 
     @classmethod

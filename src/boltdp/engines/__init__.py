@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +20,7 @@ __all__ = [
     "Slice",
     "Summation",
     "open_source",
+    "opened",
 ]
 
 if TYPE_CHECKING:
@@ -56,7 +59,7 @@ def open_source(
     spool: str | Path | None = None,
     where: Literal["auto", "server", "client"] = "auto",
 ) -> Engine:
-    """The engine for a file name, a pair of arrays (X, y), a data frame, an Arrow table or a DuckDB relation.
+    """The engine for a file name, a pair (X, y), a data frame, an Arrow table or a DuckDB relation; or itself.
 
     Files are known by their endings: .csv, .tsv (and .gz), .parquet, .pq; .duckdb, .ddb, .db with a table or a query.
     postgresql://... is a PostgreSQL database, and local[2], spark://... or sc://... a Spark cluster, with a table or a
@@ -68,6 +71,10 @@ def open_source(
     >>> open_source(pyarrow.table({"age": [30, 40]})).count()
     2
     """
+    if "boltdp.engines.base" in sys.modules and isinstance(source, sys.modules["boltdp.engines.base"].Engine):
+        if (table, query, spool, where) != (None, None, None, "auto"):
+            raise ParameterError("table, query, spool and where must be given when an engine is opened, not beside it")
+        return source  # type: ignore[no-any-return]
     if isinstance(source, str) and source.startswith(POSTGRES):
         return _open_postgres(source, table=table, query=query, spool=spool, where=where)
     if isinstance(source, str) and SPARK.fullmatch(source):
@@ -83,7 +90,7 @@ def open_source(
     from boltdp.engines.arrays import ArrayEngine
 
     if isinstance(source, tuple) and len(source) == 2:
-        return ArrayEngine.from_numpy(*source)
+        return ArrayEngine.from_pair(*source)
     # Whoever has a relation has imported its library.
     if "duckdb" in sys.modules and isinstance(source, sys.modules["duckdb"].DuckDBPyRelation):
         from boltdp.engines.files import DuckDBEngine
@@ -96,7 +103,7 @@ def open_source(
 
         return SparkEngine(source, spool=spool)
     # pandas offers Arrow's stream interface too, but raises errors that quote values.
-    if type(source).__module__.split(".")[0] == "pandas":
+    if type(source).__module__.split(".")[0] == "pandas" and hasattr(source, "columns"):
         return ArrayEngine.from_pandas(source)
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         return ArrayEngine.from_arrow(source)
@@ -104,6 +111,23 @@ def open_source(
         "the data must be a file name, a pair of arrays (X, y), a data frame, an Arrow table or a DuckDB relation, "
         f"got an object of type {type(source).__name__!r}"
     )
+
+
+@contextmanager
+def opened(source: Any, **options: Any) -> Iterator[Engine]:
+    """The engine of a source as `open_source` opens it, closed at the end, unless it was open before.
+
+    >>> import pyarrow
+    >>> with opened(pyarrow.table({"age": [30, 40]})) as engine:
+    ...     engine.count()
+    2
+    """
+    engine = open_source(source, **options)
+    try:
+        yield engine
+    finally:
+        if engine is not source:
+            engine.close()
 
 
 def _open_postgres(uri: str, **options: Any) -> Engine:

@@ -26,7 +26,7 @@ from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.prepared import Prepared, check_part
 from boltdp.engines.spool import PreparedRows, spool
-from boltdp.errors import DataError
+from boltdp.errors import DataError, listed
 from boltdp.kernel.sums import Summation
 from boltdp.parallel import ending, in_order
 
@@ -164,6 +164,14 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
         Numeric: (("number", "bool", "untyped"), "numbers"),
         Categorical: (("number", "bool", "text", "untyped"), "texts, numbers or booleans"),
     }
+    names = [column.name for column in schema.columns] + [schema.label] * label
+    missing = [name for name in names if name not in columns]
+    if missing:
+        many = "s" if len(missing) > 1 else ""
+        raise DataError(
+            f"the data must have the column{many} {listed(missing)}, which the schema declares",
+            hint=f"it has {listed(columns)}",
+        )
     for column in schema.columns:
         kinds, wanted = allowed.get(type(column), (("list", "untyped"), "lists of numbers"))
         _check_column(columns, column.name, kinds, wanted)
@@ -179,8 +187,6 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
 
 
 def _check_column(columns: Mapping[str, ColumnType], name: str, kinds: Sequence[Kind], wanted: str) -> None:
-    if name not in columns:
-        raise DataError(f"the data must have the column {name!r}, which the schema declares")
     if columns[name].kind not in kinds:
         raise DataError(f"column {name!r} must have {wanted}, its type is {columns[name].kind!r}")
 
