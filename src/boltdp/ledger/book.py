@@ -246,9 +246,10 @@ class Ledger:
                 "released": released,
             }
 
-        self._append(make, None)
+        # Were this lost in a power failure, the charge would still be there, and count.
+        self._append(make, None, lasting=False)
 
-    def _append(self, make: Callable[[list[Entry]], dict[str, Any]], by: str | None) -> None:
+    def _append(self, make: Callable[[list[Entry]], dict[str, Any]], by: str | None, *, lasting: bool = True) -> None:
         """Append the entry whose fields `make` gives."""
 
         def line(lines: Sequence[Line], moment: Moment) -> Line:
@@ -257,7 +258,7 @@ class Ledger:
             who = moment.by if by is None else check_name(by, "by")
             return Entry(number=len(lines) + 1, when=moment.when, by=who, previous=previous, **make(entries)).line
 
-        self._store.append(line)
+        self._store.append(line, lasting=lasting)
 
     def _standing(self, entries: Sequence[Entry], dataset: str) -> Standing:
         standings = read_standings(entries)

@@ -199,11 +199,13 @@ class PostgresStore(Store):
             with _transaction(ask, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"):
                 return self._lines(ask)
 
-    def append(self, make: Callable[[Sequence[Line], Moment], Line]) -> None:
-        """Append a line; the server has written it to its disk when this returns."""
+    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, lasting: bool = True) -> None:
+        """Append a line; the server has written it to its disk when this returns, if it is to be lasting."""
         with self._session() as ask:
             self._check(ask)
             with _transaction(ask):
+                if not lasting:
+                    ask("SET LOCAL synchronous_commit = off", [])
                 ((who, moment),) = ask("SELECT who, moment FROM boltdp_ledger.latch()", [])
                 # Another statement, and so another snapshot: it sees what was committed before the lock was had.
                 record, _ = make(self._lines(ask), Moment(who, moment))

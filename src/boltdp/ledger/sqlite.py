@@ -78,9 +78,9 @@ class SQLiteStore(Store):
         with self._transaction("BEGIN") as connection:
             return self._lines(connection)
 
-    def append(self, make: Callable[[Sequence[Line], Moment], Line]) -> None:
-        """Append a line; it is on the disk when this returns."""
-        with self._transaction("BEGIN IMMEDIATE") as connection:
+    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, lasting: bool = True) -> None:
+        """Append a line."""
+        with self._transaction("BEGIN IMMEDIATE", lasting=lasting) as connection:
             lines = self._lines(connection)
             record, digest = make(lines, Moment(_user(), datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")))
             number = len(lines) + 1
@@ -94,7 +94,7 @@ class SQLiteStore(Store):
         return [] if found == ["ok"] else found
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, begin: str, *, lasting: bool = False) -> Iterator[sqlite3.Connection]:
         """One transaction, whole or not at all; faults of the store become LedgerErrors."""
         if not self.exists():
             raise LedgerError(
@@ -107,8 +107,9 @@ class SQLiteStore(Store):
                 stopping.shielded(),
                 closing(sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)) as connection,
             ):
-                # EXTRA: a committed charge outlives a power failure.
-                for pragma in ("synchronous = EXTRA", "trusted_schema = OFF", "cell_size_check = ON"):
+                # FULL: a power failure leaves a whole file. EXTRA: nor does it undo what was committed just before.
+                synchronous = f"synchronous = {'EXTRA' if lasting else 'FULL'}"
+                for pragma in (synchronous, "trusted_schema = OFF", "cell_size_check = ON"):
                     connection.execute(f"PRAGMA {pragma}")
                 connection.execute(begin)
                 try:

@@ -35,8 +35,10 @@ class Store(ABC):
         """All lines, in order; a LedgerError if any is missing, or if there is no ledger."""
 
     @abstractmethod
-    def append(self, make: Callable[[Sequence[Line], Moment], Line]) -> None:
-        """Append the line that `make` makes of all there are, in one transaction that lasts when this returns.
+    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, lasting: bool = True) -> None:
+        """Append the line that `make` makes of all there are, in one transaction.
+
+        Where it is to be `lasting`, it outlives a power failure from when this returns; else only a crash of ours.
 
         Nobody else appends meanwhile. If `make` raises, nothing was appended.
         """
