@@ -5,7 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 KERNEL := $(wildcard src/boltdp/kernel/*.[ch])
 
-.PHONY: docs reproduce reproduce-quick demo demo-postgres test test-slow explore fuzz lint format bench bench-postgres bench-spark bench-whitebox clean
+.PHONY: docs reproduce reproduce-quick demo demo-postgres wheel test test-slow test-wheel explore fuzz lint format bench bench-postgres bench-spark bench-whitebox clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,8 @@ help:
 	@echo "make demo-postgres   the same idea inside a PostgreSQL server, started for it"
 	@echo "make test       lint, type-check and test everything"
 	@echo "make test-slow  the tests that take minutes"
+	@echo "make wheel      a wheel for every Python and an sdist, in dist/"
+	@echo "make test-wheel the tests of that wheel, installed; the Pythons from 3.10 to 3.13 that are found try it too"
 	@echo "make docs       build the documentation as a site, into build/site; any warning or broken link fails"
 	@echo "make explore    the tests of properties, with examples that were not tried before"
 	@echo "make fuzz       damaged files, states and rows, the kernel under sanitizers; HOURS=1 for longer"
@@ -52,6 +54,19 @@ test: lint
 test-slow: $(VENV)/installed
 	$(RUN) -m pytest -m slow
 
+wheel: $(VENV)/installed
+	rm -rf dist
+	PYTHON=$(RUN) tools/wheel dist
+
+# The checkout has the tests and the pages that they check; `boltdp` itself is found only where it was installed.
+INSTALLED := build/installed
+test-wheel: wheel
+	rm -rf $(INSTALLED)
+	PYTHON=$(PYTHON) tools/environment $(INSTALLED) "$$(ls dist/*.whl)[dev]"
+	$(INSTALLED)/bin/python -c "import boltdp, sys; sys.exit(not boltdp.__file__.startswith(sys.prefix))"
+	$(INSTALLED)/bin/python -m pytest tests --pyargs boltdp -m "not slow" -n auto --dist worksteal
+	BOLTDP_WHEEL=$$(ls dist/*.whl) $(INSTALLED)/bin/python -m pytest tests/test_wheel.py -m slow
+
 docs: $(VENV)/installed
 	$(RUN) -m website
 
@@ -82,4 +97,4 @@ reproduce: $(VENV)/installed
 	$(RUN) -m experiments.reproduce report
 
 clean:
-	rm -rf $(VENV) build src/*.egg-info src/boltdp/kernel/*.so
+	rm -rf $(VENV) build dist src/*.egg-info src/boltdp/kernel/*.so

@@ -1,15 +1,37 @@
 """Build the C kernel as a plain shared library.
 
-The library does not know Python: it needs a C compiler, no Python headers, and is loaded with ctypes.
+The library does not know Python: it needs a C compiler, no Python headers, and is loaded with ctypes. So it has a name
+without a version of Python, and one wheel serves them all.
 """
 
 from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 
 KERNEL = "src/boltdp/kernel/"
 
+
+class PlainName(build_ext):  # type: ignore[misc]
+    """The library is `_kernel.so`, as `boltdp.library` looks for it, whichever Python builds it."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Where it is put, without the suffix of extension modules."""
+        return str(Path(*fullname.split(".")).with_suffix(".so"))
+
+
+class EveryPython(bdist_wheel):  # type: ignore[misc]
+    """The wheel depends on the platform, and not on the version of Python."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Of the three parts of its name, only the platform is that of this machine."""
+        return "py3", "none", super().get_tag()[2]
+
+
 setup(
+    cmdclass={"build_ext": PlainName, "bdist_wheel": EveryPython},
     ext_modules=[
         Extension(
             "boltdp.kernel._kernel",
@@ -25,11 +47,12 @@ setup(
                     "moments.c",
                     "draws.c",
                     "exact.c",
+                    "distance.c",
                 )
             ],
             depends=sorted(glob(KERNEL + "*.h")),
             # ISO mode and -ffp-contract=off keep every build to the same bits; never add -ffast-math.
             extra_compile_args=["-std=c99", "-O3", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra"],
         )
-    ]
+    ],
 )

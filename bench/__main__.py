@@ -13,7 +13,18 @@ from rich.table import Table
 from bench.ratio import Ratio
 
 #: In the order they are run. `scale` takes minutes at its default size; --rows makes it smaller.
-BENCHES = ("startup", "kernel", "overhead", "tuning", "errors", "objective", "preparing", "alternatives", "scale")
+BENCHES = (
+    "startup",
+    "install",
+    "kernel",
+    "overhead",
+    "tuning",
+    "errors",
+    "objective",
+    "preparing",
+    "alternatives",
+    "scale",
+)
 #: Run when asked for by name: they start a server, or a Spark.
 ON_DEMAND = ("ledger", "postgres", "spark", "whitebox")
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -14,6 +11,7 @@ import numpy as np
 
 import boltdp
 from bench.ratio import Ratio
+from bench.turns import processor_seconds
 from boltdp.data.schema import array_schema
 from boltdp.engines import open_source
 from boltdp.settings import Settings
@@ -57,15 +55,9 @@ def _train(path: Path, *, classes: int, delta: float) -> None:
 
 
 def _seconds(command: str, folder: str) -> float:
-    """Of one process, from its start to its end, with all of its threads."""
-    ours = {"PYTHONPATH": str(Path(boltdp.__file__).parents[1]), "PYTHONPYCACHEPREFIX": folder}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(
-        [sys.executable, "-m", "boltdp.cli", *command.split()],
-        cwd=folder,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | ours,
-        stdout=subprocess.DEVNULL,
-        check=True,
+    return processor_seconds(
+        [sys.executable, "-m", "boltdp", *command.split()],
+        folder=Path(folder),
+        PYTHONPATH=str(Path(boltdp.__file__).parents[1]),
+        PYTHONPYCACHEPREFIX=folder,
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -147,7 +147,7 @@ def test_a_threshold_is_kept_in_the_model() -> None:
 
 @pytest.mark.parametrize("public", [False, True])
 def test_tuning_in_one_call(public: bool) -> None:
-    grid = {"regularization": np.array([1e-3, 1e-2]), "passes": [1, 2]}
+    grid: Any = {"regularization": np.array([1e-3, 1e-2]), "passes": [1, 2]}
     rows: Any = {"public": PEOPLE[:200]} if public else {}
     columns = PEOPLE[["age", "outcome"]]
     model = boltdp.tune(columns, label="outcome", bounds=BOUNDS, classes=CLASSES, epsilon=5, grid=grid, **rows)
@@ -267,6 +267,7 @@ def train(source: Any = PEOPLE, *positional: Any, **given: Any) -> Model:
     return boltdp.train(source, *positional, **named)
 
 
+NO_GRID: Any = {"passes": 3}
 WRONG: list[tuple[Callable[[], Any], str, str | None]] = [
     (lambda: train(epsilon=...), "epsilon must be given, the privacy budget", "epsilon=1 is a usual one"),
     (lambda: train(epsilon="1"), "epsilon must be a number, got '1'", None),
@@ -331,7 +332,11 @@ WRONG: list[tuple[Callable[[], Any], str, str | None]] = [
     ),
     (lambda: train(threshold=2), "threshold must be between 0 and 1", None),
     (lambda: boltdp.tune(PEOPLE, label="outcome", epsilon=1), "either a grid or candidates must be given", "such as"),
-    (lambda: boltdp.tune(PEOPLE, epsilon=1, grid={"passes": 3}), "grid must be a dictionary of lists", "such as grid="),
+    (
+        lambda: boltdp.tune(PEOPLE, epsilon=1, grid=NO_GRID),
+        "grid must be a dictionary of lists",
+        "such as grid=",
+    ),
     (lambda: boltdp.tune(PEOPLE, None, [], epsilon=1), "settings must not be given beside candidates", None),
 ]
 
@@ -366,7 +371,7 @@ def test_rows_in_the_wrong_place_are_not_quoted(wrong: str, rows: Any) -> None:
         given = {"epsilon": 1}
     call = boltdp.tune if wrong == "public" else boltdp.train
     with pytest.raises(BoltdpError) as caught:
-        call(PEOPLE, **{**given, wrong: rows})  # type: ignore[operator]
+        call(PEOPLE, **{**given, wrong: rows})
     assert SECRET not in "".join(traceback.format_exception_only(caught.value))
 
 

@@ -7,7 +7,7 @@ import json
 import posixpath
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -138,7 +138,7 @@ def gather(folder: Path) -> tuple[Path, Path]:
         text = (ROOT / origin).read_text("utf-8")
         text = notebook(json.loads(text)) if origin.endswith(".ipynb") else text
         text = relinked(text, origin=origin)
-        text = formulas(text) if origin.startswith(PROOFS) else text
+        text = formulas(text) if origin.startswith(PROOFS) else in_prose(text, exponents)
         text += other_names(text) if page == "api.md" else ""
         path.write_text(text + (contents() if page == "index.md" else ""), "utf-8")
     return target, extra
@@ -209,11 +209,29 @@ def relinked(text: str, *, origin: str) -> str:
             return f'<a href="{place}">{match["text"]}</a>'
         return match[0].replace(f"]({link})", f"]({place}{mark}{anchor})")
 
+    return in_prose(text, lambda prose: _LINK.sub(one, prose))
+
+
+def in_prose(text: str, change: Callable[[str], str]) -> str:
+    """The same with all that is not code by its lines changed."""
     parts = []
     for code, block in groupby(lines(text), key=lambda line: line.code):
         part = "\n".join(line.text for line in block)
-        parts.append(part if code else _LINK.sub(one, part))
+        parts.append(part if code else change(part))
     return "\n".join(parts)
+
+
+def exponents(prose: str) -> str:
+    """The same with exponents set as such; underscores are left alone, since names of columns have them.
+
+    >>> exponents("e^0.5 of clip_norm, but not `2^3`.")
+    'e<sup>0.5</sup> of clip_norm, but not `2^3`.'
+    """
+    pieces = re.split(f"({_CODE_SPAN})", prose)
+    pieces[::2] = (
+        re.sub(r"(?<=\w)\^(\d+(?:\.\d+)?|[A-Za-z]+|\w|\([^()]*\))", r"<sup>\1</sup>", piece) for piece in pieces[::2]
+    )
+    return "".join(pieces)
 
 
 def formulas(text: str) -> str:

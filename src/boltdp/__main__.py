@@ -1,5 +1,3 @@
 """`python -m boltdp` is the command `boltdp`."""
 
-from boltdp.cli import main
-
-main(prog_name="boltdp")
+import boltdp.cli.__main__  # noqa: F401

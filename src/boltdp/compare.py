@@ -20,7 +20,7 @@ from boltdp.algorithms.standardize import plan_moments, standardized_by
 from boltdp.context import Context
 from boltdp.data.reading import plain, reading
 from boltdp.data.schema import Schema
-from boltdp.errors import BoltdpError, ParameterError
+from boltdp.errors import BoltdpError, ParameterError, require
 from boltdp.files import replacing
 from boltdp.planning import curved, plan
 from boltdp.privacy.output import Analysis
@@ -270,12 +270,9 @@ def compare(
 def draw(comparison: Comparison, path: str | Path) -> None:
     """Save a picture of accuracy and run time against epsilon, with a standard deviation to each side."""
     # Only here: it takes a second to import, and is optional.
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ParameterError(
-            "a picture needs matplotlib, which is not installed", hint="install it with `pip install boltdp[plot]`"
-        ) from None
+    require("plot", "a picture")
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(10, 4.5), layout="constrained")
     axes = figure.subplots(1, 2)
     summaries = comparison.summaries()

@@ -6,8 +6,17 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib.util import find_spec
 from numbers import Integral, Real
 
+#: What an extra of ours brings: the module that is imported, and the package's name.
+EXTRAS = {
+    "plot": ("matplotlib", "matplotlib"),
+    "postgres": ("psycopg", "psycopg"),
+    "sign": ("cryptography", "cryptography"),
+    "sklearn": ("sklearn", "scikit-learn"),
+    "spark": ("pyspark", "PySpark"),
+}
 #: Characters of a value that a message quotes.
 LONGEST_QUOTED = 80
 
@@ -49,6 +58,20 @@ def hints_shown() -> Iterator[None]:
         if fault.hint is not None and sys.version_info >= (3, 11):
             fault.add_note(f"hint: {fault.hint}")
         raise
+
+
+class MissingPackageError(BoltdpError, ImportError):
+    """A package that only some uses need is not installed."""
+
+
+def require(extra: str, use: str) -> None:
+    """Refuse a use that needs a package which only comes with an extra, if it is not installed.
+
+    >>> require("sklearn", "an estimator")
+    """
+    module, name = EXTRAS[extra]
+    if find_spec(module) is None:
+        raise MissingPackageError(f"{use} needs {name}, which is not installed", hint=f"pip install 'boltdp[{extra}]'")
 
 
 def shown(value: object) -> str:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_PATH = Path(__file__).parent / "kernel" / ("_kernel" + sysconfig.get_config_var("EXT_SUFFIX"))
+from boltdp.errors import BoltdpError
+
+_PATH = Path(__file__).parent / "kernel" / "_kernel.so"
+
+
+class LibraryError(BoltdpError):
+    """The C library of this installation is missing, or is of another machine."""
 
 
 def load(signatures: Mapping[str, tuple[Any, list[Any]]]) -> ctypes.CDLL:
@@ -17,7 +22,13 @@ def load(signatures: Mapping[str, tuple[Any, list[Any]]]) -> ctypes.CDLL:
     >>> load({"sgd_log": (ctypes.c_double, [ctypes.c_double])}).sgd_log(1.0)
     0.0
     """
-    library = ctypes.CDLL(str(_PATH))
+    try:
+        library = ctypes.CDLL(str(_PATH))
+    except OSError as fault:
+        raise LibraryError(
+            f"the library {str(_PATH)!r} cannot be loaded: {fault}",
+            hint="install boltdp anew; in a checkout `pip install --editable .` builds the library",
+        ) from None
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments

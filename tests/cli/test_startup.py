@@ -75,7 +75,7 @@ def test_a_plan_imports_nothing_that_reads_rows(tmp_path: Path, classes: int) ->
 
 def test_training_imports_what_it_uses_so_that_these_tests_can_fail(rows: Path) -> None:
     options = ("--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
-    assert imported("train", rows, *options, folder=rows.parent) == {"numpy", "flint", "pyarrow", "duckdb", "scipy"}
+    assert imported("train", rows, *options, folder=rows.parent) == {"numpy", "flint", "pyarrow", "duckdb"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -63,7 +63,7 @@ def test_a_signature_needs_its_package(run: Run, private: Path, monkeypatch: pyt
     ):
         result = run(*command)
         assert result.exit_code == 1
-        assert result.stderr.startswith("error: signatures need the package cryptography")
+        assert result.stderr.startswith("error: a signature needs cryptography, which is not installed")
         assert "boltdp[sign]" in result.stderr
 
 

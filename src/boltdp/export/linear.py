@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from boltdp.arraytypes import Doubles
 from boltdp.data.schema import Schema, Vector
+from boltdp.errors import require
 
 if TYPE_CHECKING:
     from boltdp.model import Model
@@ -64,6 +65,7 @@ def raw_weights(schema: Schema, weights: Doubles) -> tuple[Doubles, Doubles]:
 
 def to_sklearn(model: Model) -> Any:
     """The estimator of `Model.to_sklearn`."""
+    require("sklearn", "a model of scikit-learn")
     # Only here: importing scikit-learn takes longer than most commands.
     from sklearn.base import clone
     from sklearn.frozen import FrozenEstimator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from boltdp.errors import ParameterError, printable
+from boltdp.errors import ParameterError, printable, require
 from boltdp.export.effects import Effect, Effects
 from boltdp.files import replacing
 
@@ -29,12 +29,9 @@ def draw(model: Model, effects: Effects, path: str | Path, *, top: int) -> None:
     if ending not in ENDINGS:
         raise ParameterError(f"a picture must end in {' or '.join(ENDINGS)}, got {str(path)!r}")
     # Only here: it takes a second to import, and is optional.
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ParameterError(
-            "a picture needs matplotlib, which is not installed", hint="install it with `pip install boltdp[plot]`"
-        ) from None
+    require("plot", "a picture")
+    from matplotlib.figure import Figure
+
     several = len(effects.panels) > 1
     drawings = [
         (effect, panel.reach(top), f"{panel.favours}: {effect.name}" if several else effect.name)

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from boltdp.errors import BoltdpError
+from boltdp.errors import BoltdpError, require
 from boltdp.files import InputError, OutputError, read_text, replacing
 from boltdp.files.sealed import ModelFileError, unsealed
 
@@ -34,7 +34,7 @@ class SignatureError(BoltdpError):
 
 def make_keys(path: str | Path) -> tuple[Path, str]:
     """Write a new private key and its public one, neither over a file that exists: its place and its fingerprint."""
-    _library()
+    require("sign", "a signature")
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
@@ -51,7 +51,7 @@ def make_keys(path: str | Path) -> tuple[Path, str]:
 
 def read_private_key(path: str | Path) -> Ed25519PrivateKey:
     """The private key in a PEM file."""
-    _library()
+    require("sign", "a signature")
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -67,7 +67,7 @@ def read_private_key(path: str | Path) -> Ed25519PrivateKey:
 
 def read_public_key(path: str | Path) -> bytes:
     """The 32 bytes of the public key in a PEM file."""
-    _library()
+    require("sign", "a signature")
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -114,7 +114,7 @@ def check_signature(record: dict[str, Any], key: bytes | None) -> str | None:
     public, value = _decoded(signature["public_key"], 32), _decoded(signature["value"], 64)
     if key is not None and public != key:
         raise SignatureError(f"the model is signed by another key: {fingerprint(public)}, not {fingerprint(key)}")
-    _library()
+    require("sign", "a signature")
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -176,12 +176,3 @@ def _write_new(path: Path, content: bytes, *, mode: int) -> None:
         raise OutputError(f"the output {str(path)!r} exists already, and a key is never overwritten") from None
     except OSError as fault:
         raise OutputError(f"the output {str(path)!r} cannot be written: {fault.strerror}") from None
-
-
-def _library() -> None:
-    try:
-        import cryptography  # noqa: F401
-    except ModuleNotFoundError:
-        raise SignatureError(
-            "signatures need the package cryptography", hint='`pip install "boltdp[sign]"` brings it'
-        ) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from ctypes import c_double, c_size_t, c_void_p
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from boltdp.arraytypes import Doubles
 from boltdp.errors import ParameterError
+from boltdp.library import load
 from boltdp.privacy.recipe import Recipe, check_undivided
 
 UNIT = 2.0**-53  #: u, the relative error of one rounding
@@ -24,6 +26,8 @@ LONGEST_RECURSION = 50_000_000
 
 #: Updates handled at once; their arrays stay in the processor's cache.
 _CHUNK = 1 << 16
+
+_library = load({"remaining_distance": (None, [c_void_p, c_void_p, c_double, c_size_t, c_void_p])})
 
 
 @dataclass(frozen=True)
@@ -149,15 +153,9 @@ def _remaining_distance(alpha: Doubles, rho_next: Doubles, rest: float) -> Doubl
     if not alpha.any():
         products: Doubles = np.multiply.accumulate(rho_next[::-1])[::-1]
         return rest * products
-    from scipy.linalg.blas import dtbsv  # only here: importing SciPy takes longer than most commands
-
-    # A bidiagonal system: back substitution by the BLAS is the recursion itself, at the speed of C.
-    right = alpha.copy()
-    right[-1] += rho_next[-1] * rest
-    bands = np.ones((2, len(alpha)), order="F")
-    bands[0, 1:] = -rho_next[:-1]
-    solution: Doubles = dtbsv(1, bands, right)
-    return solution
+    distance = np.empty_like(alpha)
+    _library.remaining_distance(alpha.ctypes.data, rho_next.ctypes.data, rest, len(alpha), distance.ctypes.data)
+    return distance
 
 
 def _contraction(eta: Doubles, recipe: Recipe) -> Doubles:

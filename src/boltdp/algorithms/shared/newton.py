@@ -24,7 +24,6 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 from threadpoolctl import threadpool_limits
 
 from boltdp.arraytypes import Doubles
@@ -317,16 +316,16 @@ def _newton_step(
 def _rough_inverse(strength: float, hessian: Doubles, *, unsure: float) -> Linear:
     """Multiplication by about the inverse of the Hessian, one class at a time; its numbers are off by `unsure`."""
 
-    def factor(block: Doubles) -> tuple[Doubles, bool]:
+    def inverse_factor(block: Doubles) -> Doubles:
         # Rounding can leave a little less than nothing in a direction that no row has.
         rounding = len(block) * (2.0**-50 * float(np.trace(block)) + unsure)
-        factored: tuple[Doubles, bool] = cho_factor(block + (strength + rounding) * np.eye(len(block)))
-        return factored
+        # Its square is symmetric and positive, however it is rounded, as conjugate gradients and BFGS need.
+        return np.linalg.inv(np.linalg.cholesky(block + (strength + rounding) * np.eye(len(block))))
 
-    factors = [factor(block) for block in hessian]
+    factors = [inverse_factor(block) for block in hessian]
 
     def roughly(vector: Doubles) -> Doubles:
-        solved = np.stack([cho_solve(factor, one) for factor, one in zip(factors, vector, strict=True)])
+        solved = np.stack([(factor @ one) @ factor for factor, one in zip(factors, vector, strict=True)])
         # The classes' vectors sum to zero, and so must any step between them.
         return solved - solved.mean(axis=0) if len(solved) > 1 else solved
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from boltdp.engines.spark.java import java_home
 from boltdp.engines.spark.tasks import MEMORY_BYTES, Task
-from boltdp.errors import BoltdpError, DataError, printable
+from boltdp.errors import BoltdpError, DataError, printable, require
 from boltdp.parallel import await_result
 
 T = TypeVar("T")
@@ -67,12 +67,9 @@ class Session:
     @classmethod
     def open(cls, address: str) -> Session:
         """Of a master (local[2], spark://host:7077, yarn) or a Connect server (sc://host:15002)."""
-        try:
-            from pyspark.sql import SparkSession
-        except ImportError:
-            SparkSession = None
-        if SparkSession is None:
-            raise DataError("reading from Spark needs the package pyspark", hint="pip install 'boltdp[spark]'")
+        require("spark", "reading from Spark")
+        from pyspark.sql import SparkSession
+
         remote = address.startswith("sc://")
         if not remote:
             os.environ.update(java_home())

@@ -1,0 +1,13 @@
+/*
+ * distance.h: how far a difference of weights goes on to the end of training. privacy/sensitivity.py calls it, and
+ * sensitivity.md, section 2, has the recursion.
+ */
+#ifndef BOLTDP_DISTANCE_H
+#define BOLTDP_DISTANCE_H
+
+#include <stddef.h>
+
+/* distance[i] = alpha[i] + rho_next[i] * distance[i + 1], from the last to the first; distance[n] is `rest`. */
+void remaining_distance(const double *alpha, const double *rho_next, double rest, size_t n, double *distance);
+
+#endif
