@@ -26,7 +26,7 @@ BENCHES = (
     "scale",
 )
 #: Run when asked for by name: they start a server, or a Spark.
-ON_DEMAND = ("postgres", "spark", "whitebox")
+ON_DEMAND = ("ledger", "postgres", "spark", "whitebox")
 
 
 def main() -> int:

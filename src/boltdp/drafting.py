@@ -22,6 +22,8 @@ from boltdp.arraytypes import Doubles, Integers
 from boltdp.context import Context
 from boltdp.data.values import Matcher, Value
 from boltdp.errors import DataError, ParameterError
+from boltdp.files.sealed import digest
+from boltdp.privacy.accounting import Release
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.counts import NoisyCounts, noisy_counts, rarely_above
 from boltdp.privacy.events import Part, spoiled
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from boltdp.data.draft import Found
     from boltdp.data.source import ColumnType
     from boltdp.engines.base import Engine
+    from boltdp.ledger import Account
 
 #: The ends of wide intervals: a number beyond all of them is clipped to the last.
 DIGITS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
@@ -123,10 +126,18 @@ def plan_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) ->
     return DraftPlan(budget, event, planned, tuple(without_delta))
 
 
-def draft_privately(engine: Engine, label: str, budget: Budget, *, context: Context | None = None) -> str:
+def draft_privately(
+    engine: Engine,
+    label: str,
+    budget: Budget,
+    *,
+    context: Context | None = None,
+    account: Account | None = None,
+) -> str:
     """TOML text of a schema whose bounds, categories and classes were found within a budget, which it states.
 
-    What does not stand out of the noise is left out, in a comment.
+    What does not stand out of the noise is left out, in a comment. `account` is what it is charged to, before a row is
+    read.
 
     >>> import pyarrow as pa
     >>> from boltdp.data.schema import Schema
@@ -136,13 +147,23 @@ def draft_privately(engine: Engine, label: str, budget: Budget, *, context: Cont
     >>> schema.columns[0].low, 80 <= schema.columns[0].high <= 100, schema.spent.budget.epsilon
     (0.0, True, 1.0)
     """
-    from boltdp.data.draft import Found, write_draft
-
     context = Context() if context is None else context
-    columns = engine.columns()
-    plan = plan_draft(columns, label, budget)
+    plan = plan_draft(engine.columns(), label, budget)
     rows = engine.count()
     _check_rows(plan, rows)
+    if account is None:
+        return _drafted(engine, label, plan, rows, context)
+    with account.charged(Release(plan.budget, plan.event), drawn=lambda: context.randomness.drawn) as reservation:
+        text = _drafted(engine, label, plan, rows, context)
+        reservation.commit(digest({"draft": text}))
+    return text
+
+
+def _drafted(engine: Engine, label: str, plan: DraftPlan, rows: int, context: Context) -> str:
+    """The draft that was planned."""
+    from boltdp.data.draft import Found, write_draft
+
+    columns = engine.columns()
     random_bytes = context.randomness.stream("draft")
     looks = {column.name: _Look(column.role, columns[column.name].kind, plan.event) for column in plan.columns}
     for batch in _scanned(engine, [*looks], context.at("counting", rows)):

@@ -16,6 +16,7 @@ from boltdp.data.declare import declare, names_hint
 from boltdp.data.schema import Schema
 from boltdp.engines import opened
 from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
+from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.settings import Settings
 from boltdp.tuning import TRIALS, Method
@@ -52,6 +53,9 @@ def train(
     spool: str | Path | None = None,
     where: Literal["auto", "server", "client"] = "auto",
     context: Context | None = None,
+    ledger: str | Path | Ledger | None = None,
+    dataset: str | None = None,
+    blocks: Sequence[str] = (),
     **chosen: Any,
 ) -> Model:
     """Train a model on the rows of `source` and release it, with a certificate of what is promised.
@@ -66,6 +70,9 @@ def train(
 
     All fields of Settings are taken by name: `epsilon`, which must be given (None: no noise, and no privacy), `delta`,
     `algorithm`, `regularization` and the others; or together as `settings`, of which those given by name change some.
+
+    A `ledger` (a file or the URI of a PostgreSQL database) is charged before a row is read, under the name `dataset`;
+    one beside a file, or in the database of the rows, is found by itself. `blocks` name those the rows belong to.
 
     >>> import numpy as np, pandas as pd
     >>> age = np.arange(5000) % 100
@@ -82,7 +89,8 @@ def train(
         with opened(source, table=table, query=query, spool=spool, where=where) as engine:
             public = _schema(source, engine, schema, label, bounds, categories, classes)
             _check_threshold(threshold, public, asked)
-            model = training.train(engine, public, asked, context=context)
+            account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            model = training.train(engine, public, asked, context=context, account=account)
     warn_if_not_private(model.certificate, asked.epsilon)
     return model.with_threshold(threshold)
 
@@ -106,6 +114,9 @@ def tune(
     spool: str | Path | None = None,
     where: Literal["auto", "server", "client"] = "auto",
     context: Context | None = None,
+    ledger: str | Path | Ledger | None = None,
+    dataset: str | None = None,
+    blocks: Sequence[str] = (),
     settings: Settings | None = None,
     **chosen: Any,
 ) -> Model:
@@ -131,8 +142,10 @@ def tune(
             declared = _schema(source, engine, schema, label, bounds, categories, classes)
             for one in tried[:1]:
                 _check_threshold(threshold, declared, one)
+            account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            run: dict[str, Any] = {"method": method, "trials": trials, "context": context, "account": account}
             with _public_rows(public) as rows:
-                model = tuning.tune(engine, declared, tried, method=method, public=rows, trials=trials, context=context)
+                model = tuning.tune(engine, declared, tried, public=rows, **run)
     warn_if_not_private(model.certificate, tried[0].epsilon)
     return model.with_threshold(threshold)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +13,8 @@ from boltdp.algorithms.shared.base import check_rows
 from boltdp.algorithms.standardize import plan_moments, prepared_rows
 from boltdp.context import Context
 from boltdp.data.schema import Schema
+from boltdp.errors import BoltdpError
+from boltdp.files.sealed import digest
 from boltdp.model import Model
 from boltdp.planning import curved, plan, within
 from boltdp.privacy.certificate import Certificate, after
@@ -18,6 +23,8 @@ from boltdp.settings import Settings
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine, Prepared
+    from boltdp.ledger import Account
+    from boltdp.privacy.accounting import Charge
 
 #: Why a model trained with `on_bad_row="error"` has no guarantee.
 BAD_ROWS_SHOWN = "bad rows were reported, which tells something about single rows"
@@ -30,11 +37,12 @@ def train(
     *,
     reasons: tuple[str, ...] = (),
     context: Context | None = None,
+    account: Account | None = None,
 ) -> Model:
     """Train a model on the rows of `engine` and release it.
 
     `reasons` are why the caller knows the result not to be private, such as classes that were read from the data.
-    The context is that of the settings, unless one is given.
+    The context is that of the settings, unless one is given. `account` is what it is charged to, before a row is read.
 
     >>> import numpy as np
     >>> from boltdp.data.schema import Numeric
@@ -62,9 +70,37 @@ def train(
     if schema.spent is not None:
         certificate = after(schema.spent, certificate, whole)
     ordered = algorithm_of(certificate).ordered
-    with prepared_rows(engine, schema, certificate.moments, context, ordered=ordered) as (prepared, standardized):
-        model = train_prepared(prepared, standardized, certificate, context)
-    return replace(model, trained_where=engine.where)
+    with charged(account, certificate, engine, schema, context) as commit:
+        with prepared_rows(engine, schema, certificate.moments, context, ordered=ordered) as (prepared, standardized):
+            model = train_prepared(prepared, standardized, certificate, context)
+        return commit(replace(model, trained_where=engine.where))
+
+
+@contextmanager
+def charged(
+    account: Account | None, charge: Charge, engine: Engine, schema: Schema, context: Context
+) -> Iterator[Callable[[Model], Model]]:
+    """Charge what is done inside to an account, if there is one; gives what notes the model that is released.
+
+    What can be known to be wrong without reading a row is an error before it costs anything.
+    """
+    if account is None:
+        yield lambda model: model
+        return
+    from boltdp.engines.base import check_columns  # it reads rows, which a plan does not
+
+    check_columns(schema, engine.columns())
+
+    def commit(model: Model) -> Model:
+        try:
+            reservation.commit(digest(model.to_dict()))
+        except BoltdpError as fault:
+            # It is paid for all the same: what is only reserved counts as spent.
+            warnings.warn(f"the ledger could not note the release: {fault}", UserWarning, stacklevel=2)
+        return model
+
+    with account.charged(charge, drawn=lambda: context.randomness.drawn) as reservation:
+        yield commit
 
 
 def train_prepared(prepared: Prepared, schema: Schema, certificate: Certificate, context: Context) -> Model:

@@ -15,15 +15,17 @@ from boltdp.data.schema import Schema
 from boltdp.errors import ParameterError
 from boltdp.model import Model
 from boltdp.planning import check_plan, curved, plan_training, within
+from boltdp.privacy.accounting import Charge, OneOfSeveral, Release
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, after, certify, remaining
 from boltdp.privacy.events import Event, Part
 from boltdp.privacy.selection import Selection
 from boltdp.settings import Settings
-from boltdp.training import known_faults, train_prepared
+from boltdp.training import charged, known_faults, train_prepared
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
+    from boltdp.ledger import Account
 
 __all__ = ["TRIALS", "TUNABLE", "Method", "candidates", "tune"]
 
@@ -79,11 +81,12 @@ def tune(
     trials: float = TRIALS,
     reasons: tuple[str, ...] = (),
     context: Context | None = None,
+    account: Account | None = None,
 ) -> Model:
     """Train candidates, choose one and release it; all within the epsilon and delta that they share.
 
     `certificate.selection` of the result says which one was chosen, and how. `public` has the rows for "public";
-    `trials` is the mean number for "trials".
+    `trials` is the mean number for "trials". `account` is what all of it is charged to, before a row is read.
 
     >>> import numpy as np, pyarrow as pa
     >>> from boltdp.data.schema import Numeric
@@ -122,17 +125,30 @@ def tune(
         certificates = [after(schema.spent, one, whole) for one in certificates]
     # Moments once, on all rows, for all candidates: their share of the budget is spent before any of them is trained.
     event, classes = certificates[0].moments, len(schema.classes)
-    with prepared_rows(engine, schema, event, context, ordered=True) as (prepared, standardized):
-        if public is not None:
-            forks = context.randomness.forks()
-            number = select.choose_in_public(public, standardized, certificates, forks, context)
-            own = replace(context, randomness=next(forks))
-            model = train_prepared(prepared, standardized, certificates[number], own)
-        else:
-            choose = select.choose_by_portions if method == "portions" else select.choose_by_trials
-            chosen = choose(prepared, certificates, classes=classes, context=context)
-            model = Model.of_release(standardized, chosen.weights, certificates[chosen.number])
-    return replace(model, trained_where=engine.where)
+    with charged(account, _charge(certificates, method), engine, schema, context) as commit:
+        with prepared_rows(engine, schema, event, context, ordered=True) as (prepared, standardized):
+            if public is not None:
+                forks = context.randomness.forks()
+                number = select.choose_in_public(public, standardized, certificates, forks, context)
+                own = replace(context, randomness=next(forks))
+                model = train_prepared(prepared, standardized, certificates[number], own)
+            else:
+                choose = select.choose_by_portions if method == "portions" else select.choose_by_trials
+                chosen = choose(prepared, certificates, classes=classes, context=context)
+                model = Model.of_release(standardized, chosen.weights, certificates[chosen.number])
+        return commit(replace(model, trained_where=engine.where))
+
+
+def _charge(certificates: Sequence[Certificate], method: Method) -> Charge:
+    """What is charged before it is known which candidate will be chosen.
+
+    Where all are trained on private rows it is the same whichever is chosen: its number in the tree says nothing.
+    """
+    first = certificates[0]
+    if method != "public" or first.budget is None:
+        return first
+    events = OneOfSeveral(first.budget.epsilon, tuple(one.spent for one in certificates))
+    return Release(first.budget, events, first.adjacency)
 
 
 def _planned(

@@ -29,6 +29,7 @@ COMMANDS = {
     "sql": ("models", "Print a SQL expression that predicts."),
     "compare": ("comparing", "Compare algorithms on data you may look at."),
     "synth": ("data", "Write synthetic rows to OUTPUT."),
+    "ledger": ("ledger", "Keep the budget of a data set, and see what was spent of it."),
     "postgres": ("postgres", "Train inside PostgreSQL: the rows never leave the server."),
     "completion": ("completing", "Print a script that lets your shell complete boltdp commands."),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from boltdp.cli.options import FILE, as_json, quiet, source_options
+from boltdp.cli.options import FILE, as_json, charged_account, ledger_options, quiet, source_options
 from boltdp.cli.terminal import RowsBar, emit, emit_json, examples, note
 from boltdp.data.schema import Schema
 from boltdp.data.synth import TABLE, synthesize
@@ -19,6 +19,7 @@ from boltdp.privacy.budget import Budget
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
+    from boltdp.ledger import Account
 
 
 @click.command(
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 @click.option("--epsilon", type=float, help="Find bounds within this budget, which each model of the schema pays for.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Above 0: find categories and classes too.")
 @click.option("-o", "--output", metavar="TOML", type=FILE, help="Where to write the draft, instead of standard output.")
+@ledger_options
 @quiet
 def schema(
     source: str,
@@ -46,6 +48,9 @@ def schema(
     epsilon: float | None,
     delta: float,
     output: str | None,
+    ledger: str | None,
+    dataset: str | None,
+    blocks: str | None,
     quiet: bool,
 ) -> None:
     """Draft a schema for SOURCE from the names and types of its columns.
@@ -62,8 +67,8 @@ def schema(
 
     if public and epsilon is not None:
         raise ParameterError("give either --public or --epsilon")
-    if epsilon is None and delta:
-        raise ParameterError("--delta must be given only with --epsilon")
+    if epsilon is None and (delta or ledger or dataset or blocks):
+        raise ParameterError("--delta and what is charged must be given only with --epsilon")
     if output is not None:
         _refuse_existing(output)
         check_writable(output)
@@ -71,7 +76,8 @@ def schema(
         if epsilon is None:
             text = draft_schema(engine, label, public=public)
         else:
-            text = _drafted(engine, label, Budget(epsilon, delta), query=query, quiet=quiet)
+            account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            text = _drafted(engine, label, Budget(epsilon, delta), query=query, quiet=quiet, account=account)
     if public:
         note("the draft was filled in from the values, which is safe only if they are public")
     if output is None:
@@ -82,7 +88,9 @@ def schema(
     note(f"look through {output}: what is empty is to be filled in from what is publicly known")
 
 
-def _drafted(engine: Engine, label: str, budget: Budget, *, query: str | None, quiet: bool) -> str:
+def _drafted(
+    engine: Engine, label: str, budget: Budget, *, query: str | None, quiet: bool, account: Account | None
+) -> str:
     """A draft from private rows, and what must be said of it."""
     from boltdp.cli.training import QUERY_PROMISE
     from boltdp.context import Context
@@ -93,7 +101,7 @@ def _drafted(engine: Engine, label: str, budget: Budget, *, query: str | None, q
     if not budget.delta:
         note("without --delta no category and no class can be found from the rows: they are left empty")
     with RowsBar(quiet=quiet) as bar:
-        text = draft_privately(engine, label, budget, context=Context(progress=bar))
+        text = draft_privately(engine, label, budget, context=Context(progress=bar), account=account)
     note(
         f"the rows were looked at for {budget.describe()}, which the draft states and every model trained with it pays"
     )

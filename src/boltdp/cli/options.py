@@ -18,6 +18,8 @@ from boltdp.data.values import spellings
 from boltdp.engines import POSTGRES, open_source
 from boltdp.errors import ParameterError
 from boltdp.files import OutputError, check_writable
+from boltdp.ledger.book import Account
+from boltdp.ledger.finding import find_account
 from boltdp.model import Model, Threshold
 from boltdp.privacy.losses import LOSSES
 from boltdp.privacy.moments import Moments
@@ -139,6 +141,21 @@ _TRAINING = (
         metavar="DIR",
         type=FILE,
         help="Where prepared rows are kept meanwhile, if they do not fit in memory.",
+    ),
+)
+
+_LEDGER = (
+    click.option(
+        "--ledger",
+        metavar="FILE|URI",
+        help="Charge this ledger.  [default: the one beside the file, or in the PostgreSQL database, if there is one]",
+    ),
+    click.option("--dataset", metavar="NAME", help="What the ledger knows the rows by.  [default: the file or table]"),
+    click.option(
+        "--blocks",
+        metavar="NAME,...",
+        help="Charge these blocks of the data set only, such as months: each row of SOURCE must belong to one of them, "
+        "by something public.",
     ),
 )
 
@@ -266,6 +283,29 @@ def model_options(command: Command) -> Command:
 def training_options(command: Command) -> Command:
     """--schema, --label and --spool."""
     return _decorate(command, _TRAINING)
+
+
+def ledger_options(command: Command) -> Command:
+    """--ledger, --dataset and --blocks."""
+    return _decorate(command, _LEDGER)
+
+
+def charged_account(
+    source: str,
+    *,
+    table: str | None,
+    query: str | None,
+    ledger: str | None,
+    dataset: str | None,
+    blocks: str | None,
+) -> Account | None:
+    """What the options say is charged, told on standard error; None: there is no ledger."""
+    named = [] if blocks is None else [block.strip() for block in blocks.split(",")]
+    account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=named)
+    if account is not None:
+        only = f", blocks {', '.join(account.blocks)}," if account.blocks else ""
+        note(f"the data set {account.dataset!r}{only} of the ledger {account.ledger.address} is charged")
+    return account
 
 
 def settings_options(command: Command) -> Command:

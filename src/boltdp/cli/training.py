@@ -15,7 +15,9 @@ from boltdp.cli.options import (
     FILE,
     algorithm_option,
     as_json,
+    charged_account,
     check_output,
+    ledger_options,
     load_schema,
     make_settings,
     model_options,
@@ -33,6 +35,7 @@ from boltdp.data.schema import Numeric, Schema, check_size
 from boltdp.data.values import spellings
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
+from boltdp.ledger.book import Account
 from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.planning import curved, within
 from boltdp.planning import plan as plan_training
@@ -83,6 +86,7 @@ QUERY_PROMISE = (
     help="error: stop at a missing or undeclared value, for data that is not private.",
 )
 @threads_option
+@ledger_options
 @as_json
 @quiet
 def train(
@@ -101,6 +105,9 @@ def train(
     on_bad_row: OnBadRow,
     threshold: Threshold | None,
     threads: int | None,
+    ledger: str | None,
+    dataset: str | None,
+    blocks: str | None,
     as_json: bool,
     quiet: bool,
     **chosen: Any,
@@ -128,14 +135,15 @@ def train(
         raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
     where: Literal["auto", "server"] = "server" if in_server else "auto"
     with open_source(source, table=table, query=query, spool=spool, where=where) as engine, RowsBar(quiet=quiet) as bar:
+        account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
         context = settings.context(on_bad_row=on_bad_row, progress=bar, threads=threads)
-        model = train_model(engine, schema, settings, context=context)
+        model = train_model(engine, schema, settings, context=context, account=account)
     model = model.with_threshold(threshold)
     model.save(output)
-    report(model, output, as_json=as_json)
+    report(model, output, as_json=as_json, account=account)
 
 
-def report(model: Model, output: str, *, as_json: bool) -> None:
+def report(model: Model, output: str, *, as_json: bool, account: Account | None = None) -> None:
     """Print what a new model promises, what that costs, and where it is."""
     remind_of_classes(model.schema)
     certificate = model.certificate
@@ -144,6 +152,9 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
         told: dict[str, Any] = {"model": output, "promise": certificate.promise(), "where": model.trained_where}
         if model.threshold is not None:
             told["threshold"] = model.threshold
+        if account is not None:
+            told["ledger"] = account.ledger.address
+            told["dataset"] = account.dataset
         emit_json({**told, **cost, **certificate.to_dict()})
         return
     emit_promise(certificate.promise(), private=certificate.private)
@@ -157,9 +168,18 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
             ("training", algorithm.trained(certificate)),
             *([] if model.trained_where is None else [("rows", model.trained_where)]),
             *decision(model),
+            *_left(account),
             ("model", f"{output}: {model.weights.size:,} weights for {len(model.classes)} classes"),
         ]
     )
+
+
+def _left(account: Account | None) -> list[tuple[str, str]]:
+    """What is spent of the budget of the data set, if there is a ledger."""
+    if account is None:
+        return []
+    now = account.ledger.spent(account.dataset)
+    return [("ledger", f"{account.dataset}: {now.spent.describe(now.budget)}")]
 
 
 def decision(model: Model) -> list[tuple[str, str]]:

@@ -12,7 +12,9 @@ from boltdp.cli.options import (
     FILE,
     algorithm_option,
     as_json,
+    charged_account,
     check_output,
+    ledger_options,
     load_schema,
     make_settings,
     model_options,
@@ -82,6 +84,7 @@ _WHOLE = ("passes", "batch_size")
 @settings_options
 @training_threshold
 @threads_option
+@ledger_options
 @as_json
 @quiet
 def tune(
@@ -103,6 +106,9 @@ def tune(
     public_rows: int | None,
     threshold: Threshold | None,
     threads: int | None,
+    ledger: str | None,
+    dataset: str | None,
+    blocks: str | None,
     as_json: bool,
     quiet: bool,
     **chosen: Any,
@@ -139,10 +145,13 @@ def tune(
             note(f"{shown.count():,} rows are taken for public: nothing protects them")
         bar = stack.enter_context(RowsBar(quiet=quiet))
         context = settings.context(progress=bar, threads=threads)
-        model = tune_model(engine, schema, tried, method=method, public=shown, trials=trials, context=context)
+        account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+        model = tune_model(
+            engine, schema, tried, method=method, public=shown, trials=trials, context=context, account=account
+        )
     model = model.with_threshold(threshold)
     model.save(output)
-    report(model, output, as_json=as_json)
+    report(model, output, as_json=as_json, account=account)
     if not as_json:
         assert model.certificate.selection is not None
         best = tried[model.certificate.selection.chosen]

@@ -37,6 +37,7 @@ from boltdp.data.source import ColumnType
 from boltdp.engines.arrays import ArrayEngine, arrow_table, check_names, is_table, rows_of
 from boltdp.errors import DataError, ParameterError, described, hints_shown
 from boltdp.export.linear import raw_weights
+from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.onecall import refuse_beside_schema, warn_if_not_private, warn_of_unused
 from boltdp.privacy.moments import Moments
@@ -95,14 +96,21 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     standardize_share: float | None = None
     standardize_moments: Moments = "mean"
     threshold: Threshold | None = None
+    ledger: str | Path | Ledger | None = None
+    dataset: str | None = None
+    blocks: Sequence[str] | None = None
     random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: Any, y: Any) -> Any:
         """Train on the rows of X and their labels y, and release the model."""
         with hints_shown():
             engine, schema, reasons = self._rows(X, y)
-            model = train(engine, schema, self._settings(), reasons=reasons)
+            model = train(engine, schema, self._settings(), reasons=reasons, account=self._account())
         return self._keep(model)
+
+    def _account(self) -> Account | None:
+        """What fitting is charged to, if there is a ledger."""
+        return find_account(None, ledger=self.ledger, dataset=self.dataset, blocks=self.blocks or ())
 
     def _rows(self, X: Any, y: Any, *, schema: Schema | None = None) -> tuple[ArrayEngine, Schema, tuple[str, ...]]:
         """The rows with their labels, the schema (as declared, unless it is given) and why they are not private."""
@@ -381,6 +389,12 @@ class PrivateLogisticRegression(_PrivateClassifier):
     threshold : float, "prior" or None, default=None
         Of two classes, predict the second where its probability exceeds this; None is 0.5, and "prior" the share that
         the schema declares for it. It costs no privacy, unless it was found by looking at private rows.
+    ledger : path, URI or Ledger, optional
+        Charged with every fit, before a row is looked at: a file, or a PostgreSQL database. See `boltdp ledger`.
+    dataset : str, optional
+        What the ledger knows the rows by.
+    blocks : sequence of str, optional
+        The blocks of it that the rows belong to; all, if none are named.
     random_state : int, RandomState or None, default=None
         None takes the noise from the operating system. Anything else makes order and noise repeatable, for tests:
         the model is then not private.

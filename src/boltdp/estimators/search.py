@@ -97,7 +97,16 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         settings = [replace(one, seed=settings[0].seed, noise_seed=settings[0].noise_seed) for one in settings]
         engine, schema, reasons = best._rows(X, y)
         public = None if self.public_rows is None else best._rows(*self.public_rows, schema=schema)[0]
-        model = tune(engine, schema, settings, method=self.method, public=public, trials=self.trials, reasons=reasons)
+        model = tune(
+            engine,
+            schema,
+            settings,
+            method=self.method,
+            public=public,
+            trials=self.trials,
+            reasons=reasons,
+            account=best._account(),
+        )
         assert model.certificate.selection is not None
         self.best_index_ = model.certificate.selection.chosen
         self.best_params_ = grid[self.best_index_]

@@ -133,11 +133,7 @@ class Certificate:
     @cached_property
     def reasons(self) -> tuple[str, ...]:
         """Why it is not private; empty if it is."""
-        if self.spent.faults:
-            return self.spent.faults
-        if self.budget is None:
-            return (UNCLAIMED,)
-        return () if keeps(self.spent, self.budget) else (OVERSPENT,)
+        return why_not_private(self.spent, self.budget)
 
     @property
     def private(self) -> bool:
@@ -204,7 +200,7 @@ class Certificate:
                 adjacency=Adjacency(record["adjacency"]),
                 version=from_record(str, record["version"]),
             )
-            _compare(record, certificate.to_dict(), "the certificate")
+            compare_records(record, certificate.to_dict(), "the certificate")
         except KeyError as error:
             raise CertificateError(f"the certificate cannot be read: {error} is missing") from error
         except RecursionError:
@@ -301,6 +297,22 @@ def keeps(event: Event, budget: Budget) -> bool:
     return event.delta(budget.epsilon * (1 + TOLERANCE), target=target) <= budget.delta * (1 + TOLERANCE)
 
 
+def why_not_private(event: Event, budget: Budget | None) -> tuple[str, ...]:
+    """Why a release that claims to spend no more than a budget is not private; empty if it is.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> why_not_private(perturbed_objective(problem, Budget(1.0)), None)
+    ('no epsilon is claimed',)
+    """
+    if event.faults:
+        return event.faults
+    if budget is None:
+        return (UNCLAIMED,)
+    return () if keeps(event, budget) else (OVERSPENT,)
+
+
 def verify(certificate: Certificate) -> None:
     """Recompute what the certificate claims from its public numbers; raise CertificateError if it does not follow.
 
@@ -348,8 +360,11 @@ def check_within(certificate: Certificate, *, epsilon: float | None, delta: floa
             raise CertificateError(f"the model spends {name} = {spent}, which is more than {limit}")
 
 
-def _compare(record: Any, expected: Any, where: str) -> None:
-    """Refuse what does not follow; floats may differ in the last digits, as mathematical libraries do."""
+def compare_records(record: Any, expected: Any, where: str) -> None:
+    """Refuse what does not follow; floats may differ in the last digits, as mathematical libraries do.
+
+    >>> compare_records({"a": 1.0}, {"a": 1.0 + 1e-12}, "the record")
+    """
     if isinstance(expected, dict) and isinstance(record, dict):
         for key in record:
             if key not in expected:
@@ -357,11 +372,11 @@ def _compare(record: Any, expected: Any, where: str) -> None:
         for key, value in expected.items():
             if key not in record:
                 raise CertificateError(f"{where} cannot be read: {key!r} is missing")
-            _compare(record[key], value, f"{where.removesuffix(',')}, in {key!r},")
+            compare_records(record[key], value, f"{where.removesuffix(',')}, in {key!r},")
         return
     if isinstance(expected, list) and isinstance(record, list) and len(expected) == len(record):
         for one, other in zip(record, expected, strict=True):
-            _compare(one, other, where)
+            compare_records(one, other, where)
         return
     same = type(record) is type(expected) and record == expected
     if isinstance(expected, float) and isinstance(record, float):

@@ -1,16 +1,17 @@
-"""How much Gaussian noise each of many updates needs, if every update sees a random sample of the rows.
+"""What many events spend together, and how much Gaussian noise each of many updates on random samples needs.
 
 A privacy profile is delta as a function of epsilon. The profile of one update has a closed form (`poisson_profile`,
 `fixed_size_profile`); that of T updates together is computed by composing privacy loss distributions, from a
-discretisation that can only overstate. Proofs: `whitebox.md`, sections 3 to 5.
+discretisation that can only overstate. Proofs: `whitebox.md`, sections 3 to 5. Events of any kind are composed the same
+way from bounds of their profiles (`interpolated`). Proofs: `composition.md`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,6 +27,8 @@ Profile: TypeAlias = Callable[[Doubles], Doubles]
 RESOLUTION = 40
 #: Positive losses of one update that are told apart, at most.
 MOST_LOSSES = 1 << 16
+#: Epsilons at which a profile is asked, at most, where each answer may take a millisecond.
+MOST_POINTS = 96
 #: The part of delta that is given to what is cut off, twice.
 CUT_OFF = 1e-4
 #: Beyond any rounding in the transforms, as a part of the result.
@@ -108,8 +111,8 @@ def _fast_length(least: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Losses:
-    """The privacy loss of one update: multiples of `width` with their probabilities, and that of an infinite loss."""
+class Losses:
+    """The privacy loss of one event: multiples of `width` with their probabilities, and that of an infinite loss."""
 
     width: float
     places: Integers
@@ -146,41 +149,104 @@ def composed_delta(profile: Profile, *, updates: int, budget: Budget) -> float:
     >>> 1e-6 < composed_delta(gaussian, updates=100, budget=Budget(1.0, 1e-6)) < 1.05e-6
     True
     """
-    epsilon, allowed = budget.epsilon, CUT_OFF * budget.delta
-    losses = _discretise(profile, updates=updates, epsilon=epsilon, allowed=allowed)
-    if losses is None or not updates * losses.mean(0.0) < epsilon:
+    losses = _discretise(profile, updates=updates, epsilon=budget.epsilon, allowed=CUT_OFF * budget.delta)
+    return 1.0 if losses is None else delta_of_sum([(losses, updates)], budget)
+
+
+def delta_of_sum(parts: Sequence[tuple[Losses, int]], budget: Budget) -> float:
+    """An upper bound of delta at `budget.epsilon`, if each of these losses is suffered so many times.
+
+    Their widths must be the same. It is close where it is near `budget.delta`; far above it may be 1.
+
+    Proof: whitebox.md 5
+    Proof: composition.md 3
+
+    >>> guess = interpolated(lambda epsilons: np.where(epsilons < 1.0, 1.0, 0.0), width=0.25, longest=1.0)
+    >>> delta_of_sum([(guess, 2)], Budget(1.75, 1e-6)) < 0.2
+    True
+    """
+
+    def mean(tilt: float) -> float:
+        return math.fsum(count * losses.mean(tilt) for losses, count in parts)
+
+    def level(tilt: float) -> float:
+        return math.fsum(count * losses.level(tilt) for losses, count in parts)
+
+    epsilon, allowed, width = budget.epsilon, CUT_OFF * budget.delta, parts[0][0].width
+    infinite = math.fsum(count * losses.infinite for losses, count in parts)
+    if infinite >= 1.0 or not mean(0.0) < epsilon:
         return 1.0
-    infinite = updates * losses.infinite
     # Under the measure tilted so that the sum of all losses has the mean epsilon, nothing of interest is a far tail.
     low, high = 0.0, math.log(1.0 / budget.delta) / epsilon
-    while updates * losses.mean(high) < epsilon:
+    while mean(high) < epsilon:
         low, high = high, 2.0 * high
-        chernoff = math.exp(min(0.0, updates * losses.level(low) - low * epsilon))
+        chernoff = math.exp(min(0.0, level(low) - low * epsilon))
         if chernoff < 0.5 * budget.delta:
-            return chernoff + infinite
+            return min(1.0, chernoff + infinite)
     while low == 0.0 or high - low > 0.05 * high:
         middle = (low + high) / 2
-        low, high = (middle, high) if updates * losses.mean(middle) < epsilon else (low, middle)
-    tilt = low
-    level, weights = losses.tilted(tilt)
-    if updates * level - tilt * epsilon > math.log(FAR_ABOVE * budget.delta):
+        low, high = (middle, high) if mean(middle) < epsilon else (low, middle)
+    tilt, tilted = low, level(low)
+    if tilted - tilt * epsilon > math.log(FAR_ABOVE * budget.delta):
         return 1.0
     top = min(
-        (updates * losses.level(steeper) - math.log(allowed)) / steeper
+        (level(steeper) - math.log(allowed)) / steeper
         for steeper in (tilt * factor for factor in (1.01, 1.03, 1.1, 1.3, 2.0))
     )
     bottom = max(
-        (math.log(1e-12) + updates * (level - losses.level(flatter))) / (tilt - flatter)
+        (math.log(1e-12) + tilted - level(flatter)) / (tilt - flatter)
         for flatter in (tilt * factor for factor in (0.9, 0.5, 0.0))
     )
-    first = math.floor(min(bottom, 0.5 * epsilon) / losses.width)
-    size = _fast_length(math.ceil(max(top, 2.0 * epsilon) / losses.width) - first + 1)
-    folded = np.bincount(losses.places % size, weights=weights, minlength=size)
-    probabilities = np.roll(np.maximum(np.fft.irfft(np.fft.rfft(folded) ** updates, size), 0.0), -(first % size))
-    sums = np.arange(first, first + size) * losses.width
+    first = math.floor(min(bottom, 0.5 * epsilon) / width)
+    size = _fast_length(math.ceil(max(top, 2.0 * epsilon) / width) - first + 1)
+    product: Any = 1.0
+    for losses, count in parts:
+        weights = losses.tilted(tilt)[1]
+        product = product * np.fft.rfft(np.bincount(losses.places % size, weights=weights, minlength=size)) ** count
+    probabilities = np.roll(np.maximum(np.fft.irfft(product, size), 0.0), -(first % size))
+    sums = np.arange(first, first + size) * width
     probabilities, sums = probabilities[sums > epsilon], sums[sums > epsilon]
-    reached = probabilities * np.exp(updates * level - tilt * sums) * -np.expm1(epsilon - sums)
-    return (float(reached.sum()) + infinite + allowed) * (1.0 + ROUNDING)
+    reached = probabilities * np.exp(tilted - tilt * sums) * -np.expm1(epsilon - sums)
+    return min(1.0, (float(reached.sum()) + infinite + allowed) * (1.0 + ROUNDING))
+
+
+def interpolated(profile: Profile, *, width: float, longest: float) -> Losses:
+    """Losses, multiples of `width`, of a pair whose profile is nowhere below a mechanism's.
+
+    `profile` is any upper bound of the mechanism's profile, at positive epsilons up to `longest`; it need not be
+    convex. It is asked at MOST_POINTS of them at most.
+
+    Proof: composition.md 2
+
+    >>> losses = interpolated(lambda epsilons: np.where(epsilons < 1.0, 1.0, 0.0), width=1.0, longest=1.0)
+    >>> losses.places, losses.masses.round(3), losses.infinite
+    (array([-1,  0,  1]), array([0.269, 0.   , 0.731]), 0.0)
+    """
+    stride = max(1, math.ceil(longest / (MOST_POINTS * width)))
+    places = stride * np.arange(1, max(1, math.ceil(longest / (stride * width))) + 1)
+    epsilons: Doubles = width * places.astype(np.float64)
+    deltas = np.minimum.accumulate(np.clip(profile(epsilons), 0.0, 1.0))
+    excesses = np.expm1(epsilons)  # e^epsilon - 1
+    middle = float(np.min((2.0 * deltas + excesses) / (excesses + 2.0), initial=1.0))
+    hull = [(0, 0.0, middle)]
+    slopes: list[float] = []
+    for point in zip(places.tolist(), excesses.tolist(), deltas.tolist(), strict=True):
+        slope = _slope(hull[-1], point)
+        while slopes and slope <= slopes[-1]:
+            hull.pop()
+            slopes.pop()
+            slope = _slope(hull[-1], point)
+        hull.append(point)
+        slopes.append(slope)
+    bends = np.maximum(np.diff([*slopes, 0.0]), 0.0)  # the second of the pair's masses, at ratios above 1
+    corners = np.array([place for place, _, _ in hull[1:]])
+    at_one = max(0.0, 2.0 * slopes[0] + 1.0 - middle)
+    masses = np.concatenate([bends[::-1], [at_one], bends * np.exp(width * corners)])
+    return Losses(width, np.concatenate([-corners[::-1], [0], corners]), masses, float(deltas[-1]))
+
+
+def _slope(left: tuple[int, float, float], right: tuple[int, float, float]) -> float:
+    return (right[2] - left[2]) / (right[1] - left[1])
 
 
 def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, budget: Budget) -> float:
@@ -216,7 +282,7 @@ def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, bud
     return deviation(high)
 
 
-def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: float) -> _Losses | None:
+def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: float) -> Losses | None:
     """Losses of a pair whose profile is nowhere below the given one; None where the loss is beyond all use.
 
     As a function of e^epsilon the profile is convex; the pair's is its interpolation at the multiples of the width.
@@ -238,4 +304,4 @@ def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: floa
     infinite = float(deltas[-1])
     middle = max(0.0, 1.0 - infinite - float(positive.sum()) - float(negative.sum()))
     masses = np.concatenate([negative[::-1], [middle], positive])
-    return _Losses(width, np.concatenate([-places[:0:-1], places]), masses, infinite)
+    return Losses(width, np.concatenate([-places[:0:-1], places]), masses, infinite)

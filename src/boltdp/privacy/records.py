@@ -14,7 +14,7 @@ import types
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from boltdp import privacy
 from boltdp.errors import shown
@@ -66,6 +66,8 @@ def from_record(kind: type[T], record: Any) -> T:
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:
+    if hint is Any:
+        return value
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         if value is None:
@@ -101,21 +103,23 @@ def _read_object(hint: type[Any], value: Any, where: str) -> Any:
         named, known, what = fields.pop("name", None), LOSSES, "loss"  # type: ignore[assignment]
     else:
         # A problem with passes is a recipe: of a class and those made of it, the one that has these fields.
-        fitting = [one for one in (hint, *hint.__subclasses__()) if _required(one) <= fields.keys() <= _names(one)]
+        fitting = [
+            one for one in (hint, *hint.__subclasses__()) if _shape(one).required <= fields.keys() <= _shape(one).names
+        ]
         named, known, what = "", {"": fitting[0] if fitting else hint}, ""
     if not isinstance(named, str) or named not in known or not issubclass(known[named], hint):
         raise ValueError(
             f"unknown {what} {shown(named)}" if isinstance(named, str) else f"unknown {what} without a name"
         )
     kind: type[Any] = known[named]
-    for name in _required(kind):
+    shape = _shape(kind)
+    for name in shape.required:
         if name not in fields:
             raise ValueError(f"{name!r} is missing from {where}")
     for name in fields:
-        if name not in _names(kind):
+        if name not in shape.names:
             raise ValueError(f"{where} has an entry {shown(name)} that this boltdp does not know")
-    hints = get_type_hints(kind)
-    return kind(**{name: _read(hints[name], one, name) for name, one in fields.items()})
+    return kind(**{name: _read(shape.hints[name], one, name) for name, one in fields.items()})
 
 
 @cache
@@ -130,12 +134,24 @@ def known_events() -> Mapping[str, type[Event]]:
     return Event.KINDS
 
 
-def _names(kind: type[Any]) -> set[str]:
-    return {field.name for field in dataclasses.fields(kind)}
+class _Shape(NamedTuple):
+    """What a class of records is made of."""
+
+    names: frozenset[str]
+    required: frozenset[str]
+    hints: Mapping[str, Any]
 
 
-def _required(kind: type[Any]) -> set[str]:
-    return {field.name for field in dataclasses.fields(kind) if field.metadata != IF_GIVEN}
+#: Of every class that was asked for: finding out takes longer than reading a record.
+_SHAPES: dict[Any, _Shape] = {}
+
+
+def _shape(kind: type[Any]) -> _Shape:
+    if kind not in _SHAPES:
+        every = dataclasses.fields(kind)
+        required = frozenset(field.name for field in every if field.metadata != IF_GIVEN)
+        _SHAPES[kind] = _Shape(frozenset(field.name for field in every), required, get_type_hints(kind))
+    return _SHAPES[kind]
 
 
 def _checked(holds: bool, value: Any, where: str, wanted: str) -> Any:

@@ -45,9 +45,11 @@ class Randomness:
 
     def __init__(self, seed: int | None = None) -> None:
         self.seed = seed
+        self.drawn = False  #: whether anybody ever asked for random bytes
 
     def stream(self, purpose: str = "") -> RandomBytes:
         """Random bytes for one purpose; of a seed, each purpose has its own, which begins anew each time."""
+        self.drawn = True
         if self.seed is None:
             return system_bytes
         return seeded_bytes(f"{purpose} {self.seed}" if purpose else self.seed)

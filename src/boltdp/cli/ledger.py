@@ -1,0 +1,190 @@
+"""`boltdp ledger`: budgets of data sets, and what was spent of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from boltdp.cli.options import as_json
+from boltdp.cli.terminal import emit, emit_json, emit_table, examples, note, warn
+from boltdp.ledger.book import CONDITIONS, DatasetReport
+from boltdp.ledger.finding import named_ledger
+from boltdp.privacy.accounting import Rule, Spent
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.records import to_record
+
+if TYPE_CHECKING:
+    from boltdp.ledger.entries import Entry
+
+#: Characters of a digest that a table shows.
+SHOWN_DIGEST = 19
+
+ledger_argument = click.argument("ledger_address", metavar="LEDGER")
+dataset_argument = click.argument("dataset", metavar="DATASET")
+
+
+@click.group(
+    epilog=examples(
+        "boltdp ledger set-budget . patients.csv --epsilon 3 --delta 1e-6",
+        "boltdp train patients.csv --schema schema.toml --epsilon 0.5 -o model.json",
+        "boltdp ledger show .",
+        "boltdp ledger check .",
+    )
+)
+def ledger() -> None:
+    """Keep the budget of a data set: every release is charged before a row is read, or refused.
+
+    LEDGER is a SQLite file, a directory (for .boltdp-ledger.db in it), or the URI of a PostgreSQL database. Whatever
+    trains on a file beside such a ledger, or in such a database, is charged without being asked to.
+    """
+
+
+@ledger.command(
+    "set-budget",
+    epilog=examples(
+        "boltdp ledger set-budget . patients.csv --epsilon 3 --delta 1e-6",
+        "boltdp ledger set-budget . visits --epsilon 1 --composition basic",
+        "boltdp ledger set-budget postgresql://localhost/hospital patients --epsilon 3 --delta 1e-6 --writer trainer",
+    ),
+)
+@ledger_argument
+@dataset_argument
+@click.option("--epsilon", type=float, required=True, help="That all releases together may spend.")
+@click.option("--delta", type=float, default=0.0, show_default=True, help="With 0 epsilons are added, by any rule.")
+@click.option(
+    "--composition",
+    type=click.Choice(get_args(Rule)),
+    default="curves",
+    show_default=True,
+    help="How releases add up. curves: by their whole curves, for releases whose budgets and settings are not chosen "
+    "by what earlier ones showed; basic: epsilons and deltas are added, however they are chosen.",
+)
+@click.option("--allow-not-private", is_flag=True, help="Let releases through that promise nothing, and note them.")
+@click.option("--writer", "writers", metavar="ROLE", multiple=True, help="PostgreSQL: let a role append charges.")
+def set_budget(
+    ledger_address: str,
+    dataset: str,
+    *,
+    epsilon: float,
+    delta: float,
+    composition: Rule,
+    allow_not_private: bool,
+    writers: tuple[str, ...],
+) -> None:
+    """Set the budget of DATASET, or of each of its blocks; makes LEDGER if there is none.
+
+    What was spent before stays spent. In PostgreSQL the role that makes the ledger owns it: nobody else may set a
+    budget.
+    """
+    found, budget = named_ledger(ledger_address), Budget(epsilon, delta)
+    found.set_budget(dataset, budget, composition=composition, allow_not_private=allow_not_private)
+    for role in writers:
+        found.allow(role)
+    emit(f"{dataset}: a budget of {budget.describe()}, composition {composition}, in {found.address}")
+    note(CONDITIONS[composition])
+    if allow_not_private:
+        warn("releases that are not private are let through: then no budget holds for these rows")
+
+
+@ledger.command(epilog=examples("boltdp ledger show .", "boltdp ledger show postgresql://localhost/hospital --json"))
+@ledger_argument
+@as_json
+def show(ledger_address: str, *, as_json: bool) -> None:
+    """Show what was spent of every budget in LEDGER."""
+    found = named_ledger(ledger_address)
+    reports = found.show(whole_curves=True)
+    if as_json:
+        emit_json({"ledger": found.address, "datasets": [_report_record(one) for one in reports]})
+        return
+    if not reports:
+        emit("no budget was set")
+        return
+    lines = [line for one in reports for line in _report_lines(one)]
+    emit_table(lines, header=("data set", "epsilon spent", "of", "delta spent", "of", "by", "releases", "unfinished"))
+    for one in reports:
+        if one.spent.not_private:
+            warn(f"{one.dataset}: {one.spent.not_private} releases were not private: no budget holds for its rows")
+
+
+@ledger.command(
+    epilog=examples("boltdp ledger history . patients.csv", "boltdp ledger history . --json"),
+)
+@ledger_argument
+@click.argument("dataset", metavar="[DATASET]", required=False)
+@as_json
+def history(ledger_address: str, dataset: str | None, *, as_json: bool) -> None:
+    """List the entries of LEDGER, or those about DATASET: who was charged what, when, and what was released."""
+    found = named_ledger(ledger_address)
+    entries = found.history(dataset)
+    if as_json:
+        emit_json({"ledger": found.address, "entries": [to_record(entry) for entry in entries]})
+        return
+    if not entries:
+        emit("no entries")
+        return
+    header = ("entry", "when", "by", "data set", "", "epsilon", "delta", "blocks", "what")
+    emit_table([_entry_line(entry) for entry in entries], header=header)
+
+
+@ledger.command(epilog=examples("boltdp ledger check .", "boltdp ledger check postgresql://localhost/hospital"))
+@ledger_argument
+@as_json
+def check(ledger_address: str, *, as_json: bool) -> None:
+    """Recompute every digest of LEDGER, and what each charge says it spends, from its events."""
+    found = named_ledger(ledger_address)
+    count = found.check()
+    if as_json:
+        emit_json({"ledger": found.address, "entries": count, "whole": True})
+        return
+    emit(f"{found.address}: {count:,} entries, each as it was written and in its place")
+
+
+def _report_lines(report: DatasetReport) -> list[tuple[str, ...]]:
+    lines = [_spent_line(report.dataset, report, report.spent, unfinished=str(report.unfinished or ""))]
+    for block, spent in report.blocks.items():
+        lines.append(_spent_line(f"  {block}", report, spent, unfinished=""))
+    return lines
+
+
+def _spent_line(name: str, report: DatasetReport, spent: Spent, *, unfinished: str) -> tuple[str, ...]:
+    budget, epsilon, delta, by = report.budget, spent.epsilon, f"{spent.delta:.3g}", "basic"
+    if spent is report.spent and report.epsilon is not None and report.epsilon < spent.epsilon:
+        epsilon, delta, by = report.epsilon, f"{budget.delta:.3g}", "curves"
+    elif spent.composed is not None and not Spent(0, spent.epsilon, spent.delta, None).within(budget):
+        epsilon, delta, by = budget.epsilon, f"{spent.composed:.3g}", "curves"
+    return (
+        name,
+        f"{epsilon:.4g}",
+        f"{budget.epsilon:g}",
+        delta,
+        f"{budget.delta:g}",
+        by,
+        str(spent.releases),
+        unfinished,
+    )
+
+
+def _report_record(report: DatasetReport) -> dict[str, Any]:
+    return {
+        "dataset": report.dataset,
+        "epsilon": report.budget.epsilon,
+        "delta": report.budget.delta,
+        "composition": report.composition,
+        "allow_not_private": report.not_private,
+        "unfinished": report.unfinished,
+        "spent": {**to_record(report.spent), "epsilon_by_curves": report.epsilon},
+        "blocks": {block: to_record(spent) for block, spent in report.blocks.items()},
+    }
+
+
+def _entry_line(entry: Entry) -> tuple[str, ...]:
+    epsilon, delta = ("", "") if entry.budget is None else (f"{entry.budget.epsilon:g}", f"{entry.budget.delta:g}")
+    what = {
+        "budget": f"composition {entry.composition}",
+        "reserve": entry.event.get("kind", "") if isinstance(entry.event, dict) else "",
+        "release": f"entry {entry.reserved}: {(entry.released or '')[:SHOWN_DIGEST]}",
+        "return": f"entry {entry.reserved}",
+    }[entry.kind]
+    blocks = ", ".join(entry.blocks)
+    return (str(entry.number), entry.when, entry.by, entry.dataset, entry.kind, epsilon, delta, blocks, what)

@@ -1,0 +1,293 @@
+"""A ledger in PostgreSQL, beside the data: plain SQL, append-only by the roles of the database.
+
+Its owner makes the schema `boltdp_ledger`. Whoever else trains may read the entries and call two functions: one that
+locks, and one that appends an entry that follows the last, in their own name. Nobody may change or delete one: triggers
+refuse it to the owner too, and to a superuser who has not switched them off.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, TypeAlias
+
+from boltdp import stopping
+from boltdp.ledger.entries import LedgerError, Line
+from boltdp.ledger.store import Moment, Store
+
+#: Runs a statement with values and gives its rows.
+Ask: TypeAlias = Callable[[Any, Sequence[Any]], list[Any]]
+
+SCHEMA = "boltdp_ledger"
+VERSION = 1
+#: How long a process waits for others, in milliseconds.
+PATIENCE = 120_000
+
+_FIXED = "SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
+
+#: The functions, by name: what they take and return, and their bodies.
+FUNCTIONS = {
+    "refuse": (
+        "()",
+        "trigger",
+        """
+BEGIN
+  RAISE EXCEPTION 'a ledger is only appended to' USING ERRCODE = 'insufficient_privilege';
+END""",
+    ),
+    "latch": (
+        "(OUT who text, OUT moment text)",
+        "record",
+        """
+BEGIN
+  PERFORM 1 FROM boltdp_ledger.head FOR UPDATE;
+  who := session_user;
+  moment := to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+END""",
+    ),
+    "append": (
+        "(record text)",
+        "void",
+        """
+DECLARE
+  entry json := record::json;
+  kind text := entry->>'kind';
+  last boltdp_ledger.head%ROWTYPE;
+  sealed text := 'sha256:' || encode(sha256(convert_to(record, 'UTF8')), 'hex');
+  owner oid := (SELECT nspowner FROM pg_namespace WHERE nspname = 'boltdp_ledger');
+BEGIN
+  SELECT * INTO STRICT last FROM boltdp_ledger.head FOR UPDATE;
+  IF (entry->>'number')::bigint IS DISTINCT FROM last.number + 1 OR entry->>'previous' IS DISTINCT FROM last.digest THEN
+    RAISE EXCEPTION 'the entry does not follow the last one';
+  END IF;
+  IF entry->>'by' IS DISTINCT FROM session_user::text AND NOT pg_has_role(session_user, owner, 'MEMBER') THEN
+    RAISE EXCEPTION 'an entry must be in the name of the role that appends it' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  IF kind = 'budget' AND NOT pg_has_role(session_user, owner, 'MEMBER') THEN
+    RAISE EXCEPTION 'only the owner of the ledger may set a budget' USING ERRCODE = 'insufficient_privilege';
+  ELSIF kind IN ('release', 'return') THEN
+    PERFORM 1 FROM boltdp_ledger.entries e WHERE e.number = (entry->>'reserved')::bigint
+      AND e.record::json->>'kind' = 'reserve' AND e.record::json->>'by' = entry->>'by';
+    IF NOT FOUND THEN
+      RAISE EXCEPTION 'only who reserved a charge may release it or give it back'
+        USING ERRCODE = 'insufficient_privilege';
+    END IF;
+  ELSIF kind IS NULL OR kind NOT IN ('budget', 'reserve') THEN
+    RAISE EXCEPTION 'an entry must be of a known kind';
+  END IF;
+  INSERT INTO boltdp_ledger.entries VALUES (last.number + 1, record, sealed);
+  UPDATE boltdp_ledger.head SET number = last.number + 1, digest = sealed;
+END""",
+    ),
+}
+
+_TABLES = """
+CREATE SCHEMA boltdp_ledger;
+CREATE TABLE boltdp_ledger.entries (
+  number bigint PRIMARY KEY,
+  record text NOT NULL,
+  digest text NOT NULL,
+  UNIQUE (digest)
+);
+CREATE UNIQUE INDEX ended ON boltdp_ledger.entries (((record::json->>'reserved')::bigint));
+CREATE TABLE boltdp_ledger.head (number bigint NOT NULL, digest text NOT NULL, version integer NOT NULL);
+INSERT INTO boltdp_ledger.head VALUES (0, 'boltdp-ledger 1', 1);
+"""
+
+_TRIGGERS = """
+CREATE TRIGGER kept BEFORE UPDATE OR DELETE OR TRUNCATE ON boltdp_ledger.entries
+  FOR EACH STATEMENT EXECUTE FUNCTION boltdp_ledger.refuse();
+CREATE TRIGGER kept BEFORE INSERT OR DELETE OR TRUNCATE ON boltdp_ledger.head
+  FOR EACH STATEMENT EXECUTE FUNCTION boltdp_ledger.refuse();
+"""
+
+
+def script() -> str:
+    """The SQL that makes an empty ledger; for an administrator who would rather run it by hand.
+
+    >>> "CREATE SCHEMA boltdp_ledger" in script()
+    True
+    """
+    functions = "".join(
+        f"CREATE FUNCTION {SCHEMA}.{name}{takes} RETURNS {returns} LANGUAGE plpgsql {_FIXED} AS $body${body}$body$;\n"
+        f"REVOKE ALL ON FUNCTION {SCHEMA}.{name} FROM PUBLIC;\n"
+        for name, (takes, returns, body) in FUNCTIONS.items()
+    )
+    return _TABLES + functions + _TRIGGERS
+
+
+#: Whose schema it is, whether that role may be trusted, and its functions: who makes a schema of this name in somebody
+#: else's database could have their own functions run by whoever trains.
+_OWNER = """
+SELECT pg_catalog.pg_get_userbyid(n.nspowner), r.rolsuper OR n.nspowner OPERATOR(pg_catalog.=) d.datdba
+  OR r.rolname OPERATOR(pg_catalog.=) SESSION_USER,
+  ARRAY(SELECT p.prosrc FROM pg_catalog.pg_proc p
+    WHERE p.pronamespace OPERATOR(pg_catalog.=) n.oid AND p.proowner OPERATOR(pg_catalog.=) n.nspowner
+    AND p.prosecdef AND p.proconfig OPERATOR(pg_catalog.=) ARRAY['search_path=pg_catalog, pg_temp']
+    ORDER BY p.proname),
+  (SELECT pg_catalog.count(*) FROM pg_catalog.pg_proc p WHERE p.pronamespace OPERATOR(pg_catalog.=) n.oid)
+FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) n.nspowner
+JOIN pg_catalog.pg_database d ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+WHERE n.nspname OPERATOR(pg_catalog.=) 'boltdp_ledger'
+"""
+
+#: Tables of the owner without row security, and triggers that fire.
+_RELATIONS = """
+SELECT c.relname::pg_catalog.text, (SELECT pg_catalog.count(*) FROM pg_catalog.pg_trigger t
+    WHERE t.tgrelid OPERATOR(pg_catalog.=) c.oid AND NOT t.tgisinternal AND t.tgenabled OPERATOR(pg_catalog.=) 'O')
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+WHERE n.nspname OPERATOR(pg_catalog.=) 'boltdp_ledger' AND c.relkind OPERATOR(pg_catalog.=) 'r'
+AND c.relowner OPERATOR(pg_catalog.=) n.nspowner AND NOT c.relrowsecurity ORDER BY c.relname
+"""
+
+#: No name in a statement is looked for where others may have put theirs; a committed charge outlives a crash.
+_SESSION = """
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false),
+  pg_catalog.set_config('synchronous_commit', 'on', false), pg_catalog.set_config('lock_timeout', $1, false)
+"""
+
+
+class PostgresStore(Store):
+    """Every operation is a connection of its own."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        # As it may be shown: without a password.
+        self.address = re.sub(r"(?<=://)([^:@/]*):[^@/]*@", r"\1@", uri)
+
+    def exists(self) -> bool:
+        """Whether the database has a schema of this name."""
+        with self._session() as ask:
+            return bool(ask("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) $1", [SCHEMA]))
+
+    def create(self) -> None:
+        """Make the schema, if there is none; the role becomes its owner."""
+        with self._session() as ask:
+            query = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) $1"
+            if ask(query, [SCHEMA]):
+                return
+            with _transaction(ask):
+                # One after the other, where two make it at once.
+                ask("SELECT pg_catalog.pg_advisory_xact_lock(7161962540101)", [])
+                if not ask(query, [SCHEMA]):
+                    for statement in _statements(script()):
+                        ask(statement, [])
+
+    def allow(self, role: str) -> None:
+        """Let a role read the entries and append charges of its own; only the owner can."""
+        from psycopg import sql
+
+        with self._session() as ask:
+            self._check(ask)
+            with _transaction(ask):
+                for statement in (
+                    "GRANT USAGE ON SCHEMA boltdp_ledger TO {}",
+                    "GRANT SELECT ON boltdp_ledger.entries, boltdp_ledger.head TO {}",
+                    "GRANT EXECUTE ON FUNCTION boltdp_ledger.latch(), boltdp_ledger.append(pg_catalog.text) TO {}",
+                ):
+                    ask(sql.SQL(statement).format(sql.Identifier(role)), [])
+            # Whoever may not grant gets a warning from PostgreSQL, and no error.
+            may = "SELECT pg_catalog.has_function_privilege($1, 'boltdp_ledger.append(text)', 'EXECUTE')"
+            if ask(may, [role]) != [(True,)]:
+                raise LedgerError(f"permission denied: only the owner of the ledger in {self.address!r} may do that")
+
+    def read(self) -> Sequence[Line]:
+        """All lines, as they are at one moment."""
+        with self._session() as ask:
+            self._check(ask)
+            with _transaction(ask, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"):
+                return self._lines(ask)
+
+    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, lasting: bool = True) -> None:
+        """Append a line; the server has written it to its disk when this returns, if it is to be lasting."""
+        with self._session() as ask:
+            self._check(ask)
+            with _transaction(ask):
+                if not lasting:
+                    ask("SET LOCAL synchronous_commit = off", [])
+                ((who, moment),) = ask("SELECT who, moment FROM boltdp_ledger.latch()", [])
+                # Another statement, and so another snapshot: it sees what was committed before the lock was had.
+                record, _ = make(self._lines(ask), Moment(who, moment))
+                ask("SELECT boltdp_ledger.append($1)", [record])
+
+    def faults(self) -> list[str]:
+        """Whether a table or a trigger was changed."""
+        with self._session() as ask:
+            self._check(ask)
+            found = ask(_RELATIONS, [])
+        return [] if found == [("entries", 1), ("head", 1)] else ["its tables or triggers were changed"]
+
+    def _check(self, ask: Ask) -> None:
+        """Refuse a ledger of somebody who could have others run their functions, and one that was changed."""
+        found = ask(_OWNER, [])
+        if not found:
+            raise LedgerError(
+                f"there is no ledger in {self.address!r}", hint="`boltdp ledger set-budget` makes one; see its --help"
+            )
+        owner, trusted, bodies, functions = found[0]
+        if not trusted:
+            raise LedgerError(
+                f"the ledger in {self.address!r} belongs to the role {owner!r}, who is neither the owner of the "
+                "database nor a superuser, and could have you run what they like"
+            )
+        if functions != len(FUNCTIONS) or bodies != [FUNCTIONS[name][2] for name in sorted(FUNCTIONS)]:
+            raise LedgerError(f"the ledger in {self.address!r} is damaged: its functions were changed")
+
+    def _lines(self, ask: Ask) -> list[Line]:
+        heads = ask("SELECT number, digest, version FROM boltdp_ledger.head", [])
+        if len(heads) != 1:
+            raise LedgerError(f"the ledger in {self.address!r} is damaged: it does not know its last entry")
+        number, digest, version = heads[0]
+        if version != VERSION:
+            raise LedgerError(f"the ledger in {self.address!r} has version {version}, this boltdp reads {VERSION}")
+        stored = ask("SELECT number, record, digest FROM boltdp_ledger.entries ORDER BY number", [])
+        last = stored[-1][2] if stored else "boltdp-ledger 1"
+        if [one for one, _, _ in stored] != list(range(1, number + 1)) or last != digest:
+            raise LedgerError(f"the ledger in {self.address!r} is damaged: entries are missing")
+        return [Line(record, digest) for _, record, digest in stored]
+
+    @contextmanager
+    def _session(self) -> Iterator[Ask]:
+        try:
+            import psycopg
+        except ImportError:
+            raise LedgerError(
+                "a ledger in PostgreSQL needs the package psycopg", hint="pip install 'boltdp[postgres]'"
+            ) from None
+        try:
+            with (
+                stopping.shielded(),
+                closing(psycopg.connect(self.uri, autocommit=True, prepare_threshold=None)) as connection,
+                psycopg.RawCursor(connection) as cursor,
+            ):
+
+                def ask(query: Any, values: Sequence[Any]) -> list[Any]:
+                    cursor.execute(query, values)
+                    return cursor.fetchall() if cursor.description is not None else []
+
+                ask(_SESSION, [str(PATIENCE)])
+                yield ask
+        except psycopg.Error as fault:
+            # Nothing here has to do with rows, so that the server may be quoted; but not a whole URI.
+            reason = fault.diag.message_primary or next(iter(str(fault).splitlines()), type(fault).__name__)
+        else:
+            return
+        raise LedgerError(f"the ledger in {self.address!r} cannot be used: {reason}")
+
+
+@contextmanager
+def _transaction(ask: Ask, begin: str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE") -> Iterator[None]:
+    """What is done inside is committed, or undone if it fails: a connection that is closed undoes it too."""
+    ask(begin, [])
+    yield
+    ask("COMMIT", [])
+
+
+def _statements(text: str) -> Iterator[str]:
+    """The statements of a script; a body between $body$ has semicolons of its own."""
+    for index, part in enumerate(re.split(r"(CREATE FUNCTION .*?\$body\$.*?\$body\$);", text, flags=re.DOTALL)):
+        if index % 2:
+            yield part
+        else:
+            yield from (one.strip() for one in part.split(";") if one.strip())

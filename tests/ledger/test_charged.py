@@ -1,0 +1,261 @@
+"""Trainings that are charged: by commands, in one call and by estimators; refused, interrupted and killed ones."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from pyarrow import parquet
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, cross_val_score
+
+import boltdp
+from boltdp import PrivateGridSearch, PrivateLogisticRegression
+from boltdp.cli import main
+from boltdp.context import Context
+from boltdp.data.schema import Numeric, Schema
+from boltdp.engines import open_source
+from boltdp.errors import DataError
+from boltdp.files.sealed import digest
+from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
+from boltdp.model import Model
+from boltdp.privacy.budget import Budget
+from boltdp.settings import Settings
+from boltdp.training import train
+from boltdp.tuning import candidates, tune
+
+ROWS = pa.table({"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60})
+SCHEMA = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+Boltdp = Callable[..., Result]
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = open_ledger(tmp_path / ".boltdp-ledger.db")
+    made.set_budget("rows.parquet", Budget(1.0), composition="basic")
+    return made
+
+
+@pytest.fixture
+def account(ledger: Ledger) -> Account:
+    return Account(ledger, "rows.parquet")
+
+
+@pytest.fixture
+def boltdp_command(tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Boltdp:
+    """Run a command beside the rows and the ledger."""
+    assert ledger.exists()
+    parquet.write_table(ROWS, tmp_path / "rows.parquet")
+    SCHEMA.save(tmp_path / "schema.toml")
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(main, [*map(str, arguments)])
+
+
+class Interrupting:
+    """Interrupts a run when it begins a stage."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        del done, total
+        if stage == self.stage:
+            raise KeyboardInterrupt
+
+
+def test_a_training_is_charged_and_its_model_noted(account: Account) -> None:
+    model = train(open_source(ROWS), SCHEMA, Settings(epsilon=0.5), account=account)
+    reserve, release = account.ledger.history()[1:]
+    assert (reserve.kind, reserve.budget, reserve.event["kind"]) == (
+        "reserve",
+        Budget(0.5),
+        model.certificate.spent.kind,
+    )
+    assert (release.kind, release.reserved, release.released) == ("release", 2, digest(model.to_dict()))
+    assert account.ledger.check() == 3
+
+
+def test_a_refused_training_reads_no_row(account: Account) -> None:
+    class Watched(type(open_source(ROWS))):  # type: ignore[misc]
+        def batches(self, *_: object, **__: object) -> None:
+            raise AssertionError("a row was read")
+
+    source = open_source(ROWS)
+    source.__class__ = Watched
+    with pytest.raises(BudgetExceeded):
+        train(source, SCHEMA, Settings(epsilon=1.5), account=account)
+    assert len(account.ledger.history()) == 1
+
+
+def test_a_schema_that_does_not_fit_costs_nothing(account: Account) -> None:
+    wrong = Schema("sick", (False, True), (Numeric("weight", 0, 100),))
+    with pytest.raises(DataError, match="must have the column 'weight'"):
+        train(open_source(ROWS), wrong, Settings(epsilon=0.5), account=account)
+    assert len(account.ledger.history()) == 1
+
+
+def test_an_interrupt_while_rows_are_prepared_gives_the_charge_back(account: Account) -> None:
+    context = Context(progress=Interrupting("preparing"))
+    with pytest.raises(KeyboardInterrupt):
+        train(open_source(ROWS), SCHEMA, Settings(epsilon=0.5), account=account, context=context)
+    assert [entry.kind for entry in account.ledger.history()] == ["budget", "reserve", "return"]
+
+
+def test_an_interrupt_after_noise_was_drawn_does_not(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Model, "of_release", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(open_source(ROWS), SCHEMA, Settings(epsilon=0.5), account=account)
+    assert [entry.kind for entry in account.ledger.history()] == ["budget", "reserve"]
+
+
+def test_a_release_that_cannot_be_noted_is_still_charged(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise LedgerError("the disk is full")
+
+    monkeypatch.setattr(Ledger, "_end", failing)
+    with pytest.warns(UserWarning, match="could not note the release: the disk is full"):
+        model = train(open_source(ROWS), SCHEMA, Settings(epsilon=0.5), account=account)
+    assert model.certificate.private
+    assert account.ledger.spent("rows.parquet").unfinished == 1
+
+
+@pytest.mark.parametrize("method", ["trials", "portions", "public"])
+def test_tuning_is_charged_once(account: Account, method: str) -> None:
+    grid = candidates(Settings(epsilon=0.9, algorithm="bolton"), {"passes": [1, 2]})
+    public = open_source(ROWS.slice(0, 500)) if method == "public" else None
+    tune(open_source(ROWS), SCHEMA, grid, method=method, public=public, account=account)  # type: ignore[arg-type]
+    assert account.ledger.spent("rows.parquet").spent.epsilon == 0.9
+    assert account.ledger.check() == 3
+
+
+def test_one_call_finds_the_ledger_beside_the_file(tmp_path: Path, ledger: Ledger) -> None:
+    parquet.write_table(ROWS, tmp_path / "rows.parquet")
+    source, known = str(tmp_path / "rows.parquet"), {"label": "sick", "bounds": {"age": (0, 100)}}
+    boltdp.train(source, epsilon=0.5, **known)  # type: ignore[arg-type]
+    boltdp.tune(source, epsilon=0.25, grid={"regularization": [0.05, 0.1]}, **known)  # type: ignore[arg-type]
+    boltdp.train(ROWS, epsilon=0.25, ledger=ledger, dataset="rows.parquet", **known)  # type: ignore[arg-type]
+    with pytest.raises(BudgetExceeded):
+        boltdp.train(source, epsilon=0.1, **known)  # type: ignore[arg-type]
+
+
+def features() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    random = np.random.default_rng(1)
+    X = random.uniform(-1, 1, (2000, 3))
+    return X, (X[:, 0] > 0).astype(int)
+
+
+def test_every_fit_of_an_estimator_is_charged(tmp_path: Path, ledger: Ledger) -> None:
+    X, y = features()
+    path = str(tmp_path / ".boltdp-ledger.db")
+    one = PrivateLogisticRegression(epsilon=0.2, classes=[0, 1], bounds=(-1, 1), ledger=path, dataset="rows.parquet")
+    one.fit(X, y).fit(X, y)
+    clone(one).fit(X, y)
+    pickle.loads(pickle.dumps(one)).fit(X, y)
+    PrivateGridSearch(one, {"regularization": [0.05, 0.1]}).fit(X, y)
+    assert ledger.spent("rows.parquet").spent.releases == 5
+    with pytest.raises(BudgetExceeded):
+        clone(one).fit(X, y)
+
+
+def test_searches_of_scikit_learn_do_not_get_around_it(ledger: Ledger) -> None:
+    """Their models are not private, and so refused; where they are allowed, each of their fits is charged."""
+    X, y = features()
+    one = PrivateLogisticRegression(epsilon=0.1, classes=[0, 1], bounds=(-1, 1), ledger=ledger, dataset="rows.parquet")
+    with pytest.raises(LedgerError, match="inside a search or a cross-validation"):
+        cross_val_score(one, X, y, cv=2, error_score="raise")
+    assert ledger.spent("rows.parquet").spent.releases == 0
+    ledger.set_budget("rows.parquet", Budget(0.5), composition="basic", allow_not_private=True)
+    with pytest.warns(UserWarning, match="not private"):
+        GridSearchCV(one, {"regularization": [1e-2]}, cv=2, error_score="raise").fit(X, y)
+    assert ledger.spent("rows.parquet").spent.releases == 3
+    with pytest.raises(BudgetExceeded), pytest.warns(UserWarning, match="not private"):
+        cross_val_score(one, X, y, cv=4, error_score="raise")
+    assert ledger.spent("rows.parquet").spent.releases == 5
+
+
+def test_commands_charge_show_and_refuse(boltdp_command: Boltdp, ledger: Ledger) -> None:
+    train_it = ("train", "rows.parquet", "--schema", "schema.toml")
+    done = boltdp_command(*train_it, "--epsilon", 0.6, "-o", "a.json")
+    assert done.exit_code == 0, done.stderr
+    assert "epsilon 0.6 of 1 spent by 1 release, by basic composition" in done.stdout
+    assert "the data set 'rows.parquet' of the ledger .boltdp-ledger.db is charged" in done.stderr
+    refused = boltdp_command(*train_it, "--epsilon", 0.6, "-o", "b.json")
+    assert refused.exit_code == 1
+    assert "epsilon 0.6 of 1 spent by 1 release" in refused.stderr
+    assert not Path("b.json").exists()
+    assert (
+        "no budget for a data set 'other'"
+        in boltdp_command(*train_it, "--epsilon", 1, "-o", "b.json", "--dataset", "other").stderr
+    )
+    shown = boltdp_command("ledger", "show", ".")
+    assert shown.stdout.splitlines()[1].split() == ["rows.parquet", "0.6", "1", "0", "0", "basic", "1"]
+    history = boltdp_command("ledger", "history", ".", "rows.parquet").stdout.splitlines()
+    assert [line.split()[4] for line in history[1:]] == ["budget", "reserve", "release"]
+    assert boltdp_command("ledger", "check", ".").stdout == (
+        ".boltdp-ledger.db: 3 entries, each as it was written and in its place\n"
+    )
+    for command in (("show", "."), ("history", "."), ("check", ".")):
+        assert boltdp_command("ledger", *command, "--json").stdout.startswith("{")
+    assert ledger.check() == 3
+
+
+def test_a_private_draft_of_a_schema_is_charged_before_a_row_is_read(boltdp_command: Boltdp, ledger: Ledger) -> None:
+    drafted = boltdp_command("schema", "rows.parquet", "--label", "sick", "--epsilon", "0.25", "-o", "draft.toml")
+    assert drafted.exit_code == 0, drafted.output
+    assert ledger.spent("rows.parquet").spent.epsilon == 0.25
+    assert [entry.kind for entry in ledger.history("rows.parquet")] == ["budget", "charge", "release"]
+    refused = boltdp_command("schema", "rows.parquet", "--label", "sick", "--epsilon", "0.8", "-o", "again.toml")
+    assert (refused.exit_code, Path("again.toml").exists()) == (1, False)
+    assert "does not have" in refused.output
+
+
+def test_the_ledger_in_a_directory_of_files_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "visits"
+    folder.mkdir()
+    parquet.write_table(ROWS, folder / "part-0.parquet")
+    inside = open_ledger(folder / ".boltdp-ledger.db")
+    inside.set_budget("visits", Budget(1.0))
+    boltdp.train(folder, SCHEMA, epsilon=0.5)
+    assert inside.spent("visits").spent.epsilon == 0.5
+
+
+def test_set_budget_states_what_its_rule_rests_on(boltdp_command: Boltdp) -> None:
+    done = boltdp_command("ledger", "set-budget", "new.db", "visits", "--epsilon", 3, "--delta", 1e-6)
+    assert done.stdout == "visits: a budget of epsilon = 3, delta = 1e-06, composition curves, in new.db\n"
+    assert "must not be chosen by what earlier releases from these rows showed" in done.stderr
+    loud = boltdp_command("ledger", "set-budget", "new.db", "visits", "--epsilon", 3, "--allow-not-private")
+    assert "no budget holds" in loud.stderr
+    assert "no entries" not in boltdp_command("ledger", "history", "new.db").stdout
+
+
+@pytest.mark.parametrize("seconds", [0.0, pytest.param(0.3, marks=pytest.mark.slow)])
+def test_a_training_that_is_killed_leaves_no_model_without_a_charge(
+    tmp_path: Path, boltdp_command: Boltdp, ledger: Ledger, seconds: float
+) -> None:
+    """At moments from the reservation to the end: whenever there is a model, there is a charge."""
+    del boltdp_command
+    arguments = ("train", "rows.parquet", "--schema", "schema.toml", "--epsilon", "0.1", "-o", "model.json")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "boltdp.cli", *arguments], cwd=tmp_path, stdout=-3, stderr=-3, start_new_session=True
+    )
+    while process.poll() is None and len(ledger.history()) < 2:
+        time.sleep(0.01)
+    time.sleep(seconds)
+    os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+    process.wait()
+    assert ledger.spent("rows.parquet").spent.releases == 1 >= (tmp_path / "model.json").exists()
+    ledger.check()
