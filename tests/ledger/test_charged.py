@@ -217,7 +217,7 @@ def test_a_private_draft_of_a_schema_is_charged_before_a_row_is_read(boltdp_comm
     drafted = boltdp_command("schema", "rows.parquet", "--label", "sick", "--epsilon", "0.25", "-o", "draft.toml")
     assert drafted.exit_code == 0, drafted.output
     assert ledger.spent("rows.parquet").spent.epsilon == 0.25
-    assert [entry.kind for entry in ledger.history("rows.parquet")] == ["budget", "charge", "release"]
+    assert [entry.kind for entry in ledger.history("rows.parquet")] == ["budget", "reserve", "release"]
     refused = boltdp_command("schema", "rows.parquet", "--label", "sick", "--epsilon", "0.8", "-o", "again.toml")
     assert (refused.exit_code, Path("again.toml").exists()) == (1, False)
     assert "does not have" in refused.output
