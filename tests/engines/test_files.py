@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -231,6 +232,36 @@ def test_error_of_a_query_that_quotes_a_value_is_not_repeated(tmp_path: Path) ->
             engine.prepare(SCHEMA, Context(seed=0))
 
     assert told(read).endswith("cannot be run")
+
+
+@pytest.mark.parametrize("form", ["csv", "json lines", "parquet", "csv as source", "database"])
+def test_a_cell_that_does_not_fit_never_fails_a_query_that_tries_to_cast(tmp_path: Path, form: str) -> None:
+    cells = ["30", SECRET, "1.0h", "", "10"]
+    rows = pa.table({"age": cells, "y": ["0"] * 5})
+    text = "age,y\n" + "".join(f"{cell},0\n" for cell in cells)
+    path = tmp_path / "rows.duckdb"
+    if form == "database":
+        with duckdb.connect(str(path)) as connection:
+            connection.register("given", rows)
+            connection.execute("CREATE TABLE people AS SELECT * FROM given")
+            connection.execute(f"CREATE VIEW source AS FROM read_csv('{csv_file(tmp_path, text)}', all_varchar = true)")
+    elif form == "parquet":
+        pq.write_table(rows, path := tmp_path / "rows.parquet")
+    elif form == "json lines":
+        path = csv_file(tmp_path, "".join(json.dumps(row) + "\n" for row in rows.to_pylist()), "rows.jsonl")
+    else:
+        path = csv_file(tmp_path, text)
+    tables = {"csv": [f"'{path}'"], "database": ["people", "source"]}.get(form, ["source"])
+    for table in tables:
+        for chosen in ("TRY_CAST(age AS DOUBLE) AS age, y", "TRY_CAST(age AS INT) AS age, 0 AS y"):
+            query = f"SELECT {chosen} FROM {table}"
+            with open_source("" if form == "csv" else path, query=query) as engine:
+                assert engine.count() == 5
+                assert [row[1] for row in packed(engine)] == pytest.approx([-0.4, GAP, GAP, GAP, -0.8])
+    if form != "database":
+        return
+    with open_source(path, table="source") as engine:
+        assert engine.count() == 5
 
 
 def test_query_may_end_in_a_comment(tmp_path: Path) -> None:

@@ -215,7 +215,11 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
     readable = {look.name: look for look in looks if look.fault is None}
     parse = {look.source: _PARSED[look.role] for look in readable.values() if look.role in _PARSED}
     # Timestamps come as the texts that they are.
-    untyped = [name for name, kind in parse.items() if columns[name].kind == "untyped" and kind != "timestamp"]
+    untyped = [
+        name
+        for name, kind in parse.items()
+        if kind != "timestamp" and (columns[name].kind == "untyped" or columns[name].parsed)
+    ]
     sources = [*dict.fromkeys(look.source for look in readable.values())]
     rows, gaps = 0, {name: [np.zeros(0, bool)] for name in untyped}
     for batch in source.batches(sources, parse=parse) if readable else ():
@@ -397,7 +401,7 @@ def _fault(columns: Mapping[str, ColumnType], look: _Look) -> str | None:
         meant = looks_like(look.source, [*columns])
         return "the data has no such column" + ("" if meant is None else f"; {_quoted(meant)} looks like it")
     kind = columns[look.source].kind
-    if kind not in kinds:
+    if kind not in kinds and not ("number" in kinds and columns[look.source].parsed):
         return f"it must have {wanted}, its type is {kind!r}"
     if look.part is not None and look.part.part == "hour" and kind == "date":
         return "it must have timestamps for an hour to be declared, its type is 'date'"
