@@ -27,7 +27,6 @@ from tests.engines.sources import (
     table,
 )
 
-
 #: Of Arrow, in memory.
 TEXTS = {"^test_wrong_type_is_told.*sex": "a text in memory is what the schema says that it is"}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -42,6 +43,8 @@ SHOWN, MOST_DISTINCT = 10, 100_000
 #: How alike two texts are, from 0 to 1, if one is taken for a misspelling of the other.
 ALIKE = 0.8
 
+#: A number with a decimal comma.
+_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
 _ROLES: dict[type[Column], Role] = {Numeric: "numeric", Categorical: "categorical", Vector: "vector"}
 _WANTED: dict[Role, tuple[tuple[Kind, ...], str]] = {
     "label": (("number", "bool", "text", "untyped"), "texts, numbers or booleans"),
@@ -129,6 +132,9 @@ class CheckedColumn:
             said.append(
                 f"{_share(self.unparsed, there)} are {what}, and count as missing: {_listed(self.unparsed_values)}"
             )
+        if 2 * sum(odd.count for odd in self.unparsed_values if _COMMA.fullmatch(odd.value)) > there:
+            mended = f"SELECT * REPLACE (replace({self.name}, ',', '.') AS {self.name}) FROM source"
+            said.append(f'most have a decimal comma; --query "{mended}" makes a point of it')
         for side, count, bound, end in (
             ("below", self.below, self.low, self.smallest),
             ("above", self.above, self.high, self.largest),
