@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from boltdp.cli.options import FILE, as_json, quiet, source_options
+from boltdp.cli.options import FILE, as_json, quiet, source_options, telling_csv_fault
 from boltdp.cli.terminal import RowsBar, emit, emit_json, examples, note
 from boltdp.data.schema import Schema
 from boltdp.data.synth import TABLE, synthesize
@@ -67,7 +68,8 @@ def schema(
     if output is not None:
         _refuse_existing(output)
         check_writable(output)
-    with open_source(source, table=table, query=query) as engine:
+    told = telling_csv_fault(source, query) if public else nullcontext()
+    with told, open_source(source, table=table, query=query) as engine:
         if epsilon is None:
             text = draft_schema(engine, label, public=public)
         else:

@@ -33,6 +33,7 @@ class ColumnType:
     bounds: tuple[float, float] | None = None  #: of every number, where a constraint declares them
     values: tuple[Value, ...] | None = None  #: all that there may be, where the type or a constraint declares them
     key: bool = False  #: it tells rows apart, and so is no feature
+    parsed: bool = field(default=False, compare=False)  #: texts become numbers, cell by cell, where they are declared
     called: str | None = field(default=None, compare=False)  #: what the source calls the type, where it is another
 
     @classmethod
