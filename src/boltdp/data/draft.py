@@ -72,6 +72,7 @@ class Found:
     moments: bool = False  #: all are texts that `boltdp.data.times` takes for timestamps or dates
     dated: bool = False  #: all of these are dates
     nothing: str = ""  #: why nothing is known: a column is then left out, in a comment
+    remark: str = ""  #: what is to be said of its line, in a comment
 
     @property
     def numeric(self) -> bool:
@@ -216,6 +217,7 @@ def declared_column(name: str, column: ColumnType) -> Column | None:
 def _draft_column(name: str, column: ColumnType, seen: Found | None) -> tuple[str, str]:
     """The table that a column belongs to and its line there."""
     key = toml_key(name)
+    remark = f"  # {seen.remark}" if seen is not None and seen.remark else ""
     match declared_column(name, column):
         case Numeric(low=low, high=high):
             return "numeric", f"{key} = {toml_value([low, high])}"
@@ -231,10 +233,10 @@ def _draft_column(name: str, column: ColumnType, seen: Found | None) -> tuple[st
         bounds = toml_value(list(seen.bounds)) if seen and seen.bounds else "[]"
         if seen and seen.length is not None:
             length = toml_value(seen.length)
-        return "vector", f"{key} = {{ length = {length}, bounds = {bounds} }}"
+        return "vector", f"{key} = {{ length = {length}, bounds = {bounds} }}{remark}"
     if seen is not None and seen.numeric and column.kind in ("number", "untyped"):
         bounds = toml_value(list(seen.bounds)) if seen.bounds else "[]  # [low, high]"
-        return "numeric", f"{key} = {bounds}"
+        return "numeric", f"{key} = {bounds}{remark}"
     if column.kind == "number":
         return "numeric", f"{key} = []  # {'a key: drop it?' if column.key else '[low, high]'}"
     if seen is not None and seen.values:
