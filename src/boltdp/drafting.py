@@ -93,10 +93,9 @@ def plan_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) ->
     >>> [(column.name, column.role) for column in plan.columns], plan.event.releases
     ([('age', 'numbers'), ('ward', 'values')], 3)
     """
-    from boltdp.data.draft import LEFT_OUT, declared_column
+    from boltdp.data.draft import LEFT_OUT, check_label, declared_column
 
-    if label not in columns:
-        raise DataError(f"the data must have the column {label!r} for the label")
+    check_label(columns, label)
     if columns[label].kind in ("list", *LEFT_OUT):
         raise DataError(f"column {label!r} must have texts, numbers or booleans, its type is {columns[label].kind!r}")
     roles: dict[str, Role] = {}

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from boltdp import training, tuning
-from boltdp.data.declare import declare, names_hint
+from boltdp.data.declare import declare
 from boltdp.data.schema import Schema
+from boltdp.data.source import names_hint
 from boltdp.engines import opened
 from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
 from boltdp.model import Model, Threshold, checked_threshold

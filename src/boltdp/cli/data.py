@@ -80,7 +80,9 @@ def schema(
         return
     with replacing(output) as aside:
         aside.write_text(text, "utf-8")
-    note(f"look through {output}: what is empty is to be filled in from what is publicly known")
+    empty = any("[]" in line.partition("#")[0] for line in text.splitlines())
+    what = "what is empty is to be filled in from what is publicly known" if empty else "and drop what is not to be used"
+    note(f"look through {output}{':' if empty else ','} {what}")
 
 
 def _drafted(engine: Engine, label: str, budget: Budget, *, query: str | None, quiet: bool) -> str:

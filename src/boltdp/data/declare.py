@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from boltdp.data.draft import LEFT_OUT, declared_column, declared_schema
 from boltdp.data.schema import Schema
-from boltdp.data.source import ColumnType
-from boltdp.errors import DataError, ParameterError, described, near, quoted, shown
+from boltdp.data.source import ColumnType, names_hint
+from boltdp.errors import DataError, ParameterError, described, quoted, shown
 
 #: What cannot have bounds.
 _UNFIT = {
@@ -136,21 +136,6 @@ def _check_names(columns: Mapping[str, ColumnType], label: str, given: Mapping[s
             f"{what} must be of columns of the data, got {quoted(unknown)}",
             hint=names_hint(columns, [label], unknown[0]),
         )
-
-
-def names_hint(columns: Mapping[str, ColumnType], declared: Iterable[str], missing: str | None = None) -> str:
-    """Which columns there are, or one that may be meant by a name that is missing.
-
-    >>> names_hint({"age": ColumnType("number")}, [], "Age"), names_hint({"age": ColumnType("number")}, [])
-    ("did you mean 'age'?", "it has 'age'")
-    >>> names_hint({"4711": ColumnType("untyped")}, ["age"])
-    'none of these columns is there: is there a header, and is it the right file?'
-    """
-    # A file without a header has values in its place: unless something declared is there, they are not named.
-    untyped = all(column.kind == "untyped" for column in columns.values())
-    if untyped and not any(name in columns for name in declared):
-        return "none of these columns is there: is there a header, and is it the right file?"
-    return (None if missing is None else near(missing, columns)) or f"it has {quoted(columns)}"
 
 
 def _pair(pair: Any, what: str) -> tuple[Any, Any]:
