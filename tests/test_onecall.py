@@ -385,5 +385,8 @@ def test_a_file_without_a_header_has_no_row_of_it_quoted(tmp_path: Path) -> None
     for given in ({}, {"label": "secret"}, {"label": "outcome", "bounds": BOUNDS, "classes": CLASSES}):
         with pytest.raises(BoltdpError) as caught:
             boltdp.train(tmp_path / "rows.csv", epsilon=1, **given)
-        assert caught.value.hint == "none of these columns is there: is there a header that spells them so, and is it the right file?"
+        assert (
+            caught.value.hint
+            == "none of these columns is there: is there a header that spells them so, and is it the right file?"
+        )
         assert SECRET not in "".join(traceback.format_exception_only(caught.value))

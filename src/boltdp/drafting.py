@@ -40,7 +40,7 @@ ENDS: Doubles = np.array([float(f"{digit}e{power}") for power in range(-6, 15) f
 WIDE: Doubles = np.concatenate([-ENDS[::-1], [0.0], ENDS])
 #: Narrow intervals between the bounds that the wide ones give, about.
 NARROW = 100
-#: Where the interval next to a bound has less than this part of what the one at the bound has, numbers lie on the bound.
+#: Where the interval next to a bound has less than this part of what the one at it has, numbers lie on the bound.
 LONELY = 0.25
 #: The part of the numbers that may lie beyond each bound.
 TAIL = 0.005
@@ -163,8 +163,8 @@ def draft_privately(engine: Engine, label: str, budget: Budget, *, context: Cont
     spent = Part(plan.budget, spoiled(plan.event, reasons))
     comments = [
         f"Found from {rows:,} rows with {plan.budget.describe()}, by noisy counts of {len(plan.columns)} columns.",
-        "Bounds are meant to hold the middle 99 % of a column's numbers. Noise can hide what is rare, so each line says",
-        "what part they hold at least, about, as far as noise lets it be seen. Values that are rare are not told.",
+        "Bounds are meant to hold the middle 99 % of a column's numbers. Noise can hide what is rare: each line says",
+        "what part they hold at least, as far as can be seen through the noise. Values that are rare are not told.",
         "Whatever you know better from public knowledge, change: it costs nothing.",
     ]
     return write_draft(columns, label, {**keys, **found}, spent=spent, comments=comments)
@@ -310,8 +310,8 @@ def standing_out(counts: Doubles, event: NoisyCounts) -> slice | None:
 def cutoff(event: NoisyCounts, *, intervals: int, run: int = 1) -> float:
     """A noisy count, or sum of a run of them, that none of so many empty ones exceeds, but for a small probability.
 
-    Of Laplace's noise s the sum of n is above s(2√(nL) + L) with a probability of at most e^−L: its moment generating
-    function is (1 − s²t²)^−n, of which the logarithm is at most ns²t²/(1 − st).
+    Of Laplace's noise s the sum of n is above s(2√(nL) + L) with a probability of at most exp(-L): its moment
+    generating function is 1/(1 - s²t²)^n, of which the logarithm is at most ns²t²/(1 - st).
 
     >>> event = noisy_counts(Budget(1.0), releases=2)
     >>> round(cutoff(event, intervals=100), 1), round(cutoff(event, intervals=100, run=4), 1)

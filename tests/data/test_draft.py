@@ -128,7 +128,7 @@ def test_public_texts_that_are_timestamps_are_told(tmp_path: Path) -> None:
 
 def test_text_column_with_many_values_is_left_to_the_user() -> None:
     names = [f"n{i}" for i in range(101)]
-    table = pa.table({"name": [*names, "n7"], "id": names + ["n101"], "age": [1.0] * 102, "y": [0, 1] * 51})
+    table = pa.table({"name": [*names, "n7"], "id": [*names, "n101"], "age": [1.0] * 102, "y": [0, 1] * 51})
     text = draft_schema(open_source(table), "y", public=True)
     assert "# name = []  # more than 100 different values" in text
     assert "# id = []  # every value differs: an id?" in text

@@ -81,7 +81,9 @@ def schema(
     with replacing(output) as aside:
         aside.write_text(text, "utf-8")
     empty = any("[]" in line.partition("#")[0] for line in text.splitlines())
-    what = "what is empty is to be filled in from what is publicly known" if empty else "and drop what is not to be used"
+    what = (
+        "what is empty is to be filled in from what is publicly known" if empty else "and drop what is not to be used"
+    )
     note(f"look through {output}{':' if empty else ','} {what}")
 
 

@@ -263,7 +263,10 @@ def _draft_column(name: str, column: ColumnType, seen: Found | None) -> tuple[st
     if seen is not None and seen.values:
         return "categorical", f"{key} = {toml_value(list(seen.values))}"
     if seen is not None and seen.many:
-        return "categorical", f"# {key} = []  # more than {MOST_CATEGORIES} different values: declare those to tell apart"
+        return (
+            "categorical",
+            f"# {key} = []  # more than {MOST_CATEGORIES} different values: declare those to tell apart",
+        )
     if column.kind == "untyped":
         return "undecided", ""
     return "categorical", f'{key} = []  # ["value", ...]'
