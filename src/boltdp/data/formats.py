@@ -148,9 +148,7 @@ def _near_file(path: str) -> str | None:
     folder, name = os.path.split(path)
     if not os.path.isdir(folder or "."):
         return f"there is no directory {folder!r}"
-    by_path = {os.path.join(folder, one): one for one in os.listdir(folder or ".")}
-    close = near(name, by_path.values())
-    return close if close is None or not folder else near(path, by_path)
+    return near(name, os.listdir(folder or "."), before=path.removesuffix(name))
 
 
 def _listed(words: Sequence[str]) -> str:
