@@ -52,7 +52,8 @@ class Model:
 
     def __repr__(self) -> str:
         """What it predicts and what it promises; of the rows it says nothing."""
-        promised = self.certificate.budget.describe() if self.certificate.private else "not private"
+        budget = self.certificate.budget
+        promised = budget.describe() if budget is not None and self.certificate.private else "not private"
         return (
             f"Model(label={self.schema.label!r}, classes={shown(self.classes)}, features={self.schema.dims}, "
             f"{promised}; rows with a label spelt otherwise teach nothing)"
