@@ -173,7 +173,7 @@ class ArrayEngine(Engine):
                 else cells.column(column[start:stop], kind)
                 for kind, column, part in zip(kinds, chosen, batch.columns, strict=True)
             ]
-            yield pa.RecordBatch.from_arrays(parts, list(columns))
+            yield pa.RecordBatch.from_arrays([*map(_without_view, parts)], list(columns))
             start = stop
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
@@ -303,6 +303,11 @@ def _type(column: Cells) -> ColumnType:
         return ColumnType("untyped")
     known = ColumnType.of(column.type)
     return replace(known, parsed=True) if known.kind == "text" else known
+
+
+def _without_view(part: pa.Array) -> pa.Array:
+    """Texts of Polars in a form for which Arrow has all functions."""
+    return part.cast(pa.large_string()) if pa.types.is_string_view(part.type) else part
 
 
 def _is_typed(column: Cells) -> bool:
