@@ -18,7 +18,7 @@ from boltdp.context import Context
 from boltdp.data import headers
 from boltdp.data.formats import find_files
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector
-from boltdp.engines import DuckDBEngine, open_source
+from boltdp.engines import DuckDBEngine, Engine, open_source
 from boltdp.engines.base import encoded
 from boltdp.engines.files import SPILL_PREFIX
 from boltdp.errors import DataError, ParameterError
@@ -32,7 +32,7 @@ HOSTILE = ['a"b', "a'; DROP TABLE rows; --", "select", "über/größe", "two wor
 GAP = -9.0
 
 
-def packed(engine: DuckDBEngine, schema: Schema = SCHEMA) -> list[list[float]]:
+def packed(engine: Engine, schema: Schema = SCHEMA) -> list[list[float]]:
     rows = np.concatenate(list(encoded(engine, schema)))
     return [[float(x) for x in row] for row in np.nan_to_num(rows, nan=GAP)]
 

@@ -321,7 +321,9 @@ def texts_schema(**more: Any) -> Schema:
 
 def rows_of_texts() -> pa.Table:
     generator = np.random.default_rng(8)
-    return pa.table({name: generator.permutation(NUMERALS * 5).tolist() for name in ("a", "flag", "b")})
+    return pa.table(
+        {name: generator.permutation(np.array(NUMERALS * 5, object)).tolist() for name in ("a", "flag", "b")}
+    )
 
 
 @pytest.mark.parametrize("many", [False, True])
