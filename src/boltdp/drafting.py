@@ -46,8 +46,8 @@ LONELY = 0.25
 TAIL = 0.005
 #: The probability that noise alone lets one of all intervals of a column stand out, or one of all runs of a length.
 MISTAKEN = 1e-4
-#: Deviations of noise that the numbers beyond a bound are not told from: those that noise alone rarely reaches, from one
-#: end of the intervals on, and those that one sum rarely has.
+#: Deviations of noise that the numbers beyond a bound are not told from: those that sums of empty intervals, from one
+#: end on, rarely reach anywhere, and those that a single sum rarely has.
 BEARABLE, DEVIATIONS = 3.5, 2.0
 #: Categories of a column, at most.
 MOST_CATEGORIES = 100

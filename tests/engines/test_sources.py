@@ -415,7 +415,7 @@ def test_estimators_take_tables_of_polars_and_arrow(declared: str) -> None:
 
 def test_estimators_tell_of_columns_that_are_no_numbers() -> None:
     table = pl.DataFrame({"age": [SECRET, "x"], "b": [1.0, 2.0]})
-    with pytest.raises(DataError, match=r"^column 'age' must have numbers, its type is 'string_view'$") as caught:
+    with pytest.raises(DataError, match=r"^column 'age' must have numbers, its type is 'string_view'") as caught:
         PrivateLogisticRegression(epsilon=1.0, classes=[0, 1], bounds=(0, 1)).fit(table, [0, 1])
     assert caught.value.hint == "declare its categories in a schema, or leave it out"
 
