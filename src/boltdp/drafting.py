@@ -46,8 +46,9 @@ LONELY = 0.25
 TAIL = 0.005
 #: The probability that noise alone lets one of all intervals of a column stand out, or one of all runs of a length.
 MISTAKEN = 1e-4
-#: Deviations of noise that the numbers beyond a bound are not told from.
-DEVIATIONS = 2.0
+#: Deviations of noise that the numbers beyond a bound are not told from: those that sums of empty intervals, from one
+#: end on, rarely reach anywhere, and those that a single sum rarely has.
+BEARABLE, DEVIATIONS = 3.5, 2.0
 #: Categories of a column, at most.
 MOST_CATEGORIES = 100
 
@@ -347,7 +348,7 @@ def middle(counts: Doubles, *, noise: float, alone: float = math.inf) -> tuple[i
 
     def cut(ordered: Doubles) -> int:
         sums = np.cumsum(ordered)
-        bearable = np.maximum(allowed, DEVIATIONS * noise * np.sqrt(np.arange(1, len(sums) + 1)))
+        bearable = np.maximum(allowed, BEARABLE * noise * np.sqrt(np.arange(1, len(sums) + 1)))
         kept = (sums > bearable) | (ordered > max(alone, allowed))
         return int(np.argmax(kept)) if kept.any() else 0
 
