@@ -523,7 +523,7 @@ def test_directories_and_patterns_at_an_address_are_read_in_order() -> None:
 
 def test_near_names_are_offered(tmp_path: Path) -> None:
     path = parquet(tmp_path / "patients.parquet", Age=[1.0], y=[1], name=[SECRET])
-    assert hint_of(lambda: open_source(tmp_path / "patient.parquet")) == "did you mean 'patients.parquet'?"
+    assert hint_of(lambda: open_source(tmp_path / "patient.parquet")) == f"did you mean '{tmp_path}/patients.parquet'?"
     assert hint_of(lambda: open_source(tmp_path / "no" / "x.csv")) == f"there is no directory {str(tmp_path / 'no')!r}"
     with open_source(path) as engine:
         assert hint_of(lambda: check_columns(SCHEMA, engine.columns())) == "did you mean 'Age'?"
@@ -533,7 +533,7 @@ def test_near_names_are_offered(tmp_path: Path) -> None:
     assert hint_of(lambda: open_source(database, table="nobody")) == "there are the tables people, visits"
     assert hint_of(lambda: open_source(database, table="visit")) == "did you mean 'visits'?"
     assert hint_of(lambda: open_source(database, query="SELECT * FROM x")) == "there are the tables people, visits"
-    assert hint_of(lambda: open_source(tmp_path / "row.duckdb", table="x")) == "did you mean 'rows.duckdb'?"
+    assert hint_of(lambda: open_source(tmp_path / "row.duckdb", table="x")) == f"did you mean '{tmp_path}/rows.duckdb'?"
 
 
 def test_columns_of_a_text_file_are_offered_only_if_others_are_those_of_the_schema(tmp_path: Path) -> None:
