@@ -227,7 +227,7 @@ GRAMMARS: dict[Dialect, Grammar] = {
         underflow=False,
         # Java reads 1d and 0x1p3 too, and no underscores.
         cell="CASE WHEN typeof({0}) <> 'string' THEN try_cast({0} AS DOUBLE)"
-        " WHEN CAST({0} AS STRING) RLIKE '(?s)^(" + _numeral(r"\t\n\u000B\f\r") + ")(?!.)'"
+        " WHEN CAST({0} AS STRING) RLIKE '(?s)^(" + _numeral(r"\t\n\u000B\u000C\r") + ")(?!.)'"
         " THEN try_cast(replace(CAST({0} AS STRING), '_', '') AS DOUBLE) END",
     ),
 }
