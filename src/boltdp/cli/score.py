@@ -47,7 +47,11 @@ def _names(context: click.Context, parameter: click.Parameter, texts: tuple[str,
 @click.argument("model_path", metavar="MODEL", type=FILE)
 @source_options
 @click.option(
-    "-o", "--output", metavar="FILE", type=FILE, help="A .csv or .parquet file, instead of CSV on standard output."
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=FILE,
+    help="A .csv or .parquet file, instead of CSV on standard output; one that exists is replaced.",
 )
 @click.option(
     "--keep",
@@ -227,13 +231,14 @@ def _predictions(
     import numpy as np
     import pyarrow as pa
 
+    from boltdp.data.buffers import plain_array
     from boltdp.engines.base import scanned_keeping
 
-    classes = pa.array(np.array(model.classes))
+    classes = plain_array(np.array(model.classes))
 
     def scored(margins: Doubles) -> list[pa.Array]:
-        columns = [classes.take(pa.array(model.choices(margins)))]
-        return [*columns, *map(pa.array, model.probabilities(margins).T)] if len(added) > 1 else columns
+        columns = [classes.take(plain_array(model.choices(margins)))]
+        return [*columns, *map(plain_array, model.probabilities(margins).T)] if len(added) > 1 else columns
 
     def work(packed: PackedRows) -> list[pa.Array]:
         return scored(model.margins(packed))

@@ -92,6 +92,20 @@ def text_array(texts: Sequence[str]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))])
 
 
+def plain_array(values: npt.NDArray[Any]) -> pa.Array:
+    """Numbers, booleans or texts as Arrow's: pa.array would import pandas, and swallow an interrupt meanwhile.
+
+    >>> [plain_array(np.array(some)).to_pylist() for some in ([0.5, 1.0], [True, False], ["no", "yes"])]
+    [[0.5, 1.0], [True, False], ['no', 'yes']]
+    """
+    if values.dtype.kind == "U":
+        return text_array(values.tolist())
+    if values.dtype.kind == "b":
+        return plain_array(values.view(np.uint8)).cast(pa.bool_())
+    numbers = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, pa.py_buffer(numbers)])
+
+
 def _bits(buffer: pa.Buffer, start: int, count: int) -> Booleans:
     """Some bits of a buffer, of which each byte has the lowest first."""
     first = start // 8
