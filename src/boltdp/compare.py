@@ -215,7 +215,14 @@ def compare(
     # Planned first, so that a fault of the last cell shows before the first is trained.
     moments = {cell: plan_moments(one, schema, rows=cut) for cell, one in cells.items()}
     plans = {
-        cell: plan(one, rows=cut, dims=schema.dims, classes=len(schema.classes), before=moments[cell])
+        cell: plan(
+            one,
+            rows=cut,
+            dims=schema.dims,
+            classes=len(schema.classes),
+            before=moments[cell],
+            person_rows=schema.max_rows,
+        )
         for cell, one in cells.items()
     }
     made = Comparison(about) if before is None else before

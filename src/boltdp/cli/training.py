@@ -218,7 +218,7 @@ def plan(
         shaped = curved(one, schema, rows=rows)
         before = plan_moments(one, shaped, rows=rows)
         dims = features if schema_path is None else shaped.dims
-        planned = plan_training(one, rows=rows, dims=dims, classes=classes, before=before)
+        planned = plan_training(one, rows=rows, dims=dims, classes=classes, before=before, person_rows=schema.max_rows)
         whole = replace(settings, epsilon=budget).budget
         plans[budget] = planned if schema.spent is None else after(schema.spent, planned, whole)
         shapes[budget] = shaped

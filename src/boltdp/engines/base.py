@@ -24,6 +24,7 @@ from boltdp.data.encode import Encoder
 from boltdp.data.reading import reading
 from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.data.source import ColumnType, Kind
+from boltdp.engines.people import check_unit, first_rows
 from boltdp.engines.prepared import Prepared, check_part
 from boltdp.engines.spool import PreparedRows, spool
 from boltdp.errors import DataError, near
@@ -107,9 +108,10 @@ class Engine(ABC):
 
     def _spooled(self, schema: Schema, context: Context, *, ordered: bool, in_memory: bool = False) -> PreparedRows:
         check_columns(schema, self.columns())
+        check_unit(schema, self.columns(), context)
         encoder = Encoder(schema, on_bad_row=context.on_bad_row)
         return spool(
-            _batches(self, schema, context),
+            _counted(self, schema, context),
             encode=encoder.encode,
             rows=self.count(),
             width=encoder.width,
@@ -299,3 +301,13 @@ def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = 
     names, parse = _parsed(schema)
     engine.threads = context.threads
     return engine.batches([*names, schema.label] if label else names, parse=parse)
+
+
+def _counted(engine: Engine, schema: Schema, context: Context) -> Iterator[pa.RecordBatch]:
+    """The columns of a schema, for training: rows of a person beyond those that count are neutral."""
+    if schema.unit is None or schema.max_rows is None:
+        return _batches(engine, schema, context)
+    names, parse = _parsed(schema)
+    engine.threads = context.threads
+    batches = engine.batches_keeping([*names, schema.label], [schema.unit], parse=parse)
+    return first_rows(batches, schema.max_rows)
