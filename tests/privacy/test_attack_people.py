@@ -1,4 +1,4 @@
-"""Attacks on the promise for persons: neighbours that differ in all rows of one, through the rule and the mechanisms."""
+"""Attacks on the promise for persons: neighbours that differ in all rows of one, from the rule to the mechanisms."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ class Schema:
         if self.unit is None:
             return
         check_name(self.unit, what="unit")
-        if self.unit == self.label or any(column.name == self.unit for column in self.columns):
+        if self.unit == self.label or self.unit in self.sources:
             raise ParameterError(f"the unit must be neither the label nor a feature, got {shown(self.unit)}")
         check_int(self.max_rows, "max_rows", least=1)
         check_person_rows(self.max_rows)

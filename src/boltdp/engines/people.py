@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boltdp.arraytypes import Booleans
+from boltdp.arraytypes import Booleans, Integers, PackedRows
 from boltdp.context import Context
+from boltdp.data.encode import Encoder
 from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType
 from boltdp.errors import DataError, ParameterError, near
@@ -35,7 +36,7 @@ def check_unit(schema: Schema, columns: Mapping[str, ColumnType], context: Conte
     if schema.unit is None:
         return
     if schema.unit not in columns:
-        used = {schema.label, *(column.name for column in schema.columns)}
+        used = {schema.label, *schema.sources}
         raise DataError(
             f"the data must have the column {schema.unit!r}, which the schema declares as its unit",
             hint=near(schema.unit, [name for name in columns if name not in used]),
@@ -75,25 +76,37 @@ class FirstRows:
         return counts
 
 
-def first_rows(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
-    """Batches whose last column has the ids, without it; all cells of rows that do not count are missing.
+def counted(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    """Batches whose last column has the ids; in its place comes whether each row counts.
 
     >>> batch = pa.RecordBatch.from_pydict({"age": [30, 31, 50], "patient": [7, 7, 8]})
-    >>> [found.to_pydict() for found in first_rows([batch], 1)]
-    [{'age': [30, None, 50]}]
+    >>> [found.to_pydict() for found in counted([batch], 1)]
+    [{'age': [30, 31, 50], 'patient': [True, False, True]}]
     """
     first = FirstRows(most)
     with ending(batches):
         for batch in batches:
             *cells, ids = batch.columns
-            counts = first.count(ids)
-            if not counts.all():
-                chosen = pa.array(np.arange(len(counts)), mask=~counts)
-                cells = [column.take(chosen) for column in cells]
-            yield pa.RecordBatch.from_arrays(cells, batch.schema.names[:-1])
+            yield pa.RecordBatch.from_arrays([*cells, pa.array(first.count(ids))], batch.schema.names)
 
 
-def _coded(ids: pa.Array) -> tuple[np.ndarray[Any, np.dtype[np.int64]], list[Any]]:
+class CountedEncoder:
+    """Encodes batches of `counted`: rows that do not count are encoded as if all their cells were missing."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        names = [*encoder.schema.sources, encoder.schema.label]
+        self._neutral = Encoder(encoder.schema).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
+
+    def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
+        """Packed rows, in `out` if it is given."""
+        *cells, counts = batch.columns
+        rows = self._encoder.encode(pa.RecordBatch.from_arrays(cells, batch.schema.names[:-1]), out)
+        rows[~counts.to_numpy(zero_copy_only=False)] = self._neutral
+        return rows
+
+
+def _coded(ids: pa.Array) -> tuple[Integers, list[Any]]:
     """A number for each row, and the person that each number stands for: None is the unknown one."""
     kind = ids.type
     try:

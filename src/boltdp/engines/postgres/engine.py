@@ -217,7 +217,7 @@ class PostgresEngine(Engine):
         if schema.unit is None or schema.max_rows is None:
             return self._source
         described = self._described()
-        names = [schema.label, *(column.name for column in schema.columns)]
+        names = [schema.label, *schema.sources]
         return first_rows_source(
             self._source, [described[name] for name in names], described[schema.unit], schema.max_rows
         )
