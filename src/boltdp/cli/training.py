@@ -18,6 +18,7 @@ from boltdp.cli.options import (
     check_output,
     load_schema,
     make_settings,
+    max_rows_option,
     model_options,
     quiet,
     remind_of_classes,
@@ -26,6 +27,7 @@ from boltdp.cli.options import (
     threads_option,
     training_options,
     training_threshold,
+    with_people,
 )
 from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
 from boltdp.context import OnBadRow
@@ -92,6 +94,8 @@ def train(
     query: str | None,
     schema_path: str | None,
     label: str | None,
+    unit: str | None,
+    max_rows: int | None,
     output: str,
     overwrite: bool,
     epsilon: float | None,
@@ -117,7 +121,9 @@ def train(
     counts as the middle of its bounds, or as no category; a row without a declared class teaches nothing.
     """
     settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
-    schema = load_schema(schema_path, source=source, table=table, query=query, label=label)
+    schema = load_schema(
+        schema_path, source=source, table=table, query=query, label=label, unit=unit, max_rows=max_rows
+    )
     if threshold is not None:
         # Before a row is read: what a model costs is not given back.
         checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])
@@ -183,6 +189,7 @@ def decision(model: Model) -> list[tuple[str, str]]:
 @click.option(
     "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
 )
+@max_rows_option
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
 @algorithm_option
 @settings_options
@@ -193,6 +200,7 @@ def plan(
     features: int | None,
     classes: int,
     schema_path: str | None,
+    max_rows: int | None,
     epsilon: float,
     as_json: bool,
     **chosen: Any,
@@ -210,6 +218,8 @@ def plan(
         # Columns of numbers: what standardizing costs depends on how many there are.
         columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
         schema = Schema("label", tuple(range(classes)), columns)
+    if max_rows is not None:
+        schema = with_people(schema, unit=schema.unit or "unit", max_rows=max_rows)
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).weighed(schema)
     plans, shapes = {}, {}
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
