@@ -159,7 +159,8 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
     if ordered:
         np.testing.assert_array_equal(found, in_order(expected, seed=4))
     else:
-        np.testing.assert_array_equal(*(np.sort(some.view(np.uint32), axis=0) for some in (found, expected)))
+        one, other = (np.sort(some.view(np.uint32), axis=0) for some in (found, expected))
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_unit_that_the_data_does_not_have_is_told(source: Source) -> None:

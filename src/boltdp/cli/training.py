@@ -157,6 +157,7 @@ def report(model: Model, output: str, *, as_json: bool) -> None:
     emit_table(
         [
             *algorithm.cost(certificate),
+            *persons(certificate),
             *spent_before(certificate),
             *_curves(model.schema),
             *([] if selection is None else [("chosen", selection.describe())]),
@@ -242,6 +243,7 @@ def plan(
     emit_table(
         [
             *algorithm.cost(certificate),
+            *persons(certificate),
             *spent_before(certificate),
             *_curves(shapes[epsilon]),
             *algorithm.choices(certificate, settings),
@@ -257,6 +259,14 @@ def _forecast(certificate: Certificate) -> dict[str, Any]:
     assert certificate.budget is not None
     noise = {"epsilon": certificate.budget.epsilon, "noise": main_noise(certificate).kind}
     return {**noise, **algorithm_of(certificate).forecast(certificate)}
+
+
+def persons(certificate: Certificate) -> list[tuple[str, str]]:
+    """How many rows of a person count, if the promise is about persons."""
+    if certificate.person_rows is None:
+        return []
+    count = "row of each counts" if certificate.person_rows == 1 else "rows of each count"
+    return [("persons", f"the first {certificate.person_rows:,} {count}, and others are read as empty ones")]
 
 
 def spent_before(certificate: Certificate) -> list[tuple[str, str]]:

@@ -113,7 +113,7 @@ def _coded(ids: pa.Array) -> tuple[Integers, list[Any]]:
         if pa.types.is_dictionary(kind):
             ids = ids.dictionary_decode()
         elif pa.types.is_floating(kind):
-            ids = pc.if_else(pc.is_nan(ids), None, ids)
+            ids = pc.add(pc.if_else(pc.is_nan(ids), None, ids), 0.0)  # of two zeros, one
         elif pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
             ids = ids.view(pa.int32() if kind.bit_width == 32 else pa.int64())
         found = ids.dictionary_encode()
