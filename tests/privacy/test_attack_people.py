@@ -285,7 +285,7 @@ class People(Neighbours):
 
 
 def people(plan: Problem, rows: Sequence[Any], others: Sequence[Any], **changes: Any) -> People:
-    return People(plan, tuple(rows), tuple(others), **changes)  # type: ignore[arg-type]
+    return People(plan, tuple(rows), tuple(others), **changes)
 
 
 def opposed(strength: float, g: int, *, far: float = 800.0) -> People:
