@@ -55,6 +55,7 @@ def test_a_certificate_for_persons_adds_up_and_says_so(g: int, asked: dict[str, 
     assert certificate.private
     assert record["adjacency"] == "replace-person"
     assert certificate.adjacency is Adjacency.REPLACE_PERSON
+    assert "all rows of one person" in certificate.adjacency.meaning
     assert certificate.training.problem.person_rows == g
     count = "one counts" if g == 1 else f"at most {g} count"
     assert certificate.promise().endswith(f"as if any one person's rows, of which {count}, were another's.")
