@@ -172,7 +172,7 @@ class ArrayEngine(Engine):
                 else cells.column(column[start:stop], kind)
                 for kind, column, part in zip(kinds, chosen, batch.columns, strict=True)
             ]
-            yield pa.RecordBatch.from_arrays(parts, list(columns))
+            yield pa.RecordBatch.from_arrays([*map(_without_view, parts)], list(columns))
             start = stop
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
@@ -300,6 +300,11 @@ def _type(column: Cells) -> ColumnType:
         return ColumnType("other")
     typed = _is_typed(column) or isinstance(column, _Sparse)
     return ColumnType.of(column.type) if typed else ColumnType("untyped")
+
+
+def _without_view(part: pa.Array) -> pa.Array:
+    """Texts of Polars in a form for which Arrow has all functions."""
+    return part.cast(pa.large_string()) if pa.types.is_string_view(part.type) else part
 
 
 def _is_typed(column: Cells) -> bool:
