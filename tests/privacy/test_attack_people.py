@@ -38,7 +38,7 @@ from boltdp.privacy.recipe import Problem, Recipe
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.schedules import constant
 from boltdp.privacy.sensitivity import sensitivity
-from tests.privacy.test_corners import SCALES, Array, Neighbours, Row, leaning, nodes_for, problem, quadrature
+from tests.privacy.test_corners import SCALES, Array, Neighbours, leaning, nodes_for, problem, quadrature
 from tests.privacy.test_sensitivity import recipes
 
 #: An id, which may be missing, cells and a label: both missing in a neutral row.
