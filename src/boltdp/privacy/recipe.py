@@ -215,7 +215,7 @@ def check_person_rows(person_rows: int | None) -> None:
 
     >>> check_person_rows(0)
     Traceback (most recent call last):
-    boltdp.errors.ParameterError: person_rows must be a whole number >= 1, got 0
+    boltdp.errors.ParameterError: person_rows must be >= 1, got 0
     """
     if person_rows is not None and whole_number(person_rows, "person_rows", least=1) > MOST_PERSON_ROWS:
         raise ParameterError(f"person_rows must be at most {MOST_PERSON_ROWS:,}, got {person_rows}")
