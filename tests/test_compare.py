@@ -206,3 +206,13 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
 def test_bad_requests_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         compared(**changes)
+
+
+def test_rows_that_do_not_count_are_tested_all_the_same() -> None:
+    """Only one row of everybody is learnt from; were the others tested as neutral ones, all of them would be errors."""
+    rows = patients()
+    made = []
+    for schema in (SCHEMA, replace(SCHEMA, columns=SCHEMA.columns[:1], unit="few", max_rows=400)):
+        data = rows.with_column("few", np.zeros(rows.count(), int))
+        made.append(compare(data, schema, COMMON, names=["noiseless"], epsilons=[1.0], repeats=1).runs[0].accuracy)
+    assert made[1] > made[0] - 0.2

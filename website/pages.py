@@ -45,6 +45,7 @@ NAVIGATION = {
         "PostgreSQL <postgres>",
         "Spark <spark>",
         "howto/epsilon",
+        "Persons, not rows <people>",
         "howto/bounds",
         "howto/classes",
         "Choose settings: tuning <tuning>",
@@ -80,6 +81,7 @@ NAVIGATION = {
         "proofs/whitebox",
         "proofs/moments",
         "proofs/selection",
+        "proofs/people",
         "proofs/spread",
     ],
     "For engineers": [

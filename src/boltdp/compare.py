@@ -215,7 +215,14 @@ def compare(
     # Planned first, so that a fault of the last cell shows before the first is trained.
     moments = {cell: plan_moments(one, schema, rows=cut) for cell, one in cells.items()}
     plans = {
-        cell: plan(one, rows=cut, dims=schema.dims, classes=len(schema.classes), before=moments[cell])
+        cell: plan(
+            one,
+            rows=cut,
+            dims=schema.dims,
+            classes=len(schema.classes),
+            before=moments[cell],
+            person_rows=schema.max_rows,
+        )
         for cell, one in cells.items()
     }
     made = Comparison(about) if before is None else before
@@ -228,9 +235,12 @@ def compare(
     def prepare(stack: ExitStack, schema: Schema) -> tuple[Prepared, Prepared]:
         """The rows for training and those for testing."""
         prepared = stack.enter_context(engine.prepare(schema, context.at("preparing", rows)))
-        if test is None:
-            return prepared.portion(0, cut), prepared.portion(cut, rows)
-        return prepared, stack.enter_context(test.prepare(schema, context.silent()))
+        if test is not None:
+            return prepared, stack.enter_context(test.prepare(schema.of_rows, context.silent()))
+        whole = prepared
+        if schema.unit is not None:  # in the same order; all rows are tested, those too that do not count
+            whole = stack.enter_context(engine.prepare(schema.of_rows, context.silent()))
+        return prepared.portion(0, cut), whole.portion(cut, rows)
 
     with ExitStack() as stack:
         sums, shared = None, prepare(stack, schema)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from boltdp.algorithms import chosen_algorithm
 from boltdp.algorithms.standardize import plan_moments
@@ -32,11 +33,12 @@ def plan(
     classes: int,
     before: Part | None = None,
     reasons: tuple[str, ...] = (),
+    person_rows: int | None = None,
 ) -> Certificate:
     """The certificate of a training as it will be.
 
     `classes` is how many are declared; `before` is what standardizing takes of the budget; `reasons` why the result
-    will not be private, if the caller knows any.
+    will not be private, if the caller knows any; `person_rows` how many rows of a person count, if it is about persons.
 
     >>> plan(Settings(epsilon=1.0), rows=60_000, dims=50, classes=10).problem.loss
     Multinomial(classes=10)
@@ -44,14 +46,17 @@ def plan(
     check_plan(settings, before)
     budget = settings.budget
     left = None if budget is None else remaining(budget, before)
-    event = plan_training(settings, rows=rows, dims=dims, classes=classes, budget=left)
+    plan_within = partial(plan_training, settings, rows=rows, dims=dims, classes=classes, person_rows=person_rows)
+    event = plan_within(budget=left)
     if budget is not None and (more := remaining(budget, before, event)) != left:
-        event = plan_training(settings, rows=rows, dims=dims, classes=classes, budget=more)
+        event = plan_within(budget=more)
     seeded = settings.noise_seed is not None
     return certify(event, budget, before=before, seeded=seeded, reasons=reasons)
 
 
-def plan_training(settings: Settings, *, rows: int, dims: int, classes: int, budget: Budget | None) -> Event:
+def plan_training(
+    settings: Settings, *, rows: int, dims: int, classes: int, budget: Budget | None, person_rows: int | None = None
+) -> Event:
     """The training of all models within a budget, by the algorithm that is asked for or chosen.
 
     >>> plan_training(Settings(epsilon=1.0, loss="huber"), rows=100, dims=5, classes=3, budget=Budget(1.0)).count
@@ -61,7 +66,8 @@ def plan_training(settings: Settings, *, rows: int, dims: int, classes: int, bud
     loss, models = settings.losses(classes)
     algorithm = chosen_algorithm([settings], loss, budget)
     share = None if budget is None else budget.split(models)
-    problem = Problem(loss=loss, dims=dims, rows=rows, class_weights=_numbers(settings, classes))
+    weights = _numbers(settings, classes)
+    problem = Problem(loss=loss, dims=dims, rows=rows, class_weights=weights, person_rows=person_rows)
     check_size(features=problem.dims, classes=classes)
     training = algorithm.plan(settings, problem, share)
     return training if models == 1 else SelfComposition(Part(share, training), models)
@@ -147,5 +153,6 @@ def _noise_per_row(settings: Settings, schema: Schema, rows: int) -> float | Non
     if before is None or budget is None:
         return None
     # As if for two classes; Lambda as large as makes it of no account.
-    problem = Problem(loss=Logistic(), dims=schema.dims, rows=rows, regularization=1.0 + 8.0 / budget.epsilon)
+    problem = Problem(loss=Logistic(), dims=schema.dims, rows=rows, person_rows=schema.max_rows)
+    problem = replace(problem, regularization=problem.changed_rows * (1.0 + 8.0 / budget.epsilon))
     return objective_noise(problem, remaining(budget, before)).expected_norm / rows

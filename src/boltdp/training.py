@@ -66,6 +66,7 @@ def train(
         classes=len(schema.classes),
         before=before,
         reasons=known_faults(reasons, context),
+        person_rows=schema.max_rows,
     )
     if schema.spent is not None:
         certificate = after(schema.spent, certificate, whole)

@@ -172,7 +172,14 @@ def _planned(
     same = [replace(one, algorithm=name) for one in candidates]
 
     def plan_one(number: int, rows: int, budget: Budget | None) -> Event:
-        return plan_training(same[number], rows=rows, dims=schema.dims, classes=len(schema.classes), budget=budget)
+        return plan_training(
+            same[number],
+            rows=rows,
+            dims=schema.dims,
+            classes=len(schema.classes),
+            budget=budget,
+            person_rows=schema.max_rows,
+        )
 
     events: list[Selection]
     if method == "public":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,9 @@ from hypothesis import strategies as st
 from boltdp.data.schema import Categorical, Column, Numeric, Projection, Schema, Vector, array_schema
 from boltdp.data.values import Matcher, Value, spellings
 from boltdp.errors import ParameterError
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.counts import noisy_counts
+from boltdp.privacy.events import Part
 
 EXAMPLE = """
 label = "outcome"
@@ -252,3 +257,41 @@ def test_a_misspelt_table_is_told_what_it_may_be() -> None:
     with pytest.raises(ParameterError, match="must declare only") as caught:
         Schema.from_dict({"label": "y", "classes": [0, 1], "timestmp": {"at": ["hour"]}})
     assert caught.value.hint == "did you mean 'timestamp'?"
+
+
+UNIT = {"label": "y", "classes": [0, 1], "numeric": {"age": [0, 100]}, "unit": "patient", "max_rows": 2}
+
+
+def test_a_unit_survives_the_disk_and_is_no_feature(tmp_path: Path) -> None:
+    schema = Schema.from_dict(UNIT)
+    assert (schema.unit, schema.max_rows, schema.feature_names) == ("patient", 2, ("age", "intercept"))
+    schema.save(tmp_path / "schema.toml")
+    assert Schema.load(tmp_path / "schema.toml") == schema
+    assert "unit" not in schema.of_rows.to_dict()
+    assert "max_rows" not in schema.of_rows.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_rows": None}, "must be declared together"),
+        ({"unit": None}, "must be declared together"),
+        ({"max_rows": 0}, "max_rows must be a whole number >= 1"),
+        ({"max_rows": 1.5}, "max_rows must be a whole number >= 1"),
+        ({"max_rows": 10**9}, "person_rows must be at most"),
+        ({"unit": "y"}, "neither the label nor a feature"),
+        ({"unit": "age"}, "neither the label nor a feature"),
+        ({"unit": 7}, "unit"),
+    ],
+    ids=str,
+)
+def test_a_unit_that_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:
+    declared = {name: value for name, value in {**UNIT, **changes}.items() if value is not None}
+    with pytest.raises(ParameterError, match=message):
+        Schema.from_dict(declared)
+
+
+def test_a_schema_found_from_private_rows_has_no_unit() -> None:
+    spent = Part(Budget(0.5), noisy_counts(Budget(0.5), releases=1))
+    with pytest.raises(ParameterError, match="must not have been found from private rows"):
+        replace(Schema.from_dict(UNIT), spent=spent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pytest
 
 from boltdp import kernel
 from boltdp.context import Context
 from boltdp.data import cells
 from boltdp.data.check import check_source
+from boltdp.data.encode import Encoder
 from boltdp.data.reading import plain, reading
 from boltdp.data.schema import Categorical, Numeric, Schema, Standardization, TimePart, Vector
 from boltdp.data.source import LONGEST_BATCH
@@ -137,6 +140,41 @@ def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> 
     np.testing.assert_array_equal(np.where(declared, labels, np.nan), source.packed[:, 0])
     for _, kept in found:
         assert str(kept.column(1).to_pylist()) == str(kept.column(2).to_pylist())
+
+
+@pytest.mark.parametrize("unit", ["visits", "sex"])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
+    source: Source, unit: str, ordered: bool
+) -> None:
+    """By numbers, or by texts of which some are missing: those count together."""
+    if unit not in source.schema.sources:
+        return  # other rows than these
+    others = tuple(column for column in source.schema.columns if column.name != unit)
+    schema = replace(source.schema, columns=others, unit=unit, max_rows=40)
+    met, counts = Counter[Any](), []
+    for _, kept in scanned_keeping(source.engine, schema, np.copy, [unit]):
+        for person in kept.column(0).to_pylist():
+            met[person] += 1
+            counts.append(met[person] <= 40)
+    rows = np.vstack([*encoded(source.engine, schema.of_rows)])
+    names = [*schema.sources, schema.label]
+    neutral = Encoder(schema).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
+    expected = np.where(np.array(counts)[:, None], rows, neutral)
+    assert np.isnan(expected[~np.array(counts), 0]).all()
+    with source.engine.prepare(schema, Context(seed=4), ordered=ordered) as prepared:
+        found = content(prepared)
+    if ordered:
+        np.testing.assert_array_equal(found, in_order(expected, seed=4))
+    else:
+        one, other = (np.sort(some.view(np.uint32), axis=0) for some in (found, expected))
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_unit_that_the_data_does_not_have_is_told(source: Source) -> None:
+    schema = replace(source.schema, unit="nobody", max_rows=1)
+    with pytest.raises(DataError, match="must have the column 'nobody', which the schema declares as its unit"):
+        source.engine.prepare(schema, Context())
 
 
 def test_cells_are_read_as_the_features_of_plain_numpy(source: Source) -> None:

@@ -170,7 +170,8 @@ def default_regularization(problem: Problem, budget: Budget | None) -> float:
     """
     if budget is None:
         return max(1.0 / problem.rows, 1.01 * least_solvable(problem, None))
-    noise = objective_noise(replace(problem, regularization=1.0 + 4.0 / budget.epsilon), budget)
+    ample = problem.changed_rows * (1.0 + 4.0 / budget.epsilon)
+    noise = objective_noise(replace(problem, regularization=ample), budget)
     fitted: float = REGULARIZATION * (noise.expected_norm / problem.rows) ** REGULARIZATION_POWER
     # A quarter more: at this Lambda the noise is somewhat longer than the noise above, by less than a sixth.
     solvable = 1.25 * least_solvable(problem, noise)

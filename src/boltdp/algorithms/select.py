@@ -139,7 +139,8 @@ def choose_by_trials(
         for number, weights, errors in zip(
             numbers, released, error_counts(released, prepared, classes=classes), strict=True
         ):
-            score = noisy_count(errors, epsilon=selection.score_epsilon, random_bytes=random_bytes)
+            changes = certificates[0].problem.changed_rows
+            score = noisy_count(errors, epsilon=selection.score_epsilon, changes=changes, random_bytes=random_bytes)
             if score < fewest:
                 best, fewest = Chosen(number, weights), score
     assert best is not None
@@ -154,7 +155,7 @@ def choose_in_public(
     cut = round(PUBLIC_TRAINING * rows)
     if not 2 <= cut < rows:
         raise ParameterError(f"the public data must have at least 4 rows, got {rows}")
-    with public.prepare(schema, Context(seed=0, threads=context.threads)) as prepared:
+    with public.prepare(schema.of_rows, Context(seed=0, threads=context.threads)) as prepared:
         rehearsals = [_rehearsal(certificate, rows=cut) for certificate in certificates]
         open_context = Context(seed=0, progress=context.progress).named("on public rows, ")
         candidates = Candidates(prepared.portion(0, cut), rehearsals, classes=len(schema.classes), context=open_context)
@@ -200,7 +201,10 @@ class Candidates:
 def error_counts(released: Sequence[Doubles], prepared: Prepared, *, classes: int) -> list[int]:
     """How many rows each model gets wrong, in one scan, where the rows are; rows without a declared class count too.
 
-    One row changes each count by at most 1. The counts are as private as the rows.
+    One row changes each count by at most 1, a person by at most as many as count of theirs. The counts are as private
+    as the rows.
+
+    Proof: people.md 5
     """
     weights = np.stack([one.reshape(-1, one.shape[-1]) for one in released])
     errors = Errors(weights, classes=classes, reading=prepared.reading)

@@ -70,7 +70,11 @@ def plan_moments(settings: Settings, schema: Schema, *, rows: int) -> Part | Non
         return None
     budget, features = settings.budget, schema.encoded_dims - schema.intercept
     rows = max(rows, 1)  # none at all are refused by the plan
-    share = SHARES[0] if budget is None else standardization_share(budget, features=features, rows=rows)
+    share = (
+        SHARES[0]
+        if budget is None
+        else standardization_share(budget, features=features, rows=rows, changed=schema.max_rows or 1)
+    )
     if settings.standardize == "auto":
         if settings.algorithm != "auto" or budget is None or share is None or schema.standardization is not None:
             return None
@@ -91,6 +95,7 @@ def plan_moments(settings: Settings, schema: Schema, *, rows: int) -> Part | Non
         clip_norm=schema.feature_clip_norm,
         budget=taken,
         gaussian=gaussian,
+        person_rows=schema.max_rows,
     )
     return Part(taken, event)
 
@@ -110,17 +115,17 @@ def describe_moments(certificate: Certificate) -> list[str]:
     ]
 
 
-def standardization_share(budget: Budget, *, features: int, rows: int) -> float | None:
+def standardization_share(budget: Budget, *, features: int, rows: int, changed: int = 1) -> float | None:
     """The part of a budget that buys centring: as much as leaves the noise of the means a third of a row's length.
 
-    None where even a quarter of the budget would leave too much.
+    None where even a quarter of the budget would leave too much. `changed` is how many rows neighbours differ in.
 
     >>> standardization_share(Budget(1.0), features=50, rows=60_000)
     0.05
     >>> standardization_share(Budget(0.01), features=784, rows=10_000) is None
     True
     """
-    noise = calibrate(2.0 / rows, dimensions=features + 1, budget=budget).expected_norm
+    noise = calibrate(2.0 * changed / rows, dimensions=features + 1, budget=budget).expected_norm
     least, most = SHARES
     if noise / most > LARGEST_CENTRE_NOISE:
         return None

@@ -73,6 +73,8 @@ def compare(
     query: str | None,
     schema_path: str | None,
     label: str | None,
+    unit: str | None,
+    max_rows: int | None,
     spool: str | None,
     test: str | None,
     epsilons: str,
@@ -97,7 +99,9 @@ def compare(
     except ValueError:
         raise ParameterError(f"--epsilon must be numbers with commas between them, got {epsilons!r}") from None
     names = [word.strip() for word in algorithms.split(",")]
-    schema = load_schema(schema_path, source=source, table=table, query=query, label=label)
+    schema = load_schema(
+        schema_path, source=source, table=table, query=query, label=label, unit=unit, max_rows=max_rows
+    )
     drawn = str(Path(output).with_suffix(".png")) if picture is None else picture
     check_writable(output)
     check_writable(drawn)

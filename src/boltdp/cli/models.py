@@ -9,7 +9,7 @@ import click
 from boltdp.algorithms import algorithm_of
 from boltdp.cli.options import FILE, SHOWN_CLASSES, as_json, load_model, scoring_threshold
 from boltdp.cli.terminal import emit, emit_json, emit_promise, emit_table, examples, note
-from boltdp.cli.training import decision, spent_before
+from boltdp.cli.training import decision, persons, spent_before
 from boltdp.data.values import spellings
 from boltdp.errors import ParameterError
 from boltdp.export.sql import GRAMMARS, Dialect, probability_expression, scoring_expression
@@ -74,7 +74,7 @@ def verify(
             checked.append((name, f"{noise.kind}, scale {noise.scale:.6g}, {noise.dimensions:,} dimensions"))
     if any(noise is not None for noise in noises.values()):
         checked.append(("randomness", "seeded" if certificate.seeded else "operating system"))
-    checked += spent_before(certificate)
+    checked += [*persons(certificate), *spent_before(certificate)]
     if certificate.selection is not None:
         checked.append(("chosen", certificate.selection.describe()))
     if certificate.private and certificate.budget is not None:

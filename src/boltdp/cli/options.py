@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -128,6 +129,12 @@ _SOURCE = (
     ),
 )
 
+max_rows_option = click.option(
+    "--max-rows",
+    type=click.IntRange(min=1),
+    help="Of each person's rows the first so many count; see docs/people.md.",
+)
+
 _TRAINING = (
     click.option(
         "--schema", "schema_path", metavar="TOML", type=FILE, help="What is public about the data; see `boltdp schema`."
@@ -137,6 +144,12 @@ _TRAINING = (
         help="The column to predict. With --schema it is only checked; without, the schema is what a PostgreSQL "
         "database declares: booleans, enum types, CHECK constraints.",
     ),
+    click.option(
+        "--unit",
+        metavar="NAME",
+        help="The column that says whose row it is, if the schema does not: the promise is then about persons.",
+    ),
+    max_rows_option,
     click.option(
         "--spool",
         metavar="DIR",
@@ -354,13 +367,45 @@ def remind_of_classes(schema: Schema) -> None:
     )
 
 
-def load_schema(path: str | None, *, source: str, table: str | None, query: str | None, label: str | None) -> Schema:
-    """The schema of --schema, whose label must be that of --label; or what a PostgreSQL database declares."""
+def load_schema(
+    path: str | None,
+    *,
+    source: str,
+    table: str | None,
+    query: str | None,
+    label: str | None,
+    unit: str | None = None,
+    max_rows: int | None = None,
+) -> Schema:
+    """The schema of --schema, whose label must be that of --label; or what a PostgreSQL database declares.
+
+    --unit and --max-rows take the place of those of the schema.
+    """
+    schema = _schema_of(path, source=source, table=table, query=query, label=label, unit=unit)
+    return with_people(schema, unit=unit, max_rows=max_rows)
+
+
+def with_people(schema: Schema, *, unit: str | None, max_rows: int | None) -> Schema:
+    """The schema with another unit, or another number of rows that count, if one is given.
+
+    >>> schema = Schema.of({"label": "y", "classes": [0, 1], "numeric": {"age": (0, 110)}})
+    >>> with_people(schema, unit="patient", max_rows=2).max_rows
+    2
+    """
+    given = {"unit": unit, "max_rows": max_rows}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return replace(schema, **changes) if changes else schema
+
+
+def _schema_of(
+    path: str | None, *, source: str, table: str | None, query: str | None, label: str | None, unit: str | None
+) -> Schema:
     if path is None and label is not None and source.startswith(POSTGRES):
         from boltdp.data.draft import declared_schema
 
         with open_source(source, table=table, query=query) as engine:
             columns = engine.columns()
+        columns = {name: column for name, column in columns.items() if name != unit}
         schema = declared_schema(columns, label)
         used = {label, *(column.name for column in schema.columns)}
         unused = ", ".join(

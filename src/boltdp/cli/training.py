@@ -20,6 +20,7 @@ from boltdp.cli.options import (
     ledger_options,
     load_schema,
     make_settings,
+    max_rows_option,
     model_options,
     quiet,
     remind_of_classes,
@@ -28,6 +29,7 @@ from boltdp.cli.options import (
     threads_option,
     training_options,
     training_threshold,
+    with_people,
 )
 from boltdp.cli.terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
 from boltdp.context import OnBadRow
@@ -96,6 +98,8 @@ def train(
     query: str | None,
     schema_path: str | None,
     label: str | None,
+    unit: str | None,
+    max_rows: int | None,
     output: str,
     overwrite: bool,
     epsilon: float | None,
@@ -125,7 +129,9 @@ def train(
     none of those declared. A row without a declared class teaches nothing.
     """
     settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
-    schema = load_schema(schema_path, source=source, table=table, query=query, label=label)
+    schema = load_schema(
+        schema_path, source=source, table=table, query=query, label=label, unit=unit, max_rows=max_rows
+    )
     if threshold is not None:
         # Before a row is read: what a model costs is not given back.
         checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])
@@ -163,6 +169,7 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
     emit_table(
         [
             *algorithm.cost(certificate),
+            *persons(certificate),
             *spent_before(certificate),
             *_curves(model.schema),
             *([] if selection is None else [("chosen", selection.describe())]),
@@ -204,6 +211,7 @@ def decision(model: Model) -> list[tuple[str, str]]:
 @click.option(
     "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
 )
+@max_rows_option
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
 @algorithm_option
 @settings_options
@@ -214,6 +222,7 @@ def plan(
     features: int | None,
     classes: int,
     schema_path: str | None,
+    max_rows: int | None,
     epsilon: float,
     as_json: bool,
     **chosen: Any,
@@ -231,6 +240,8 @@ def plan(
         # Columns of numbers: what standardizing costs depends on how many there are.
         columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
         schema = Schema("label", tuple(range(classes)), columns)
+    if max_rows is not None:
+        schema = with_people(schema, unit=schema.unit or "unit", max_rows=max_rows)
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).weighed(schema)
     plans, shapes = {}, {}
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
@@ -239,7 +250,7 @@ def plan(
         shaped = curved(one, schema, rows=rows)
         before = plan_moments(one, shaped, rows=rows)
         dims = features if schema_path is None else shaped.dims
-        planned = plan_training(one, rows=rows, dims=dims, classes=classes, before=before)
+        planned = plan_training(one, rows=rows, dims=dims, classes=classes, before=before, person_rows=schema.max_rows)
         whole = replace(settings, epsilon=budget).budget
         plans[budget] = planned if schema.spent is None else after(schema.spent, planned, whole)
         shapes[budget] = shaped
@@ -253,6 +264,7 @@ def plan(
     emit_table(
         [
             *algorithm.cost(certificate),
+            *persons(certificate),
             *spent_before(certificate),
             *_curves(shapes[epsilon]),
             *algorithm.choices(certificate, settings),
@@ -268,6 +280,14 @@ def _forecast(certificate: Certificate) -> dict[str, Any]:
     assert certificate.budget is not None
     noise = {"epsilon": certificate.budget.epsilon, "noise": main_noise(certificate).kind}
     return {**noise, **algorithm_of(certificate).forecast(certificate)}
+
+
+def persons(certificate: Certificate) -> list[tuple[str, str]]:
+    """How many rows of a person count, if the promise is about persons."""
+    if certificate.person_rows is None:
+        return []
+    count = "row of each counts" if certificate.person_rows == 1 else "rows of each count"
+    return [("persons", f"the first {certificate.person_rows:,} {count}, and others are read as empty ones")]
 
 
 def spent_before(certificate: Certificate) -> list[tuple[str, str]]:

@@ -94,6 +94,8 @@ def tune(
     query: str | None,
     schema_path: str | None,
     label: str | None,
+    unit: str | None,
+    max_rows: int | None,
     spool: str | None,
     output: str,
     overwrite: bool,
@@ -126,7 +128,9 @@ def tune(
     tried = candidates(settings, grid, inverse_radius=inverse_radius)
     if public is not None and public_rows is not None:
         raise ParameterError("give either --public or --public-rows")
-    schema = load_schema(schema_path, source=source, table=table, query=query, label=label)
+    schema = load_schema(
+        schema_path, source=source, table=table, query=query, label=label, unit=unit, max_rows=max_rows
+    )
     if threshold is not None:
         # Before a row is read: what a model costs is not given back.
         checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])

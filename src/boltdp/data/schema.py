@@ -6,6 +6,8 @@ On disk it is TOML:
     classes = [0, 1]               # the first is the negative one
     prior = [0.89, 0.11]           # optional: the share of each class, if it is public; for `--threshold prior` and
                                    # `--class-weights balanced`
+    unit = "patient_id"            # optional: whose row it is. The promise is then about persons, not rows, and of each
+    max_rows = 2                   # person's rows no more than so many count: the first ones
     intercept = true
     clip_norm = 4.0                # encoded rows longer than this are shortened to it
 
@@ -80,6 +82,7 @@ from boltdp.errors import BoltdpError, ParameterError, described, near, shown
 from boltdp.files import read_text
 from boltdp.privacy.counts import is_draft
 from boltdp.privacy.events import Part
+from boltdp.privacy.recipe import check_person_rows
 from boltdp.privacy.records import from_record, to_record
 
 if sys.version_info >= (3, 11):
@@ -199,6 +202,8 @@ class Schema:
     standardization: Standardization | None = None
     prior: tuple[float, ...] | None = None  #: the share of each class among rows to come, if that is public
     spent: Part | None = None  #: what was spent on the rows to find it, which each model trained with it must pay for
+    unit: str | None = None  #: the column that says whose row it is, if the promise is to be about persons
+    max_rows: int | None = None  #: g: of each person's rows the first so many count
     #: Features of an encoded row before projection, the intercept included.
     encoded_dims: int = field(init=False, repr=False, compare=False)
 
@@ -226,6 +231,7 @@ class Schema:
         if len(set(names)) < len(names):
             twice = Counter(names).most_common(1)[0][0]
             raise ParameterError(f"each column must be declared once, got {shown(twice)} more than once")
+        self._check_unit()
         if not isinstance(self.intercept, bool):
             raise ParameterError(f"intercept must be true or false, got {shown(self.intercept)}")
         if self.clip_norm is not None:
@@ -251,6 +257,34 @@ class Schema:
                 f"got {encoded_dims:,} times {self.projection.dims:,}"
             )
         check_size(features=self.dims, classes=len(self.classes))
+
+    def _check_unit(self) -> None:
+        if (self.unit is None) != (self.max_rows is None):
+            raise ParameterError(
+                "unit and max_rows must be declared together: whose row it is, and how many of a person's rows count",
+                hint='such as unit = "patient_id" and max_rows = 2',
+            )
+        if self.unit is None:
+            return
+        check_name(self.unit, what="unit")
+        if self.unit == self.label or self.unit in self.sources:
+            raise ParameterError(f"the unit must be neither the label nor a feature, got {shown(self.unit)}")
+        check_int(self.max_rows, "max_rows", least=1)
+        check_person_rows(self.max_rows)
+        if self.spent is not None:
+            raise ParameterError(
+                "a schema with a unit must not have been found from private rows: all rows of a person were counted",
+                hint="declare it from public knowledge, or leave the unit out",
+            )
+
+    @property
+    def of_rows(self) -> Schema:
+        """The same without a unit, for rows of which all count: public ones, for example.
+
+        >>> Schema("y", (0, 1), (Numeric("age", 0, 1),), unit="id", max_rows=2).of_rows.unit is None
+        True
+        """
+        return replace(self, unit=None, max_rows=None)
 
     @property
     def dims(self) -> int:
@@ -374,6 +408,7 @@ class Schema:
             "label": self.label,
             "classes": list(self.classes),
             **({} if self.prior is None else {"prior": list(self.prior)}),
+            **({} if self.unit is None else {"unit": self.unit, "max_rows": self.max_rows}),
             "intercept": self.intercept,
         }
         if self.clip_norm is not None:
@@ -438,6 +473,8 @@ class Schema:
             standardization=standardization,
             prior=declared.get("prior"),
             spent=_spent(declared.get("spent")),
+            unit=declared.get("unit"),
+            max_rows=declared.get("max_rows"),
         )
 
     @classmethod
@@ -512,7 +549,7 @@ class Schema:
 
 _KINDS: tuple[type[Column], ...] = (Numeric, Categorical, TimePart, Vector)
 _OPTIONAL = (
-    *("prior", "intercept", "clip_norm", "numeric", "categorical", "timestamp", "vector"),
+    *("prior", "unit", "max_rows", "intercept", "clip_norm", "numeric", "categorical", "timestamp", "vector"),
     *("projection", "standardization", "spent"),
 )
 

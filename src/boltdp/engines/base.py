@@ -21,9 +21,10 @@ import pyarrow as pa
 from boltdp.arraytypes import PackedRows
 from boltdp.context import Context
 from boltdp.data.encode import Encoder
-from boltdp.data.reading import reading
+from boltdp.data.reading import cells_of, reading
 from boltdp.data.schema import Categorical, Numeric, Schema, TimePart
 from boltdp.data.source import ColumnType, Kind
+from boltdp.engines.people import CountedEncoder, check_unit, counted
 from boltdp.engines.prepared import Prepared, check_part
 from boltdp.engines.spool import PreparedRows, spool
 from boltdp.errors import DataError, near
@@ -107,12 +108,13 @@ class Engine(ABC):
 
     def _spooled(self, schema: Schema, context: Context, *, ordered: bool, in_memory: bool = False) -> PreparedRows:
         check_columns(schema, self.columns())
-        encoder = Encoder(schema, on_bad_row=context.on_bad_row)
+        check_unit(schema, self.columns(), context)
+        batches, encoder = _for_training(self, schema, context)
         return spool(
-            _batches(self, schema, context),
+            batches,
             encode=encoder.encode,
             rows=self.count(),
-            width=encoder.width,
+            width=1 + cells_of(schema),
             reading=reading(schema),
             ordered=ordered,
             context=context,
@@ -305,3 +307,16 @@ def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = 
     names, parse = _parsed(schema)
     engine.threads = context.threads
     return engine.batches([*names, schema.label] if label else names, parse=parse)
+
+
+def _for_training(
+    engine: Engine, schema: Schema, context: Context
+) -> tuple[Iterator[pa.RecordBatch], Encoder | CountedEncoder]:
+    """The columns of a schema, and what encodes them such that rows of a person beyond those that count are neutral."""
+    encoder = Encoder(schema, on_bad_row=context.on_bad_row)
+    if schema.unit is None or schema.max_rows is None:
+        return _batches(engine, schema, context), encoder
+    names, parse = _parsed(schema)
+    engine.threads = context.threads
+    batches = engine.batches_keeping([*names, schema.label], [schema.unit], parse=parse)
+    return counted(batches, schema.max_rows), CountedEncoder(encoder)

@@ -9,6 +9,7 @@ class Adjacency(Enum):
     """Neighbouring data sets; every sensitivity in this package is for exactly one of these relations."""
 
     REPLACE_ONE = "replace-one"
+    REPLACE_PERSON = "replace-person"
 
     @property
     def meaning(self) -> str:
@@ -16,8 +17,24 @@ class Adjacency(Enum):
 
         >>> Adjacency.REPLACE_ONE.meaning.split(";")[0]
         'one row, at its position, is replaced by any other'
+        >>> Adjacency.REPLACE_PERSON.meaning.split(";")[0]
+        "all rows of one person, at their positions, become those of one other person, or nobody's"
         """
+        if self is Adjacency.REPLACE_ONE:
+            return (
+                "one row, at its position, is replaced by any other; the number of rows is public, and no position "
+                "depends on values"
+            )
         return (
-            "one row, at its position, is replaced by any other; the number of rows is public, and no position "
-            "depends on values"
+            "all rows of one person, at their positions, become those of one other person, or nobody's; the number of "
+            "rows is public, and no position depends on values"
         )
+
+    @classmethod
+    def of(cls, person_rows: int | None) -> Adjacency:
+        """The relation where so many rows of a person count; None: a row is all that neighbours differ in.
+
+        >>> Adjacency.of(None), Adjacency.of(2)
+        (<Adjacency.REPLACE_ONE: 'replace-one'>, <Adjacency.REPLACE_PERSON: 'replace-person'>)
+        """
+        return cls.REPLACE_ONE if person_rows is None else cls.REPLACE_PERSON

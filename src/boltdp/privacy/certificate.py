@@ -55,7 +55,6 @@ class Certificate:
 
     budget: Budget | None  #: what is claimed to be spent at most; None: nothing is claimed
     spent: Event
-    adjacency: Adjacency = Adjacency.REPLACE_ONE
     version: str = __version__
 
     def __post_init__(self) -> None:
@@ -63,6 +62,8 @@ class Certificate:
             raise ParameterError("a certificate must be about the training of a model")
         if not re.fullmatch(r"[0-9A-Za-z.+!-]{1,64}", self.version):
             raise ParameterError("the version of a certificate must be that of a boltdp")
+        if len({event.person_rows for event in self.spent.walk() if not event.children}) > 1:
+            raise ParameterError("all that a certificate is about must be private for the same neighbours")
 
     @property
     def training(self) -> Training:
@@ -126,6 +127,16 @@ class Certificate:
         return self.problem.rows if self.selection is None else self.selection.rows
 
     @property
+    def person_rows(self) -> int | None:
+        """How many of a person's rows count, at most, if the promise is about persons; None: it is about rows."""
+        return self.problem.person_rows
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Between which data sets the promise holds."""
+        return Adjacency.of(self.person_rows)
+
+    @property
     def seeded(self) -> bool:
         """Whether the noise came from a seed."""
         return SEEDED in self.spent.faults
@@ -163,7 +174,7 @@ class Certificate:
         seen = "would be seen of the model is" if planned else "is seen of this model was"
         claim = (
             f"Differentially private with {kind}: whatever {seen} at most {likelier:.3g} times as likely"
-            f"{f', plus {delta:g},' if delta else ''} as if any one of the {rows:,} rows were another."
+            f"{f', plus {delta:g},' if delta else ''} as if {self._another(rows)}."
         )
         if isinstance(self.training, NoisyUpdates):
             claim += " It holds for real-valued noise in the updates, which is drawn in floating point."
@@ -174,6 +185,13 @@ class Certificate:
                 f" Caution: a delta of 1/rows or more allows to publish a whole row; keep it far below {1 / rows:.1g}."
             )
         return claim
+
+    def _another(self, rows: int) -> str:
+        """What neighbours differ in, in plain words."""
+        if self.person_rows is None:
+            return f"any one of the {rows:,} rows were another"
+        count = "one counts" if self.person_rows == 1 else f"at most {self.person_rows:,} count"
+        return f"any one person's rows, of which {count}, were another's"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values; floats keep every bit."""
@@ -197,7 +215,6 @@ class Certificate:
             certificate = cls(
                 budget=None if record["epsilon"] is None else Budget(record["epsilon"], record["delta"]),
                 spent=from_record(Event, record["spent"]),  # type: ignore[type-abstract]
-                adjacency=Adjacency(record["adjacency"]),
                 version=from_record(str, record["version"]),
             )
             compare_records(record, certificate.to_dict(), "the certificate")

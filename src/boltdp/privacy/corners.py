@@ -1,4 +1,6 @@
-"""What one row can do to the density of the minimiser of a perturbed objective. Proofs: `objective.md`, sections 2, 3.
+"""What one row, or a person's, can do to the density of the minimiser of a perturbed objective.
+
+Proofs: `objective.md`, sections 2, 3, and `people.md`, section 4.
 
 It moves the noise, by v, and it stretches the map from minimisers to noise. Both follow from the row's odds: a row that
 pulls with all its force is not curved. `most_loss` bounds both at once for spherical noise. With a delta, every corner
@@ -9,7 +11,9 @@ shared: any is valid, 0 gives all corners the same, and `best_tilt` looks for th
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 from flint import arb
@@ -26,6 +30,8 @@ SCALES_AN_OCTAVE = 16
 MOST_OCTAVES = 300.0
 #: How much less a tilt must spend than none, by doubles, to be taken: more than these can be wrong by.
 LEAST_SAVING = 0.002
+#: Of so many rows of a person the corners of all rows together are summed, where there are two classes.
+MOST_EXPANDED = 8
 #: The nodes and weights of Gauss and Legendre between 0 and 1, for a look by doubles.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 _PLACES, _PARTS = (1.0 + _NODES) / 2, _WEIGHTS / 2
@@ -70,19 +76,22 @@ def shares_of_volume(simplex: Simplex, strength: arb, tilt: float) -> tuple[arb,
     return volume - slope * directions * (1 - lean), volume + slope * (1 + directions * lean)
 
 
-def corners_delta(simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float, tilt: float) -> arb:
+def corners_delta(
+    simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float, tilt: float, rows: int = 1
+) -> arb:
     """What the minimiser spends of delta at most, summed over the corners; an enclosure, 1 where nothing is proved.
 
-    `strength` is m and Lambda.
+    `strength` is m and Lambda; `rows` is how many rows leave and come in.
 
     Proof: objective.md 2, 3
+    Proof: people.md 4
 
     >>> noise = Mechanism("gaussian", 10.0, 5)
     >>> [round(float(corners_delta(Simplex(2, 1.0), (1000, 0.01), noise, 0.5, tilt)), 6) for tilt in (0.0, 1.0)]
     [0.000737, 0.000513]
     """
-    gaussian = noise.kind == "gaussian"
-    with precision(256 if gaussian else spherical_bits(2.0 * math.sqrt(simplex.edge_squared) / noise.scale)):
+    gaussian, longest = noise.kind == "gaussian", 2.0 * rows * math.sqrt(simplex.edge_squared) / noise.scale
+    with precision(256 if gaussian else spherical_bits(longest)):
         strength_, whole = arb(strength[0]) * arb(strength[1]), arb(epsilon)
         edge = arb(simplex.edge_squared).sqrt() / arb(noise.scale)
 
@@ -94,14 +103,31 @@ def corners_delta(simplex: Simplex, strength: tuple[int, float], noise: Mechanis
             return gaussian_delta(length, left) if gaussian else spherical_delta(length, left, noise.dimensions)
 
         same, aside = shares_of_volume(simplex, strength_, tilt)
-        longest, near = simplex.directions * spent(2 * edge, same), spent(edge, aside)
-        if simplex.vertices == 2:
-            return longest + near + spent(edge, same)
-        between = (simplex.vertices - 2) * spent(arb(3).sqrt() * edge, aside)
-        return longest + simplex.directions * (between + 2 * near)
+        alone = rows * _of_one_row(simplex, spent, rows * edge, rows * same, rows * aside)
+        if rows == 1 or rows > MOST_EXPANDED or simplex.vertices > 2:
+            return alone
+        together = arb(0)
+        for leaving, coming in product(range(rows + 1), repeat=2):
+            if leaving + coming:
+                volume = leaving * same + (rows - leaving) * aside
+                ways = math.comb(rows, leaving) * math.comb(rows, coming)
+                together += ways * spent((leaving + coming) * edge, volume)
+        return alone.min(together)
 
 
-def best_tilt(simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float) -> float:
+def _of_one_row(simplex: Simplex, spent: Callable[[arb, arb], arb], edge: arb, same: arb, aside: arb) -> arb:
+    """The sum over the corners of one row that leaves and one that comes in.
+
+    Proof: objective.md 3
+    """
+    longest, near = simplex.directions * spent(2 * edge, same), spent(edge, aside)
+    if simplex.vertices == 2:
+        return longest + near + spent(edge, same)
+    between = (simplex.vertices - 2) * spent(arb(3).sqrt() * edge, aside)
+    return longest + simplex.directions * (between + 2 * near)
+
+
+def best_tilt(simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float, rows: int = 1) -> float:
     """A tilt with which the corners spend about as little as with any; a function of public numbers.
 
     >>> noise = Mechanism("gaussian", 10.0, 5)
@@ -113,7 +139,7 @@ def best_tilt(simplex: Simplex, strength: tuple[int, float], noise: Mechanism, e
     if abs(octave) > MOST_OCTAVES or (noise.kind == "spherical" and noise.dimensions > MOST_DIMENSIONS):
         return 0.0
     with np.errstate(all="ignore"):
-        return _best_tilt(simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon)
+        return _best_tilt(simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon, rows)
 
 
 def _positive_root(linear: arb, constant: arb) -> arb:
@@ -122,13 +148,16 @@ def _positive_root(linear: arb, constant: arb) -> arb:
 
 
 @lru_cache(maxsize=1024)
-def _best_tilt(simplex: Simplex, strength: float, kind: str, dimensions: int, octave: float, epsilon: float) -> float:
-    edge = math.sqrt(simplex.edge_squared) / math.pow(2.0, octave)
+def _best_tilt(
+    simplex: Simplex, strength: float, kind: str, dimensions: int, octave: float, epsilon: float, rows: int
+) -> float:
+    edge = rows * math.sqrt(simplex.edge_squared) / math.pow(2.0, octave)
     tilts = np.arange(TILTS + 1) / TILTS
     directions, others, mean = simplex.directions, simplex.vertices - 2, simplex.edge_squared / (2 * simplex.vertices)
     left = mean * (1 - tilts**2)
     volume, slope = directions * np.log1p(left / strength), 2 * mean * tilts / (strength + left)
-    same, aside = volume - slope * directions * (1 - tilts), volume + slope * (1 + directions * tilts)
+    same = rows * (volume - slope * directions * (1 - tilts))
+    aside = rows * (volume + slope * (1 + directions * tilts))
     # With a larger tilt than these, nothing is left at some corners.
     tilts = tilts[aside < epsilon]
     if tilts.size < 2 or (kind == "spherical" and 2.0 * edge > LONGEST_DISTANCE):

@@ -83,6 +83,11 @@ class Event(ABC):
         """Numbers that follow from the event and are worth stating beside it."""
         return {}
 
+    @property
+    def person_rows(self) -> int | None:
+        """How many of a person's rows count, if neighbours differ in a person; None: in a row."""
+        return None
+
     def walk(self) -> Iterator[Event]:
         """Itself and all that it is made of, whatever the depth."""
         yield self
@@ -94,6 +99,11 @@ class Training(Event):
     """The training of one model, up to weights that may be shown."""
 
     problem: Problem
+
+    @property
+    def person_rows(self) -> int | None:
+        """As the problem has it."""
+        return self.problem.person_rows
 
     @property
     @abstractmethod

@@ -143,15 +143,17 @@ def diverging_step(regularization: float, momentum: float) -> float:
 
 
 def sum_sensitivity(problem: Problem, clip: float) -> Sensitivity:
-    """How far one row can move the computed sum of clipped gradients.
+    """How far one row, or one person, can move the computed sum of clipped gradients.
 
     Proof: gradients.md 1
+    Proof: people.md 2
 
     >>> from boltdp.privacy.losses import Logistic
     >>> round(sum_sensitivity(Problem(loss=Logistic(), dims=50, rows=10**6), 0.5).total, 6)
     1.0
     """
     vectors, rows = problem.loss.vectors, problem.rows
-    clipped = 2.0 * clip * (1.0 + (problem.dims + vectors + 32.0) * UNIT)
+    changed = problem.changed_rows
+    clipped = 2.0 * changed * clip * (1.0 + (problem.dims + vectors + 32.0) * UNIT)
     turned = 2.02 * UNIT * rows * clip * (gathering(problem.dims) + 8.0 * vectors**2)
-    return Sensitivity(clipped, 2.0 * term_rounding(problem) + turned, "clipped gradients")
+    return Sensitivity(clipped, 2.0 * changed * term_rounding(problem) + turned, "clipped gradients")

@@ -13,7 +13,7 @@ Released is one vector with one draw of noise. It is, by `moments`,
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from boltdp.arraytypes import Doubles
@@ -22,6 +22,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import NOISELESS, Event, rounded_up
 from boltdp.privacy.noise import Mechanism, calibrate, gaussian_sigma
 from boltdp.privacy.output import check_dimensions
+from boltdp.privacy.recipe import IF_GIVEN, check_person_rows
 
 Moments = Literal["squares", "mean"]
 
@@ -46,6 +47,7 @@ class NoisyMoments(Event):
     numbers: int  #: of these, the features that are numbers
     clip_norm: float  #: r
     noise: Mechanism | None  #: of the released vector; None: noiseless
+    person_rows: int | None = field(default=None, metadata=IF_GIVEN)  #: g, as `Problem` has it
 
     def __post_init__(self) -> None:
         if self.moments not in get_args(Moments):
@@ -59,6 +61,7 @@ class NoisyMoments(Event):
                 f"the clip norm of {self.features} features must be at least 1e-9 and at most their square root, "
                 f"got {self.clip_norm}"
             )
+        check_person_rows(self.person_rows)
         if self.noise is not None:
             check_dimensions(self.noise, self.dimensions)
 
@@ -74,10 +77,12 @@ class NoisyMoments(Event):
 
     @property
     def sensitivity(self) -> float:
-        """How far one row can move the released vector, in L2, rounding included.
+        """How far one row, or one person, can move the released vector, in L2, rounding included.
 
         Proof: moments.md 1, 2, 4
+        Proof: people.md 2
         """
+        rows = 1 if self.person_rows is None else self.person_rows
         if self.moments == "squares":
             bound, rounding = self.clip_norm * math.sqrt(14 / 3), UNIT * math.sqrt(self.dimensions)
         else:
@@ -85,7 +90,7 @@ class NoisyMoments(Event):
             bound = 2.0 * self.clip_norm
             rounding = UNIT * math.sqrt(self.features + (self.features * self.norm_weight) ** 2)
         # Rounding of doubles: in the length that a row is clipped to, in its squares, and in this formula.
-        return bound * (1.0 + (self.features + 16) * 2.0**-50) + rounding * (1.0 + 2.0**-20)
+        return rows * (bound * (1.0 + (self.features + 16) * 2.0**-50) + rounding * (1.0 + 2.0**-20))
 
     @property
     def distance(self) -> float | None:
@@ -125,14 +130,23 @@ class ReleasedMoments:
 
 
 def noisy_moments(
-    *, moments: Moments, features: int, numbers: int, clip_norm: float, budget: Budget | None, gaussian: bool = False
+    *,
+    moments: Moments,
+    features: int,
+    numbers: int,
+    clip_norm: float,
+    budget: Budget | None,
+    gaussian: bool = False,
+    person_rows: int | None = None,
 ) -> NoisyMoments:
     """The event of moments whose noise keeps a budget: the shortest one, or Gaussian noise in any case.
 
     >>> noisy_moments(moments="squares", features=2, numbers=1, clip_norm=1.0, budget=Budget(0.1)).dimensions
     3
     """
-    event = NoisyMoments(moments=moments, features=features, numbers=numbers, clip_norm=clip_norm, noise=None)
+    event = NoisyMoments(
+        moments=moments, features=features, numbers=numbers, clip_norm=clip_norm, noise=None, person_rows=person_rows
+    )
     if budget is None:
         return event
     if gaussian:
@@ -140,7 +154,7 @@ def noisy_moments(
         noise = Mechanism("gaussian", deviation, event.dimensions)
     else:
         noise = calibrate(event.sensitivity, dimensions=event.dimensions, budget=budget)
-    return NoisyMoments(moments=moments, features=features, numbers=numbers, clip_norm=clip_norm, noise=noise)
+    return replace(event, noise=noise)
 
 
 def check_rows(rows: int, *, clip_norm: float) -> None:

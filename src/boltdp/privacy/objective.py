@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from flint import arb
 
@@ -237,10 +237,10 @@ def minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float) -> float
     >>> minimiser_delta(problem, objective_noise(problem, Budget(1.0)), 1.0)
     0.0
     """
-    simplex, strength = _proved(problem)
-    if noise.kind == "spherical" and _keeps(simplex, strength, noise.scale, epsilon):
+    proved = _proved(problem)
+    if noise.kind == "spherical" and _keeps(proved, noise.scale, epsilon):
         return 0.0
-    return upper(_spent(simplex, strength, noise, epsilon))
+    return upper(_spent(proved, noise, epsilon))
 
 
 def spherical_scale(problem: Problem, budget: Budget) -> float:
@@ -256,7 +256,7 @@ def spherical_scale(problem: Problem, budget: Budget) -> float:
     1.8648
     """
     check_volume(problem, budget.epsilon)
-    return _spherical_scale(*_proved(problem), budget, problem.dimensions)
+    return _spherical_scale(_proved(problem), budget, problem.dimensions)
 
 
 def gaussian_scale(problem: Problem, budget: Budget) -> float:
@@ -270,7 +270,7 @@ def gaussian_scale(problem: Problem, budget: Budget) -> float:
     8.449
     """
     check_volume(problem, budget.epsilon)
-    return _gaussian_scale(*_proved(problem), budget)
+    return _gaussian_scale(_proved(problem), budget)
 
 
 def check_volume(problem: Problem, epsilon: float) -> None:
@@ -287,18 +287,19 @@ def check_volume(problem: Problem, epsilon: float) -> None:
 
 
 def volume_bound(problem: Problem) -> float:
-    """a: the logarithm of how much one row can stretch the map from minimisers to noise, at most.
+    """a: the logarithm of how much one row, or one person, can stretch the map from minimisers to noise, at most.
 
     Proof: objective.md 2
+    Proof: people.md 4
 
     >>> from boltdp.privacy.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
     >>> round(volume_bound(problem), 6)
     0.024693
     """
-    simplex, (rows, regularization) = _proved(problem)
+    simplex, (rows, regularization), changed = _proved(problem)
     mean = simplex.most_trace / simplex.directions
-    return simplex.directions * math.log1p(mean / (rows * regularization)) * (1.0 + 16.0 * UNIT)
+    return changed * simplex.directions * math.log1p(mean / (rows * regularization)) * (1.0 + 16.0 * UNIT)
 
 
 def least_regularization(problem: Problem, volume: float) -> float:
@@ -311,8 +312,8 @@ def least_regularization(problem: Problem, volume: float) -> float:
     >>> round(least_regularization(problem, 0.024693), 6)
     0.01
     """
-    simplex, (rows, _) = _proved(problem)
-    share = volume / simplex.directions
+    simplex, (rows, _), changed = _proved(problem)
+    share = volume / (changed * simplex.directions)
     return simplex.most_trace / simplex.directions / (rows * math.expm1(share)) if share < 700 else 0.0
 
 
@@ -325,8 +326,8 @@ def ample_regularization(problem: Problem, epsilon: float) -> float:
     >>> round(ample_regularization(Problem(loss=Logistic(), dims=9, rows=1000), 0.5), 9)
     0.004
     """
-    simplex, (rows, _) = _proved(problem)
-    factor = 2.0 if simplex.vertices == 2 else 4.0
+    simplex, (rows, _), changed = _proved(problem)
+    factor = changed * (2.0 if simplex.vertices == 2 else 4.0)
     return factor * simplex.edge_squared / (epsilon * rows) * (1.0 + 8 * UNIT)
 
 
@@ -418,42 +419,69 @@ def stopping_sensitivity(problem: Problem, noise: Mechanism) -> Sensitivity:
     return Sensitivity(bound, 8.0 * UNIT * bound, "gradient at the end")
 
 
-def _proved(problem: Problem) -> tuple[Simplex, tuple[int, float]]:
-    """What the noise depends on: the simplex of the loss, m and Lambda."""
+class _Proved(NamedTuple):
+    """What the noise depends on."""
+
+    simplex: Simplex  #: of the loss
+    strength: tuple[int, float]  #: m and Lambda
+    changed: int  #: how many rows leave and come in
+
+
+def _proved(problem: Problem) -> _Proved:
     assert problem.loss.simplex is not None
-    return problem.loss.simplex, (problem.rows, problem.regularization)
+    return _Proved(problem.loss.simplex, (problem.rows, problem.regularization), problem.changed_rows)
 
 
-def _keeps(simplex: Simplex, strength: tuple[int, float], scale: float, epsilon: float) -> bool:
-    """Whether spherical noise of this scale is pure at an epsilon, for certain."""
+def _keeps(proved: _Proved, scale: float, epsilon: float) -> bool:
+    """Whether spherical noise of this scale is pure at an epsilon, for certain.
+
+    Proof: objective.md 3
+    Proof: people.md 4
+    """
+    simplex, strength, changed = proved
     with precision(128):
-        return bool(most_loss(simplex, arb(strength[0]) * arb(strength[1]), arb(scale)) <= arb(epsilon))
+        return bool(changed * most_loss(simplex, arb(strength[0]) * arb(strength[1]), arb(scale)) <= arb(epsilon))
 
 
-def _spent(simplex: Simplex, strength: tuple[int, float], noise: Mechanism, epsilon: float) -> arb:
-    return corners_delta(simplex, strength, noise, epsilon, best_tilt(simplex, strength, noise, epsilon))
+def _spent(proved: _Proved, noise: Mechanism, epsilon: float) -> arb:
+    """By the corners of all rows that leave and come in, or by those of one after another, whichever is less.
+
+    Proof: people.md 4
+    """
+    simplex, strength, changed = proved
+    tilt = best_tilt(simplex, strength, noise, epsilon, changed)
+    together = corners_delta(simplex, strength, noise, epsilon, tilt, changed)
+    if changed == 1:
+        return together
+    share = math.nextafter(epsilon / changed, 0.0)
+    each = corners_delta(simplex, strength, noise, share, best_tilt(simplex, strength, noise, share))
+    with precision(256):
+        # 1 + e^share + ... + e^((g-1)*share), each share that comes later counted by those before it.
+        growth = arb(share).exp()
+        return together.min(each * (growth**changed - 1) / (growth - 1))
 
 
 @lru_cache(maxsize=1024)
-def _spherical_scale(simplex: Simplex, strength: tuple[int, float], budget: Budget, dimensions: int) -> float:
+def _spherical_scale(proved: _Proved, budget: Budget, dimensions: int) -> float:
     if budget.delta == 0:
-        # 2L/epsilon, rounded up, is the least for any strength.
-        least = math.nextafter(2.0 * math.sqrt(simplex.edge_squared) / budget.epsilon, math.inf)
-        if _keeps(simplex, strength, least, budget.epsilon):
+        # 2gL/epsilon, rounded up, is the least for any strength.
+        longest = 2.0 * proved.changed * math.sqrt(proved.simplex.edge_squared)
+        least = math.nextafter(longest / budget.epsilon, math.inf)
+        if _keeps(proved, least, budget.epsilon):
             return least
-        return smallest_scale(lambda scale: _keeps(simplex, strength, scale, budget.epsilon))
+        return smallest_scale(lambda scale: _keeps(proved, scale, budget.epsilon))
 
     def spent(scale: float) -> arb:
-        return _spent(simplex, strength, Mechanism("spherical", scale, dimensions), budget.epsilon)
+        return _spent(proved, Mechanism("spherical", scale, dimensions), budget.epsilon)
 
-    pure = _spherical_scale(simplex, strength, Budget(budget.epsilon), dimensions)
+    pure = _spherical_scale(proved, Budget(budget.epsilon), dimensions)
     return shortest_scale(spent, delta=budget.delta, pure=pure)
 
 
 @lru_cache(maxsize=1024)
-def _gaussian_scale(simplex: Simplex, strength: tuple[int, float], budget: Budget) -> float:
+def _gaussian_scale(proved: _Proved, budget: Budget) -> float:
     def is_enough(sigma: float) -> bool:
         # The number of dimensions has no part in what Gaussian noise spends.
-        return bool(_spent(simplex, strength, Mechanism("gaussian", sigma, 1), budget.epsilon) <= arb(budget.delta))
+        return bool(_spent(proved, Mechanism("gaussian", sigma, 1), budget.epsilon) <= arb(budget.delta))
 
     return smallest_scale(is_enough)

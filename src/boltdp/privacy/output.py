@@ -9,7 +9,7 @@ from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import Training
 from boltdp.privacy.noise import Mechanism, calibrate
-from boltdp.privacy.recipe import Recipe, check_undivided
+from boltdp.privacy.recipe import Recipe, check_single_rows, check_undivided
 from boltdp.privacy.sensitivity import Sensitivity, check_steps, published_sensitivity, sensitivity
 
 #: Whether noise is what was proved here to be enough, or as published.
@@ -35,6 +35,7 @@ class OutputPerturbation(Training):
         check_dimensions(self.noise, self.problem.dimensions)
         if self.analysis == "paper":
             check_undivided(self.problem, "the published bounds")
+            check_single_rows(self.problem.person_rows, "the published bounds")
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
         """By the proved sensitivity, whatever the noise was calibrated to."""

@@ -20,6 +20,9 @@ SMALLEST_STEP = 1e-100
 #: How small a class weight may be beside the largest: beyond any use, and products with it keep full accuracy.
 SMALLEST_CLASS_WEIGHT = 1e-4
 
+#: Of a person's rows that count, at most: far above any use, and exact in products with doubles.
+MOST_PERSON_ROWS = 1_000_000
+
 #: Of a field that a record has only if it is not the default: it came later, and files without it stay what they are.
 IF_GIVEN = {"record": "if given"}
 
@@ -47,6 +50,8 @@ class Problem:
     rows: int  #: m
     regularization: float = 0.0  #: lambda
     class_weights: tuple[float, ...] | None = field(default=None, metadata=IF_GIVEN)  #: one a class; None: all are 1
+    #: g: of each person's rows so many count, at most, and neighbours differ in a person; None: they differ in a row
+    person_rows: int | None = field(default=None, metadata=IF_GIVEN)
 
     def __post_init__(self) -> None:
         if not isinstance(self.loss, Loss):
@@ -62,6 +67,7 @@ class Problem:
             raise ParameterError(f"regularization must be a finite number >= 0, got {self.regularization}")
         if self.class_weights is not None:
             object.__setattr__(self, "class_weights", self._checked_weights(self.class_weights))
+        check_person_rows(self.person_rows)
 
     def _checked_weights(self, given: tuple[float, ...]) -> tuple[float, ...]:
         weights = tuple(real_number(weight, "each of the class_weights") for weight in given)
@@ -73,6 +79,14 @@ class Problem:
                 f"class_weights must be from {SMALLEST_CLASS_WEIGHT:g} to 1, and the largest of them 1"
             )
         return weights
+
+    @property
+    def changed_rows(self) -> int:
+        """How many rows leave, at most, between neighbours, and how many come in.
+
+        Proof: people.md 1
+        """
+        return 1 if self.person_rows is None else self.person_rows
 
     @property
     def beta(self) -> float:
@@ -194,6 +208,28 @@ class Recipe(Problem):
         if self.averaging == "all":
             return self.updates
         return max(1, math.ceil(math.log(self.updates)))
+
+
+def check_person_rows(person_rows: int | None) -> None:
+    """Refuse a number of rows of a person that is none.
+
+    >>> check_person_rows(0)
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: person_rows must be >= 1, got 0
+    """
+    if person_rows is not None and whole_number(person_rows, "person_rows", least=1) > MOST_PERSON_ROWS:
+        raise ParameterError(f"person_rows must be at most {MOST_PERSON_ROWS:,}, got {person_rows}")
+
+
+def check_single_rows(person_rows: int | None, what: str, *, hint: str | None = None) -> None:
+    """Refuse persons for what is proved for single rows only.
+
+    >>> check_single_rows(2, "a portion")
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: a unit must not be given for a portion, which is proved for single rows only
+    """
+    if person_rows is not None:
+        raise ParameterError(f"a unit must not be given for {what}, which is proved for single rows only", hint=hint)
 
 
 def check_undivided(recipe: Recipe, what: str) -> None:

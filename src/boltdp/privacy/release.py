@@ -255,16 +255,17 @@ def choose(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) 
         uniforms.refine()
 
 
-def noisy_count(count: int, *, epsilon: float, random_bytes: RandomBytes) -> float:
-    """A count that one row can change by 1, with Laplace noise of scale 1/epsilon.
+def noisy_count(count: int, *, epsilon: float, random_bytes: RandomBytes, changes: int = 1) -> float:
+    """A count that neighbours can change by so much, with Laplace noise of this over epsilon.
 
     Proof: noise.md 1
+    Proof: people.md 5
 
     >>> abs(noisy_count(1000, epsilon=1.0, random_bytes=Randomness(1).stream()) - 1000) < 30
     True
     """
     # In one dimension the spherical mechanism is Laplace's.
-    mechanism = calibrate(1.0, dimensions=1, budget=Budget(epsilon))
+    mechanism = calibrate(float(changes), dimensions=1, budget=Budget(epsilon))
     return float(add_noise(mechanism, np.array([float(count)]), random_bytes)[0])
 
 

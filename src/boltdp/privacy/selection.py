@@ -17,6 +17,7 @@ from typing import ClassVar
 from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import Event, Part, Training
+from boltdp.privacy.recipe import check_single_rows
 
 #: One part in this many of a trial's epsilon pays for its score: a count of errors bears noise better than weights do.
 SCORE_SHARE = 8
@@ -94,6 +95,8 @@ class PortionSelection(SelectionAmongTrained):
 
     def __post_init__(self) -> None:
         _check(self)
+        for event in self.children:
+            check_single_rows(event.released.person_rows, "portions", hint="choose by trials, or on public rows")
         if self.epsilon is not None:
             Budget(self.epsilon)  # refuses what is no epsilon
         for number, part in enumerate(self.trained):

@@ -46,9 +46,10 @@ class Sensitivity:
 
 @lru_cache(maxsize=1024)
 def sensitivity(recipe: Recipe) -> Sensitivity:
-    """The L2-sensitivity of a run to the replacement of one row.
+    """The L2-sensitivity of a run to the replacement of one row, or of one person.
 
     Proof: sensitivity.md 2, 3, 4, 5, 8
+    Proof: people.md 3
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
@@ -59,6 +60,18 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
     check_steps(recipe)
     if recipe.partitions > 1:
         return _sensitivity_of_average(recipe)
+    bound, derivation = _moved(recipe)
+    if 2.0 * largest_norm(recipe) < bound:
+        bound, derivation = 2.0 * largest_norm(recipe), "diameter"
+    return Sensitivity(bound, rounding_margin(recipe), derivation)
+
+
+def _moved(recipe: Recipe) -> tuple[float, str]:
+    """How far the rows in which neighbours differ move a run, by their visits, and how that was found.
+
+    Proof: sensitivity.md 2, 3
+    Proof: people.md 3
+    """
     closed = _closed_form(recipe)
     if closed is not None:
         bound, derivation = closed, "closed form"
@@ -67,16 +80,17 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
     else:
         bound, derivation = _first_steps(recipe), "first steps"
     # The computation of the bound rounds too, and rho may exceed 1 by its own rounding where a closed form takes 1.
-    bound *= 1.0 + (8 * recipe.updates + 8 * recipe.passes + 16) * UNIT
-    if 2.0 * largest_norm(recipe) < bound:
-        bound, derivation = 2.0 * largest_norm(recipe), "diameter"
-    return Sensitivity(bound, rounding_margin(recipe), derivation)
+    rounding = 1.0 + (8 * recipe.updates + 8 * recipe.passes + 16) * UNIT
+    return bound * recipe.changed_rows * rounding, derivation
 
 
 def _sensitivity_of_average(recipe: Recipe) -> Sensitivity:
-    """The row lives in one partition, and moves the average by that one's share of how far it moves the run there.
+    """A row lives in one partition, and moves the average by that one's share of how far it moves the run there.
+
+    A person's rows may live in several.
 
     Proof: sensitivity.md 8
+    Proof: people.md 3
 
     >>> from boltdp.privacy.losses import Logistic
     >>> from boltdp.privacy.schedules import constant
@@ -89,11 +103,18 @@ def _sensitivity_of_average(recipe: Recipe) -> Sensitivity:
     longest = max(_longest_computed(run) for run in recipe.runs)
     # The rounding of the average, and of the rotation of the release after it: of the whole, and no partition's share.
     rounded = 2.0 * (recipe.partitions + recipe.weights + 9) * UNIT * longest * (1.0 + 2.0**-10)
+    people = recipe.person_rows is not None
     for run in recipe.runs:
         alone, share = sensitivity(run), run.rows / recipe.rows
-        bounds.append((alone.bound * share * (1.0 + 4 * UNIT), alone.derivation))
-        margins.append(alone.margin * share * (1.0 + 4 * UNIT) + rounded)
+        moved, derivation = _moved(run) if people else (alone.bound, alone.derivation)
+        bounds.append((moved * share * (1.0 + 4 * UNIT), derivation))
+        # As many partitions err as there are rows that leave or come in.
+        erring = min(1.0, 2.0 * recipe.changed_rows * share) if people else share
+        margins.append(alone.margin * erring * (1.0 + 4 * UNIT) + rounded)
     bound, derivation = max(bounds)
+    diameter = 2.0 * max(largest_norm(run) for run in recipe.runs)
+    if people and diameter < bound:
+        bound, derivation = diameter, "diameter"
     return Sensitivity(bound, max(margins), f"{derivation}, in each of {recipe.partitions} partitions")
 
 

@@ -24,13 +24,16 @@ from boltdp.privacy.composition import (
 from boltdp.privacy.events import Training
 from boltdp.privacy.noise import Mechanism, gaussian_sigma, shortest
 from boltdp.privacy.output import Analysis, check_analysis, check_dimensions
-from boltdp.privacy.recipe import Recipe, check_undivided
+from boltdp.privacy.recipe import Recipe, check_single_rows, check_undivided
 
 Sampling = Literal["permutation", "fixed size", "poisson"]
 ALGORITHMS: Mapping[Sampling, str] = {"permutation": "scs13", "fixed size": "bst14", "poisson": "dpsgd"}
 
 #: Why a published form gives no guarantee.
 BST14_PUBLISHED = "its published argument takes sums of gradients to differ by 1, where they can differ by twice L"
+
+#: What to take for persons.
+INSTEAD = "take the algorithm objective, noisy-gd or bolton; bst14 and dpsgd take a unit with max_rows = 1"
 
 #: What rounding in the few operations of a formula below can take away, given back.
 _UP = 1.0 + 2.0**-48
@@ -60,6 +63,8 @@ class NoisyUpdates(Training):
         check_analysis(self.analysis)
         check_dimensions(self.noise, self.problem.dimensions)
         check_undivided(self.problem, "noise in every update")
+        if self.sampling == "permutation" or self.problem.changed_rows > 1:
+            check_single_rows(self.problem.person_rows, "noise in every update", hint=INSTEAD)
         if self.sampling not in get_args(Sampling):
             raise ParameterError(f"sampling must be one of {', '.join(get_args(Sampling))}, got {self.sampling!r}")
         if self.sampling != "permutation" and self.noise.kind != "gaussian":

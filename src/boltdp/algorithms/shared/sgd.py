@@ -93,6 +93,7 @@ class PassesOfSGD(Algorithm):
             schedule=constant(1.0 / (problem.loss.smoothness + max(regularization, 0.0))),
             regularization=regularization,
             class_weights=problem.class_weights,
+            person_rows=problem.person_rows,
             radius=self.radius(settings, problem.loss),
             averaging=settings.averaging or "last",
             permutation=settings.permutation or "once",
@@ -295,7 +296,8 @@ def default_step(recipe: Recipe, share: Budget | None) -> float:
         # No noise to pay for: long enough to converge, short enough for the steps to average out.
         length = 100.0 * math.sqrt(recipe.updates)
     else:
-        per_unit = 2.0 * recipe.loss.lipschitz / recipe.rows  # the sensitivity of a way of length 1
+        # The sensitivity of a way of length 1.
+        per_unit = 2.0 * recipe.changed_rows * recipe.loss.lipschitz / recipe.rows
         noise = per_unit * calibrate(1.0, dimensions=recipe.dimensions, budget=share).expected_norm
         length = (TYPICAL_NORM**2 * recipe.dimensions / (2.0 * TYPICAL_CURVATURE * noise**2)) ** (1 / 3)
     return min(length, longest) / recipe.updates

@@ -21,9 +21,18 @@ from boltdp.data.reading import cells_of, reading
 from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.base import Engine, Prepared, check_columns
+from boltdp.engines.people import check_unit
 from boltdp.engines.postgres.encoding import packed_columns
-from boltdp.engines.postgres.session import MEMORY, Session
-from boltdp.engines.postgres.source import SourceColumn, describe, find_table, part_source, query_source, read_arrays
+from boltdp.engines.postgres.session import MEMORY, Composed, Session
+from boltdp.engines.postgres.source import (
+    SourceColumn,
+    describe,
+    find_table,
+    first_rows_source,
+    part_source,
+    query_source,
+    read_arrays,
+)
 from boltdp.engines.postgres.table import Layout, PreparedTable, Shuffle
 from boltdp.engines.prepared import check_part
 from boltdp.errors import DataError, ParameterError
@@ -154,6 +163,7 @@ class PostgresEngine(Engine):
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
         """Encode the rows as they are now, and permute them if asked to: in the server, or streamed to this process."""
         check_columns(schema, self.columns())
+        check_unit(schema, self.columns(), context)
         rows = self.count()
         prepared: Prepared
         try:
@@ -164,7 +174,7 @@ class PostgresEngine(Engine):
                     self._session,
                     plan=plan,
                     columns=columns,
-                    source=self._source,
+                    source=self._counted(schema),
                     theirs=self._theirs,
                     rows=rows,
                     cells=cells_of(schema),
@@ -201,6 +211,16 @@ class PostgresEngine(Engine):
         if self.in_server:
             self._streamed = None if context.on_bad_row == "neutral" else "bad rows are reported"
         return self._streamed is None
+
+    def _counted(self, schema: Schema) -> Composed:
+        """The source of a schema's rows, for training: rows of a person beyond those that count are neutral."""
+        if schema.unit is None or schema.max_rows is None:
+            return self._source
+        described = self._described()
+        names = [schema.label, *schema.sources]
+        return first_rows_source(
+            self._source, [described[name] for name in names], described[schema.unit], schema.max_rows
+        )
 
     def _described(self) -> dict[str, SourceColumn]:
         if self._columns is None:

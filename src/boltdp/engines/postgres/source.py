@@ -103,6 +103,31 @@ def part_source(source: Composed, start: int, stop: int) -> Composed:
     )
 
 
+def first_rows_source(source: Composed, columns: Sequence[SourceColumn], unit: SourceColumn, most: int) -> Composed:
+    """The columns of a source, in the same order; all cells of rows that do not count are missing: `engines.people`."""
+    number, place = (sql.Identifier(f"boltdp_{secrets.token_hex(8)}") for _ in range(2))
+    counted = "CASE WHEN source.{place} OPERATOR(pg_catalog.<=) {most} THEN {cell} END AS {name}"
+    names = [sql.Identifier(column.name) for column in (*columns, unit)]
+    return sql.SQL(
+        "(SELECT {counted} FROM (SELECT source.*,"
+        " pg_catalog.row_number() OVER (PARTITION BY {unit} ORDER BY source.{number}) AS {place}"
+        " FROM (SELECT {names}, pg_catalog.row_number() OVER () AS {number} FROM {source}) AS source"
+        ") AS source ORDER BY source.{number}) AS source"
+    ).format(
+        counted=sql.SQL(", ").join(
+            sql.SQL(counted).format(
+                place=place, most=sql.Literal(most), cell=column.reference, name=sql.Identifier(column.name)
+            )
+            for column in columns
+        ),
+        names=sql.SQL(", ").join(names),
+        unit=unit.as_printed().identity(),
+        number=number,
+        place=place,
+        source=source,
+    )
+
+
 def describe(session: Session, source: Composed, *, theirs: bool = False) -> dict[str, SourceColumn]:
     """The columns of a source; `theirs` says that it is the user's query."""
     fields = session.fields(source, theirs=theirs)
@@ -241,6 +266,14 @@ class SourceColumn:
         if self.base == "numeric":
             return self.number()
         return sql.SQL("{}::pg_catalog.text" if self.type.kind == "text" else "{}").format(self.reference)
+
+    def identity(self) -> Composed:
+        """What rows have alike that are the same person's: NaN is no id, and texts are compared by their bytes."""
+        if self.type.kind == "text":
+            return sql.SQL('({}) COLLATE pg_catalog."C"').format(self.cell())
+        if self.base in ("float4", "float8"):
+            return sql.SQL("CASE WHEN {n} OPERATOR(pg_catalog.<>) 'NaN' THEN {n} END").format(n=self.reference)
+        return self.cell()
 
     @property
     def wire(self) -> str:

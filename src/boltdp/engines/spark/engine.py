@@ -18,6 +18,7 @@ from boltdp.data.reading import cells_of, reading
 from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.base import Engine, Prepared, Slice, check_columns
+from boltdp.engines.people import check_unit
 from boltdp.engines.spark import tasks
 from boltdp.engines.spark.blocks import Place, PreparedBlocks, Stored, check_faults, level, rows_of
 from boltdp.engines.spark.session import Session, quietly
@@ -160,9 +161,14 @@ class SparkEngine(Engine):
     def _prepared(self, schema: Schema, context: Context, start: int, stop: int, *, ordered: bool) -> PreparedBlocks:
         """Of the rows at positions start to stop - 1."""
         check_columns(schema, self.columns())
+        check_unit(schema, self.columns(), context)
         rows, names = self.count(), [*schema.sources, schema.label]
         whole = (start, stop) == (0, rows)
-        source, batches, files = self._source(names, placed=ordered or not whole)
+        if schema.unit is None or schema.max_rows is None:
+            source, batches, files = self._source(names, placed=ordered or not whole)
+        else:
+            counted = self._first_rows(names, schema.unit, schema.max_rows)
+            source, batches, files = self._source(names, placed=False, frame=counted)
         width, read_by = 1 + cells_of(schema), reading(schema)
         # Rows in order are scanned once, if at all, before they move.
         run = self._session.new_run() if whole and not ordered else None
@@ -203,15 +209,16 @@ class SparkEngine(Engine):
         return prepared
 
     def _source(
-        self, names: Sequence[str], *, placed: bool, encoded: bool = True
+        self, names: Sequence[str], *, placed: bool, encoded: bool = True, frame: Any = None
     ) -> tuple[Any, tasks.Batches, dict[int, str]]:
         """The columns, with places in files after them if these are known; how to read them; the files' names.
 
-        What will be encoded may come with NaN for what is missing, and so several columns in one.
+        They are those of the rows, or of another frame that was made of them. What will be encoded may come with NaN
+        for what is missing, and so several columns in one.
         """
         from pyspark.sql import functions
 
-        frame = self._frame
+        frame = self._frame if frame is None else frame
         floats = [[name for name in names if self._kinds.get(name) == kind] for kind in ("FloatType", "DoubleType")]
         arrays = tuple(tuple(some) for some in floats if encoded and len(some) >= LEAST_TOGETHER)
         single = [name for name in names if not any(name in some for some in arrays)]
@@ -226,6 +233,46 @@ class SparkEngine(Engine):
                 cells += [functions.xxhash64(path).alias("file"), begin.cast("long").alias("split")]
         source = self._session.ask(lambda: _analysed(frame.select(*cells)), "the columns cannot be read")
         return source, tasks.Batches(tuple(single), bool(files), __version__, arrays), files
+
+    def _first_rows(self, names: Sequence[str], unit: str, most: int) -> Any:
+        """The columns, in the original order; all cells of rows that do not count are missing: `engines.people`."""
+        from pyspark.sql import functions
+
+        files, origin = self._files()
+        with quietly():
+            cells = [functions.col(_identifier(name)).alias(f"c{place}") for place, name in enumerate(names)]
+            person = functions.col(_identifier(unit))
+            if self._kinds.get(unit) in ("FloatType", "DoubleType"):  # NaN is no id
+                person = functions.when(~functions.isnan(person), person)
+            places = [functions.expr(one).alias(name) for one, name in zip(origin, ("path", "split"), strict=False)]
+            number = functions.expr("monotonically_increasing_id()").alias("number")
+        numbered = self._session.ask(
+            lambda: _analysed(self._frame.select(*cells, person.alias("unit"), *places, number)),
+            "the columns cannot be read",
+        )
+        keys = ["path", "split", "number"] if files and self._in_pieces(numbered) else ["number"]
+        place = f"row_number() OVER (PARTITION BY unit ORDER BY {', '.join(keys)})"
+        with quietly():
+            counted = [
+                functions.when(functions.col("place") <= most, functions.col(f"c{i}")).alias(name)
+                for i, name in enumerate(names)
+            ]
+            placed = numbered.withColumn("place", functions.expr(place)).orderBy(*keys)
+            return placed.select(*counted)
+
+    def _in_pieces(self, numbered: Any) -> bool:
+        """Whether each part of a file is in one piece, as `in_file_order` asks."""
+        from pyspark.sql import functions
+
+        def asked() -> Any:
+            # The upper bits of a number are the partition, the others the place in it.
+            pieces = numbered.groupBy("path", "split", functions.expr("shiftright(number, 33)").alias("part"))
+            spans = functions.expr("max(number) - min(number) + 1 = count(*)").alias("whole")
+            return pieces.agg(spans).select("path", "split", "whole").collect()
+
+        found = self._session.ask(asked, "the files cannot be listed")
+        pieces = {(one["path"], one["split"]) for one in found}
+        return len(pieces) == len(found) and all(one["whole"] for one in found)
 
     def _files(self) -> tuple[dict[int, str], list[str]]:
         """The names of the files that rows come from, by their hashes, and expressions of a row's file and place there.
@@ -307,6 +354,11 @@ class SparkSlice(Slice):
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
         """Encode the rows in the cluster, and permute them if asked to."""
+        if schema.unit is not None:
+            raise ParameterError(
+                "a schema with a unit must be of all rows of a DataFrame, got some of them",
+                hint="make a table of these rows, or a DataFrame",
+            )
         return self._of._prepared(schema, context, self._start, self._stop, ordered=ordered)
 
 
