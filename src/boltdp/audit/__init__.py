@@ -1,0 +1,1 @@
+"""An audit that anyone can run, without private rows: what is claimed, attacked."""
