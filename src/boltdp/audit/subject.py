@@ -49,7 +49,8 @@ class Subject:
 
     schema: Schema
     certificate: Certificate
-    stages: tuple[Stage, ...]
+    replayed: tuple[Stage, ...]  #: of this certificate
+    stages: tuple[Stage, ...]  #: the same of all rows that were claimed
     left_out: tuple[str, ...]  #: what was spent, too, and is not audited
 
     @property
@@ -80,16 +81,17 @@ def subject(schema: Schema, certificate: Certificate) -> Subject:
         schema = replace(schema, standardization=None)
     if schema.spent is not None:
         schema = replace(schema, spent=None)
-    spent = _runnable(certificate.spent, budget, left_out)
-    runnable = replace(certificate, budget=budget, spent=spent)
-    return Subject(schema, runnable, tuple(_stages(spent, budget)), tuple(left_out))
+    whole = _runnable(certificate.spent, budget, left_out, rows=None)
+    few = _runnable(certificate.spent, budget, [], rows=MOST_ROWS)
+    stages, replayed = tuple(_stages(whole, budget)), tuple(_stages(few, budget))
+    return Subject(schema, replace(certificate, spent=few), replayed, stages, tuple(left_out))
 
 
-def _runnable(event: Event, budget: Budget, left_out: list[str]) -> Event:
-    """The same for few rows, without what the audit does not run."""
+def _runnable(event: Event, budget: Budget, left_out: list[str], *, rows: int | None) -> Event:
+    """The same without what the audit does not run, and for no more than so many rows."""
     match event:
         case Spoiled():
-            return replace(event, spent=_runnable(event.spent, budget, left_out))
+            return replace(event, spent=_runnable(event.spent, budget, left_out, rows=rows))
         case Composition():
             parts = []
             for part in event.parts:
@@ -97,20 +99,20 @@ def _runnable(event: Event, budget: Budget, left_out: list[str]) -> Event:
                     left_out.append("how the schema was found from the rows")
                 else:
                     share = budget if part.budget is None else part.budget
-                    parts.append(Part(share, _runnable(part.event, share, left_out)))
+                    parts.append(Part(share, _runnable(part.event, share, left_out, rows=rows)))
             return parts[0].event if len(parts) == 1 else replace(event, parts=tuple(parts))
         case SelfComposition():
             share = event.part.budget or budget
-            return replace(event, part=Part(share, _runnable(event.part.event, share, left_out)))
+            return replace(event, part=Part(share, _runnable(event.part.event, share, left_out, rows=rows)))
         case SelectionAmongTrained():
             left_out.append(f"the choice: {event.describe()}")
             chosen = event.trained[event.chosen]
-            return _runnable(chosen.event, chosen.budget or budget, left_out)
+            return _runnable(chosen.event, chosen.budget or budget, left_out, rows=rows)
         case Selection():
             # On public rows: it costs nothing.
-            return _runnable(event.children[0], budget, left_out)
+            return _runnable(event.children[0], budget, left_out, rows=rows)
         case Training():
-            return resized(event, budget, rows=MOST_ROWS) if event.problem.rows > MOST_ROWS else event
+            return event if rows is None or event.problem.rows <= rows else resized(event, budget, rows=rows)
         case NoisyMoments():
             return event
     raise ParameterError(f"an audit must be of events that it knows, got {event.kind!r}")
@@ -131,7 +133,13 @@ def _stages(event: Event, budget: Budget) -> list[Stage]:
 
 
 def resized(
-    event: Training, budget: Budget, *, rows: int, dims: int | None = None, scans: int | None = None
+    event: Training,
+    budget: Budget,
+    *,
+    rows: int,
+    dims: int | None = None,
+    scans: int | None = None,
+    step: float | None = None,
 ) -> Training:
     """The same training for other numbers of rows and features, its noise made anew for the same budget.
 
@@ -163,6 +171,6 @@ def resized(
         budget,
         clip=event.clip,
         scans=event.scans if scans is None else min(scans, event.scans),
-        step=event.step,
+        step=event.step if step is None else step,
         momentum=event.momentum,
     )
