@@ -1,7 +1,8 @@
 """Black box: train many times on each of two neighbouring data sets, and prove how well the results tell them apart.
 
 What an attacker would do, who knows everything but which of the two it was: a score of what was released, and a
-threshold that is chosen on one half of the trainings and judged on the other. Clopper and Pearson's bounds on both
+threshold that is chosen beforehand where the density is known, else on one half of the trainings and judged on the
+other. Clopper and Pearson's bounds on both
 rates then prove an epsilon. Few rows and two features, so that thousands of trainings take seconds; noise that is added
 once, after training, is drawn anew for the same weights.
 """
@@ -33,14 +34,14 @@ from boltdp.privacy.release import Randomness, release_weights
 #: With what confidence an epsilon is proved.
 CONFIDENCES = (0.95, 0.999)
 #: Trainings on each of the two data sets, if nothing else is asked for: noise alone, descents, minimisers, others.
-TRIALS = {OutputPerturbation: 60_000, NoisyGradients: 6_000, ObjectivePerturbation: 4_000}
+TRIALS = {OutputPerturbation: 50_000, NoisyGradients: 6_000, ObjectivePerturbation: 3_000}
 OTHER_TRIALS = 3_000
 #: Rows, and scans of gradient descent, of a training.
 ROWS, SCANS = 2_000, 4
 #: Trainings at once, at most.
 AT_ONCE = 250
-#: Draws by which the worst rows are searched for.
-SEARCHED = 1_000
+#: Draws by which the worst rows are searched for, and then the threshold.
+SEARCHED, FINELY = 3_000, 30_000
 #: Thresholds that are tried.
 THRESHOLDS = 99
 
@@ -74,33 +75,55 @@ def black_box(
     if trials < 100:
         raise ParameterError(f"trials must be at least 100, got {trials}")
     if isinstance(event, OutputPerturbation):
-        scores, pair, audited = _outputs(stage, trials, random, done)
+        scores, cut, pair, audited = _outputs(stage, trials, random, done)
     elif isinstance(event, ObjectivePerturbation):
-        scores, pair, audited = _minimisers(stage, trials, random, done)
+        scores, cut, pair, audited = _minimisers(stage, trials, random, done)
     else:
-        scores, pair, audited = _others(stage, trials, done)
+        scores, cut, pair, audited = _others(stage, trials, done)
     gaussian = audited.distance is not None
-    half = trials // 2
-    chosen = _threshold([one[:half] for one in scores], stage, gaussian=gaussian)
-    judged = [one[half:] for one in scores]
-    epsilon = tuple(_proved(judged, chosen, stage, gaussian=gaussian, confidence=one) for one in CONFIDENCES)
+    judged = scores
+    if cut is None:
+        half = trials // 2
+        cut = _threshold([one[:half] for one in scores], stage, gaussian=gaussian)
+        judged = [one[half:] for one in scores]
+    epsilon = tuple(_proved(judged, cut, stage, gaussian=gaussian, confidence=one) for one in CONFIDENCES)
     cuts = np.quantile(np.concatenate(judged), np.linspace(0.0, 1.0, THRESHOLDS + 2))
-    rates = tuple((float(np.mean(judged[1] > cut)), float(np.mean(judged[0] > cut))) for cut in cuts)
-    point = float(np.mean(judged[1] > chosen)), float(np.mean(judged[0] > chosen))
+    rates = tuple((float(np.mean(judged[1] > one)), float(np.mean(judged[0] > one))) for one in cuts)
+    point = float(np.mean(judged[1] > cut)), float(np.mean(judged[0] > cut))
     return BlackBox(stage, trials, epsilon, rates, point, _trade_off(audited, stage), str(pair))
 
 
 Scores = list[Doubles]  #: of what was released on each of the two data sets: higher on the first
+#: Scores, the threshold (None: one half of the scores must tell), the rows, and what was trained.
+Attacked = tuple[Scores, float | None, Opposed, Training]
+
+
+def expected(losses: Doubles, trials: int) -> tuple[float, float]:
+    """The epsilon that so many trainings can be expected to prove by a threshold of the loss, and that threshold.
+
+    `losses` are of draws on the first data set. On the second, a draw with the loss l is e^-l times as likely.
+    """
+    ordered = np.sort(losses)[::-1]
+    count = np.arange(1, len(ordered) + 1)
+    first, second = count / len(ordered), np.cumsum(np.exp(-ordered)) / len(ordered)
+    spread = 2.0 / math.sqrt(trials)
+    low = first - spread * np.sqrt(first * np.maximum(1.0 - first, 0.0) + 1.0 / trials)
+    proved = np.log(np.maximum(low, 1e-12) / (second + spread * np.sqrt(second + 1.0 / trials)))
+    best = int(np.argmax(proved))
+    return float(proved[best]), float(ordered[best])
 
 
 def _outputs(
     stage: Stage, trials: int, random: np.random.Generator, done: Callable[[int, int], None]
-) -> tuple[Scores, Opposed, Training]:
+) -> Attacked:
     event = small(stage, rows=ROWS)
     assert isinstance(event, OutputPerturbation)
     pair = worst(lambda pair: output_distance(stage, event, pair), random=random)
     certificate = certified(event, stage.budget)
     centres = [trained(rows, stage, event) for rows in pair.rows(ROWS, dims=event.problem.dims)]
+    move = (centres[0] - centres[1]).ravel()
+    tried = sample(event.noise, FINELY, random)
+    _, cut = expected(log_ratio(event.noise, tried, np.broadcast_to(move, tried.shape)), trials)
     scores: Scores = []
     for which, weights in enumerate(centres):
         drawn = np.empty((trials, weights.size))
@@ -108,31 +131,31 @@ def _outputs(
             drawn[number] = release_weights(weights, certificate, Randomness()).ravel()
             if number % 1000 == 999:
                 done(which * trials + number + 1, 2 * trials)
-        move = (centres[0] - centres[1]).ravel()
         scores.append(log_ratio(event.noise, drawn - centres[0].ravel(), np.broadcast_to(move, drawn.shape)))
-    return scores, pair, event
+    return scores, cut, pair, event
 
 
 def _minimisers(
     stage: Stage, trials: int, random: np.random.Generator, done: Callable[[int, int], None]
-) -> tuple[Scores, Opposed, Training]:
+) -> Attacked:
     event = small(stage, rows=ROWS)
     assert isinstance(event, ObjectivePerturbation)
     drawn = sample(event.linear, SEARCHED, random)
 
     def harm(pair: Opposed) -> float:
-        return float(np.abs(minimised(event, pair).losses(event.linear, drawn)).mean())
+        return expected(minimised(event, pair).losses(event.linear, drawn), trials)[0]
 
     pair = worst(harm, random=random)
     basis, neighbours = event.problem.loss.basis, minimised(event, pair)
+    _, cut = expected(neighbours.losses(event.linear, sample(event.linear, FINELY, random)), trials)
     scores: Scores = []
     for released in _trainings(stage, event, pair, trials, done):
         free = released if basis is None else basis @ released
         scores.append(neighbours.losses_at(event.linear, free.reshape(trials, -1)))
-    return scores, pair, event
+    return scores, cut, pair, event
 
 
-def _others(stage: Stage, trials: int, done: Callable[[int, int], None]) -> tuple[Scores, Opposed, Training]:
+def _others(stage: Stage, trials: int, done: Callable[[int, int], None]) -> Attacked:
     if isinstance(stage.event, NoisyGradients):
         event, pair = small(stage, rows=10, scans=SCANS), Opposed(1e-3, loud=0.0)
     else:
@@ -141,7 +164,7 @@ def _others(stage: Stage, trials: int, done: Callable[[int, int], None]) -> tupl
     # Without a density the score is the projection on the line through both means, which the first halves tell.
     half = trials // 2
     towards = first[:half].mean(axis=0) - second[:half].mean(axis=0)
-    return [first @ towards, second @ towards], pair, event
+    return [first @ towards, second @ towards], None, pair, event
 
 
 def _trainings(

@@ -134,7 +134,7 @@ class Replay:
 
 def replayed(subject: Subject, pairs: Sequence[Pair], done: Callable[[int], None]) -> Replay:
     """Both runs for each of the pairs."""
-    found = Replay([Replayed(limit) for stage in subject.stages for limit in limits(stage)])
+    found = Replay([Replayed(limit) for stage in subject.replayed for limit in limits(stage)])
     by_noise = {one.limit.noise: one for one in found.stages}
     for number, pair in enumerate(pairs):
         _compare(subject, pair, found, by_noise)
