@@ -161,6 +161,11 @@ def _others(stage: Stage, trials: int, done: Callable[[int, int], None]) -> Atta
     else:
         event, pair = small(stage, rows=4, dims=1), Opposed(loud=0.0, flipped=True)
     first, second = (released.reshape(trials, -1) for released in _trainings(stage, event, pair, trials, done))
+    if isinstance(event, NoisyGradients):
+        # The two data sets mirror each other: so do their weights, and the middle is 0.
+        loss, dims = event.problem.loss, event.problem.dims
+        towards = -np.outer(loss.slopes(np.zeros(loss.vectors), 1, positive=1), np.eye(dims)[0]).ravel()
+        return [first @ towards, second @ towards], 0.0, pair, event
     # Without a density the score is the projection on the line through both means, which the first halves tell.
     half = trials // 2
     towards = first[:half].mean(axis=0) - second[:half].mean(axis=0)

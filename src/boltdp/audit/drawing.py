@@ -50,7 +50,7 @@ def draw(report: Report, path: str | Path) -> None:
 
 def _draw_exact(axes: Any, exact: Exact) -> None:
     claimed, found = _curves(exact)
-    axes.plot(*zip(*claimed, strict=True), color=GREY, linestyle="--", label="claimed, at most")
+    axes.plot(*zip(*claimed, strict=True), color="black", linestyle="--", label="claimed, at most", zorder=3)
     if found:
         axes.plot(*zip(*found, strict=True), color=BLUE, linewidth=1.8, label="found on the worst rows")
     budget = exact.stage.budget

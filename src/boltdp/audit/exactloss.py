@@ -23,6 +23,7 @@ from boltdp.audit.statistics import largest_epsilon, least_spent
 from boltdp.audit.subject import Stage
 from boltdp.audit.worst import Opposed, certified, prepared, small, worst
 from boltdp.context import Context
+from boltdp.privacy.events import Event
 from boltdp.privacy.gradients import NoisyGradients
 from boltdp.privacy.moments import NoisyMoments
 from boltdp.privacy.noise import Mechanism
@@ -70,7 +71,7 @@ def exact_loss(stage: Stage, replayed: Replayed | None, *, random: np.random.Gen
             assert replayed is not None
             noise = replayed.limit.noise
             distance = replayed.ratio * replayed.limit.sensitivity
-            return _closed(stage, noise, distance, str(replayed.worst), "closed form, distance from the replay")
+            return _closed(stage, event, noise, distance, str(replayed.worst), "closed form, distance from the replay")
         case OutputPerturbation():
             return _output(stage, random)
         case NoisyGradients():
@@ -80,11 +81,11 @@ def exact_loss(stage: Stage, replayed: Replayed | None, *, random: np.random.Gen
     return None
 
 
-def _closed(stage: Stage, noise: Mechanism, distance: float, pair: str, how: str) -> Exact:
+def _closed(stage: Stage, event: Event, noise: Mechanism, distance: float, pair: str, how: str) -> Exact:
     def spent(epsilon: float) -> float:
         return least_spent(noise, epsilon, distance=distance)
 
-    return _found(stage, spent, spent, spent, pair, how)
+    return _found(stage, spent, spent, spent, pair, how, event=event)
 
 
 def _found(
@@ -95,6 +96,7 @@ def _found(
     pair: str,
     how: str,
     *,
+    event: Event,
     estimated: bool = False,
 ) -> Exact:
     claimed = stage.budget
@@ -106,7 +108,7 @@ def _found(
     else:
         epsilon = largest_epsilon(low, delta=claimed.delta, most=FARTHEST * at)
     curve = tuple(
-        (one, stage.event.delta(one, target=claimed.delta or 1e-9), spent(one))
+        (one, event.delta(one, target=claimed.delta or 1e-9), spent(one))
         for one in np.linspace(0.2 * at, 1.3 * at, POINTS).tolist()
     )
     return Exact(stage, epsilon, spent(at), (low(at), high(at)), curve, pair, how)
@@ -140,7 +142,7 @@ def _output(stage: Stage, random: np.random.Generator) -> Exact:
     pair = worst(lambda pair: output_distance(stage, event, pair), random=random)
     distance = output_distance(stage, event, pair)
     reached = distance / sensitivity(event.problem).total
-    return _closed(stage, whole.noise, distance, str(pair), f"closed form, {reached:.0%} of the proved sensitivity")
+    return _closed(stage, whole, whole.noise, distance, str(pair), f"closed form, {reached:.0%} of the proved sensitivity")
 
 
 # ---- noise in every scan ----------------------------------------------------------------------------------------
@@ -231,6 +233,7 @@ def _gradients(stage: Stage, random: np.random.Generator) -> Exact:
         lambda epsilon: mean(epsilon) + error(epsilon),
         str(pair),
         f"{DESCENTS} descents, weighed",
+        event=event,
         estimated=True,
     )
 
@@ -288,4 +291,5 @@ def _objective(stage: Stage, random: np.random.Generator) -> Exact:
         lambda epsilon: spent(epsilon) + error(epsilon),
         str(pair),
         how,
+        event=event,
     )
