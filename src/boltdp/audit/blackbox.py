@@ -113,9 +113,7 @@ def expected(losses: Doubles, trials: int) -> tuple[float, float]:
     return float(proved[best]), float(ordered[best])
 
 
-def _outputs(
-    stage: Stage, trials: int, random: np.random.Generator, done: Callable[[int, int], None]
-) -> Attacked:
+def _outputs(stage: Stage, trials: int, random: np.random.Generator, done: Callable[[int, int], None]) -> Attacked:
     event = small(stage, rows=ROWS)
     assert isinstance(event, OutputPerturbation)
     pair = worst(lambda pair: output_distance(stage, event, pair), random=random)
@@ -135,9 +133,7 @@ def _outputs(
     return scores, cut, pair, event
 
 
-def _minimisers(
-    stage: Stage, trials: int, random: np.random.Generator, done: Callable[[int, int], None]
-) -> Attacked:
+def _minimisers(stage: Stage, trials: int, random: np.random.Generator, done: Callable[[int, int], None]) -> Attacked:
     event = small(stage, rows=ROWS)
     assert isinstance(event, ObjectivePerturbation)
     drawn = sample(event.linear, SEARCHED, random)
@@ -195,9 +191,7 @@ def _threshold(scores: Scores, stage: Stage, *, gaussian: bool) -> float:
     cuts = np.unique(np.quantile(np.concatenate(scores), np.linspace(0.005, 0.995, THRESHOLDS)))
     if gaussian:
         return float(np.median(np.concatenate(scores)))  # the best for two normals that are close
-    return float(
-        max(cuts, key=lambda cut: _proved(scores, cut, stage, gaussian=False, confidence=CONFIDENCES[0]))
-    )
+    return float(max(cuts, key=lambda cut: _proved(scores, cut, stage, gaussian=False, confidence=CONFIDENCES[0])))
 
 
 def _proved(scores: Scores, cut: float, stage: Stage, *, gaussian: bool, confidence: float) -> float:

@@ -122,9 +122,7 @@ def _profile(exact: Exact) -> str:
 
 def _trade_off(box: BlackBox) -> str:
     lines = [("axis", [(0.0, 0.0), (1.0, 1.0)]), ("bound", box.claimed), ("line", box.rates)]
-    return _frame(
-        lines, across=("false positive rate", "0", "1"), up=("true positive rate", "0", "1"), dot=box.chosen
-    )
+    return _frame(lines, across=("false positive rate", "0", "1"), up=("true positive rate", "0", "1"), dot=box.chosen)
 
 
 def _frame(
@@ -159,6 +157,7 @@ def _frame(
         f'<text x="{LEFT + WIDTH / 2:g}" y="{bottom + 30:g}" text-anchor="middle">{text_of(across[0])}</text>'
         f'<text x="{LEFT - 4:g}" y="{bottom:g}" text-anchor="end">{text_of(up[1])}</text>'
         f'<text x="{LEFT - 4:g}" y="{ABOVE + 8:g}" text-anchor="end">{text_of(up[2])}</text>'
-        f'<text x="14" y="{middle:g}" text-anchor="middle" transform="rotate(-90 14 {middle:g})">{text_of(up[0])}</text>'
+        f'<text x="14" y="{middle:g}" text-anchor="middle" transform="rotate(-90 14 {middle:g})">'
+        f"{text_of(up[0])}</text>"
         "</svg>"
     )

@@ -127,9 +127,7 @@ def trained(rows: Floats, stage: Stage, event: OutputPerturbation) -> Doubles:
 
 def output_distance(stage: Stage, event: OutputPerturbation, pair: Opposed) -> float:
     """How far the two data sets' weights are apart before the noise."""
-    one, other = (
-        trained(rows, stage, event) for rows in pair.rows(event.problem.rows, dims=event.problem.dims)
-    )
+    one, other = (trained(rows, stage, event) for rows in pair.rows(event.problem.rows, dims=event.problem.dims))
     return float(np.linalg.norm(one - other))
 
 
@@ -142,7 +140,9 @@ def _output(stage: Stage, random: np.random.Generator) -> Exact:
     pair = worst(lambda pair: output_distance(stage, event, pair), random=random)
     distance = output_distance(stage, event, pair)
     reached = distance / sensitivity(event.problem).total
-    return _closed(stage, whole, whole.noise, distance, str(pair), f"closed form, {reached:.0%} of the proved sensitivity")
+    return _closed(
+        stage, whole, whole.noise, distance, str(pair), f"closed form, {reached:.0%} of the proved sensitivity"
+    )
 
 
 # ---- noise in every scan ----------------------------------------------------------------------------------------
@@ -186,9 +186,7 @@ def descents(stage: Stage, event: NoisyGradients, pair: Opposed, *, count: int, 
         return draws[len(answers) - 1].released
 
     context = Context(threads=1)
-    for rows, observe in zip(
-        pair.rows(event.problem.rows, dims=event.problem.dims), (record, answer), strict=True
-    ):
+    for rows, observe in zip(pair.rows(event.problem.rows, dims=event.problem.dims), (record, answer), strict=True):
         with prepared(rows) as held, watched(observe):
             jobs = [Job(certificate, Randomness())] * count
             ALGORITHMS[event.algorithm].run(held, jobs, classes=classes, context=context)

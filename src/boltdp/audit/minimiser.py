@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 
 from boltdp.arraytypes import Doubles
-from boltdp.audit.statistics import gamma
 from boltdp.privacy.losses import MarginLogistic
 from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.recipe import Problem
@@ -109,7 +108,7 @@ class Neighbours:
 
 
 def log_ratio(mechanism: Mechanism, noise: Doubles, move: Doubles) -> Doubles:
-    """ln nu(q)/nu(q + v).
+    """Ln nu(q)/nu(q + v).
 
     >>> log_ratio(Mechanism("spherical", 2.0, 1), np.array([[3.0]]), np.array([[1.0]]))
     array([0.5])

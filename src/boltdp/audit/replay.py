@@ -29,7 +29,7 @@ from boltdp.algorithms.standardize import prepared_rows
 from boltdp.arraytypes import Doubles
 from boltdp.audit.statistics import gamma, normal, too_far
 from boltdp.audit.subject import Stage, Subject
-from boltdp.audit.tables import Pair
+from boltdp.audit.tables import ORDER, Pair
 from boltdp.context import Context
 from boltdp.privacy import release
 from boltdp.privacy.gradients import NoisyGradients, sum_sensitivity
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from boltdp.model import Model
 
 AddNoise: TypeAlias = Callable[[Mechanism, Doubles, RandomBytes], Doubles]
-#: Of the order in which rows are read, which is public.
-ORDER = 1
 #: Differences are measured in doubles.
 ROUNDING = 1e-9
 
@@ -293,4 +291,3 @@ def _slopes(subject: Subject, prepared: Prepared, draws: Sequence[Draw]) -> list
     ]
     prepared.sum(sums)
     return [one.value for one in sums]
-

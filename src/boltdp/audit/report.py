@@ -69,7 +69,8 @@ class Report:
             budget, found = exact.stage.budget, f"epsilon = {exact.epsilon:.4g}"
             found += f" ({exact.epsilon / budget.epsilon:.0%})"
             if budget.delta:
-                found += f", delta = {exact.delta:.3g}"
+                low, high = exact.delta_range
+                found += f", delta = {exact.delta:.3g}" if low == high else f", delta from {low:.2g} to {high:.2g}"
             lines.append(Finding("exact loss", exact.stage.name, budget.describe(), found, exact.broken))
         for box in self.black_boxes:
             shares = (
@@ -144,8 +145,7 @@ class Report:
                     "claimed": {"epsilon": one.stage.budget.epsilon, "delta": one.stage.budget.delta},
                     "trials": one.trials,
                     "proved": {
-                        f"{confidence:g}": epsilon
-                        for confidence, epsilon in zip(CONFIDENCES, one.epsilon, strict=True)
+                        f"{confidence:g}": epsilon for confidence, epsilon in zip(CONFIDENCES, one.epsilon, strict=True)
                     },
                     "false_and_true_positive_rates": [list(point) for point in one.rates],
                     "worst": one.pair,

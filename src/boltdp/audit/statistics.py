@@ -24,7 +24,6 @@ def rate_bounds(hits: int, trials: int, *, mistake: float) -> tuple[float, float
     >>> rate_bounds(0, 100, mistake=0.025)[0], rate_bounds(100, 100, mistake=0.025)[1]
     (0.0, 1.0)
     """
-
     low = 0.0 if hits == 0 else _root(lambda rate: _beta(rate, hits, trials - hits + 1) - mistake)
     high = 1.0 if hits == trials else _root(lambda rate: _beta(rate, hits + 1, trials - hits) - (1.0 - mistake))
     return low, high

@@ -11,12 +11,15 @@ import numpy as np
 
 from boltdp.data.schema import Categorical, Column, Numeric, Schema
 from boltdp.data.values import Value
+from boltdp.kernel import source_position
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: What the values of a row are: at a bound of all columns, at one or the other, outside, not numbers, or not there.
 Kind = Literal["high", "low", "either", "outside", "broken", "missing"]
+#: Of the order in which rows are read, which is public: all runs of an audit have the same.
+ORDER = 1
 #: How far outside of the bounds, in their widths.
 OUTSIDE = 1e6
 #: Different rows among those that both tables have.
@@ -77,6 +80,8 @@ class Pair:
 def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator[Pair]:
     """Neighbouring tables without end: first those that pull hardest, then any.
 
+    What differs is at the end of the order in which rows are read, as often as anywhere else.
+
     >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
     >>> print(next(pairs(schema, 100, seed=1)))
     high values, class 1 or high values, class 2, among rows of missing values, no class
@@ -86,7 +91,7 @@ def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator
 
     def places(first: int | None = None) -> tuple[int, ...]:
         if first is not None:
-            return tuple((first + number) % rows for number in range(changed))
+            return tuple(source_position(first, changed, rows=rows, seed=ORDER).tolist())
         return tuple(random.choice(rows, changed, replace=False).tolist())
 
     for shared in (nothing, Row("low", 0), Row("high", 0), None):

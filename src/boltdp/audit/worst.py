@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from boltdp.arraytypes import Doubles, Floats
 from boltdp.algorithms.shared.base import with_problem
+from boltdp.arraytypes import Doubles, Floats
 from boltdp.audit.subject import Stage, resized
+from boltdp.audit.tables import ORDER
 from boltdp.context import Context
 from boltdp.engines.prepared import Prepared
 from boltdp.privacy.budget import Budget
@@ -91,7 +92,9 @@ def worst(harm: Callable[[Opposed], float], *, random: np.random.Generator, step
         if best.flipped or step % 3 == 2:
             tried = replace(best, place=float(random.integers(PLACES + 1)) / PLACES)
         else:
-            tried = replace(best, angle=float(np.clip(best.angle * math.exp(0.4 * random.standard_normal()), 0.01, 1.4)))
+            tried = replace(
+                best, angle=float(np.clip(best.angle * math.exp(0.4 * random.standard_normal()), 0.01, 1.4))
+            )
         found = harm(tried)
         if found > most:
             best, most = tried, found
@@ -125,7 +128,6 @@ def certified(event: Training, budget: Budget) -> Certificate:
 
 def prepared(rows: Floats) -> Prepared:
     """The rows, ready for training."""
-    from boltdp.audit.replay import ORDER
     from boltdp.engines.spool import spool
 
     context = Context(seed=ORDER, threads=1)

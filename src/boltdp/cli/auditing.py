@@ -103,8 +103,10 @@ def audit(
     else:
         emit_promise(certificate.promise(planned=model_path is None), private=certificate.private)
         emit_table(
-            [(one.method, one.what, one.claimed, ("BROKEN: " if one.broken else "") + one.found)
-             for one in report.findings],
+            [
+                (one.method, one.what, one.claimed, ("BROKEN: " if one.broken else "") + one.found)
+                for one in report.findings
+            ],
             header=("attack", "of", "claimed", "found"),
         )
         for said in report.notes:
