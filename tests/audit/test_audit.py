@@ -180,7 +180,7 @@ def test_a_fixed_seed_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("name", ["auto", "bolton"])
 def test_a_bias_without_noise_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, honest = audited(SOUND[name]), training.release_weights
+    made, honest = audited(SOUND[name]), release.release_weights
 
     def leaking(weights: Doubles, certificate: Certificate, randomness: Randomness) -> Doubles:
         released = honest(weights, certificate, randomness)
@@ -265,7 +265,7 @@ def test_a_model_is_audited_from_its_file_with_pictures(tmp_path: Path) -> None:
     model = tmp_path / "model.json"
     train(open_source(table), schema, Settings(epsilon=1.0, algorithm="bolton", standardize="private")).save(model)
     html, picture = tmp_path / "audit.html", tmp_path / "audit.svg"
-    asked = ["audit", str(model), "--trials", "2000", "--html", str(html), "--picture", str(picture)]
+    asked = ["audit", str(model), "--trials", "2000", "--html", str(html), "--plot", str(picture)]
     done = CliRunner().invoke(main, asked)
     assert done.exit_code == 0, done.output
     assert "Nothing contradicts the claim." in done.output

@@ -71,7 +71,7 @@ def black_box(
     event = stage.event
     assert isinstance(event, Training)
     if trials is None:
-        trials = TRIALS.get(type(event), OTHER_TRIALS)  # type: ignore[call-overload]
+        trials = TRIALS.get(type(event), OTHER_TRIALS)
     if trials < 100:
         raise ParameterError(f"trials must be at least 100, got {trials}")
     if isinstance(event, OutputPerturbation):

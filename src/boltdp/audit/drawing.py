@@ -61,7 +61,7 @@ def _draw_exact(axes: Any, exact: Exact) -> None:
 
 def _draw_box(axes: Any, box: BlackBox) -> None:
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.7)
-    axes.plot(*zip(*box.claimed, strict=True), color=GREY, linestyle="--", label="claimed, at most")
+    axes.plot(*zip(*box.claimed, strict=True), color="black", linestyle="--", label="claimed, at most", zorder=3)
     axes.plot(*zip(*box.rates, strict=True), color=BLUE, linewidth=1.8, label=f"{box.trials:,} trainings on each")
     axes.plot(*box.chosen, "o", color=ORANGE, markeredgecolor="white", label=_proved(box))
     axes.set(xlabel="false positive rate", ylabel="true positive rate", title=f"Attack: {box.stage.name}")
@@ -79,7 +79,7 @@ def _proved(box: BlackBox) -> str:
     return f"epsilon = {box.epsilon[0]:.3g} proved at {CONFIDENCES[0]:.0%}"
 
 
-def page(report: Report) -> str:
+def page(report: Report, *, planned: bool = False) -> str:
     """The report as a page: the findings, and the same drawings."""
     kind = "promise none" if report.broken else "promise"
     lines = "".join(
@@ -91,10 +91,15 @@ def page(report: Report) -> str:
     figures = "".join(
         _figure(f"Privacy profile: {one.stage.name}", one.pair, _profile(one)) for one in report.exact
     ) + "".join(_figure(f"Attack: {one.stage.name}", _proved(one), _trade_off(one)) for one in report.black_boxes)
+    legend = (
+        "Blue: what was found. Dashed: the most that the claim allows. Orange: the epsilon that is claimed, and the "
+        "threshold of the attack."
+    )
     return document(
         "An audit of a claim",
-        f"<p>{text_of(report.certificate.promise(), 5000)}</p>"
-        f'<p class="{kind}">{text_of(report.verdict)}</p><dl>{lines}</dl>{notes}<div class="drawings">{figures}</div>',
+        f"<p>{text_of(report.certificate.promise(planned=planned), 5000)}</p>"
+        f'<p class="{kind}">{text_of(report.verdict)}</p><dl>{lines}</dl>{notes}'
+        f'<p class="legend">{legend}</p><div class="drawings">{figures}</div>',
     )
 
 

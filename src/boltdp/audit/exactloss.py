@@ -109,7 +109,7 @@ def _found(
         epsilon = largest_epsilon(low, delta=claimed.delta, most=FARTHEST * at)
     curve = tuple(
         (one, event.delta(one, target=claimed.delta or 1e-9), spent(one))
-        for one in np.linspace(0.2 * at, 1.3 * at, POINTS).tolist()
+        for one in np.linspace((0.6 if estimated else 0.2) * at, 1.3 * at, POINTS).tolist()
     )
     return Exact(stage, epsilon, spent(at), (low(at), high(at)), curve, pair, how)
 

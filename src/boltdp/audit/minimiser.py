@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from boltdp.arraytypes import Doubles
 from boltdp.privacy.losses import MarginLogistic
 from boltdp.privacy.noise import Mechanism
 from boltdp.privacy.recipe import Problem
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 #: A row: the index of its class, and its features.
 Row = tuple[int, Doubles]
@@ -102,7 +106,7 @@ class Neighbours:
         return self.losses_at(mechanism, self.minimisers(noise))
 
     @property
-    def swapped(self) -> Neighbours:
+    def swapped(self) -> Self:
         """The two in the other order."""
         return replace(self, row=self.other, other=self.row)
 

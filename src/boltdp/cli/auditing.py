@@ -21,7 +21,7 @@ from boltdp.privacy.certificate import Certificate
     cls=Grouped,
     epilog=examples(
         "boltdp audit model.json",
-        "boltdp audit model.json --html audit.html --picture audit.png",
+        "boltdp audit model.json --html audit.html --plot audit.png",
         "boltdp audit --rows 60000 --features 51 --epsilon 0.5",
         "boltdp audit --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6 --algorithm noisy-gd --json",
     ),
@@ -39,12 +39,9 @@ from boltdp.privacy.certificate import Certificate
 @click.option(
     "--trials", type=int, help="Trainings of the black box on each of two data sets.  [default: by the algorithm]"
 )
-@click.option(
-    "--audit-seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the made-up rows and the search."
-)
 @click.option("--html", metavar="FILE", type=FILE, help="Write a page that needs nothing else, with both pictures.")
 @click.option(
-    "--picture", metavar="FILE", type=FILE, help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`."
+    "--plot", "picture", metavar="FILE", type=FILE, help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`."
 )
 @as_json
 @quiet
@@ -57,7 +54,6 @@ def audit(
     schema_path: str | None,
     epsilon: float | None,
     trials: int | None,
-    audit_seed: int,
     html: str | None,
     picture: str | None,
     as_json: bool,
@@ -70,7 +66,8 @@ def audit(
     release's input can be compared with its sensitivity (replay); with the exact privacy loss on the worst rows that a
     search finds; and thousands of times, as an attacker would. The exit code is 1 if a claim is broken.
 
-    An audit can refute a claim, and cannot prove it: the proofs do that.
+    An audit can refute a claim, and cannot prove it: the proofs do that. --seed is that of the made-up rows and of the
+    search; the noise is the operating system's.
     """
     from boltdp.audit import audit as audit_claim
     from boltdp.audit.drawing import draw, page
@@ -92,10 +89,10 @@ def audit(
         settings = make_settings(epsilon=1.0 if epsilon is None else epsilon, noiseless=False, chosen=chosen)
         schema, certificate = planned(settings.weighed(public), public, rows=rows)
     with RowsBar(quiet=quiet, unit="done") as bar:
-        report = audit_claim(schema, certificate, trials=trials, seed=audit_seed, progress=bar)
+        report = audit_claim(schema, certificate, trials=trials, seed=chosen["seed"] or 0, progress=bar)
     if html is not None:
         with replacing(html) as aside:
-            aside.write_text(page(report), "utf-8")
+            aside.write_text(page(report, planned=model_path is None), "utf-8")
     if picture is not None:
         draw(report, picture)
     if as_json:
