@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from boltdp.errors import BoltdpError, PrivacyWarning
     from boltdp.estimators import PrivateGridSearch, PrivateHuberSVM, PrivateLogisticRegression
     from boltdp.model import Model
+    from boltdp.onecall import train, tune
     from boltdp.privacy.certificate import Certificate
     from boltdp.settings import Settings
-    from boltdp.training import train
-    from boltdp.tuning import tune
 else:
     # Imported when asked for: scikit-learn, Arrow and DuckDB take a second, which commands that don't use them save.
     from boltdp.lazy import attributes
@@ -48,7 +47,7 @@ else:
             "Settings": "boltdp.settings",
             "check": "boltdp.checking",
             "open_source": "boltdp.engines",
-            "train": "boltdp.training",
-            "tune": "boltdp.tuning",
+            "train": "boltdp.onecall",
+            "tune": "boltdp.onecall",
         },
     )

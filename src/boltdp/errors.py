@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from numbers import Integral, Real
 
@@ -55,6 +57,25 @@ def require(extra: str, use: str) -> None:
         raise MissingPackageError(f"{use} needs {name}, which is not installed", hint=f"pip install 'boltdp[{extra}]'")
 
 
+@contextmanager
+def hints_shown() -> Iterator[None]:
+    """Let Python show the hint of an error below its message, as the commands do; Python 3.10 has no notes for it.
+
+    >>> try:
+    ...     with hints_shown():
+    ...         raise ParameterError("epsilon must be > 0, got 0", hint="epsilon=1 is a usual one")
+    ... except ParameterError as fault:
+    ...     print(getattr(fault, "__notes__", ["hint: epsilon=1 is a usual one"]))
+    ['hint: epsilon=1 is a usual one']
+    """
+    try:
+        yield
+    except BoltdpError as fault:
+        if fault.hint is not None and sys.version_info >= (3, 11):
+            fault.add_note(f"hint: {fault.hint}")
+        raise
+
+
 def shown(value: object) -> str:
     """A public value as a message may quote it: as Python writes it, but never long, and without an error.
 
@@ -80,6 +101,27 @@ def printable(text: str, *, longest: int = LONGEST_QUOTED) -> str:
     begin = text[: longest + 1]
     plain = "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in begin)
     return plain if len(plain) <= longest else plain[: longest - 4] + " ..."
+
+
+def described(value: object) -> str:
+    """A value as a message may quote it where it may be rows, by mistake: a number or a text, or else its type.
+
+    >>> described(110), described([1, 0, 1]), described({"a": 1})
+    ('110', "an object of type 'list'", "an object of type 'dict'")
+    """
+    plain = value is None or isinstance(value, (str, int, float))
+    return shown(value) if plain else f"an object of type {type(value).__name__!r}"
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Some public names in their own order, in quotes, and how many more there are.
+
+    >>> quoted(["b", "a"])
+    "'b', 'a'"
+    """
+    every = [repr(printable(name)) for name in names]
+    more = len(every) - MOST_NAMES
+    return ", ".join(every[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def near(name: str, names: Iterable[str]) -> str | None:

@@ -16,7 +16,7 @@ from boltdp.arraytypes import Doubles, PackedRows
 from boltdp.data.reading import reading
 from boltdp.data.schema import Schema
 from boltdp.data.values import Value
-from boltdp.errors import ParameterError, real_number, shown
+from boltdp.errors import ParameterError, hints_shown, real_number, shown
 from boltdp.export import linear
 from boltdp.files import replacing
 from boltdp.files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
@@ -135,11 +135,43 @@ class Model:
 
         return scanned(engine, self.schema, self.margins, label=False, context=context)
 
-    def predict(self, engine: Engine, context: Context | None = None) -> npt.NDArray[Any]:
-        """The predicted class of each row, in order."""
+    def predict(
+        self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
+    ) -> npt.NDArray[Any]:
+        """The predicted class of each row, in order.
+
+        `source` is whatever `open_source` takes and has the columns of the schema, in any order and among others; the
+        label need not be there. The columns of an array are those of the schema, in its order.
+
+        >>> import pandas as pd
+        >>> from boltdp import train
+        >>> rows = pd.DataFrame({"age": range(100), "old": [age > 50 for age in range(100)]})
+        >>> model = train(rows, label="old", epsilon=None, bounds={"age": (0, 100)})
+        >>> model.predict(pd.DataFrame({"name": ["Ann", "Bob"], "age": [10, 90]}))
+        array([False,  True])
+        """
         names = np.array(self.classes)
-        chosen = [names[self.choices(margins)] for margins in self.score_batches(engine, context)]
-        return np.concatenate(chosen) if chosen else names[:0]
+        return names[self.choices(self._margins(source, context, table=table, query=query))]
+
+    def predict_proba(
+        self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
+    ) -> Doubles:
+        """The probability of each class, in the order of `classes`, for each row; `source` is as for `predict`."""
+        return self.probabilities(self._margins(source, context, table=table, query=query))
+
+    def _margins(self, source: Any, context: Context | None, **options: Any) -> Doubles:
+        from boltdp.data.cells import matrix
+        from boltdp.engines import opened
+        from boltdp.engines.arrays import rows_of
+
+        with hints_shown():
+            if isinstance(source, list):
+                source = matrix(source)
+            if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
+                source = rows_of(self.schema, source)
+            with opened(source, **options) as engine:
+                margins = [*self.score_batches(engine, context)]
+        return np.concatenate([np.empty((0, len(self.weights))), *margins])
 
     def evaluate(self, rows: Any, context: Context | None = None) -> Evaluation:
         """How well it predicts the label of `rows`: an engine, or whatever `open_source` takes.

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from boltdp.context import Context, OnBadRow, Progress
 from boltdp.data.schema import Schema
 from boltdp.data.values import Matcher, declared_values, spellings
-from boltdp.errors import ParameterError, real_number, shown
+from boltdp.errors import ParameterError, real_number, shown, whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.losses import LOSSES, Loss
 from boltdp.privacy.moments import Moments
@@ -40,6 +40,19 @@ OPTIONAL = (
 )
 #: Of these, what is as good as not asked for: the word leaves the choice to the algorithm, or all of them do so anyway.
 NEUTRAL = {"schedule": "auto", "analysis": "proved"}
+
+_NUMBERS = (
+    "epsilon",
+    "delta",
+    "loss_parameter",
+    "regularization",
+    "step_size",
+    "gradient_clip",
+    "exponent",
+    "radius",
+    "standardize_share",
+)
+_WHOLE_NUMBERS = ("passes", "batch_size", "partitions", "curves", "seed", "noise_seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +169,7 @@ class Settings:
         return replace(self, class_weights=weights)
 
     def check(self) -> None:
-        """Refuse words that are none of those which a setting allows.
+        """Refuse words that are none of those which a setting allows, and what is no number where one must be.
 
         >>> Settings(epsilon=1.0, multiclass="both").check()
         Traceback (most recent call last):
@@ -168,6 +181,12 @@ class Settings:
                 words = ", ".join(get_args(allowed))
                 raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
         check_analysis(self.analysis)
+        for name in _NUMBERS:
+            if getattr(self, name) is not None:
+                real_number(getattr(self, name), name)
+        for name in _WHOLE_NUMBERS:
+            if getattr(self, name) is not None:
+                whole_number(getattr(self, name), name, least=0)
 
 
 def _by_class(asked: ClassWeights, schema: Schema) -> Sequence[float]:

@@ -172,6 +172,8 @@ def _planned(
 def _check_candidates(candidates: Sequence[Settings]) -> None:
     if not candidates:
         raise ParameterError("there must be at least one candidate, got none")
+    for one in candidates:
+        one.check()
     first = {name: getattr(candidates[0], name) for name in TUNABLE}
     if any(replace(one, **first) != candidates[0] for one in candidates):
         raise ParameterError(f"candidates must differ in nothing but {', '.join(TUNABLE)}")

@@ -30,7 +30,7 @@ from boltdp.audit.tables import pairs
 from boltdp.cli import main
 from boltdp.cli.training import planned
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Numeric, Schema
+from boltdp.data.schema import Categorical, Numeric, Schema, TimePart, Vector
 from boltdp.engines import open_source
 from boltdp.engines.prepared import Prepared
 from boltdp.errors import ParameterError
@@ -87,6 +87,16 @@ def attack_on(settings: Settings, *, trials: int, rows: int = 100_000) -> BlackB
 
 
 # ---- what is sound ----------------------------------------------------------------------------------------------
+
+
+OTHER = Schema("y", (False, True), (Vector("x", 3, -1.0, 1.0), TimePart("seen", "weekday"), TimePart("seen", "hour")))
+
+
+def test_vectors_times_and_curves_stand_a_replay() -> None:
+    for schema in (OTHER, replace(SCHEMA, columns=(Numeric("age", 0, 100, (18, 65)),)), replace(SCHEMA, intercept=False)):
+        for name in ("auto", "noisy-gd, centred"):
+            found = replay_of(audited(SOUND[name], schema), count=12)
+            assert (found.leaks, found.unstated, faults(found)) == (0, 0, [])
 
 
 @pytest.mark.parametrize("settings", SOUND.values(), ids=SOUND)

@@ -35,12 +35,13 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import boltdp
-from boltdp import Model, PrivacyWarning, PrivateHuberSVM, PrivateLogisticRegression, Schema, Settings
-from boltdp.data.schema import Categorical, Numeric, Projection, array_schema
+from boltdp import BoltdpError, Model, PrivacyWarning, PrivateHuberSVM, PrivateLogisticRegression, Schema, Settings
+from boltdp.data.schema import Categorical, Numeric, Projection, TimePart, array_schema
 from boltdp.data.source import BATCH_CELLS
 from boltdp.engines import ArrayEngine
+from boltdp.engines.arrays import rows_of
 from boltdp.errors import DataError, ParameterError
-from boltdp.estimators.classifiers import CLASSES_READ, SEARCHED, _engine
+from boltdp.estimators.classifiers import CLASSES_READ, SEARCHED
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import SEEDED
 from boltdp.privacy.losses import HuberSVM
@@ -418,6 +419,17 @@ def test_a_schema_brings_categories_and_classes(tmp_path: Path) -> None:
     assert np.allclose(fitted.decision_function(X), margins, atol=1e-5)
 
 
+def test_a_schema_takes_timestamps_of_every_type_of_pandas() -> None:
+    minutes = np.random.default_rng(0).integers(0, 525_600, 2000)
+    at = pd.Series(pd.Timestamp("2024-01-01") + pd.to_timedelta(minutes, unit="m"))
+    X, y = pd.DataFrame({"at": at}), (at.dt.hour < 6).astype(int)
+    fitted = PrivateLogisticRegression(epsilon=20.0, schema=Schema("y", (0, 1), (TimePart("at", "hour"),))).fit(X, y)
+    assert fitted.score(X, y) == 1
+    in_tokyo = at.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")
+    for same in (in_tokyo, in_tokyo.astype(object), at.astype(object), at.astype(str), at.astype("datetime64[s]")):
+        assert np.array_equal(fitted.predict(pd.DataFrame({"at": same})), fitted.predict(X))
+
+
 def test_a_schema_with_a_projection_predicts_by_its_coefficients() -> None:
     X, y = blobs()
     schema = Schema(
@@ -544,7 +556,7 @@ def test_a_ragged_row_is_a_missing_row() -> None:
 
 def test_a_column_of_texts_is_warned_of_by_its_type() -> None:
     X, y = frame()
-    with pytest.warns(UserWarning, match=r"^column 'sex' has the type '(str|object)'.*declare them in a schema$"):
+    with pytest.warns(UserWarning, match=r"^column 'sex' has the type '(str|object)'.*declare them: categories="):
         noiseless(classes=["yes", "no"]).fit(X[["age", "sex"]], y)
 
 
@@ -596,7 +608,7 @@ def test_sparse_rows_give_the_model_of_dense_ones(form: Any, dtype: type, monkey
 def test_sparse_rows_are_never_dense_all_at_once() -> None:
     """Their product would take 16 GB; a hundred features of few rows are read at a time."""
     X = csr_array((np.ones(3), ([0, 5, 19_999], [0, 99_999, 7])), shape=(20_000, 100_000))
-    engine = _engine(array_schema(dims=100_000, classes=(0, 1)), X)
+    engine = rows_of(array_schema(dims=100_000, classes=(0, 1)), X)
     sizes = [batch.num_rows for batch in itertools.islice(engine.batches(["x"]), 5)]
     assert max(sizes) * 100_000 <= BATCH_CELLS
 
@@ -884,3 +896,86 @@ def test_curves_that_cannot_be_are_refused(parameters: dict[str, Any], message: 
     with pytest.raises(ParameterError) as caught:
         PrivateLogisticRegression(**given).fit(X, y)
     assert str(caught.value).startswith(message)
+
+
+def patients(rows: int = 600) -> tuple[pd.DataFrame, pd.Series]:
+    """Ages, of which those above 50 are ill, with a category and a boolean."""
+    rng = np.random.default_rng(0)
+    age = rng.integers(18, 90, rows)
+    X = pd.DataFrame({"age": age, "sex": rng.choice(["F", "M"], rows), "smokes": rng.random(rows) < 0.3})
+    return X, pd.Series(np.where(age > 50, "ill", "well"), name="outcome")
+
+
+BY_NAME: dict[str, Any] = {"bounds": {"age": (0, 110)}, "categories": {"sex": ["F", "M"]}, "classes": ["well", "ill"]}
+
+
+@BOTH
+def test_bounds_and_categories_by_name_declare_the_columns_of_a_data_patients(estimator: Any) -> None:
+    X, y = patients()
+    fitted = estimator(epsilon=10.0, **BY_NAME).fit(X, y.set_axis(np.arange(len(y))[::-1]))
+    assert fitted.certificate_.private
+    assert fitted.model_.schema.label == "outcome"
+    assert [column.name for column in fitted.model_.schema.columns] == ["age", "smokes", "sex"]
+    assert fitted.classes_.tolist() == ["ill", "well"]
+    assert fitted.score(X, y) > 0.8
+    assert clone(fitted).get_params()["categories"] == BY_NAME["categories"]
+
+
+def test_columns_by_name_have_the_clip_norm_the_curves_and_the_intercept_that_are_asked_for() -> None:
+    X, y = patients()
+    asked: dict[str, Any] = {**BY_NAME, "clip_norm": 2.0, "curves": {"age": [50]}, "fit_intercept": False}
+    fitted = PrivateLogisticRegression(epsilon=None, **asked).fit(X, y)
+    schema = fitted.model_.schema
+    assert (schema.clip_norm, schema.intercept) == (2.0, False)
+    assert schema.columns[0] == Numeric("age", 0, 110, curve=(50.0,))
+    with pytest.raises(ParameterError, match="curves must be of columns of X, got 'sex'"):
+        PrivateLogisticRegression(**{**BY_NAME, "curves": {"sex": 3}}).fit(X, y)
+
+
+def test_columns_that_are_not_declared_are_not_used_and_named_at_the_line_of_the_call() -> None:
+    X, y = patients()
+    with pytest.warns(UserWarning, match="^not used, .*: 'sex'; drop them or give a schema") as caught:
+        fitted = PrivateLogisticRegression(bounds={"age": (0, 110)}, classes=["well", "ill"]).fit(X, y)
+    assert [one.filename for one in caught] == [__file__]
+    assert [column.name for column in fitted.model_.schema.columns] == ["age", "smokes"]
+    assert len(fitted.predict(X)) == len(X)
+
+
+def test_a_label_among_the_columns_by_name_is_not_a_feature() -> None:
+    X, y = patients()
+    fitted = PrivateLogisticRegression(epsilon=None, **BY_NAME).fit(X.assign(outcome=y), y)
+    assert "outcome" not in [column.name for column in fitted.model_.schema.columns]
+
+
+def test_a_schema_may_be_a_dictionary() -> None:
+    X, y = patients()
+    declared = {"label": "outcome", "classes": ["well", "ill"], "numeric": {"age": (0, 110)}}
+    fitted = PrivateLogisticRegression(epsilon=10.0, schema=declared).fit(X, y)
+    assert [column.name for column in fitted.model_.schema.columns] == ["age"]
+    assert clone(fitted).schema == declared
+
+
+@pytest.mark.parametrize(
+    ("parameters", "X", "y", "message"),
+    [
+        ({"bounds": {"x0": (0, 1), "x1": (0, 1)}}, blobs()[0], blobs()[1], "by name must be of a data frame's columns"),
+        ({"bounds": {"Age": (0, 1)}}, *patients(), "bounds must be of columns of the data, got 'Age'"),
+        ({"bounds": {"age": 110}}, *patients(), r"the bounds of 'age' must be a pair \(low, high\), got 110"),
+        ({"categories": ["sex"]}, *patients(), "categories must be a dictionary by names of columns"),
+        ({"bounds": [(0, 1)] * 4}, *blobs(), r"bounds must be a pair \(low, high\), got an object of type 'list'"),
+        ({"schema": 5}, *patients(), "a schema must be .* got 5"),
+        ({"schema": {"label": "outcome"}}, *patients(), "the schema must declare 'classes'"),
+        ({"bounds": (0, 1)}, blobs()[0], "outcome", "y must be the labels themselves, one for each row"),
+        (
+            {"bounds": (0, 1)},
+            pd.concat([patients()[0]] * 2, axis=1),
+            patients()[1],
+            "must have different names, got 'age'",
+        ),
+    ],
+)
+def test_wrong_declarations_are_told_in_a_sentence(parameters: Any, X: Any, y: Any, message: str) -> None:
+    classes: Any = {} if "schema" in parameters else {"classes": [0, 1]}
+    with pytest.raises(BoltdpError, match=message) as caught:
+        PrivateLogisticRegression(**classes, **parameters).fit(X, y)
+    assert "\n" not in str(caught.value)

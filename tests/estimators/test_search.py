@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from boltdp import PrivacyWarning, PrivateGridSearch, PrivateHuberSVM, PrivateLogisticRegression
 from boltdp.errors import ParameterError
@@ -33,6 +34,32 @@ def blobs(seed: int = 0, rows: int = 3000) -> tuple[npt.NDArray[np.float64], npt
 
 def classifier(**parameters: Any) -> PrivateLogisticRegression:
     return PrivateLogisticRegression(**{"epsilon": 20.0, "classes": [0, 1], "bounds": (-5, 5), **parameters})
+
+
+# As for the classifiers: the checks train on few rows, set random_state and declare no classes.
+@pytest.mark.filterwarnings("ignore::boltdp.errors.PrivacyWarning")
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
+    [
+        PrivateGridSearch(PrivateLogisticRegression(epsilon=1e5, clip_norm=3.0), {"regularization": [1e-4, 1e-3]}),
+        PrivateGridSearch(PrivateHuberSVM(epsilon=1e5, clip_norm=3.0), {"regularization": [1e-4, 1e-3]}, trials=4),
+    ]
+)
+def test_scikit_learn_accepts_it(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def test_a_random_state_of_the_search_makes_it_repeatable_and_not_private() -> None:
+    X, y = blobs(rows=500)
+    search = PrivateGridSearch(classifier(), {"regularization": [1e-3, 1e-2]}, trials=3, random_state=0)
+    with pytest.warns(PrivacyWarning, match="seed"):
+        first, second = (clone(search).fit(X, y).best_estimator_.coef_ for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_a_class_in_the_place_of_an_estimator_is_told() -> None:
+    search = PrivateGridSearch(PrivateLogisticRegression, {"regularization": [1e-3]})
+    with pytest.raises(ParameterError, match=r"got the class itself: PrivateLogisticRegression\(\.\.\.\)"):
+        search.fit(*blobs(rows=50))
 
 
 @pytest.mark.parametrize("method", ["portions", "trials", "public"])

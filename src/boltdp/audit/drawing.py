@@ -56,6 +56,7 @@ def _draw_exact(axes: Any, exact: Exact) -> None:
     budget = exact.stage.budget
     axes.axvline(budget.epsilon, color=ORANGE, linewidth=1.0, label=f"claimed epsilon = {budget.epsilon:.3g}")
     axes.set(yscale="log", xlabel="epsilon", ylabel="delta", title=f"Privacy profile: {exact.stage.name}")
+    axes.locator_params(axis="x", nbins=5)
     axes.legend(loc="lower left", fontsize=8)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from boltdp.data.schema import Categorical, Column, Numeric, Schema
+from boltdp.data.schema import Categorical, Column, Numeric, Schema, TimePart
 from boltdp.data.values import Value
 from boltdp.kernel import source_position
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 Kind = Literal["high", "low", "either", "outside", "broken", "missing"]
 #: Of the order in which rows are read, which is public: all runs of an audit have the same.
 ORDER = 1
+#: The year that times are of.
+YEAR = datetime(2018, 1, 1)
 #: How far outside of the bounds, in their widths.
 OUTSIDE = 1e6
 #: Different rows among those that both tables have.
@@ -64,7 +67,7 @@ class Pair:
             shared = [self.shared]
         kinds = [self.row, self.other, *shared]
         columns = {
-            column.name: pa.array([_value(column, row.kind, random) for row in kinds], _type(column))
+            column.source: pa.array([_value(column, row.kind, random) for row in kinds], _type(column))
             for column in schema.columns
         }
         columns[schema.label] = pa.array([None if row.label is None else schema.classes[row.label] for row in kinds])
@@ -116,12 +119,17 @@ def _type(column: Column) -> Any:
 
     if isinstance(column, Numeric):
         return pa.float64()
+    if isinstance(column, TimePart):
+        return pa.timestamp("us")
     return None if isinstance(column, Categorical) else pa.list_(pa.float64(), column.length)
 
 
-def _value(column: Column, kind: Kind, random: np.random.Generator) -> Value | list[float] | None:
+def _value(column: Column, kind: Kind, random: np.random.Generator) -> Value | list[float] | datetime | None:
     if kind == "missing":
         return None
+    if isinstance(column, TimePart):
+        hours = {"high": 365 * 24 - 1, "low": 0}.get(kind)
+        return YEAR + timedelta(hours=int(random.integers(365 * 24)) if hours is None else hours)
     if isinstance(column, Categorical):
         if kind in ("outside", "broken"):
             return None

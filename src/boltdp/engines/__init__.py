@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +20,7 @@ __all__ = [
     "Slice",
     "Summation",
     "open_source",
+    "opened",
 ]
 
 if TYPE_CHECKING:
@@ -62,7 +65,7 @@ def open_source(
     directory has files of one kind, in the order of their paths; addresses such as s3://... and https://... need
     `boltdp[remote]`. A query over files names them as tables. .duckdb, .ddb and .db are databases, with a table or a
     query; so are postgresql://..., Spark by local[2], spark://... or sc://..., and an engine or a connection of
-    SQLAlchemy, whose query may be a selectable.
+    SQLAlchemy, whose query may be a selectable. An engine of ours is taken as it is.
 
     Tables are those of pandas, Polars (lazy ones too), Arrow (data sets and readers too) and ibis, relations of DuckDB,
     and data frames of PySpark, whose rows stay in its cluster.
@@ -73,6 +76,10 @@ def open_source(
     >>> open_source(pyarrow.table({"age": [30, 40]})).count()
     2
     """
+    if "boltdp.engines.base" in sys.modules and isinstance(source, sys.modules["boltdp.engines.base"].Engine):
+        if (table, query, spool, where) != (None, None, None, "auto"):
+            raise ParameterError("table, query, spool and where must be given when an engine is opened, not beside it")
+        return source  # type: ignore[no-any-return]
     if isinstance(source, str) and source.startswith(POSTGRES):
         return _open_postgres(source, table=table, query=query, spool=spool, where=where)
     if isinstance(source, str) and SPARK.fullmatch(source):
@@ -92,7 +99,7 @@ def open_source(
     from boltdp.engines.arrays import ArrayEngine, is_table
 
     if isinstance(source, tuple) and len(source) == 2:
-        return ArrayEngine.from_numpy(*source)
+        return ArrayEngine.from_pair(*source)
     # Whoever has a relation has imported its library.
     if "duckdb" in sys.modules and isinstance(source, sys.modules["duckdb"].DuckDBPyRelation):
         from boltdp.engines.files import DuckDBEngine
@@ -110,7 +117,7 @@ def open_source(
         from boltdp.engines.spark import SparkEngine
 
         return SparkEngine(source, spool=spool)
-    if type(source).__module__.split(".")[0] == "pandas":
+    if type(source).__module__.split(".")[0] == "pandas" and hasattr(source, "columns"):
         return ArrayEngine.from_pandas(source)
     if is_table(source):
         return ArrayEngine.from_arrow(source)
@@ -118,6 +125,23 @@ def open_source(
         "the data must be a file name, a pair of arrays (X, y), a data frame, an Arrow table, a DuckDB relation or an "
         f"engine of SQLAlchemy, got an object of type {type(source).__name__!r}"
     )
+
+
+@contextmanager
+def opened(source: Any, **options: Any) -> Iterator[Engine]:
+    """The engine of a source as `open_source` opens it, closed at the end, unless it was open before.
+
+    >>> import pyarrow
+    >>> with opened(pyarrow.table({"age": [30, 40]})) as engine:
+    ...     engine.count()
+    2
+    """
+    engine = open_source(source, **options)
+    try:
+        yield engine
+    finally:
+        if engine is not source:
+            engine.close()
 
 
 def _open_postgres(uri: str, **options: Any) -> Engine:

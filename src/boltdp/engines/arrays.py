@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from boltdp.context import Context
 from boltdp.data import cells
-from boltdp.data.schema import Schema
-from boltdp.data.source import ColumnType, Kind, batch_rows
+from boltdp.data.schema import Numeric, Schema, Vector
+from boltdp.data.source import BATCH_ROWS, ColumnType, Kind, batch_rows
 from boltdp.engines.base import Engine
 from boltdp.engines.spool import PreparedRows
-from boltdp.errors import DataError
+from boltdp.errors import DataError, quoted
 
 #: The cells of a column: Arrow's, an array of objects, a sparse one, or None for a type that Arrow does not have.
 Cells: TypeAlias = Any
@@ -68,6 +68,23 @@ class ArrayEngine(Engine):
         return cls(columns, rows=len(features))
 
     @classmethod
+    def from_pair(cls, X: Any, y: Any) -> ArrayEngine:
+        """Rows and labels that are kept apart: a data frame's columns by name, an array's as one vector "x".
+
+        The labels are called as `y` is, if that is a column of pandas with a name, else "label".
+
+        >>> ArrayEngine.from_pair([[1.0, 2.0], [3.0, 4.0]], [0, 1]).columns().keys()
+        dict_keys(['x', 'label'])
+        """
+        name = getattr(y, "name", None)
+        label = name if isinstance(name, str) and name else "label"
+        if hasattr(X, "iloc") and hasattr(X, "columns"):
+            return cls.from_pandas(X).with_column(label, y)
+        if is_table(X):
+            return cls.from_arrow(X).with_column(label, y)
+        return cls.from_numpy(X, y, label=label)
+
+    @classmethod
     def from_sparse(cls, X: Any, *, names: Sequence[str] | str = "x") -> ArrayEngine:
         """A sparse matrix or array of SciPy, as one vector column or, by their names, as columns of numbers.
 
@@ -97,14 +114,14 @@ class ArrayEngine(Engine):
         2
         """
         table = arrow_table(table)
-        _check_names(table.column_names)
+        check_names(table.column_names)
         return cls(dict(zip(table.column_names, table.columns, strict=True)), rows=table.num_rows)
 
     @classmethod
     def from_pandas(cls, frame: Any) -> ArrayEngine:
         """A pandas data frame; its index is not used."""
         names = [str(name) for name in frame.columns]
-        _check_names(names)
+        check_names(names)
         columns = {name: _column(frame.iloc[:, i]) for i, name in enumerate(names)}
         return cls(columns, rows=len(frame))
 
@@ -231,6 +248,38 @@ class _SparseNumbers(_Sparse):
         return pa.array(numbers)
 
 
+def rows_of(schema: Schema, X: Any) -> ArrayEngine:
+    """Rows with the columns that a schema declares: a data frame's by name, an array's by position.
+
+    >>> from boltdp.data.schema import Numeric
+    >>> rows_of(Schema("sick", (0, 1), (Numeric("age", 0, 110),)), np.array([[30.0], [40.0]])).columns().keys()
+    dict_keys(['age'])
+    """
+    sparse = hasattr(X, "tocsr")
+    if isinstance(X, pa.Table):
+        return ArrayEngine.from_arrow(X)
+    if not isinstance(X, np.ndarray) and not sparse:
+        return ArrayEngine.from_pandas(X)
+    column = schema.columns[0]
+    if len(schema.columns) == 1 and isinstance(column, Vector):
+        if sparse:
+            return ArrayEngine.from_sparse(X, names=column.name)
+        return ArrayEngine.from_numpy(X, name=column.name)
+    if X.ndim != 2 or len(schema.columns) != X.shape[1] or not all(isinstance(one, Numeric) for one in schema.columns):
+        raise DataError(
+            "X must be a data frame that has the columns which the schema declares",
+            hint=f"they are {quoted(column.name for column in schema.columns)}",
+        )
+    names = [column.name for column in schema.columns]
+    if sparse:
+        return ArrayEngine.from_sparse(X, names=names)
+    # Turned from rows to columns a block at a time, which stays in the processor's cache.
+    blocks = (np.ascontiguousarray(X[start : start + BATCH_ROWS].T) for start in range(0, len(X), BATCH_ROWS))
+    return ArrayEngine.from_arrow(
+        pa.Table.from_batches([pa.record_batch([pa.array(column) for column in block], names) for block in blocks])
+    )
+
+
 def _array(values: Any) -> npt.NDArray[Any]:
     return cells.objects(values) if isinstance(values, (list, tuple)) else np.asarray(values)
 
@@ -257,7 +306,8 @@ def _is_typed(column: Cells) -> bool:
     return isinstance(column, (pa.Array, pa.ChunkedArray))
 
 
-def _check_names(names: Sequence[str]) -> None:
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a name that two columns have."""
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in names[:i])
         raise DataError(f"the columns of the data must have different names, got {twice!r} more than once")

@@ -31,12 +31,14 @@ from sklearn.utils.validation import (
 from boltdp.arraytypes import Doubles
 from boltdp.data import cells
 from boltdp.data.curves import curve_places
-from boltdp.data.schema import Numeric, Schema, Vector
-from boltdp.data.source import BATCH_ROWS, ColumnType
-from boltdp.engines.arrays import ArrayEngine, arrow_table, is_table
-from boltdp.errors import DataError, ParameterError, PrivacyWarning
+from boltdp.data.declare import declare
+from boltdp.data.schema import Column, Numeric, Schema, Vector
+from boltdp.data.source import ColumnType
+from boltdp.engines.arrays import ArrayEngine, arrow_table, check_names, is_table, rows_of
+from boltdp.errors import DataError, ParameterError, described, hints_shown
 from boltdp.export.linear import raw_weights
 from boltdp.model import Model, Threshold, checked_threshold
+from boltdp.onecall import refuse_beside_schema, warn_if_not_private, warn_of_unused
 from boltdp.privacy.moments import Moments
 from boltdp.privacy.output import Analysis
 from boltdp.privacy.recipe import Averaging, Permutation
@@ -69,10 +71,11 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     epsilon: float | None = 1.0
     delta: float = 0.0
     classes: Sequence[Any] | npt.NDArray[Any] | None = None
-    bounds: tuple[Bound, Bound] | npt.NDArray[Any] | None = None
+    bounds: Mapping[Any, Sequence[float]] | tuple[Bound, Bound] | npt.NDArray[Any] | None = None
+    categories: Mapping[Any, Sequence[Any]] | None = None
     curves: int | Mapping[str, int | Sequence[float]] | None = None
     clip_norm: float | None = None
-    schema: Schema | str | Path | None = None
+    schema: Schema | Mapping[str, Any] | str | Path | None = None
     fit_intercept: bool = True
     regularization: float | None = None
     class_weight: Literal["balanced"] | Mapping[Any, float] | None = None
@@ -96,8 +99,10 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> Any:
         """Train on the rows of X and their labels y, and release the model."""
-        engine, schema, reasons = self._rows(X, y)
-        return self._keep(train(engine, schema, self._settings(), reasons=reasons))
+        with hints_shown():
+            engine, schema, reasons = self._rows(X, y)
+            model = train(engine, schema, self._settings(), reasons=reasons)
+        return self._keep(model)
 
     def _rows(self, X: Any, y: Any, *, schema: Schema | None = None) -> tuple[ArrayEngine, Schema, tuple[str, ...]]:
         """The rows with their labels, the schema (as declared, unless it is given) and why they are not private."""
@@ -111,25 +116,25 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             name, schema = getattr(given, "name", None), self._declared()
             if schema is not None:
                 schema = _in_order(schema)
-            elif self.classes is None:
-                schema, reasons = self._array_schema(_classes_of(given), name), (*reasons, CLASSES_READ)
             else:
-                schema = self._array_schema(_sorted(self.classes), name)
+                if self.classes is None:
+                    classes, reasons = _classes_of(given), (*reasons, CLASSES_READ)
+                else:
+                    classes = _sorted(self.classes)
+                name = name if isinstance(name, str) and name else "label"
+                schema = self._named_schema(X, classes, name) if self._by_name else self._array_schema(classes, name)
             if self.threshold is not None:
                 # Now, before the budget is spent; without a random state, which would be drawn from.
                 settings = clone(self).set_params(random_state=None)._settings()
                 checked_threshold(self.threshold, schema, settings.losses(len(schema.classes))[0])
-        return _engine(schema, X).with_column(schema.label, y), schema, reasons
+        return rows_of(schema, X).with_column(schema.label, y), schema, reasons
 
     def _keep(self, model: Model) -> Any:
         """Take the attributes from a trained model; warn if it should be private and is not."""
         self.model_, self.certificate_ = model.with_threshold(self.threshold), model.certificate
         self.classes_ = np.array(model.classes)
         self.coef_, self.intercept_ = raw_weights(model.schema, model.weights)
-        if self.epsilon is not None and not self.certificate_.private:
-            warnings.warn(
-                f"the model is not private: {'; '.join(self.certificate_.reasons)}", PrivacyWarning, stacklevel=3
-            )
+        warn_if_not_private(self.certificate_, self.epsilon, stacklevel=4)
         return self
 
     def decision_function(self, X: Any) -> Doubles:
@@ -157,19 +162,22 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _margins(self, X: Any) -> Doubles:
         check_is_fitted(self)
-        engine = _engine(self.model_.schema, self._features(X, reset=False))
+        engine = rows_of(self.model_.schema, self._features(X, reset=False))
         return np.concatenate([*self.model_.score_batches(engine)])
 
     def _features(self, X: Any, *, reset: bool) -> Any:
         """X as an array of floats, or, where a schema declares its columns, as it is; names and shape are checked."""
+        if hasattr(X, "iloc") and hasattr(X, "columns"):
+            check_names([str(name) for name in X.columns])
+        named = self.schema is not None or self._by_name
         if not hasattr(X, "iloc") and is_table(X):
             X = arrow_table(X)
-            if self.schema is None:
+            if not named:
                 validate_data(self, X, reset=reset, skip_check_array=True)  # its names
                 return check_array(
                     _matrix(X), dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2 if reset else 1
                 )
-        if self.schema is not None and (hasattr(X, "iloc") or isinstance(X, pa.Table)):
+        if named and (hasattr(X, "iloc") or isinstance(X, pa.Table)):
             return validate_data(self, X, reset=reset, skip_check_array=True)
         # A warning about a value that is too large for a float would tell that there is one.
         with np.errstate(over="ignore"):
@@ -182,6 +190,11 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 ensure_all_finite=False,
                 ensure_min_samples=2 if reset else 1,
             )
+
+    @property
+    def _by_name(self) -> bool:
+        """Whether columns are declared by their names."""
+        return isinstance(self.bounds, Mapping) or self.categories is not None
 
     def _settings(self) -> Settings:
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -224,18 +237,39 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The schema that was given, if any."""
         if self.schema is None:
             return None
-        for name in ("classes", "bounds", "curves", "clip_norm"):
-            if getattr(self, name) is not None:
-                raise ParameterError(f"{name} must not be given beside a schema, which declares it")
-        if not self.fit_intercept:
-            raise ParameterError("fit_intercept must not be given beside a schema, which declares it")
-        return self.schema if isinstance(self.schema, Schema) else Schema.load(self.schema)
+        names = ("classes", "bounds", "categories", "curves", "clip_norm")
+        refuse_beside_schema({name: getattr(self, name) for name in names})
+        refuse_beside_schema({"fit_intercept": None if self.fit_intercept else False})
+        return Schema.of(self.schema)
 
-    def _array_schema(self, classes: npt.NDArray[Any], label: Any) -> Schema:
-        """The schema of X by its bounds or clip_norm: columns by name, or one vector where nothing tells them apart."""
-        dims, clip_norm = self.n_features_in_, self._number("clip_norm", optional=True)
+    def _named_schema(self, X: Any, classes: npt.NDArray[Any], label: str) -> Schema:
+        """The schema of a data frame by the bounds and categories of its columns."""
+        if not isinstance(X, pa.Table) and not (hasattr(X, "iloc") and hasattr(X, "columns")):
+            raise ParameterError(
+                "bounds and categories by name must be of a data frame's columns, and X has no names",
+                hint="bounds=(low, high), each a number or one for each feature",
+            )
+        norm, intercept = self._norm(), bool(self.fit_intercept)
+        rows = ArrayEngine.from_arrow(X) if isinstance(X, pa.Table) else ArrayEngine.from_pandas(X)
+        columns = {**rows.columns(), label: ColumnType("untyped")}
+        schema, unused = declare(columns, label, bounds=self.bounds, categories=self.categories, classes=list(classes))
+        warn_of_unused(unused, stacklevel=5)
+        return replace(
+            schema,
+            columns=_curved(schema.columns, self.curves),
+            intercept=intercept,
+            clip_norm=None if norm is None else math.hypot(norm, intercept),
+        )
+
+    def _norm(self) -> float | None:
+        clip_norm: float | None = self._number("clip_norm", optional=True)
         if clip_norm is not None and not 0 < clip_norm < math.inf:
             raise ParameterError(f"clip_norm must be a finite number > 0, got {clip_norm:g}")
+        return clip_norm
+
+    def _array_schema(self, classes: npt.NDArray[Any], label: str) -> Schema:
+        """The schema of X by its bounds or clip_norm: columns by name, or one vector where nothing tells them apart."""
+        dims, clip_norm = self.n_features_in_, self._norm()
         if self.bounds is not None:
             (low, high), norm = _pair(self.bounds), clip_norm
         else:
@@ -246,14 +280,13 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             high = 1.0 if clip_norm is None else clip_norm
             low, norm = -high, 1.0
         names = getattr(self, "feature_names_in_", None)
-        columns: tuple[Numeric | Vector, ...]
+        columns: tuple[Column, ...]
         if names is None and np.ndim(low) == np.ndim(high) == 0 and self.curves is None:
             columns = (Vector("x", dims, low, high),)
         else:
             names = [f"x{i}" for i in range(dims)] if names is None else names
             numbers = tuple(map(Numeric, map(str, names), _spread(low, dims), _spread(high, dims)))
             columns = _curved(numbers, self.curves)
-        label = label if isinstance(label, str) and label else "label"
         while any(column.name == label for column in columns):
             label += "_"
         intercept = bool(self.fit_intercept)
@@ -286,8 +319,12 @@ class PrivateLogisticRegression(_PrivateClassifier):
         Above 0, less noise is needed: the shorter of spherical and Gaussian noise is taken.
     classes : sequence, optional
         All labels there can be. If they are not declared, they are read from y, and the model is not private.
-    bounds : (low, high), optional
-        Numbers, or one for each feature. Features are clipped to them and scaled to [-1, 1].
+    bounds : (low, high) or dict, optional
+        Numbers, or one for each feature; or a pair for each column of a data frame, by name. Features are clipped to
+        them and scaled to [-1, 1].
+    categories : dict, optional
+        All values there can be of each column of a data frame that has categories, by name. With bounds by name or
+        categories, features are the columns that they name and booleans; a warning names the others.
     curves : int or dict, optional
         Beside each feature, steps at so many places, evenly spaced between its bounds; or, by the name of a column
         (`"x0"`, `"x1"`, ... in an array), for some features, a number of places or the places themselves. A step is 1
@@ -296,7 +333,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
         Rows are shortened to this length: of X, or, where bounds are declared, of the features scaled by them, and
         the steps.
         Without bounds each feature is clipped to [-clip_norm, clip_norm] first. With neither, it is 1, with a warning.
-    schema : Schema or path of a TOML file, optional
+    schema : Schema, path of a TOML file or dict in the shape of one, optional
         Declares classes, columns and their bounds or categories, instead of the parameters above and
         `fit_intercept`; X is then a data frame. A label column in X is not used.
     fit_intercept : bool, default=True
@@ -453,7 +490,7 @@ def _numbers(X: Any, *, warn: bool) -> Any:
         if kind not in "fiubO":
             raise DataError(
                 f"column {name!r} must have numbers, its type is {str(dtype)!r}",
-                hint="declare its categories in a schema, or leave it out",
+                hint=f'declare them, categories={{"{name}": ["value", ...]}}, or leave the column out',
             )
     if "O" not in kinds:
         return X
@@ -462,9 +499,10 @@ def _numbers(X: Any, *, warn: bool) -> Any:
         if warn:
             warnings.warn(
                 f"column {X.columns[index]!r} has the type {str(X.dtypes.iloc[index])!r}: what is no number in it is "
-                "missing; if it has categories, declare them in a schema",
+                "missing; if it has categories, declare them: "
+                f'categories={{"{X.columns[index]}": ["value", ...]}}',
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         X.isetitem(index, cells.column(X.iloc[:, index].array, "number").to_numpy(zero_copy_only=False))
     return X
@@ -489,6 +527,11 @@ def _labels(y: Any) -> npt.NDArray[Any]:
     """Y as an array of its own type; a list's elements untouched, since one odd label would change the type of all."""
     if isinstance(y, (list, tuple)):
         return cells.objects(y)
+    if isinstance(y, str):
+        raise DataError(
+            f"y must be the labels themselves, one for each row, got the text {y!r}",
+            hint=f"fit(X, frame[{y!r}]), or boltdp.train(frame, label={y!r}, ...)",
+        )
     kind = np.asarray(y).dtype
     if kind.kind not in "fiubOU":
         # Some of these scikit-learn would refuse too, in words that quote the labels.
@@ -534,43 +577,18 @@ def _classes_of(y: Any) -> npt.NDArray[Any]:
     return distinct
 
 
-def _engine(schema: Schema, X: Any) -> ArrayEngine:
-    """Rows with the columns that the schema declares: a data frame's by name, an array's by position."""
-    sparse = issparse(X)
-    if isinstance(X, pa.Table):
-        return ArrayEngine.from_arrow(X)
-    if not isinstance(X, np.ndarray) and not sparse:
-        return ArrayEngine.from_pandas(X)
-    column = schema.columns[0]
-    if len(schema.columns) == 1 and isinstance(column, Vector):
-        if sparse:
-            return ArrayEngine.from_sparse(X, names=column.name)
-        return ArrayEngine.from_numpy(X, name=column.name)
-    if len(schema.columns) != X.shape[1] or not all(isinstance(column, Numeric) for column in schema.columns):
-        raise DataError("X must be a data frame that has the columns which the schema declares")
-    names = [column.name for column in schema.columns]
-    if sparse:
-        return ArrayEngine.from_sparse(X, names=names)
-    # Turned from rows to columns a block at a time, which stays in the processor's cache.
-    blocks = (np.ascontiguousarray(X[start : start + BATCH_ROWS].T) for start in range(0, len(X), BATCH_ROWS))
-    return ArrayEngine.from_arrow(
-        pa.Table.from_batches([pa.record_batch([pa.array(column) for column in block], names) for block in blocks])
-    )
-
-
-def _curved(columns: tuple[Numeric, ...], curves: Any) -> tuple[Numeric, ...]:
+def _curved(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
     """The columns with the curves that the parameter declares."""
     if curves is None:
         return columns
+    numbers = {column.name: column for column in columns if isinstance(column, Numeric)}
     if not isinstance(curves, Mapping):
-        curves = {column.name: curves for column in columns}
-    unknown = curves.keys() - {column.name for column in columns}
+        curves = dict.fromkeys(numbers, curves)
+    unknown = curves.keys() - numbers.keys()
     if unknown:
         raise ParameterError(f"curves must be of columns of X, got {min(unknown, key=str)!r}")
-    return tuple(
-        replace(column, curve=_places(column, curves[column.name])) if column.name in curves else column
-        for column in columns
-    )
+    curved = {name: replace(numbers[name], curve=_places(numbers[name], curve)) for name, curve in curves.items()}
+    return tuple(curved.get(column.name, column) for column in columns)
 
 
 def _places(column: Numeric, curve: Any) -> tuple[float, ...]:
@@ -581,7 +599,10 @@ def _places(column: Numeric, curve: Any) -> tuple[float, ...]:
 
 def _pair(bounds: Any) -> tuple[Any, Any]:
     if isinstance(bounds, str) or not hasattr(bounds, "__len__") or len(bounds) != 2:
-        raise ParameterError(f"bounds must be a pair (low, high), got {bounds!r}")
+        raise ParameterError(
+            f"bounds must be a pair (low, high), got {described(bounds)}",
+            hint='each is a number, or one for each feature; by name for a data frame: bounds={"age": (0, 110)}',
+        )
     return bounds[0], bounds[1]
 
 

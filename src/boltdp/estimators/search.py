@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.model_selection import ParameterGrid
+from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -44,6 +46,8 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         Rows that are no secret, for "public".
     trials : float, default=100
         How many trials "trials" makes in the mean.
+    random_state : int, RandomState or None, default=None
+        In the place of the estimator's, if it is not None: the model is then repeatable, and not private.
 
     Attributes
     ----------
@@ -70,9 +74,12 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
     method: Method = "trials"
     public_rows: tuple[Any, Any] | None = None
     trials: float = TRIALS
+    random_state: int | np.random.RandomState | None = None
 
     def fit(self, X: Any, y: Any) -> PrivateGridSearch:
         """Train the candidates, choose one and release it."""
+        if isinstance(self.estimator, type):
+            raise ParameterError(f"estimator must be an object, got the class itself: {self.estimator.__name__}(...)")
         if not isinstance(self.estimator, (PrivateLogisticRegression, PrivateHuberSVM)):
             raise ParameterError(
                 "estimator must be a PrivateLogisticRegression or a PrivateHuberSVM, "
@@ -82,10 +89,12 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         for name in sorted({name for one in grid for name in one}):
             if name not in NAMES:
                 raise ParameterError(f"param_grid must be over some of {', '.join(NAMES)}, got {name!r}")
-        settings = [clone(self.estimator).set_params(**one)._settings() for one in grid]
+        best = clone(self.estimator)
+        if self.random_state is not None:
+            best.set_params(random_state=self.random_state)
+        settings = [clone(best).set_params(**one)._settings() for one in grid]
         # A random state draws other seeds each time; the candidates of one search share theirs.
         settings = [replace(one, seed=settings[0].seed, noise_seed=settings[0].noise_seed) for one in settings]
-        best = clone(self.estimator)
         engine, schema, reasons = best._rows(X, y)
         public = None if self.public_rows is None else best._rows(*self.public_rows, schema=schema)[0]
         model = tune(engine, schema, settings, method=self.method, public=public, trials=self.trials, reasons=reasons)
@@ -95,6 +104,8 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         self.best_estimator_ = best.set_params(**self.best_params_)._keep(model)
         self.classes_, self.certificate_ = best.classes_, best.certificate_
         self.n_features_in_ = best.n_features_in_
+        if hasattr(best, "feature_names_in_"):
+            self.feature_names_in_ = best.feature_names_in_
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
@@ -109,6 +120,12 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
     def predict_proba(self, X: Any) -> Doubles:
         """The probability of each class for each row."""
         return self._best().predict_proba(X)  # type: ignore[no-any-return]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # What rows may be is the classifier's to say.
+        tags.input_tags = get_tags(self.estimator).input_tags
+        return tags
 
     def _best(self) -> Any:
         check_is_fitted(self)
