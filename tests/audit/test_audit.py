@@ -93,7 +93,11 @@ OTHER = Schema("y", (False, True), (Vector("x", 3, -1.0, 1.0), TimePart("seen", 
 
 
 def test_vectors_times_and_curves_stand_a_replay() -> None:
-    for schema in (OTHER, replace(SCHEMA, columns=(Numeric("age", 0, 100, (18, 65)),)), replace(SCHEMA, intercept=False)):
+    for schema in (
+        OTHER,
+        replace(SCHEMA, columns=(Numeric("age", 0, 100, (18, 65)),)),
+        replace(SCHEMA, intercept=False),
+    ):
         for name in ("auto", "noisy-gd, centred"):
             found = replay_of(audited(SOUND[name], schema), count=12)
             assert (found.leaks, found.unstated, faults(found)) == (0, 0, [])
