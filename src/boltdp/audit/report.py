@@ -86,7 +86,7 @@ class Report:
         """What a reader must know of it."""
         told = []
         rows, claimed = self.audited.rows, self.certificate.problem.rows
-        if rows < claimed:
+        if rows < claimed and self.replay.stages:
             told.append(f"Replayed with {rows:,} made-up rows in the place of {claimed:,}, the noise planned anew.")
         if any(not limits(stage) for stage in self.audited.replayed):
             told.append("Noise that is drawn inside the kernel is audited as a black box only.")
