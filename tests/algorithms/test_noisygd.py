@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from boltdp.algorithms import ALGORITHMS, Job, chosen_algorithm, noisygd
 from boltdp.arraytypes import Doubles
+from boltdp.audit.statistics import rate_bounds
 from boltdp.context import Context
 from boltdp.data.schema import array_schema
 from boltdp.engines import open_source
@@ -131,8 +131,8 @@ def violation(first: Doubles, second: Doubles) -> float:
     gains = [(first[:half] > cut).mean() - np.e * (second[:half] > cut).mean() for cut in cuts]
     cut = cuts[int(np.argmax(gains))]
     hits, false = int((first[half:] > cut).sum()), int((second[half:] > cut).sum())
-    low = stats.beta.ppf(0.0005, max(hits, 1), half - hits + 1)
-    high = stats.beta.ppf(0.9995, false + 1, half - false)
+    low, _ = rate_bounds(hits, half, mistake=0.0005)
+    _, high = rate_bounds(false, half, mistake=0.0005)
     return float(low - np.e * high - 0.01)
 
 

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
-from scipy import stats
 
 from boltdp.algorithms import ALGORITHMS, Job, objective
 from boltdp.algorithms.shared import newton
 from boltdp.algorithms.shared.newton import Solver, minimise, sampled_share, solve
 from boltdp.algorithms.shared.sgd import PASSES
+from boltdp.audit.statistics import rate_bounds
 from boltdp.cli import main
 from boltdp.context import Context
 from boltdp.data.schema import Numeric, Schema
@@ -478,8 +478,8 @@ def epsilon_found(certificate: Certificate, *, delta: float, trainings: int) -> 
 
     def bounds(cut: float, part: slice) -> float:
         hits, alarms = (int(np.sum(found[part] > cut)) for found in (first, second))
-        low = stats.beta.ppf(1 - CONFIDENCE, hits, half - hits + 1) if hits else 0.0
-        high = stats.beta.ppf(CONFIDENCE, alarms + 1, half - alarms) if alarms < half else 1.0
+        low, _ = rate_bounds(hits, half, mistake=1 - CONFIDENCE)
+        _, high = rate_bounds(alarms, half, mistake=1 - CONFIDENCE)
         return math.log(max(low - delta, 1e-9) / high)
 
     best = max(np.quantile(first[:half], np.linspace(0.05, 0.95, 19)), key=lambda cut: bounds(cut, slice(half)))

@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy.stats import beta
 
+from boltdp.audit.statistics import rate_bounds
 from boltdp.context import Context
 from boltdp.data.schema import Schema, Vector
 from boltdp.engines.arrays import ArrayEngine
@@ -65,8 +65,8 @@ def caught(ours: Sample, theirs: Sample, budget: Budget) -> bool:
     _, sign, cut = max(gains)
     hits, misses = (int(np.count_nonzero(sign * sample[half:] > sign * cut)) for sample in (ours, theirs))
     count = len(ours) - half
-    least = beta.ppf(MISTAKE / 2, hits, count - hits + 1) if hits else 0.0
-    most = beta.ppf(1 - MISTAKE / 2, misses + 1, count - misses) if misses < count else 1.0
+    least, _ = rate_bounds(hits, count, mistake=MISTAKE / 2)
+    _, most = rate_bounds(misses, count, mistake=MISTAKE / 2)
     return bool(least > growth * most + budget.delta)
 
 

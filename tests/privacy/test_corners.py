@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
+from boltdp.audit import minimiser
+from boltdp.audit.minimiser import log_ratio
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.corners import _look, best_tilt, corners_delta, most_loss, shares_of_volume
 from boltdp.privacy.losses import Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrasts
@@ -42,105 +44,15 @@ def problem(loss: Loss, *, dims: int, strength: float, rows: int = 1000) -> Prob
 
 # ---- the true distribution of the minimiser ---------------------------------------------------------------------
 
-Row = tuple[int, Array]
 
-
-@dataclass(frozen=True)
-class Neighbours:
-    """Two data sets: their different rows, rows that they share with how often, and a linear pull on the weights.
-
-    The pull is what rows do that are wrong by far, however the weights are: they have a slope and no curvature.
-    """
-
-    plan: Problem
-    row: Row
-    other: Row
-    shared: tuple[tuple[Row, int], ...] = ()
-    pull: tuple[float, ...] | None = None
-
-    @property
-    def basis(self) -> Array:
-        plan = self.plan
-        classes = contrasts(plan.loss.vectors) if plan.loss.vectors > 1 else np.eye(1)
-        return np.asarray(np.kron(classes, np.eye(plan.dims)))
-
-    def derivatives(self, row: Row, weights: Array) -> tuple[Array, Array]:
-        """Gradient and Hessian of a row's loss, at each of the weights."""
-        (label, x), loss, basis = row, self.plan.loss, self.basis
-        scores = (weights @ basis).reshape(len(weights), loss.vectors, -1) @ x
-        if loss.vectors > 1:
-            odds = special.softmax(scores, axis=1)
-            slopes = odds - np.eye(loss.vectors)[label]
-            bends = odds[:, :, None] * np.eye(loss.vectors) - odds[:, :, None] * odds[:, None, :]
-        else:
-            side, wanted = 2 * label - 1, loss.margin if isinstance(loss, MarginLogistic) else 0.0
-            wrong = special.expit(wanted - side * scores)
-            slopes, bends = -side * wrong, (wrong * special.expit(side * scores - wanted))[:, :, None]
-        turned = (basis.reshape(len(basis), loss.vectors, -1) @ x).T
-        return slopes @ turned, turned.T @ bends @ turned
-
-    def rest(self, weights: Array) -> tuple[Array, Array]:
-        """The same of all that both data sets have, the penalty included."""
-        free = weights.shape[1]
-        strength = self.plan.rows * self.plan.regularization
-        slope = strength * weights - (0.0 if self.pull is None else np.array(self.pull))
-        bend = np.broadcast_to(strength * np.eye(free), (len(weights), free, free))
-        for row, count in self.shared:
-            gradient, hessian = self.derivatives(row, weights)
-            slope, bend = slope + count * gradient, bend + count * hessian
-        return slope, bend
-
-    def minimisers(self, noise: Array) -> Array:
-        """For each q, by Newton's method with steps that are halved until the gradient gets shorter."""
-        strength = self.plan.rows * self.plan.regularization
-        weights = np.zeros_like(noise) if self.pull is None else (np.array(self.pull) - noise) / strength
-
-        def slope_and_bend(weights: Array) -> tuple[Array, Array]:
-            (slope, bend), (gradient, hessian) = self.rest(weights), self.derivatives(self.row, weights)
-            return slope + gradient + noise, bend + hessian
-
-        slope, bend = slope_and_bend(weights)
-        for _ in range(200):
-            left = np.linalg.norm(slope, axis=1)
-            if left.max() < 1e-9:
-                return weights
-            step, share = np.linalg.solve(bend, slope[:, :, None])[:, :, 0], np.ones(len(noise))
-            for _ in range(50):
-                ahead = weights - share[:, None] * step
-                slope, bend = slope_and_bend(ahead)
-                worse = np.linalg.norm(slope, axis=1) > (1 - share / 4) * left + 1e-10
-                if not worse.any():
-                    break
-                share[worse] /= 2
-            weights = ahead
-        raise AssertionError("Newton's method must converge")
-
-    def losses(self, mechanism: Mechanism, noise: Array) -> Array:
-        """The logarithm of how much likelier the minimiser of each q is than with the other row."""
-        weights = self.minimisers(noise)
-        _, bend = self.rest(weights)
-        (gradient, hessian), (others, other) = (self.derivatives(row, weights) for row in (self.row, self.other))
-        moved = log_ratio(mechanism, noise, gradient - others)
-        volumes: Array = np.linalg.slogdet(bend + hessian)[1] - np.linalg.slogdet(bend + other)[1]
-        return moved + volumes
+class Neighbours(minimiser.Neighbours):
+    """With the delta that is truly spent."""
 
     def delta(self, mechanism: Mechanism, epsilon: float, *, nodes: int = 200) -> float:
-        """The true one, integrated over q."""
+        """Integrated over q."""
         places, masses = quadrature(mechanism, nodes)
         assert masses.sum() == pytest.approx(1.0, abs=1e-6)
         return float(masses @ -np.expm1(np.minimum(epsilon - self.losses(mechanism, places), 0)))
-
-    @property
-    def swapped(self) -> Neighbours:
-        return replace(self, row=self.other, other=self.row)
-
-
-def log_ratio(mechanism: Mechanism, noise: Array, move: Array) -> Array:
-    """ln nu(q)/nu(q + v)."""
-    before, after = np.linalg.norm(noise, axis=1), np.linalg.norm(noise + move, axis=1)
-    if mechanism.kind == "gaussian":
-        return np.asarray((after**2 - before**2) / (2 * mechanism.scale**2))
-    return np.asarray((after - before) / mechanism.scale)
 
 
 def quadrature(mechanism: Mechanism, nodes: int) -> tuple[Array, Array]:

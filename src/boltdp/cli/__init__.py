@@ -22,6 +22,7 @@ COMMANDS = {
     "tune": ("tuning", "Choose settings and train, within one budget."),
     "show": ("showing", "Show what MODEL says about each column."),
     "verify": ("models", "Recompute what MODEL claims."),
+    "audit": ("auditing", "Attack what MODEL, or a training, claims; without private rows."),
     "keygen": ("models", "Make a pair of keys to sign models with."),
     "sign": ("models", "Sign MODEL."),
     "predict": ("score", "Predict the class of each row of SOURCE, in the order of the rows."),

@@ -42,6 +42,7 @@ from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.planning import curved, within
 from boltdp.planning import plan as plan_training
 from boltdp.privacy.certificate import Certificate, after
+from boltdp.settings import Settings
 from boltdp.training import train as train_model
 
 #: The budgets that `plan` shows beside the one asked for.
@@ -228,32 +229,16 @@ def plan(
     **chosen: Any,
 ) -> None:
     """Tell how much noise the weights will carry, and which settings will be used, without seeing data."""
-    if schema_path is not None and features is None:
-        schema = Schema.load(schema_path)
-        features, classes = schema.dims, len(schema.classes)
-    elif features is None or schema_path is not None:
-        raise ParameterError("give either --features or --schema")
-    elif classes < 2:
-        raise ParameterError(f"classes must be >= 2, got {classes}")
-    else:
-        check_size(features=features, classes=classes)
-        # Columns of numbers: what standardizing costs depends on how many there are.
-        columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
-        schema = Schema("label", tuple(range(classes)), columns)
+    schema = public_schema(schema_path, features=features, classes=classes)
     if max_rows is not None:
         schema = with_people(schema, unit=schema.unit or "unit", max_rows=max_rows)
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).weighed(schema)
     plans, shapes = {}, {}
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
     for budget in (epsilon, *(other for other in EPSILONS if other > cost)):
-        one = within(replace(settings, epsilon=budget), schema)
-        shaped = curved(one, schema, rows=rows)
-        before = plan_moments(one, shaped, rows=rows)
-        dims = features if schema_path is None else shaped.dims
-        planned = plan_training(one, rows=rows, dims=dims, classes=classes, before=before, person_rows=schema.max_rows)
-        whole = replace(settings, epsilon=budget).budget
-        plans[budget] = planned if schema.spent is None else after(schema.spent, planned, whole)
-        shapes[budget] = shaped
+        shapes[budget], plans[budget] = planned(
+            replace(settings, epsilon=budget), schema, rows=rows, dims=None if schema_path is not None else features
+        )
     certificate = plans[epsilon]
     by_epsilon = [_forecast(plans[budget]) for budget in sorted(plans)]
     if as_json:
@@ -274,6 +259,32 @@ def plan(
     lines = [(f"{one['epsilon']:g}", one["noise"], *algorithm.forecast_line(one)) for one in by_epsilon]
     emit_table(lines, header=algorithm.headings, numbers=True)
     emit(f"\n{algorithm.explanation}")
+
+
+def public_schema(path: str | None, *, features: int | None, classes: int) -> Schema:
+    """The schema of --schema, or one of as many columns of numbers as --features says."""
+    if path is not None and features is None:
+        return Schema.load(path)
+    if features is None or path is not None:
+        raise ParameterError("give either --features or --schema")
+    if classes < 2:
+        raise ParameterError(f"classes must be >= 2, got {classes}")
+    check_size(features=features, classes=classes)
+    # Columns of numbers: what standardizing costs depends on how many there are.
+    columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
+    return Schema("label", tuple(range(classes)), columns)
+
+
+def planned(settings: Settings, schema: Schema, *, rows: int, dims: int | None = None) -> tuple[Schema, Certificate]:
+    """The schema with its curves and the certificate of a training as it would be, of `dims` features if given."""
+    one = within(settings, schema)
+    shaped = curved(one, schema, rows=rows)
+    before = plan_moments(one, shaped, rows=rows)
+    dims = shaped.dims if dims is None else dims
+    certificate = plan_training(
+        one, rows=rows, dims=dims, classes=len(schema.classes), before=before, person_rows=schema.max_rows
+    )
+    return shaped, certificate if schema.spent is None else after(schema.spent, certificate, settings.budget)
 
 
 def _forecast(certificate: Certificate) -> dict[str, Any]:

@@ -1,0 +1,293 @@
+"""Exact loss: how much likelier what is released is with one row than with another, on the worst rows that are found.
+
+Averaged over what is released, (1 - e^(epsilon - loss))+ is the delta that is spent at epsilon: so much is spent, and
+whoever claims less is wrong. Where the noise is added to a number, the average is known in closed form as soon as it is
+known how far the row moves that number. Scans of gradient descent are sampled, from noise that leans to where the loss
+is large, each sample weighed by how likely it is. The minimiser of a noisy objective has a density (objective.md 1, 2),
+which is integrated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from boltdp.algorithms import ALGORITHMS, Job
+from boltdp.arraytypes import Doubles, Floats
+from boltdp.audit.minimiser import Neighbours, quadrature, sample
+from boltdp.audit.replay import AddNoise, Draw, Replayed, watched
+from boltdp.audit.statistics import largest_epsilon, least_spent
+from boltdp.audit.subject import Stage
+from boltdp.audit.worst import Opposed, certified, prepared, small, worst
+from boltdp.context import Context
+from boltdp.privacy.events import Event
+from boltdp.privacy.gradients import NoisyGradients
+from boltdp.privacy.moments import NoisyMoments
+from boltdp.privacy.noise import Mechanism
+from boltdp.privacy.objective import ObjectivePerturbation
+from boltdp.privacy.output import OutputPerturbation
+from boltdp.privacy.release import RandomBytes, Randomness
+from boltdp.privacy.sensitivity import sensitivity
+
+#: Descents that are sampled, and standard errors of what is found in them that are taken from it.
+DESCENTS, ERRORS = 400, 3.3
+#: Rows that are trained on, at most: by SGD, and in each of the descents.
+MOST_TRAINED, MOST_DESCENDED = 20_000, 200
+#: Of a search, and of what is found by it: pieces of the quadrature; and draws where there are more dimensions.
+COARSE, FINE, DRAWS = 3, 8, 20_000
+#: Epsilon is looked for up to this many times what is claimed.
+FARTHEST = 64.0
+#: Points of a drawn curve.
+POINTS = 25
+
+
+@dataclass(frozen=True)
+class Exact:
+    """What was found out of a stage."""
+
+    stage: Stage
+    epsilon: float  #: spent at the claimed delta, at least
+    delta: float  #: spent at the claimed epsilon
+    delta_range: tuple[float, float]  #: and what it certainly is between, where it is an estimate
+    curve: tuple[tuple[float, float, float], ...]  #: epsilon, the delta that is claimed there, and the one found
+    pair: str
+    how: str
+
+    @property
+    def broken(self) -> bool:
+        """Whether more is spent than was planned for."""
+        budget = self.stage.budget
+        return self.epsilon > budget.epsilon * (1 + 1e-6) or self.delta_range[0] > budget.delta * (1 + 1e-6)
+
+
+def exact_loss(stage: Stage, replayed: Replayed | None, *, random: np.random.Generator) -> Exact | None:
+    """The loss of a stage on the worst rows; None where the map from noise to what is released is not known."""
+    event = stage.event
+    match event:
+        case NoisyMoments():
+            assert replayed is not None
+            noise = replayed.limit.noise
+            distance = replayed.ratio * replayed.limit.sensitivity
+            return _closed(stage, event, noise, distance, str(replayed.worst), "closed form, distance from the replay")
+        case OutputPerturbation():
+            return _output(stage, random)
+        case NoisyGradients():
+            return _gradients(stage, random)
+        case ObjectivePerturbation():
+            return _objective(stage, random)
+    return None
+
+
+def _closed(stage: Stage, event: Event, noise: Mechanism, distance: float, pair: str, how: str) -> Exact:
+    def spent(epsilon: float) -> float:
+        return least_spent(noise, epsilon, distance=distance)
+
+    return _found(stage, spent, spent, spent, pair, how, event=event)
+
+
+def _found(
+    stage: Stage,
+    spent: Callable[[float], float],
+    low: Callable[[float], float],
+    high: Callable[[float], float],
+    pair: str,
+    how: str,
+    *,
+    event: Event,
+    estimated: bool = False,
+) -> Exact:
+    claimed = stage.budget
+    at = claimed.epsilon
+    if estimated:
+        # A sample that was made for the claimed epsilon tells little far from it.
+        near = np.linspace(0.3 * at, 2.0 * at, 341).tolist()
+        epsilon = max((one for one in near if low(one) > claimed.delta), default=0.0)
+    else:
+        epsilon = largest_epsilon(low, delta=claimed.delta, most=FARTHEST * at)
+    curve = tuple(
+        (one, event.delta(one, target=claimed.delta or 1e-9), spent(one))
+        for one in np.linspace((0.6 if estimated else 0.2) * at, 1.3 * at, POINTS).tolist()
+    )
+    return Exact(stage, epsilon, spent(at), (low(at), high(at)), curve, pair, how)
+
+
+# ---- noise after training ---------------------------------------------------------------------------------------
+
+
+def trained(rows: Floats, stage: Stage, event: OutputPerturbation) -> Doubles:
+    """The weights before the noise."""
+    job = Job(certified(event, stage.budget), Randomness())
+    with prepared(rows) as held:
+        (weights,) = ALGORITHMS[event.algorithm].run(held, [job], classes=2, context=Context(seed=1, threads=1))
+    return weights
+
+
+def output_distance(stage: Stage, event: OutputPerturbation, pair: Opposed) -> float:
+    """How far the two data sets' weights are apart before the noise."""
+    one, other = (trained(rows, stage, event) for rows in pair.rows(event.problem.rows, dims=event.problem.dims))
+    return float(np.linalg.norm(one - other))
+
+
+def _output(stage: Stage, random: np.random.Generator) -> Exact:
+    assert isinstance(stage.event, OutputPerturbation)
+    rows = min(stage.event.problem.rows, MOST_TRAINED)
+    event, whole = small(stage, rows=rows), small(stage, rows=rows, dims=stage.event.problem.dims)
+    assert isinstance(event, OutputPerturbation)
+    assert isinstance(whole, OutputPerturbation)
+    pair = worst(lambda pair: output_distance(stage, event, pair), random=random)
+    distance = output_distance(stage, event, pair)
+    reached = distance / sensitivity(event.problem).total
+    return _closed(
+        stage, whole, whole.noise, distance, str(pair), f"closed form, {reached:.0%} of the proved sensitivity"
+    )
+
+
+# ---- noise in every scan ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Descents:
+    """Many descents on one data set: what each scan had noise added to, there and on the neighbour, and the noise."""
+
+    given: Doubles  #: of shape (scans, descents, dimensions), as the others are
+    other: Doubles
+    noise: Doubles
+    deviation: float
+
+    @property
+    def losses(self) -> Doubles:
+        """Of each descent: the logarithm of how much likelier all its sums are than on the neighbour."""
+        moved = self.other - self.given
+        return np.asarray(np.sum(moved * (moved - 2.0 * self.noise), axis=(0, 2)) / (2.0 * self.deviation**2))
+
+    def log_weights(self, lean: Doubles) -> Doubles:
+        """How likely the noise is beside noise that leans by so much in each scan."""
+        leaning = np.sum(lean * (lean - 2.0 * self.noise), axis=(0, 2))
+        return np.asarray(leaning / (2.0 * self.deviation**2))
+
+
+def descents(stage: Stage, event: NoisyGradients, pair: Opposed, *, count: int, lean: Doubles) -> Descents:
+    """Descents whose noise leans by `lean` in each scan; the neighbour is given what the first one released."""
+    certificate = certified(event, stage.budget)
+    classes = max(2, event.problem.loss.vectors)
+    draws: list[Draw] = []
+    answers: list[Doubles] = []
+
+    def record(honest: AddNoise, noise: Mechanism, given: Doubles, random_bytes: RandomBytes) -> Doubles:
+        released = honest(noise, given, random_bytes) + lean
+        draws.append(Draw(noise, given.copy(), released))
+        return released
+
+    def answer(_: AddNoise, __: Mechanism, given: Doubles, ___: RandomBytes) -> Doubles:
+        answers.append(given.copy())
+        return draws[len(answers) - 1].released
+
+    context = Context(threads=1)
+    for rows, observe in zip(pair.rows(event.problem.rows, dims=event.problem.dims), (record, answer), strict=True):
+        with prepared(rows) as held, watched(observe):
+            jobs = [Job(certificate, Randomness())] * count
+            ALGORITHMS[event.algorithm].run(held, jobs, classes=classes, context=context)
+    shape = event.scans, count, -1
+    given = np.array([draw.given for draw in draws]).reshape(shape)
+    released = np.array([draw.released for draw in draws]).reshape(shape)
+    return Descents(given, np.array(answers).reshape(shape), released - given, event.noise.scale)
+
+
+def _gradients(stage: Stage, random: np.random.Generator) -> Exact:
+    assert isinstance(stage.event, NoisyGradients)
+    event = small(stage, rows=min(stage.event.problem.rows, MOST_DESCENDED))
+    assert isinstance(event, NoisyGradients)
+    none = np.zeros(event.problem.dimensions)
+
+    def harm(pair: Opposed) -> float:
+        few = descents(stage, event, pair, count=3, lean=none)
+        return float(np.sum((few.other - few.given) ** 2))
+
+    pair = worst(harm, random=random, steps=8)
+    few = descents(stage, event, pair, count=3, lean=none)
+    move = (few.other - few.given).mean(axis=(0, 1))
+    square = max(event.scans * float(move @ move) / event.noise.scale**2, 1e-12)
+    # So that the mean of the losses is the epsilon at which delta is asked for.
+    lean = -max(stage.budget.epsilon / square - 0.5, 0.0) * move
+    made = descents(stage, event, pair, count=DESCENTS, lean=lean)
+    losses, weights = made.losses, np.exp(made.log_weights(lean))
+
+    def terms(epsilon: float) -> Doubles:
+        return np.asarray(weights * -np.expm1(np.minimum(epsilon - losses, 0.0)))
+
+    def error(epsilon: float) -> float:
+        return ERRORS * float(np.std(terms(epsilon), ddof=1)) / math.sqrt(DESCENTS)
+
+    def mean(epsilon: float) -> float:
+        return float(terms(epsilon).mean())
+
+    return _found(
+        stage,
+        mean,
+        lambda epsilon: mean(epsilon) - error(epsilon),
+        lambda epsilon: mean(epsilon) + error(epsilon),
+        str(pair),
+        f"{DESCENTS} descents, weighed",
+        event=event,
+        estimated=True,
+    )
+
+
+# ---- noise before training --------------------------------------------------------------------------------------
+
+
+def minimised(event: ObjectivePerturbation, pair: Opposed) -> Neighbours:
+    """The same two data sets, for the density of the minimiser."""
+    one, other = pair.features()
+    others = round(pair.loud * event.problem.rows) - 1
+    shared = (((0, np.array([0.0, 1.0])), others),) if others > 0 else ()
+    return Neighbours(event.problem, one, other, shared=shared)
+
+
+def _objective(stage: Stage, random: np.random.Generator) -> Exact:
+    assert isinstance(stage.event, ObjectivePerturbation)
+    event = small(stage, rows=stage.event.problem.rows)
+    assert isinstance(event, ObjectivePerturbation)
+    noise, claimed = event.linear, stage.budget
+
+    def points(fine: int) -> tuple[Doubles, Doubles]:
+        if noise.dimensions == 2:
+            return quadrature(noise, fine=fine)
+        count = DRAWS * fine // FINE
+        return sample(noise, count, random), np.full(count, 1.0 / count)
+
+    def spending(losses: Doubles, masses: Doubles) -> Callable[[float], float]:
+        return lambda epsilon: float(masses @ -np.expm1(np.minimum(epsilon - losses, 0.0)))
+
+    coarse = points(COARSE)
+
+    def harm(pair: Opposed) -> float:
+        losses = minimised(event, pair).losses(noise, coarse[0])
+        return float(losses.max()) + spending(losses, coarse[1])(claimed.epsilon)
+
+    pair = worst(harm, random=random)
+    places, masses = points(FINE)
+    losses = minimised(event, pair).losses(noise, places)
+    spent = spending(losses, masses)
+    exact = noise.dimensions == 2
+    spread = np.zeros(1) if exact else masses
+    how = "integrated over the density" if exact else f"{len(masses):,} draws of the density"
+
+    def error(epsilon: float) -> float:
+        if exact:
+            return 0.0
+        terms = -np.expm1(np.minimum(epsilon - losses, 0.0))
+        return ERRORS * float(np.std(terms, ddof=1)) / math.sqrt(len(spread))
+
+    return _found(
+        stage,
+        spent,
+        lambda epsilon: spent(epsilon) - error(epsilon) if claimed.delta else float(losses.max() > epsilon),
+        lambda epsilon: spent(epsilon) + error(epsilon),
+        str(pair),
+        how,
+        event=event,
+    )

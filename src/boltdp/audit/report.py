@@ -1,0 +1,202 @@
+"""An audit as a whole: what was claimed, what was found, and whether the claim is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from boltdp.audit.blackbox import CONFIDENCES, BlackBox, black_box
+from boltdp.audit.exactloss import Exact, exact_loss
+from boltdp.audit.replay import Replay, limits, replayed
+from boltdp.audit.subject import Subject, subject
+from boltdp.audit.tables import pairs
+from boltdp.data.schema import Schema
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events import Training
+
+#: Neighbouring tables of a replay.
+PAIRS = 48
+#: How likely it is, at most, that sound noise is taken for another: of all kinds of releases together.
+MISTAKE = 1e-4
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of a report."""
+
+    method: str
+    what: str
+    claimed: str
+    found: str
+    broken: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that was found."""
+
+    certificate: Certificate
+    audited: Subject
+    replay: Replay
+    exact: tuple[Exact, ...]
+    black_boxes: tuple[BlackBox, ...]
+
+    @property
+    def broken(self) -> bool:
+        """Whether anything that is claimed was shown to be false."""
+        return any(finding.broken for finding in self.findings)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Line by line."""
+        replay = self.replay
+        lines = []
+        for one in replay.stages:
+            faults = one.faults(mistake=MISTAKE / len(replay.stages))
+            far = f"one row moves it {one.ratio:.3f} sensitivities, {one.pairs} neighbours"
+            what = f"{one.limit.stage.name}: {one.limit.name}"
+            lines.append(Finding("replay", what, "at most 1", "; ".join(faults) or far, bool(faults)))
+        if replay.stages:
+            leak = f"differs for {replay.leaks} of {replay.stages[0].pairs} neighbours" if replay.leaks else "the same"
+            unstated = f"; {replay.unstated} releases are not in the certificate" if replay.unstated else ""
+            broken = bool(replay.leaks or replay.unstated)
+            lines.append(Finding("replay", "all else that is released", "the same bits", leak + unstated, broken))
+        for exact in self.exact:
+            budget, found = exact.stage.budget, f"epsilon = {exact.epsilon:.4g}"
+            found += f" ({exact.epsilon / budget.epsilon:.0%})"
+            if budget.delta:
+                low, high = exact.delta_range
+                found += f", delta = {exact.delta:.3g}" if low == high else f", delta from {low:.2g} to {high:.2g}"
+            lines.append(Finding("exact loss", exact.stage.name, budget.describe(), found, exact.broken))
+        for box in self.black_boxes:
+            shares = (
+                f"epsilon = {epsilon:.3g} ({epsilon / box.stage.budget.epsilon:.0%}) at {confidence:.1%}"
+                for epsilon, confidence in zip(box.epsilon, CONFIDENCES, strict=True)
+            )
+            found = ", ".join(shares)
+            lines.append(Finding("black box", box.stage.name, box.stage.budget.describe(), found, box.broken))
+        return lines
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of it."""
+        told = []
+        rows, claimed = self.audited.rows, self.certificate.problem.rows
+        if rows < claimed and self.replay.stages:
+            told.append(f"Replayed with {rows:,} made-up rows in the place of {claimed:,}, the noise planned anew.")
+        if any(not limits(stage) for stage in self.audited.replayed):
+            told.append("Noise that is drawn inside the kernel is audited as a black box only.")
+        told += [f"Not audited: {what}." for what in self.audited.left_out]
+        return told
+
+    @property
+    def verdict(self) -> str:
+        """In a sentence."""
+        if self.broken:
+            return "BROKEN: more is shown than the model claims."
+        return "Nothing contradicts the claim."
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        budget = self.certificate.budget
+        assert budget is not None
+        return {
+            "broken": self.broken,
+            "epsilon": budget.epsilon,
+            "delta": budget.delta,
+            "algorithm": self.certificate.algorithm,
+            "rows": self.certificate.problem.rows,
+            "replayed_rows": self.audited.rows,
+            "replay": [
+                {
+                    "stage": one.limit.stage.name,
+                    "release": one.limit.name,
+                    "sensitivity": one.limit.sensitivity,
+                    "largest_ratio": one.ratio,
+                    "neighbours": one.pairs,
+                    "worst": str(one.worst),
+                    "faults": one.faults(mistake=MISTAKE / len(self.replay.stages)),
+                }
+                for one in self.replay.stages
+            ],
+            "leaks": self.replay.leaks,
+            "unstated_releases": self.replay.unstated,
+            "exact_loss": [
+                {
+                    "stage": one.stage.name,
+                    "claimed": {"epsilon": one.stage.budget.epsilon, "delta": one.stage.budget.delta},
+                    "epsilon": one.epsilon,
+                    "delta": one.delta,
+                    "delta_range": list(one.delta_range),
+                    "worst": one.pair,
+                    "how": one.how,
+                    "curve": [list(point) for point in one.curve],
+                    "broken": one.broken,
+                }
+                for one in self.exact
+            ],
+            "black_box": [
+                {
+                    "stage": one.stage.name,
+                    "claimed": {"epsilon": one.stage.budget.epsilon, "delta": one.stage.budget.delta},
+                    "trials": one.trials,
+                    "proved": {
+                        f"{confidence:g}": epsilon for confidence, epsilon in zip(CONFIDENCES, one.epsilon, strict=True)
+                    },
+                    "false_and_true_positive_rates": [list(point) for point in one.rates],
+                    "worst": one.pair,
+                    "broken": one.broken,
+                }
+                for one in self.black_boxes
+            ],
+            "notes": self.notes,
+            "verdict": self.verdict,
+        }
+
+
+def audit(
+    schema: Schema,
+    certificate: Certificate,
+    *,
+    trials: int | None = None,
+    seed: int = 0,
+    changed: int = 1,
+    progress: Callable[[str, int, int], None] = lambda *_: None,
+) -> Report:
+    """Attack what a certificate claims: by replay, by its exact loss, and as a black box.
+
+    No rows are needed: they are made up. `seed` is of the made-up rows and of the search, never of the noise; `trials`
+    are trainings of the black box on each of two data sets, and `changed` rows differ between neighbours of a replay.
+
+    >>> from boltdp.data.schema import Numeric
+    >>> from boltdp.planning import plan
+    >>> from boltdp.settings import Settings
+    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> planned = plan(Settings(epsilon=1.0, algorithm="bolton"), rows=200, dims=2, classes=2)
+    >>> audit(schema, planned, trials=2000).broken
+    False
+    """
+    audited, random = subject(schema, certificate), np.random.default_rng(seed)
+    replay = Replay([])
+    if any(limits(stage) for stage in audited.replayed):
+        tables = list(islice(pairs(audited.schema, audited.rows, seed=seed, changed=changed), PAIRS))
+        replay = replayed(audited, tables, lambda done: progress("replay", done, PAIRS))
+    exact, boxes = [], []
+    by_kind = {one.limit.stage.name: one for one in replay.stages}
+    for number, stage in enumerate(audited.stages):
+        progress("exact loss", number, len(audited.stages))
+        found = exact_loss(stage, by_kind.get(stage.name), random=random)
+        if found is not None:
+            exact.append(found)
+    for stage in audited.stages:
+        if isinstance(stage.event, Training):
+            boxes.append(
+                black_box(
+                    stage, trials=trials, random=random, done=lambda done, total: progress("black box", done, total)
+                )
+            )
+    return Report(certificate, audited, replay, tuple(exact), tuple(boxes))

@@ -1,0 +1,312 @@
+"""The audit finds nothing in what is sound, nearly all that is claimed on the worst rows, and what is planted here."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy import stats
+
+from boltdp import training
+from boltdp.algorithms import standardize
+from boltdp.algorithms.bolton import BoltOn
+from boltdp.algorithms.shared.base import Job
+from boltdp.arraytypes import Doubles
+from boltdp.audit import audit
+from boltdp.audit.blackbox import BlackBox, black_box
+from boltdp.audit.exactloss import Exact, exact_loss
+from boltdp.audit.replay import Replay, replayed
+from boltdp.audit.statistics import rate_bounds
+from boltdp.audit.subject import Subject, subject
+from boltdp.audit.tables import pairs
+from boltdp.cli import main
+from boltdp.cli.training import planned
+from boltdp.context import Context
+from boltdp.data.schema import Categorical, Numeric, Schema, TimePart, Vector
+from boltdp.engines import open_source
+from boltdp.engines.prepared import Prepared
+from boltdp.errors import ParameterError
+from boltdp.kernel.moments import Moments
+from boltdp.privacy import release
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.noise import Mechanism
+from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.release import RandomBytes, Randomness
+from boltdp.settings import Settings
+from boltdp.training import train
+
+COLUMNS = (Numeric("age", 0, 100), Numeric("bmi", 10, 60), Categorical("sex", ("f", "m")))
+SCHEMA = Schema("sick", ("no", "yes"), COLUMNS)
+THREE = Schema("stage", ("a", "b", "c"), COLUMNS)
+
+SOUND = {
+    "auto": Settings(epsilon=1.0),
+    "auto, delta": Settings(epsilon=1.0, delta=1e-6),
+    "objective, logistic": Settings(epsilon=0.5, algorithm="objective", loss="logistic"),
+    "bolton": Settings(epsilon=1.0, algorithm="bolton"),
+    "bolton, partitions": Settings(epsilon=1.0, algorithm="bolton", partitions=3, permutation="fresh"),
+    "bolton, delta": Settings(epsilon=1.0, delta=1e-6, algorithm="bolton", loss="huber", regularization=0.01),
+    "noisy-gd": Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd"),
+    "noisy-gd, centred": Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", standardize="private"),
+}
+HUBER = Settings(epsilon=1.0, algorithm="bolton", loss="huber")
+SCANS = Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd")
+PAPER = Settings(epsilon=1.0, algorithm="bolton", regularization=0.01, batch_size=50, passes=5, analysis="paper")
+
+
+def audited(settings: Settings, schema: Schema = SCHEMA, *, rows: int = 500) -> Subject:
+    return subject(*planned(settings, schema, rows=rows))
+
+
+def replay_of(made: Subject, *, count: int = 24, changed: int = 1) -> Replay:
+    tables = list(islice(pairs(made.schema, made.rows, seed=1, changed=changed), count))
+    return replayed(made, tables, lambda _: None)
+
+
+def faults(replay: Replay) -> list[str]:
+    return [fault for one in replay.stages for fault in one.faults(mistake=1e-5)]
+
+
+def loss_of(settings: Settings, *, rows: int = 100_000) -> Exact:
+    found = exact_loss(audited(settings, rows=rows).stages[-1], None, random=np.random.default_rng(1))
+    assert found is not None
+    return found
+
+
+def attack_on(settings: Settings, *, trials: int, rows: int = 100_000) -> BlackBox:
+    stage = audited(settings, rows=rows).stages[-1]
+    return black_box(stage, trials=trials, random=np.random.default_rng(1), done=lambda *_: None)
+
+
+# ---- what is sound ----------------------------------------------------------------------------------------------
+
+
+OTHER = Schema("y", (False, True), (Vector("x", 3, -1.0, 1.0), TimePart("seen", "weekday"), TimePart("seen", "hour")))
+
+
+def test_vectors_times_and_curves_stand_a_replay() -> None:
+    for schema in (
+        OTHER,
+        replace(SCHEMA, columns=(Numeric("age", 0, 100, (18, 65)),)),
+        replace(SCHEMA, intercept=False),
+    ):
+        for name in ("auto", "noisy-gd, centred"):
+            found = replay_of(audited(SOUND[name], schema), count=12)
+            assert (found.leaks, found.unstated, faults(found)) == (0, 0, [])
+
+
+@pytest.mark.parametrize("settings", SOUND.values(), ids=SOUND)
+@pytest.mark.parametrize("schema", [SCHEMA, THREE], ids=["two classes", "three"])
+def test_a_sound_training_stands_a_replay(settings: Settings, schema: Schema) -> None:
+    found = replay_of(audited(settings, schema))
+    assert (found.leaks, found.unstated) == (0, 0)
+    assert faults(found) == []
+    assert all(0.2 < one.ratio <= 1 + 1e-9 for one in found.stages if one.limit.name != "weights")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [SOUND["auto"], SOUND["auto, delta"], SOUND["bolton"], HUBER, SCANS, SOUND["bolton, delta"]],
+    ids=["auto", "auto, delta", "bolton", "huber", "noisy-gd", "bolton, delta"],
+)
+def test_the_exact_loss_is_at_most_what_is_claimed_and_most_of_it(settings: Settings) -> None:
+    found = loss_of(settings)
+    assert not found.broken
+    claimed = found.stage.budget
+    least = 0.8 if settings.regularization is None else 0.5
+    assert least * claimed.epsilon <= found.epsilon <= claimed.epsilon * (1 + 1e-6)
+    assert all(delta <= most * (1 + 1e-6) + 0.3 * (settings is SCANS) for _, most, delta in found.curve)
+
+
+@pytest.mark.parametrize(("settings", "trials"), [(HUBER, 20_000), (SCANS, 6_000)], ids=["bolton", "noisy-gd"])
+def test_a_black_box_proves_much_of_what_is_claimed_and_no_more(settings: Settings, trials: int) -> None:
+    found = attack_on(settings, trials=trials)
+    assert not found.broken
+    assert 0.6 * found.stage.budget.epsilon <= found.epsilon[0] <= found.stage.budget.epsilon
+    assert found.epsilon[1] <= found.epsilon[0]
+
+
+@pytest.mark.slow
+def test_a_black_box_proves_much_of_what_objective_perturbation_claims() -> None:
+    found = attack_on(SOUND["auto"], trials=4_000)
+    assert not found.broken
+    assert 0.6 * found.stage.budget.epsilon <= found.epsilon[0] <= found.stage.budget.epsilon
+
+
+def test_white_box_algorithms_are_attacked_as_black_boxes() -> None:
+    made = Settings(epsilon=2.0, delta=1e-2, algorithm="dpsgd", passes=2, loss="huber")
+    found = audit(*planned(made, SCHEMA, rows=100), trials=600)
+    assert not found.broken
+    assert "Noise that is drawn inside the kernel is audited as a black box only." in found.notes
+    assert len(found.black_boxes) == 1
+
+
+# ---- what is planted --------------------------------------------------------------------------------------------
+
+
+def test_the_published_bound_for_batches_is_caught() -> None:
+    found = replay_of(audited(PAPER, rows=2000))
+    assert "times as far as the noise is for" in faults(found)[0]
+    assert found.stages[0].ratio > 10
+    assert loss_of(PAPER).broken
+    assert attack_on(PAPER, trials=2_000).broken
+
+
+def halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = release.__dict__["add_noise"]
+
+    def less(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
+        drawn: Doubles = honest(replace(mechanism, scale=mechanism.scale / 2), vector, random_bytes)
+        return drawn
+
+    monkeypatch.setattr(release, "add_noise", less)
+
+
+@pytest.mark.parametrize("name", ["auto", "bolton", "noisy-gd"])
+def test_half_the_noise_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = audited(SOUND[name])
+    halved(monkeypatch)
+    assert "the noise is not as" in " ".join(faults(replay_of(made, count=48)))
+
+
+@pytest.mark.parametrize(("settings", "trials"), [(HUBER, 3_000), (SCANS, 3_000)], ids=["bolton", "noisy-gd"])
+def test_half_the_noise_is_caught_by_a_black_box(
+    settings: Settings, trials: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halved(monkeypatch)
+    assert attack_on(settings, trials=trials).broken
+
+
+@pytest.mark.parametrize("name", ["auto", "bolton", "noisy-gd"])
+def test_a_fixed_seed_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = audited(SOUND[name])
+    monkeypatch.setattr(release, "system_bytes", lambda count: random.Random(7).randbytes(count))
+    assert "the same noise was drawn twice" in faults(replay_of(made))
+
+
+@pytest.mark.parametrize("name", ["auto", "bolton"])
+def test_a_bias_without_noise_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, honest = audited(SOUND[name]), release.release_weights
+
+    def leaking(weights: Doubles, certificate: Certificate, randomness: Randomness) -> Doubles:
+        released = honest(weights, certificate, randomness)
+        released[..., -1] = weights[..., -1]
+        return released
+
+    monkeypatch.setattr(training, "release_weights", leaking)
+    assert replay_of(made).leaks > 0
+
+
+class Reckless(BoltOn):
+    """SGD as one might write it: the last batch is what is left, or rows are as long as they are."""
+
+    short, guarded = False, True
+
+    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
+        del classes, context
+        recipe = jobs[0].certificate.problem
+        assert isinstance(recipe, Recipe)
+        assert prepared.reading is not None
+        rows = np.concatenate(list(prepared.blocks()))
+        x, labels = prepared.reading.features(rows)[:, -recipe.dims :], rows[:, 0]
+        x = np.where(np.isfinite(x).all(axis=1, keepdims=True) & (labels >= 0)[:, None], x, 0.0)
+        if self.guarded:
+            x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1.0)
+        y = np.where(labels == 1, 1.0, -1.0)
+        count = -(-recipe.rows // recipe.batch_size) if self.short else recipe.batches
+        size = recipe.batch_size if self.short else -(-recipe.rows // count)
+        w = np.zeros(recipe.dims)
+        for number in range(recipe.passes * count):
+            batch = slice(number % count * size, min((number % count + 1) * size, recipe.rows))
+            margins = y[batch] * (x[batch] @ w)
+            slopes = -y[batch] * (margins < 1.0)
+            w = w - recipe.schedule.at(number + 1)[0] * (slopes @ x[batch]) / max(1, len(margins))
+        return [w.reshape(1, 1, -1)]
+
+
+@pytest.mark.parametrize(("fault", "rows", "far"), [("short", 501, 10.0), ("long", 500, 1.2)])
+def test_a_short_last_batch_and_a_row_longer_than_1_are_caught(
+    fault: str, rows: int, far: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = replace(SCHEMA, clip_norm=0.5)  # rows are longer than this, and shortened by nothing but the guard
+    made = audited(replace(HUBER, passes=1, batch_size=50, schedule="constant", step_size=0.05), schema, rows=rows)
+    monkeypatch.setattr(BoltOn, "run", Reckless.run)
+    monkeypatch.setattr(BoltOn, "short", fault == "short", raising=False)
+    monkeypatch.setattr(BoltOn, "guarded", True, raising=False)
+    if fault == "long":
+        assert replay_of(made, count=32).stages[0].ratio <= 1 + 1e-9, "the same with the guard is sound"
+        monkeypatch.setattr(BoltOn, "guarded", False)
+    found = replay_of(made, count=32)
+    assert found.stages[0].ratio > far
+    assert faults(found)
+
+
+def test_rows_that_moments_do_not_shorten_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = audited(replace(SCANS, standardize="private"), replace(SCHEMA, clip_norm=0.5))
+    assert faults(replay_of(made)) == []
+
+    def unclipped(reading: Any, *, clip_norm: float) -> Moments:
+        del clip_norm
+        return Moments(reading, clip_norm=1e3)
+
+    monkeypatch.setattr(standardize, "Moments", unclipped)
+    assert "times as far as the noise is for" in faults(replay_of(made))[0]
+
+
+@pytest.mark.parametrize("settings", [HUBER, SCANS], ids=["bolton", "noisy-gd"])
+def test_a_person_with_more_rows_than_the_noise_is_for_is_caught(settings: Settings) -> None:
+    assert faults(replay_of(audited(settings))) == []
+    assert "one row moves it 2 times as far" in faults(replay_of(audited(settings), changed=2))[0]
+
+
+# ---- the command ------------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_audited_from_its_file_with_pictures(tmp_path: Path) -> None:
+    rows = np.random.default_rng(1).uniform(-1, 1, (400, 2))
+    schema = Schema("y", (0, 1), (Numeric("a", -1, 1), Numeric("b", -1, 1)))
+    import pyarrow as pa
+
+    table = pa.table({"a": rows[:, 0], "b": rows[:, 1], "y": (rows[:, 0] > 0).astype(int)})
+    model = tmp_path / "model.json"
+    train(open_source(table), schema, Settings(epsilon=1.0, algorithm="bolton", standardize="private")).save(model)
+    html, picture = tmp_path / "audit.html", tmp_path / "audit.svg"
+    asked = ["audit", str(model), "--trials", "2000", "--html", str(html), "--plot", str(picture)]
+    done = CliRunner().invoke(main, asked)
+    assert done.exit_code == 0, done.output
+    assert "Nothing contradicts the claim." in done.output
+    assert "noisy moments: sums" in done.output
+    assert html.read_text().count("<figure>") == 3
+    assert "true positive rate" in picture.read_text()
+
+
+def test_a_broken_claim_is_told_and_the_exit_code_is_1() -> None:
+    asked = "audit --rows 2000 --features 4 --epsilon 1 --algorithm bolton --regularization 0.01 --analysis paper"
+    done = CliRunner().invoke(main, [*asked.split(), "--trials", "1000", "--json"])
+    assert done.exit_code == 1, done.output
+    told = json.loads(done.output)
+    assert told["broken"]
+    assert told["replay"][0]["largest_ratio"] > 5
+    assert told["exact_loss"][0]["broken"]
+
+
+def test_what_claims_nothing_is_not_audited() -> None:
+    with pytest.raises(ParameterError, match="must claim an epsilon to be audited"):
+        audited(Settings(epsilon=1.0, noise_seed=3))
+    with pytest.raises(ParameterError, match="must claim an epsilon to be audited"):
+        audited(Settings(epsilon=None, algorithm="bolton"))
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 50), (1, 50), (25, 50), (50, 50), (300, 40_000), (39_000, 40_000)])
+def test_bounds_of_rates_are_those_of_scipy(hits: int, trials: int) -> None:
+    low, high = rate_bounds(hits, trials, mistake=0.0005)
+    assert low == pytest.approx(stats.beta.ppf(0.0005, hits, trials - hits + 1) if hits else 0.0, rel=1e-6)
+    assert high == pytest.approx(stats.beta.ppf(0.9995, hits + 1, trials - hits) if hits < trials else 1.0, rel=1e-6)
