@@ -78,7 +78,7 @@ def measure(path: Path, rows: int) -> Measured:
 
 
 def train(path: str) -> Measured:
-    with DuckDBEngine.from_parquet(path) as engine:
+    with DuckDBEngine.from_files(path) as engine:
         rows = engine.count()
         recipe = Recipe(
             loss=Logistic(), dims=DIMS, rows=rows, batch_size=1, passes=PASSES, schedule=constant(rows**-0.5)

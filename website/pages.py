@@ -55,6 +55,7 @@ NAVIGATION = {
     "Reference": [
         "Commands <cli>",
         "The schema file <schema>",
+        "sources",
         "Python <api>",
         "Changes <changes>",
     ],

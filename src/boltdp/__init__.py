@@ -13,12 +13,14 @@ __all__ = [
     "PrivateLogisticRegression",
     "Schema",
     "Settings",
+    "check",
     "open_source",
     "train",
     "tune",
 ]
 
 if TYPE_CHECKING:
+    from boltdp.checking import check
     from boltdp.data.schema import Schema
     from boltdp.engines import open_source
     from boltdp.errors import BoltdpError, PrivacyWarning
@@ -43,6 +45,7 @@ else:
             "PrivateLogisticRegression": "boltdp.estimators",
             "Schema": "boltdp.data.schema",
             "Settings": "boltdp.settings",
+            "check": "boltdp.checking",
             "open_source": "boltdp.engines",
             "train": "boltdp.onecall",
             "tune": "boltdp.onecall",

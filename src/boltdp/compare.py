@@ -200,6 +200,8 @@ def compare(
         )
     settings = settings.weighed(schema)
     # The same for all: those that are asked for, and none that "auto" would add for itself.
+    # What a draft has cost is of no account among rows that may be looked at.
+    schema = replace(schema, spent=None)
     schema = curved(replace(settings, curves=settings.curves or 0), schema, rows=engine.count())
     rows, about = engine.count(), subject(engine, schema, settings, test=test)
     if before is not None and dict(before.about) != about:

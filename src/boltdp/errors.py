@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib.util import find_spec
 from numbers import Integral, Real
 
@@ -19,6 +19,8 @@ EXTRAS = {
 }
 #: Characters of a value that a message quotes.
 LONGEST_QUOTED = 80
+#: Names that a hint lists, at most.
+MOST_NAMES = 12
 
 
 class BoltdpError(Exception):
@@ -41,6 +43,20 @@ class SolverError(BoltdpError):
     """Training could not be brought to the end that the privacy proof asks for, and nothing was released."""
 
 
+class MissingPackageError(BoltdpError, ImportError):
+    """A package that only some uses need is not installed."""
+
+
+def require(extra: str, use: str) -> None:
+    """Refuse a use that needs a package which only comes with an extra, if it is not installed.
+
+    >>> require("sklearn", "an estimator")
+    """
+    module, name = EXTRAS[extra]
+    if find_spec(module) is None:
+        raise MissingPackageError(f"{use} needs {name}, which is not installed", hint=f"pip install 'boltdp[{extra}]'")
+
+
 @contextmanager
 def hints_shown() -> Iterator[None]:
     """Let Python show the hint of an error below its message, as the commands do; Python 3.10 has no notes for it.
@@ -58,20 +74,6 @@ def hints_shown() -> Iterator[None]:
         if fault.hint is not None and sys.version_info >= (3, 11):
             fault.add_note(f"hint: {fault.hint}")
         raise
-
-
-class MissingPackageError(BoltdpError, ImportError):
-    """A package that only some uses need is not installed."""
-
-
-def require(extra: str, use: str) -> None:
-    """Refuse a use that needs a package which only comes with an extra, if it is not installed.
-
-    >>> require("sklearn", "an estimator")
-    """
-    module, name = EXTRAS[extra]
-    if find_spec(module) is None:
-        raise MissingPackageError(f"{use} needs {name}, which is not installed", hint=f"pip install 'boltdp[{extra}]'")
 
 
 def shown(value: object) -> str:
@@ -111,25 +113,39 @@ def described(value: object) -> str:
     return shown(value) if plain else f"an object of type {type(value).__name__!r}"
 
 
-def listed(names: Iterable[object], *, most: int = 8) -> str:
-    """Names of columns as a message may list them: quoted, and not too many.
+def quoted(names: Iterable[str]) -> str:
+    """Some public names in their own order, in quotes, and how many more there are.
 
-    >>> listed(["age", "sex"]), listed("abcd", most=2)
-    ("'age', 'sex'", "'a', 'b' and 2 more")
+    >>> quoted(["b", "a"])
+    "'b', 'a'"
     """
-    quoted = [repr(printable(str(name))) for name in names]
-    return ", ".join(quoted[:most]) + (f" and {len(quoted) - most} more" if len(quoted) > most else "")
+    every = [repr(printable(name)) for name in names]
+    more = len(every) - MOST_NAMES
+    return ", ".join(every[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant, if one is near enough; capitals don't count.
+def near(name: str, names: Iterable[str]) -> str | None:
+    """A hint at public names that look like one that is not there.
 
-    >>> nearest("Age", ["age", "sex"]), nearest("weight", ["age", "sex"])
-    ('age', None)
+    >>> near("Age", ["age", "sex"]), near("weight", ["age", "sex"])
+    ("did you mean 'age'?", None)
     """
-    folded = {one.lower(): one for one in names}
-    near = get_close_matches(name.lower(), folded, n=1, cutoff=0.7)
-    return folded[near[0]] if near else None
+    by_case: dict[str, str] = {}
+    for one in names:
+        by_case.setdefault(one.strip().casefold(), one)
+    close = difflib.get_close_matches(name.strip().casefold(), by_case, n=3)
+    return f"did you mean {' or '.join(repr(printable(by_case[one])) for one in close)}?" if close else None
+
+
+def listed(names: Iterable[str]) -> str:
+    """Some public names in one line, and how many more there are.
+
+    >>> listed(["b", "a"]), listed(map(str, range(14)))
+    ('a, b', '0, 1, 10, 11, 12, 13, 2, 3, 4, 5, 6, 7 and 2 more')
+    """
+    every = sorted(map(printable, names))
+    more = len(every) - MOST_NAMES
+    return ", ".join(every[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def whole_number(value: object, name: str, *, least: int) -> int:

@@ -29,6 +29,7 @@ from boltdp.privacy.release import could_be_released
 if TYPE_CHECKING:
     from boltdp.context import Context
     from boltdp.engines.base import Engine
+    from boltdp.evaluation import Evaluation
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold", "checked_threshold"]
 
@@ -71,6 +72,8 @@ class Model:
             self.schema.feature_clip_norm,
         ):
             raise ParameterError("the standardization of the certificate must be that of the schema's features")
+        if certificate.draft != self.schema.spent:
+            raise ParameterError("the certificate must have what the schema has spent, and no other draft of one")
         if self.threshold is not None:
             object.__setattr__(self, "threshold", checked_threshold(self.threshold, self.schema, loss))
 
@@ -169,6 +172,20 @@ class Model:
             with opened(source, **options) as engine:
                 margins = [*self.score_batches(engine, context)]
         return np.concatenate([np.empty((0, len(self.weights))), *margins])
+
+    def evaluate(self, rows: Any, context: Context | None = None) -> Evaluation:
+        """How well it predicts the label of `rows`: an engine, or whatever `open_source` takes.
+
+        For rows that you may look at: it is computed from them without noise, and the promise does not cover it.
+        """
+        from boltdp.engines import open_source  # only here, as above
+        from boltdp.engines.base import Engine
+        from boltdp.evaluation import evaluate
+
+        if isinstance(rows, Engine):
+            return evaluate(self, rows, context)
+        with open_source(rows) as engine:
+            return evaluate(self, engine, context)
 
     def to_sklearn(self) -> Any:
         """A plain LogisticRegression (one-vs-rest of them, for one-vs-all) or LinearSVC that needs no boltdp.

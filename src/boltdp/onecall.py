@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from boltdp import training, tuning
-from boltdp.data.declare import declare
+from boltdp.data.declare import declare, names_hint
 from boltdp.data.schema import Schema
 from boltdp.engines import opened
-from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, listed, nearest
+from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
 from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.settings import Settings
@@ -162,7 +162,7 @@ def warn_of_unused(unused: Sequence[str], *, stacklevel: int = 4) -> None:
     """Say which columns are no features."""
     if unused:
         warnings.warn(
-            f"not used, since neither bounds nor categories are declared: {listed(unused)}; "
+            f"not used, since neither bounds nor categories are declared: {quoted(unused)}; "
             "drop them or give a schema, if this is what you want",
             UserWarning,
             stacklevel=stacklevel,
@@ -181,11 +181,8 @@ def _settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
     for name in chosen:
         if name not in _NAMES:
             arguments = [*_NAMES, "label", "bounds", "categories", "classes", "schema", "threshold"]
-            near = _ELSEWHERE.get(name) or nearest(name, arguments)
-            raise ParameterError(
-                f"there is no argument {name!r}",
-                hint=f"did you mean {near!r}?" if near else f"there are {', '.join(arguments)}",
-            )
+            hint = near(_ELSEWHERE.get(name, name), arguments) or f"there are {', '.join(arguments)}"
+            raise ParameterError(f"there is no argument {name!r}", hint=hint)
     if settings is not None and not isinstance(settings, Settings):
         raise ParameterError(f"settings must be of boltdp.Settings, got {described(settings)}")
     # NumPy's numbers, which grids are often made of, don't go into JSON.
@@ -249,12 +246,14 @@ def _schema(
         label = [*columns][-1]  # as `open_source` calls the labels of a pair
     if label is None:
         raise ParameterError(
-            "label must be given, the name of the column to predict", hint=f"the data has {listed(columns)}"
+            "label must be given, the name of the column to predict",
+            hint=names_hint(columns, bounds if isinstance(bounds, Mapping) else ()),
         )
     if not isinstance(label, str) and str(label) not in columns:
         # Not what it is: it may be the labels themselves.
         raise ParameterError(
-            f"label must be the name of a column, got {described(label)}", hint=f"the data has {listed(columns)}"
+            f"label must be the name of a column, got {described(label)}",
+            hint=names_hint(columns, bounds if isinstance(bounds, Mapping) else ()),
         )
     declared, unused = declare(columns, str(label), bounds=bounds, categories=categories, classes=classes)
     warn_of_unused(unused)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from boltdp.algorithms import chosen_algorithm
 from boltdp.algorithms.standardize import plan_moments
@@ -10,7 +11,7 @@ from boltdp.data.curves import with_curves
 from boltdp.data.schema import Schema, check_size
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate, certify, remaining
+from boltdp.privacy.certificate import Certificate, certify, keeps, remaining
 from boltdp.privacy.events import Event, Part, SelfComposition
 from boltdp.privacy.losses import Logistic
 from boltdp.privacy.objective import objective_noise
@@ -74,6 +75,33 @@ def _numbers(settings: Settings, classes: int) -> tuple[float, ...] | None:
     if isinstance(weights, (str, Mapping)) or len(weights) != classes:
         raise ParameterError(f"a plan must have class_weights as numbers, one for each of the {classes} classes")
     return tuple(weights)
+
+
+def within(settings: Settings, schema: Schema) -> Settings:
+    """The settings with what is left of their budget after the draft of the schema, if that was found from the rows.
+
+    >>> from boltdp.data.schema import Numeric
+    >>> from boltdp.privacy.counts import noisy_counts
+    >>> spent = Part(Budget(0.25), noisy_counts(Budget(0.25), releases=1))
+    >>> within(Settings(epsilon=1.0), Schema("sick", (0, 1), (Numeric("age", 0, 100),), spent=spent)).epsilon
+    0.75
+    """
+    whole, draft = settings.budget, schema.spent
+    if whole is None or draft is None or draft.budget is None:
+        return settings
+    if not keeps(draft.event, draft.budget):
+        raise ParameterError("the schema must have spent no more than its [spent] table claims, and has")
+    for name in ("epsilon", "delta"):
+        has, cost = getattr(whole, name), getattr(draft.budget, name)
+        if has < cost or (name == "epsilon" and has == cost):
+            raise ParameterError(
+                f"{name} must be more than the {cost:g} that finding the schema has spent, got {has:g}"
+                if name == "epsilon"
+                else f"delta must be at least the {cost:g} that finding the schema has spent, got {has:g}",
+                hint="epsilon and delta are those of the whole model: of its schema, found from the same rows, too",
+            )
+    left = whole.less(draft.budget)
+    return replace(settings, epsilon=left.epsilon, delta=left.delta)
 
 
 def check_plan(settings: Settings, before: Part | None) -> None:

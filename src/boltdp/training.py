@@ -16,8 +16,8 @@ from boltdp.data.schema import Schema
 from boltdp.errors import BoltdpError
 from boltdp.files.sealed import digest
 from boltdp.model import Model
-from boltdp.planning import curved, plan
-from boltdp.privacy.certificate import Certificate
+from boltdp.planning import curved, plan, within
+from boltdp.privacy.certificate import Certificate, after
 from boltdp.privacy.release import release_weights
 from boltdp.settings import Settings
 
@@ -55,7 +55,7 @@ def train(
     (True, (1, 2))
     """
     context = settings.context() if context is None else context
-    settings = settings.weighed(schema)
+    whole, settings = settings.budget, within(settings.weighed(schema), schema)
     rows = engine.count()
     schema = curved(settings, schema, rows=rows)
     before = plan_moments(settings, schema, rows=rows)
@@ -67,6 +67,8 @@ def train(
         before=before,
         reasons=known_faults(reasons, context),
     )
+    if schema.spent is not None:
+        certificate = after(schema.spent, certificate, whole)
     ordered = algorithm_of(certificate).ordered
     with charged(account, certificate, engine, schema, context) as commit:
         with prepared_rows(engine, schema, certificate.moments, context, ordered=ordered) as (prepared, standardized):

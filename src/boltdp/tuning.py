@@ -14,10 +14,10 @@ from boltdp.context import Context
 from boltdp.data.schema import Schema
 from boltdp.errors import ParameterError
 from boltdp.model import Model
-from boltdp.planning import check_plan, curved, plan_training
+from boltdp.planning import check_plan, curved, plan_training, within
 from boltdp.privacy.accounting import Charge, OneOfSeveral, Release
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate, certify, remaining
+from boltdp.privacy.certificate import Certificate, after, certify, remaining
 from boltdp.privacy.events import Event, Part
 from boltdp.privacy.selection import Selection
 from boltdp.settings import Settings
@@ -103,7 +103,8 @@ def tune(
     if (public is not None) != (method == "public"):
         raise ParameterError(f"public rows must be given for the method 'public' and no other, got method {method!r}")
     _check_candidates(candidates)
-    candidates = [one.weighed(schema) for one in candidates]
+    whole = candidates[0].budget
+    candidates = [within(one.weighed(schema), schema) for one in candidates]
     first = candidates[0]
     context = first.context() if context is None else context
     rows = engine.count()
@@ -120,6 +121,8 @@ def tune(
         public_rows=0 if public is None else public.count(),
         reasons=known_faults(reasons, context),
     )
+    if schema.spent is not None:
+        certificates = [after(schema.spent, one, whole) for one in certificates]
     # Moments once, on all rows, for all candidates: their share of the budget is spent before any of them is trained.
     event, classes = certificates[0].moments, len(schema.classes)
     with charged(account, _charge(certificates, method), engine, schema, context) as commit:

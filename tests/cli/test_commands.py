@@ -28,8 +28,8 @@ from .conftest import SECRET, Run, find_events
 ROOT = Path(__file__).parents[2]
 
 REMINDER = (
-    "note: classes no, yes: a label spelt otherwise teaches nothing; `boltdp evaluate` on rows that you may look at "
-    "shows whether any are\n"
+    "note: classes no, yes: a label spelt otherwise teaches nothing; `boltdp check` on rows that you may look at shows "
+    "whether any are\n"
 )
 
 

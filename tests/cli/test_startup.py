@@ -33,12 +33,12 @@ print(*(name for name in {HEAVY!r} if name in sys.modules), file=sys.stderr)
 """
 
 
-def imported(*arguments: object, folder: Path) -> set[str]:
+def imported(*arguments: object, folder: Path, **environment: str) -> set[str]:
     """The large libraries that a command has imported when it ends."""
     made = subprocess.run(
         [sys.executable, "-c", _PROGRAM, *map(str, arguments)],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(Path(boltdp.__file__).parents[1])},
+        env=os.environ | {"PYTHONPATH": str(Path(boltdp.__file__).parents[1])} | environment,
         capture_output=True,
         text=True,
     )
@@ -50,6 +50,13 @@ def imported(*arguments: object, folder: Path) -> set[str]:
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("--version",)])
 def test_the_list_of_commands_imports_no_library(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     assert imported(*arguments, folder=tmp_path) == set()
+
+
+@pytest.mark.parametrize(("words", "large"), [("boltdp ev", set()), ("boltdp train --alg", ARITHMETIC)])
+def test_completing_imports_nothing_that_reads_rows(tmp_path: Path, words: str, large: set[str]) -> None:
+    place = str(len(words.split()) - 1)
+    shell = {"_BOLTDP_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": place}
+    assert imported(folder=tmp_path, **shell) <= large
 
 
 @pytest.mark.parametrize("command", COMMANDS)

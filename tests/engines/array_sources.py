@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
 from boltdp.data.schema import array_schema
 from boltdp.engines import open_source
@@ -47,6 +50,25 @@ def from_arrow(_: pytest.FixtureRequest) -> Iterator[Source]:
     # Chunks of different lengths must not show.
     cut = table()
     yield Source(open_source(pa.concat_tables([cut.slice(0, 10), cut.slice(10)])), SCHEMA, reference())
+
+
+@register("polars")
+def from_polars(_: pytest.FixtureRequest) -> Iterator[Source]:
+    yield Source(open_source(pl.from_arrow(table())), SCHEMA, reference())
+
+
+@register("sqlalchemy", cannot={"^test_wrong_type_is_told": "a cell of a database is what the schema says that it is"})
+def from_sqlalchemy(_: pytest.FixtureRequest) -> Iterator[Source]:
+    # One connection, or each would have a database of its own; tests are in other threads.
+    bind = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
+    kinds: dict[str, Any] = {"sex": sa.Text, "scan": sa.JSON(none_as_null=True), "age": sa.Float, "dose": sa.Float}
+    rows = sa.Table("rows", sa.MetaData(), *(sa.Column(name, kinds.get(name, sa.Integer)) for name in columns()))
+    with bind.begin() as connection:
+        rows.create(connection)
+        connection.execute(rows.insert(), table().to_pylist())
+    with open_source(bind, query=sa.select(rows).order_by(rows.c.id)) as engine:
+        yield Source(engine, SCHEMA, reference())
+    bind.dispose()
 
 
 @register("slice of arrow", buckets=("memory", "few buckets"))

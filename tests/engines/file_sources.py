@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gzip
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -28,7 +32,8 @@ from tests.engines.sources import (
 )
 
 EVERY = tuple(BUCKETS)
-UNTYPED = {"^test_wrong_type_is_told": "a cell of a CSV file is what the schema says that it is"}
+UNTYPED = {"^test_wrong_type_is_told": "a cell of a text file is what the schema says that it is"}
+TEXTS_UNTYPED = {"^test_wrong_type_is_told.*sex": "a text of a query over files is what the schema says that it is"}
 
 
 def csv_file(request: pytest.FixtureRequest) -> Path:
@@ -67,6 +72,71 @@ def from_parquet_glob(request: pytest.FixtureRequest) -> Iterator[Source]:
             pq.write_table(table().slice(start, 400), folder / f"part-{part}.parquet")
 
     with open_source(str(written(request, "parts", write) / "part-*.parquet")) as engine:
+        yield Source(engine, SCHEMA, reference())
+
+
+def write_json(path: Path, rows: dict[str, list[Any]]) -> None:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt") as file:
+        for row in zip(*rows.values(), strict=True):
+            print(json.dumps(dict(zip(rows, row, strict=True))), file=file)
+
+
+@register("json lines", cannot=UNTYPED)
+def from_json(request: pytest.FixtureRequest) -> Iterator[Source]:
+    with open_source(written(request, "rows.ndjson.gz", lambda path: write_json(path, columns()))) as engine:
+        yield Source(engine, SCHEMA, reference())
+
+
+def parts(folder: Path, write: Callable[[pa.Table, Path], object], ending: str) -> None:
+    """The rows in several files, whose names are not made in their order."""
+    folder.mkdir()
+    for start in reversed(range(0, ROWS, 300)):
+        write(table().slice(start, 300), folder / f"part-{start:04}{ending}")
+
+
+@register(
+    "partitioned parquet",
+    cannot={"^test_wrong_type_is_told.*sex": "a partition is what the schema says that it is"},
+)
+def from_partitions(request: pytest.FixtureRequest) -> Iterator[Source]:
+    """The sex is in the names of the directories, so that the rows are in the order of these."""
+    order = partition_order()
+
+    def write(folder: Path) -> None:
+        for sex in ("F", "M", "unknown", "__HIVE_DEFAULT_PARTITION__"):
+            inside = folder / "k=v" / "year=2024" / f"sex={sex}"
+            inside.mkdir(parents=True)
+            places = [i for i in order if (columns()["sex"][i] or "__HIVE_DEFAULT_PARTITION__") == sex]
+            for part, some in enumerate((places[:100], places[100:])):
+                pq.write_table(table().take(some).drop_columns("sex"), inside / f"part-{part}.parquet")
+
+    with open_source(written(request, "partitions", write) / "k=v") as engine:
+        yield Source(engine, SCHEMA, reference()[order])
+
+
+def partition_order() -> list[int]:
+    return sorted(range(ROWS), key=lambda i: columns()["sex"][i] or "__HIVE_DEFAULT_PARTITION__")
+
+
+def write_arrow(rows: pa.Table, path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=100)
+
+
+@register("directory of arrow")
+def from_directory_of_arrow(request: pytest.FixtureRequest) -> Iterator[Source]:
+    with open_source(written(request, "arrows", lambda folder: parts(folder, write_arrow, ".ipc"))) as engine:
+        yield curved(engine)
+
+
+@register("query over files", cannot=TEXTS_UNTYPED)
+def from_query_over_files(request: pytest.FixtureRequest) -> Iterator[Source]:
+    folder = written(request, "directory", lambda folder: parts(folder, pq.write_table, ".parquet"))
+    (folder / "_SUCCESS").touch()
+    path = csv_file(request)
+    query = f"SELECT a.* EXCLUDE (visits), b.visits FROM source a JOIN '{path}' b ON a.id = b.id ORDER BY a.id"
+    with open_source(folder, query=query, spool=folder.parent) as engine:
         yield Source(engine, SCHEMA, reference())
 
 

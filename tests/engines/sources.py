@@ -196,9 +196,9 @@ def longer_table() -> pa.Table:
     return pa.concat_tables([rows.slice(200, MIDDLE[0]), rows, rows.slice(0, 30)])
 
 
-def write_csv(path: Path, rows: dict[str, list[Any]]) -> None:
+def write_csv(path: Path, rows: dict[str, list[Any]], *, delimiter: str = ",") -> None:
     with path.open("w", newline="") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, delimiter=delimiter)
         writer.writerow(rows)
         writer.writerows(zip(*rows.values(), strict=True))
 

@@ -13,11 +13,13 @@ import pytest
 
 from boltdp import kernel
 from boltdp.context import Context
+from boltdp.data import cells
+from boltdp.data.check import check_source
 from boltdp.data.reading import plain, reading
 from boltdp.data.schema import Categorical, Numeric, Schema, Standardization, Vector
 from boltdp.data.source import LONGEST_BATCH
 from boltdp.engines import Engine, Prepared
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encoded, scanned_keeping
 from boltdp.engines.prepared import Partition
 from boltdp.engines.spool import spool
 from boltdp.errors import DataError, ParameterError
@@ -33,7 +35,7 @@ from boltdp.privacy.selection import PortionSelection, portion_bounds
 from boltdp.settings import Settings
 from boltdp.training import train_prepared
 from boltdp.tuning import candidates, tune
-from tests.engines.sources import ROWS, Source, features, in_order
+from tests.engines.sources import ROWS, Source, columns, features, in_order
 
 
 def content(prepared: Prepared) -> npt.NDArray[np.float32]:
@@ -86,6 +88,45 @@ def test_batches_are_short_and_in_order(source: Source) -> None:
 
 def test_encoded_rows_are_those_of_plain_numpy(source: Source) -> None:
     np.testing.assert_array_equal(np.concatenate(list(encoded(source.engine, source.schema))), source.packed)
+
+
+def test_a_check_counts_what_plain_python_counts(source: Source) -> None:
+    report, cells = check_source(source.engine, source.schema), columns()
+    label, *checked = report.columns
+    assert (report.rows, report.ok) == (ROWS, True)
+    if label.name != "sick":
+        return  # other rows than these
+    assert label.counts == tuple((f"{one}", cells["sick"].count(one)) for one in (0, 1, 2))
+    assert [(odd.value, odd.count) for odd in label.undeclared_values] == [("3", cells["sick"].count(3))]
+    for column in checked:
+        given = cells[column.name]
+        if column.role == "vector":
+            given = [number for cell in given for number in cell or (None, None)]
+        there = [cell for cell in given if cell is not None and cell == cell]
+        assert (column.cells, column.missing) == (len(given), len(given) - len(there))
+        if column.role == "categorical":
+            assert column.counts == tuple((name, there.count(name)) for name in "FM")
+            assert column.undeclared == there.count("unknown")
+            continue
+        assert column.low is not None
+        assert column.high is not None
+        assert column.below == sum(cell < column.low for cell in there)
+        assert column.above == sum(cell > column.high for cell in there)
+        assert (column.smallest, column.largest) == (min(there), max(there))
+        assert sum(column.bars) + column.below + column.above == len(there)
+
+
+def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> None:
+    feature, label = source.schema.columns[0].name, source.schema.label
+    found = [*scanned_keeping(source.engine, source.schema, np.copy, [label, feature, feature])]
+    rows = np.concatenate([packed for packed, _ in found])
+    np.testing.assert_array_equal(rows[:, 1:], source.packed[:, 1:])
+    assert {tuple(kept.schema.names) for _, kept in found} == {(label, feature, feature)}
+    labels = np.array([cells.number(cell) for _, kept in found for cell in kept.column(0).to_pylist()])
+    declared = np.isin(labels, source.schema.classes)
+    np.testing.assert_array_equal(np.where(declared, labels, np.nan), source.packed[:, 0])
+    for _, kept in found:
+        assert str(kept.column(1).to_pylist()) == str(kept.column(2).to_pylist())
 
 
 def test_cells_are_read_as_the_features_of_plain_numpy(source: Source) -> None:

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from boltdp.context import Context
+from boltdp.data import headers
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector
-from boltdp.engines import DuckDBEngine, files, open_source
+from boltdp.engines import DuckDBEngine, open_source
 from boltdp.engines.base import encoded
 from boltdp.engines.files import SPILL_PREFIX
 from boltdp.errors import DataError, ParameterError
@@ -53,7 +54,7 @@ def told(action: Callable[[], object]) -> str:
 
 
 def prepare(path: Path | str, schema: Schema = SCHEMA) -> None:
-    with DuckDBEngine.from_csv(path) as engine:
+    with DuckDBEngine.from_files(path) as engine:
         engine.count()
         engine.prepare(schema, Context(seed=0))
 
@@ -88,7 +89,7 @@ def test_csv_without_a_header_never_shows_its_first_row(tmp_path: Path) -> None:
 
 
 def test_csv_with_a_header_only_has_no_rows(tmp_path: Path) -> None:
-    with DuckDBEngine.from_csv(csv_file(tmp_path, "age,y\n")) as engine:
+    with DuckDBEngine.from_files(csv_file(tmp_path, "age,y\n")) as engine:
         assert engine.count() == 0
 
 
@@ -104,7 +105,7 @@ def test_binary_file_called_csv_is_told(tmp_path: Path) -> None:
 
 def test_cell_that_is_no_number_is_missing(tmp_path: Path) -> None:
     path = csv_file(tmp_path, "age,y\n75,1\nold,0\n,1\n1e9,2\n nan ,0\n 25 ,1\n")
-    with DuckDBEngine.from_csv(path) as engine:
+    with DuckDBEngine.from_files(path) as engine:
         assert packed(engine) == [[1, 0.5], [0, GAP], [1, GAP], [GAP, 1], [0, GAP], [1, -0.5]]
 
 
@@ -131,21 +132,21 @@ def test_csv_dialects_in_common_use_are_read(tmp_path: Path, name: str, text: st
 def test_row_that_looks_like_another_dialect_does_not_change_how_the_file_is_read(tmp_path: Path) -> None:
     rows = [[1.0, 0.5]] * 50
     path = csv_file(tmp_path, "age,y\n" + "75,1\n" * 50 + "a;b;c,0\n")
-    with DuckDBEngine.from_csv(path) as engine:
+    with DuckDBEngine.from_files(path) as engine:
         assert packed(engine) == [*rows, [0, GAP]]
 
 
 def test_csv_vector_is_read_from_brackets(tmp_path: Path) -> None:
     path = csv_file(tmp_path, 'v,y\n"[0.5, 1]",1\n"[0.5]",0\nnone,1\n"[x, 1]",1\n')
     schema = Schema("y", (0, 1), (Vector("v", 2, -1, 1),), intercept=False, clip_norm=1.0)
-    with DuckDBEngine.from_csv(path) as engine:
+    with DuckDBEngine.from_files(path) as engine:
         assert packed(engine, schema) == [[1, 0.5, 1], [0, GAP, GAP], [1, GAP, GAP], [1, GAP, 1]]
 
 
 def test_several_csv_files_are_one_if_their_headers_are(tmp_path: Path) -> None:
     csv_file(tmp_path, "age,y\n25,0\n", "part-2.csv")
     csv_file(tmp_path, "age,y\n75,1\n", "part-1.csv")
-    with DuckDBEngine.from_csv(tmp_path / "part-*.csv") as engine:
+    with DuckDBEngine.from_files(tmp_path / "part-*.csv") as engine:
         assert packed(engine) == [[1, 0.5], [0, -0.5]]
     csv_file(tmp_path, "y,age\n1,75\n", "part-3.csv")
     assert "must have the same header" in told(lambda: prepare(tmp_path / "part-*.csv"))
@@ -168,7 +169,7 @@ def parquet_file(folder: Path, rows: int = 50_000) -> Path:
 
 def read_parquet(path: Path | str) -> None:
     schema = Schema("y", (0, 1), (Numeric("age", 0, 100), Categorical("name", ("x",))))
-    with DuckDBEngine.from_parquet(path) as engine:
+    with DuckDBEngine.from_files(path) as engine:
         engine.prepare(schema, Context(seed=0))
 
 
@@ -200,10 +201,25 @@ def database(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("query", ["SELECT", "SELECT * FROM nobody", "SELECT 1; SELECT 2", "DROP TABLE people"])
-def test_query_that_cannot_be_run_is_told_and_leaves_nothing(tmp_path: Path, query: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("SELECT", "cannot be run: SELECT clause without selection list"),
+        ("SELECT age FORM people", 'cannot be run: syntax error at or near "people"'),
+        ("SELECT * FROM people WHERE", 'cannot be run: syntax error at or near "WHERE"'),
+        ("SELECT * FROM nobody", "cannot be run: Table with name nobody does not exist"),
+        ("SELECT agee FROM people", 'cannot be run: Referenced column "agee" not found in FROM clause'),
+        ("SELECT agee(age) FROM people", "cannot be run: Scalar Function with name agee does not exist"),
+        ("SELECT 1; SELECT 2", "cannot be run: it must be one SELECT statement"),
+        ("DROP TABLE people", "cannot be run: it must be one SELECT statement"),
+        # The columns would be named by values.
+        ("SELECT * FROM (PIVOT people ON name USING first(age))", "cannot be run: it must be one SELECT statement"),
+        ("SELECT * FROM people GROUP BY name", "cannot be run"),
+    ],
+)
+def test_query_that_cannot_be_run_is_told_and_leaves_nothing(tmp_path: Path, query: str, reason: str) -> None:
     path = database(tmp_path)
-    assert told(lambda: DuckDBEngine.from_database(path, query=query, spool=tmp_path)).endswith("cannot be run")
+    assert told(lambda: DuckDBEngine.from_database(path, query=query, spool=tmp_path)).endswith(reason)
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -250,12 +266,14 @@ def test_table_or_query_must_be_given_and_only_for_databases(tmp_path: Path) -> 
             DuckDBEngine.from_database(path, table=table, query=query)
     with pytest.raises(ParameterError, match=r"only with a database$"):
         open_source(csv_file(tmp_path, "age,y\n"), table="people")
-    with pytest.raises(ParameterError, match=r"only with a database$"):
+    with pytest.raises(ParameterError, match=r"only with a database"):
         open_source(pa.table({"a": [1]}), query="SELECT 1")
 
 
 def test_file_of_unknown_ending_is_told(tmp_path: Path) -> None:
-    assert "must be CSV, Parquet or DuckDB" in told(lambda: open_source(csv_file(tmp_path, "x", "rows.xlsx")))
+    assert "must be CSV, JSON lines, Parquet, Arrow or DuckDB" in told(
+        lambda: open_source(csv_file(tmp_path, "x", "rows.xlsx"))
+    )
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "table"])
@@ -266,10 +284,10 @@ def test_hostile_column_names_are_only_names(tmp_path: Path, form: str) -> None:
     if form == "csv":
         quoted = ['"' + name.replace('"', '""') + '"' for name in table.column_names]
         rows = [",".join(str(x) for x in row.values()) for row in table.to_pylist()]
-        engine = DuckDBEngine.from_csv(csv_file(tmp_path, "\n".join([",".join(quoted), *rows])))
+        engine = DuckDBEngine.from_files(csv_file(tmp_path, "\n".join([",".join(quoted), *rows])))
     elif form == "parquet":
         pq.write_table(table, tmp_path / "rows.parquet")
-        engine = DuckDBEngine.from_parquet(tmp_path / "rows.parquet")
+        engine = DuckDBEngine.from_files(tmp_path / "rows.parquet")
     else:
         with duckdb.connect(str(tmp_path / "rows.duckdb")) as connection:
             connection.register("given", table)
@@ -281,7 +299,7 @@ def test_hostile_column_names_are_only_names(tmp_path: Path, form: str) -> None:
 
 
 def test_reading_can_be_abandoned_and_begun_again(tmp_path: Path) -> None:
-    with DuckDBEngine.from_parquet(parquet_file(tmp_path)) as engine:
+    with DuckDBEngine.from_files(parquet_file(tmp_path)) as engine:
         batches = engine.batches(["age"])
         next(batches)
         batches.close()  # type: ignore[attr-defined]
@@ -338,17 +356,17 @@ def test_a_blank_line_is_a_short_one_and_never_skipped(tmp_path: Path, kind: str
     text = BLANK[kind].encode()
     path = csv_file(tmp_path, gzip.compress(text) if name.endswith(".gz") else text, name)
     message = "every line must have the 2 cells of the header, none may be blank"
-    with DuckDBEngine.from_csv(path) as engine:
+    with DuckDBEngine.from_files(path) as engine:
         assert message in told(engine.count)
-    with DuckDBEngine.from_csv(path) as engine:
+    with DuckDBEngine.from_files(path) as engine:
         assert message in told(lambda: list(encoded(engine, SCHEMA)))
 
 
 def test_a_blank_line_where_parts_of_a_file_meet_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = csv_file(tmp_path, "age,y\n1,0\n\n2,1\n")
     for length in range(1, 20):
-        monkeypatch.setattr(files, "LOOK_BYTES", length)
-        with DuckDBEngine.from_csv(path) as engine:
+        monkeypatch.setattr(headers, "LOOK_BYTES", length)
+        with DuckDBEngine.from_files(path) as engine:
             told(engine.count)
 
 
@@ -363,13 +381,13 @@ def test_a_blank_line_where_parts_of_a_file_meet_is_found(tmp_path: Path, monkey
     ids=["quoted", "quoted after a space", "with quotes", "long"],
 )
 def test_a_blank_line_inside_quotes_is_part_of_a_cell(tmp_path: Path, text: str) -> None:
-    with DuckDBEngine.from_csv(csv_file(tmp_path, text)) as engine:
+    with DuckDBEngine.from_files(csv_file(tmp_path, text)) as engine:
         assert engine.count() == 2
         assert len(packed(engine)) == 2
 
 
 def test_a_blank_line_of_one_column_is_a_missing_cell(tmp_path: Path) -> None:
-    with DuckDBEngine.from_csv(csv_file(tmp_path, "age\n75\n\n25\n")) as engine:
+    with DuckDBEngine.from_files(csv_file(tmp_path, "age\n75\n\n25\n")) as engine:
         assert engine.count() == 3
         (batch,) = engine.batches(["age"])
         assert batch.column(0).to_pylist() == ["75", None, "25"]

@@ -113,12 +113,14 @@ def test_a_threshold_of_a_half_is_the_expression_without_one(dialect: Dialect) -
     assert probability_expression(model.with_threshold(0.4), dialect) == probability_expression(model, dialect)
 
 
-def test_a_threshold_after_a_projection_is_refused_in_sql() -> None:
+def test_a_threshold_is_compared_after_the_projection() -> None:
+    generator = np.random.default_rng(8)
     columns = tuple(Numeric(f"f{i}", -40, 60) for i in range(5))
-    model = make_model(Schema("label", (0, 1), columns, projection=Projection(dims=3, seed=1)))
-    assert scoring_expression(model.with_threshold(0.5), "duckdb")
-    with pytest.raises(ParameterError, match=r"^a threshold other than 0\.5 in SQL must be that of a model without"):
-        scoring_expression(model.with_threshold(0.4), "duckdb")
+    schema = Schema("label", (0, 1), columns, clip_norm=1.1, projection=Projection(dims=3, seed=1))
+    model = make_model(schema).with_threshold(0.4)
+    table = pa.table({column.name: random_floats(generator, 1000) for column in columns})
+    assert_same(model, table)
+    assert model.predict(open_source(table)).tolist() != model.with_threshold(None).predict(open_source(table)).tolist()
 
 
 @pytest.mark.parametrize("classes", [("b", "a"), (0, 1)])
@@ -354,13 +356,49 @@ def test_probability_is_that_of_the_model_for_long_rows_too() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("schema", [
-    Schema("y", (0, 1, 2), (Numeric("x", 0, 1),)),
-    Schema("y", (0, 1), (Numeric("x", 0, 1),), projection=Projection(dims=1, seed=0)),
-])  # fmt: skip
-def test_probability_is_refused_where_it_is_not_simple(schema: Schema) -> None:
-    with pytest.raises(ParameterError, match="two classes without a projection"):
-        probability_expression(make_model(schema), "duckdb")
+@pytest.mark.parametrize("classes", [(0, 1), ("a", "b", "it's")])
+@pytest.mark.parametrize("multiclass", ["multinomial", "one-vs-all"])
+@pytest.mark.parametrize("loss", ["logistic", "margin"])
+@pytest.mark.parametrize("longer", [1.0, 2000.0])
+@pytest.mark.parametrize("projection", [None, Projection(dims=3, seed=1)])
+def test_probabilities_of_all_classes_are_those_of_the_model(
+    classes: tuple[Value, ...], multiclass: Multiclass, loss: str, longer: float, projection: Projection | None
+) -> None:
+    generator = np.random.default_rng(5)
+    columns: tuple[Column, ...] = (*(Numeric(f"f{i}", -40, 60) for i in range(4)), Categorical("c", ("a", "b")))
+    table = pa.table(
+        {
+            **{f"f{i}": pa.array(random_floats(generator, 300), pa.float64()) for i in range(4)},
+            "c": pa.array(np.array(["a", "b", None], dtype=object)[generator.integers(3, size=300)].tolist()),
+        }
+    )
+    schema = Schema("label", classes, columns, clip_norm=1.1, projection=projection)
+    model = make_model(schema, loss=loss, multiclass=multiclass)
+    model = replace(model, weights=longer * model.weights)
+    expected = np.concatenate([model.probabilities(margins) for margins in model.score_batches(open_source(table))])
+    found = np.array(in_duckdb(table, probability_expression(model, "duckdb")))
+    # The encoder rounds a projected row to float32.
+    near = 1e-12 if projection is None else 1e-7 * longer
+    np.testing.assert_allclose(found, expected[:, 1] if len(classes) == 2 else expected, rtol=0, atol=near)
+    for place, name in enumerate(classes):
+        found = np.array(in_duckdb(table, probability_expression(model, "duckdb", of=name)))
+        np.testing.assert_allclose(found, expected[:, place], rtol=0, atol=near)
+
+
+def test_a_model_that_is_sure_of_no_class_has_all_equally_likely_in_sql_too() -> None:
+    schema = Schema("label", (0, 1, 2), (Numeric("x", -1, 1),), intercept=False)
+    model = make_model(schema, multiclass="one-vs-all", weights=np.full((3, 1), -1000.0))
+    assert in_duckdb(pa.table({"x": [1.0]}), probability_expression(model, "duckdb")) == [[1 / 3] * 3]
+
+
+def test_a_probability_that_there_is_not_is_refused() -> None:
+    schema = Schema("y", (0, 1, 2), (Numeric("x", 0, 1),))
+    with pytest.raises(
+        ParameterError, match=r"^a probability must be that of a model that gives some, got the loss 'hu"
+    ):
+        probability_expression(make_model(schema, loss="huber"), "duckdb")
+    with pytest.raises(ParameterError, match=r"^the class must be one of 0, 1, 2, got 3"):
+        probability_expression(make_model(schema), "duckdb", of=3)
 
 
 def test_an_unknown_dialect_is_refused() -> None:

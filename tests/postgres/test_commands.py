@@ -160,3 +160,26 @@ def test_extension_comes_with_what_it_is_made_of() -> None:
         f"boltdp--{extension.VERSION}.sql",
     } <= names
     assert (extension.KERNEL / "sgd.c").is_file()
+
+
+def test_predictions_keep_columns_of_every_type_as_they_print(
+    server: Server, admin: psycopg.Connection, tmp_path: Path
+) -> None:
+    schema, model = tmp_path / "schema.toml", tmp_path / "model.json"
+    assert boltdp("synth", tmp_path / "x.parquet", "--rows", 500, "--dims", 2, "--schema", schema).exit_code == 0
+    options = ["--schema", schema, "--epsilon", 5, "-o", model]
+    assert boltdp("train", tmp_path / "x.parquet", *options).exit_code == 0
+    admin.execute(
+        "CREATE TABLE keeping AS SELECT 12345678901234567890::numeric + i AS id, i AS f0, 0.5::real AS f1,"
+        " 'infinity'::date AS day, i = 1 AS first, ARRAY[i, 2] AS pair FROM generate_series(1, 2) AS i"
+    )
+    try:
+        told = boltdp("predict", model, server.uri, "--table", "keeping", "--keep", "id,f0,day,first,pair,f1")
+        assert told.exit_code == 0, told.output
+        assert [line.rpartition(",")[0] for line in told.stdout.splitlines()] == [
+            "id,f0,day,first,pair,f1",
+            '12345678901234567891,1,infinity,true,"{1,2}",0.5',
+            '12345678901234567892,2,infinity,false,"{2,2}",0.5',
+        ]
+    finally:
+        admin.execute("DROP TABLE keeping")

@@ -21,6 +21,7 @@ from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.server import Server
 from boltdp.export.postgres import ModelStoreError, store_model
+from boltdp.export.sql import probability_expression
 from boltdp.model import FORMAT, FORMAT_VERSION, Model
 from boltdp.planning import plan
 from boltdp.settings import Settings
@@ -360,6 +361,19 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
     assert len(set(expected)) > 1
     rows = admin.execute(f"SELECT {printed.stdout} FROM {cells}".encode()).fetchall()
     assert [row[0] for row in rows] == expected
+    # Weights that are so long that exp would underflow, too.
+    for longer in (1.0, 1e4):
+        likely = Model(schema=schema, weights=longer * weights, certificate=certificate)
+        with PostgresEngine(server.uri, table=cells) as engine:
+            odds = np.concatenate([likely.probabilities(margins) for margins in likely.score_batches(engine)])
+        expression = probability_expression(likely, "postgres")
+        found = [row[0] for row in admin.execute(f"SELECT {expression} FROM {cells}".encode()).fetchall()]
+        # A projected row is rounded to float32 in training.
+        near = 1e-12 if schema.projection is None else 1e-7 * longer
+        np.testing.assert_allclose(found, odds[:, 1] if len(model.classes) == 2 else odds, rtol=0, atol=near)
+        first = probability_expression(likely, "postgres", of=model.classes[0])
+        found = [row[0] for row in admin.execute(f"SELECT {first} FROM {cells}".encode()).fetchall()]
+        np.testing.assert_allclose(found, odds[:, 0], rtol=0, atol=near)
     if len(model.classes) == 2:
         decided = ["sql", str(tmp_path / "model.json"), "--dialect", "postgres", "--threshold", "0.4"]
         expression = CliRunner().invoke(main, decided).stdout

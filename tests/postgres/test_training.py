@@ -458,9 +458,16 @@ def test_hostile_names_are_only_names(
         admin.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
 
 
-def test_missing_table_is_named(server: Server) -> None:
+def test_missing_table_is_named_and_those_like_it(server: Server, admin: psycopg.Connection) -> None:
     with pytest.raises(DataError, match=r"^the database must have one table or view named 'nobody', it has none$"):
         PostgresEngine(server.uri, table="nobody")
+    admin.execute("CREATE TABLE somebodies (a int)")
+    try:
+        with pytest.raises(DataError) as caught:
+            PostgresEngine(server.uri, table="somebody")
+    finally:
+        admin.execute("DROP TABLE somebodies")
+    assert str(caught.value.hint).startswith("did you mean 'somebodies'?; names are as PostgreSQL keeps them")
 
 
 def test_fault_of_a_query_is_told_without_quoting_a_row(server: Server) -> None:

@@ -104,10 +104,12 @@ def test_rows_behind_a_connect_server_stay_there(folder: Path, tmp_path: Path) -
 
 
 def test_what_is_not_there_is_told_and_nothing_else(spark: Any, tmp_path: Path) -> None:
-    del spark
+    spark.range(3).createOrReplaceTempView("somewhere")
     with pytest.raises(DataError, match=r"^the table 'nowhere' cannot be read: \[TABLE_OR_VIEW_NOT_FOUND\] ") as told:
         open_source("local[2]", table="nowhere")
     assert told.value.__context__ is None
+    assert told.value.hint == "did you mean 'somewhere'?"
+    spark.catalog.dropTempView("somewhere")
     with pytest.raises(DataError, match=r"^the query cannot be run: .*PARSE_SYNTAX_ERROR"):
         open_source("local[2]", query="SELEC")
     with pytest.raises(DataError, match=r"^the query cannot be run: \[UNRESOLVED_COLUMN"):

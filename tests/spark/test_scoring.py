@@ -82,6 +82,10 @@ def test_projections_thresholds_and_probabilities(spark: Any) -> None:
     found = [one["chance"] for one in predicted(model, frame, probability="chance").select("chance").collect()]
     margins = np.concatenate([*model.score_batches(open_source(rows))])
     np.testing.assert_allclose(found, model.probabilities(margins)[:, 1], rtol=1e-12)
+    many = make_model(Schema("y", ("a", "b", "c"), columns, clip_norm=1.1))
+    found = [one["p"] for one in predicted(many, frame, probability="p").select("p").collect()]
+    margins = np.concatenate([*many.score_batches(open_source(rows))])
+    np.testing.assert_allclose(found, many.probabilities(margins), rtol=1e-12)
     with pytest.raises(ParameterError, match=r"^the new column must have a name of its own, got 'f1', which is there"):
         predicted(model, frame, column="f1")
 

@@ -16,6 +16,7 @@ with ending_at_once():
 #: In the order of a day's work: the module of each command, which has it by its name, and its line in the list.
 COMMANDS = {
     "schema": ("data", "Draft a schema for SOURCE from the names and types of its columns."),
+    "check": ("checking", "Compare rows that may be looked at with a schema."),
     "plan": ("training", "Tell how much noise there will be, without data."),
     "train": ("training", "Train a model on the rows of SOURCE."),
     "tune": ("tuning", "Choose settings and train, within one budget."),
@@ -30,6 +31,7 @@ COMMANDS = {
     "synth": ("data", "Write synthetic rows to OUTPUT."),
     "ledger": ("ledger", "Keep the budget of a data set, and see what was spent of it."),
     "postgres": ("postgres", "Train inside PostgreSQL: the rows never leave the server."),
+    "completion": ("completing", "Print a script that lets your shell complete boltdp commands."),
 }
 
 

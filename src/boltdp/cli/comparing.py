@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
+from boltdp.cli.grouped import Grouped
 from boltdp.cli.options import (
+    FILE,
     as_json,
     load_schema,
     quiet,
@@ -32,6 +34,7 @@ WARNING = (
 
 
 @click.command(
+    cls=Grouped,
     epilog=examples(
         "boltdp compare public.parquet --schema schema.toml --epsilon 0.05,0.1,0.2,0.4 -o comparison.json",
         "boltdp compare train.csv --test test.csv --schema schema.toml --epsilon 0.1,1 --repeats 10 -o comparison.json",
@@ -39,7 +42,7 @@ WARNING = (
 )
 @source_options
 @training_options
-@click.option("--test", metavar="FILE", help="Rows to test on, instead of a random fifth of SOURCE.")
+@click.option("--test", metavar="FILE", type=FILE, help="Rows to test on, instead of a random fifth of SOURCE.")
 @click.option("--epsilon", "epsilons", required=True, metavar="LIST", help="Budgets, with commas between them.")
 @click.option(
     "--algorithms",
@@ -50,9 +53,15 @@ WARNING = (
 )
 @click.option("--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Trainings of each.")
 @click.option(
-    "-o", "--output", default="comparison.json", show_default=True, metavar="JSON", help="Where results are kept."
+    "-o",
+    "--output",
+    default="comparison.json",
+    show_default=True,
+    metavar="JSON",
+    type=FILE,
+    help="Where results are kept.",
 )
-@click.option("--picture", metavar="PNG", help="Where to draw them.  [default: beside the results]")
+@click.option("--picture", metavar="PNG", type=FILE, help="Where to draw them.  [default: beside the results]")
 @settings_options
 @threads_option
 @as_json

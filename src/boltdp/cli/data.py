@@ -4,41 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from boltdp.cli.options import as_json, quiet, source_options
+from boltdp.cli.options import FILE, as_json, quiet, source_options
 from boltdp.cli.terminal import RowsBar, emit, emit_json, examples, note
 from boltdp.data.schema import Schema
 from boltdp.data.synth import TABLE, synthesize
 from boltdp.engines import POSTGRES, open_source
+from boltdp.errors import ParameterError
 from boltdp.files import OutputError, check_writable, replacing
+from boltdp.privacy.budget import Budget
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine
 
 
 @click.command(
     epilog=examples(
         "boltdp schema patients.parquet --label outcome -o schema.toml",
         "boltdp schema census.csv --label income --public",
+        "boltdp schema patients.csv --label outcome --epsilon 0.3 --delta 1e-7 -o schema.toml",
         "boltdp schema postgresql://localhost/hospital --table patients --label outcome -o schema.toml",
     )
 )
 @source_options
 @click.option("--label", required=True, help="The column to predict.")
 @click.option("--public", is_flag=True, help="Look at the values, for data that is no secret, to fill in the draft.")
-@click.option("-o", "--output", metavar="TOML", help="Where to write the draft, instead of standard output.")
-def schema(source: str, *, table: str | None, query: str | None, label: str, public: bool, output: str | None) -> None:
+@click.option("--epsilon", type=float, help="Find bounds within this budget, which each model of the schema pays for.")
+@click.option("--delta", type=float, default=0.0, show_default=True, help="Above 0: find categories and classes too.")
+@click.option("-o", "--output", metavar="TOML", type=FILE, help="Where to write the draft, instead of standard output.")
+@quiet
+def schema(
+    source: str,
+    *,
+    table: str | None,
+    query: str | None,
+    label: str,
+    public: bool,
+    epsilon: float | None,
+    delta: float,
+    output: str | None,
+    quiet: bool,
+) -> None:
     """Draft a schema for SOURCE from the names and types of its columns.
 
     What a PostgreSQL database declares by enum types and CHECK constraints is filled in. What only the values could
     tell (bounds, categories, classes) is left empty, to be completed from what is publicly known: whatever is
     learned from private rows is not covered by the promise.
+
+    With --epsilon the rows are looked at within the promise, by noisy counts: bounds that hold about the middle 99 % of
+    a column's numbers and, with a --delta, the values of text columns and of the label that are frequent enough. The
+    schema states what this has cost, and `boltdp train` adds it up: its --epsilon is that of schema and model together.
     """
     from boltdp.data.draft import draft_schema  # only here: `--help` needs no Arrow
 
+    if public and epsilon is not None:
+        raise ParameterError("give either --public or --epsilon")
+    if epsilon is None and delta:
+        raise ParameterError("--delta must be given only with --epsilon")
     if output is not None:
         _refuse_existing(output)
+        check_writable(output)
     with open_source(source, table=table, query=query) as engine:
-        text = draft_schema(engine, label, public=public)
+        if epsilon is None:
+            text = draft_schema(engine, label, public=public)
+        else:
+            text = _drafted(engine, label, Budget(epsilon, delta), query=query, quiet=quiet)
     if public:
         note("the draft was filled in from the values, which is safe only if they are public")
     if output is None:
@@ -49,6 +82,24 @@ def schema(source: str, *, table: str | None, query: str | None, label: str, pub
     note(f"look through {output}: what is empty is to be filled in from what is publicly known")
 
 
+def _drafted(engine: Engine, label: str, budget: Budget, *, query: str | None, quiet: bool) -> str:
+    """A draft from private rows, and what must be said of it."""
+    from boltdp.cli.training import QUERY_PROMISE
+    from boltdp.context import Context
+    from boltdp.drafting import draft_privately
+
+    if query is not None:
+        note(QUERY_PROMISE)
+    if not budget.delta:
+        note("without --delta no category and no class can be found from the rows: they are left empty")
+    with RowsBar(quiet=quiet) as bar:
+        text = draft_privately(engine, label, budget, context=Context(progress=bar))
+    note(
+        f"the rows were looked at for {budget.describe()}, which the draft states and every model trained with it pays"
+    )
+    return text
+
+
 @click.command(
     epilog=examples(
         "boltdp synth rows.parquet --rows 1000000 --dims 50 --schema rows.toml",
@@ -56,7 +107,7 @@ def schema(source: str, *, table: str | None, query: str | None, label: str, pub
         "boltdp synth postgresql://localhost/db --table patients --rows 60000 --dims 20",
     ),
 )
-@click.argument("output")
+@click.argument("output", type=FILE)
 @click.option("--rows", type=int, required=True)
 @click.option("--dims", type=int, required=True, help="Features of a row.")
 @click.option("--classes", type=int, default=2, show_default=True)
@@ -65,7 +116,7 @@ def schema(source: str, *, table: str | None, query: str | None, label: str, pub
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--table", metavar="NAME", default=TABLE, show_default=True, help="Table of the database to make.")
-@click.option("--schema", "schema_path", metavar="TOML", help="Also write the schema that fits the data.")
+@click.option("--schema", "schema_path", metavar="TOML", type=FILE, help="Also write the schema that fits the data.")
 @as_json
 @quiet
 def synth(

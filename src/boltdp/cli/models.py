@@ -7,12 +7,12 @@ from typing import get_args
 import click
 
 from boltdp.algorithms import algorithm_of
-from boltdp.algorithms.standardize import describe_moments
-from boltdp.cli.options import as_json, load_model, scoring_threshold
-from boltdp.cli.terminal import emit, emit_json, emit_promise, emit_table, examples
-from boltdp.cli.training import decision
+from boltdp.cli.options import FILE, SHOWN_CLASSES, as_json, load_model, scoring_threshold
+from boltdp.cli.terminal import emit, emit_json, emit_promise, emit_table, examples, note
+from boltdp.cli.training import decision, spent_before
+from boltdp.data.values import spellings
 from boltdp.errors import ParameterError
-from boltdp.export.sql import Dialect, probability_expression, scoring_expression
+from boltdp.export.sql import GRAMMARS, Dialect, probability_expression, scoring_expression
 from boltdp.files.sealed import read_sealed
 from boltdp.files.signing import check_signature, make_keys, read_private_key, read_public_key, sign_file
 from boltdp.model import Model, Threshold
@@ -26,8 +26,8 @@ from boltdp.privacy.certificate import CertificateError, check_within
         "boltdp verify model.json --key key.pub.pem --json",
     ),
 )
-@click.argument("model_path", metavar="MODEL")
-@click.option("--key", metavar="FILE", help="Demand a signature by this public key (`boltdp keygen`).")
+@click.argument("model_path", metavar="MODEL", type=FILE)
+@click.option("--key", metavar="FILE", type=FILE, help="Demand a signature by this public key (`boltdp keygen`).")
 @click.option("--max-epsilon", type=float, metavar="NUMBER", help="Fail if more epsilon than this was spent.")
 @click.option("--max-delta", type=float, metavar="NUMBER", help="Fail if more delta than this was spent.")
 @click.option("--allow-not-private", is_flag=True, help="Do not fail because MODEL says that it is not private.")
@@ -74,7 +74,7 @@ def verify(
             checked.append((name, f"{noise.kind}, scale {noise.scale:.6g}, {noise.dimensions:,} dimensions"))
     if any(noise is not None for noise in noises.values()):
         checked.append(("randomness", "seeded" if certificate.seeded else "operating system"))
-    checked += [("standardizing", text) for text in describe_moments(certificate)]
+    checked += spent_before(certificate)
     if certificate.selection is not None:
         checked.append(("chosen", certificate.selection.describe()))
     if certificate.private and certificate.budget is not None:
@@ -90,7 +90,7 @@ def verify(
 
 
 @click.command(epilog=examples("boltdp keygen -o key.pem"))
-@click.option("-o", "--output", required=True, metavar="FILE", help="Of the private key, such as key.pem.")
+@click.option("-o", "--output", required=True, metavar="FILE", type=FILE, help="Of the private key, such as key.pem.")
 def keygen(output: str) -> None:
     """Make an Ed25519 key to sign models with, and beside it its public key, which may be shown.
 
@@ -104,8 +104,8 @@ def keygen(output: str) -> None:
 @click.command(
     epilog=examples("boltdp sign model.json --key key.pem", "boltdp verify model.json --key key.pub.pem"),
 )
-@click.argument("model_path", metavar="MODEL")
-@click.option("--key", required=True, metavar="FILE", help="The private key (`boltdp keygen`).")
+@click.argument("model_path", metavar="MODEL", type=FILE)
+@click.option("--key", required=True, metavar="FILE", type=FILE, help="The private key (`boltdp keygen`).")
 def sign(model_path: str, *, key: str) -> None:
     """Sign MODEL, in its file; an older signature is replaced.
 
@@ -122,20 +122,43 @@ def sign(model_path: str, *, key: str) -> None:
     epilog=examples(
         "boltdp sql model.json --dialect postgres",
         'duckdb hospital.duckdb "SELECT id, $(boltdp sql model.json) AS prediction FROM visits"',
+        'duckdb hospital.duckdb "SELECT id, $(boltdp sql model.json --proba) AS probability FROM visits"',
+        "boltdp sql model.json --proba --class ill --dialect spark",
     ),
 )
-@click.argument("model_path", metavar="MODEL")
+@click.argument("model_path", metavar="MODEL", type=FILE)
 @click.option("--dialect", type=click.Choice(get_args(Dialect)), default="duckdb", show_default=True)
-@click.option("--proba", is_flag=True, help="The probability of the second of two classes, of a logistic model.")
+@click.option(
+    "--proba",
+    is_flag=True,
+    help="The probability of the second of two classes; of more, an array of all, in the order of the schema.",
+)
+@click.option("--class", "of", metavar="NAME", help="With --proba: the probability of this class alone.")
 @scoring_threshold
 @as_json
-def sql(model_path: str, *, dialect: Dialect, proba: bool, threshold: Threshold | None, as_json: bool) -> None:
+def sql(
+    model_path: str, *, dialect: Dialect, proba: bool, of: str | None, threshold: Threshold | None, as_json: bool
+) -> None:
     """Print a SQL expression over the columns of the data that gives what `boltdp predict` gives."""
     if proba and threshold is not None:
         raise ParameterError("--threshold is for classes, and must not be given with --proba")
+    if of is not None and not proba:
+        raise ParameterError("--class is for probabilities, and must be given with --proba")
     model = load_model(model_path, threshold)
-    expression = (probability_expression if proba else scoring_expression)(model, dialect)
-    if as_json:
-        emit_json({"dialect": dialect, "expression": expression})
+    classes = {spellings(value)[0]: value for value in model.classes}
+    if of is not None and of not in classes:
+        raise ParameterError(f"--class must be one of {', '.join(classes)}, got {of!r}")
+    if proba:
+        expression = probability_expression(model, dialect, of=None if of is None else classes[of])
     else:
-        emit(expression)
+        expression = scoring_expression(model, dialect)
+    every = proba and of is None and len(classes) > 2
+    if as_json:
+        told = {"classes": list(model.classes)} if every else {}
+        emit_json({"dialect": dialect, "expression": expression, **told})
+        return
+    emit(expression)
+    if every:
+        first = GRAMMARS[dialect].first
+        places = ", ".join(f"[{first + place}] {name}" for place, name in enumerate([*classes][:SHOWN_CLASSES]))
+        note(f"this is an array: {places}{', …' if len(classes) > SHOWN_CLASSES else ''}; --class gives one of them")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 import click
+from click.shell_completion import CompletionItem
 
 from boltdp.algorithms import ALGORITHMS, AUTO, AUTO_JOINT, NOISELESS
 from boltdp.algorithms.noisygd import CLIP, JOINT_CLIP, SCANS
@@ -30,6 +31,18 @@ from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize, los
 SHOWN_CLASSES = 12
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class FileName(click.types.StringParamType):
+    """The name of a file or whatever else names data, taken as it is; shells complete it as that of a file."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Leave it to the shell."""
+        del ctx, param
+        return [CompletionItem(incomplete, type="file")]
+
+
+FILE = FileName()
 
 _ABOUT = "; ".join(f"{one.name}: {one.about}" for one in ALGORITHMS.values())
 algorithm_option = click.option(
@@ -97,30 +110,37 @@ threads_option = click.option(
 )
 
 _OUTPUT = (
-    click.option("-o", "--output", required=True, metavar="JSON", help="Where to write the model."),
+    click.option("-o", "--output", required=True, metavar="JSON", type=FILE, help="Where to write the model."),
     click.option("--overwrite", is_flag=True, help="Replace what is at --output, such as a model that was paid for."),
 )
 
 _SOURCE = (
-    click.argument("source"),
+    # Without it, a query over files says where the rows are.
+    click.argument("source", type=FILE, default="", required=False),
     click.option("--table", metavar="NAME", help="Table of a DuckDB file, a PostgreSQL database or Spark."),
     click.option(
         "--query",
         metavar="SQL",
-        help="Query on a database, instead of a table. For the promise of `train` each row must come from one person's "
-        "row, and rows must be chosen and ordered by public columns only.",
+        help="Query on a database, instead of a table; or over files, which it names as tables: FROM 'visits.parquet'. "
+        "The rows of SOURCE, if that is a file or a directory, are the table named source. For the promise of `train` "
+        "each row must come from one person's row, and rows must be chosen and ordered by public columns only.",
     ),
 )
 
 _TRAINING = (
-    click.option("--schema", "schema_path", metavar="TOML", help="What is public about the data; see `boltdp schema`."),
+    click.option(
+        "--schema", "schema_path", metavar="TOML", type=FILE, help="What is public about the data; see `boltdp schema`."
+    ),
     click.option(
         "--label",
         help="The column to predict. With --schema it is only checked; without, the schema is what a PostgreSQL "
         "database declares: booleans, enum types, CHECK constraints.",
     ),
     click.option(
-        "--spool", metavar="DIR", help="Where prepared rows are kept meanwhile, if they do not fit in memory."
+        "--spool",
+        metavar="DIR",
+        type=FILE,
+        help="Where prepared rows are kept meanwhile, if they do not fit in memory.",
     ),
 )
 
@@ -191,9 +211,9 @@ _SETTINGS = (
     click.option(
         "--class-weights",
         callback=_class_weights,
-        metavar="balanced|CLASS=WEIGHT,...",
-        help="Multiply the losses of each class's rows, for a class that is rare; only how the weights compare counts. "
-        "balanced: 1 over its share in the schema's prior. It costs no privacy.  [default: 1 each]",
+        metavar="WEIGHTS",
+        help="For a class that is rare: how much the rows of each class count, such as no=1,yes=8; balanced: 1 over "
+        "its share in the schema's prior. It costs no privacy.  [default: 1 each]",
     ),
     click.option("--regularization", type=float, help="Weight of ||w||^2 / 2.  [default: the algorithm's]"),
     click.option("--radius", type=float, help="Longest that weights may be.  [default: any]"),
@@ -328,8 +348,8 @@ def remind_of_classes(schema: Schema) -> None:
     names = [spellings(value)[0] for value in schema.classes]
     shown = ", ".join(names if len(names) <= SHOWN_CLASSES else [*names[: SHOWN_CLASSES - 1], "…", names[-1]])
     note(
-        f"classes {shown}: a label spelt otherwise teaches nothing; `boltdp evaluate` on rows that you may look at "
-        "shows whether any are"
+        f"classes {shown}: a label spelt otherwise teaches nothing; `boltdp check` on rows that you may look at shows "
+        "whether any are"
     )
 
 
@@ -351,7 +371,8 @@ def load_schema(path: str | None, *, source: str, table: str | None, query: str 
     if path is None:
         raise ParameterError(
             "give --schema, which says what is public about the data",
-            hint=f"`boltdp schema {source} --label {label or 'COLUMN'} -o schema.toml` drafts one to complete",
+            hint=f"`boltdp schema {source or '--query ...'} --label {label or 'COLUMN'} -o schema.toml` drafts one to "
+            "complete",
         )
     schema = Schema.load(path)
     if label is not None and label != schema.label:

@@ -7,13 +7,18 @@ from pathlib import Path
 
 import click
 
-from boltdp.cli.options import load_model, scoring_threshold
+from boltdp.cli.options import FILE, load_model, scoring_threshold
 from boltdp.cli.terminal import RowsBar, emit, emit_table, examples
 from boltdp.errors import BoltdpError, require
 from boltdp.model import Threshold
 
 pg_config = click.option(
-    "--pg-config", metavar="FILE", default="pg_config", show_default=True, help="The pg_config of the server to use."
+    "--pg-config",
+    metavar="FILE",
+    type=FILE,
+    default="pg_config",
+    show_default=True,
+    help="The pg_config of the server to use.",
 )
 
 
@@ -83,7 +88,7 @@ def check(uri: str | None, *, pg_config: str) -> None:
         "psql -c \"SELECT boltdp.predict('readmission', x) FROM patients\"",
     )
 )
-@click.argument("model_path", metavar="MODEL")
+@click.argument("model_path", metavar="MODEL", type=FILE)
 @click.argument("uri")
 @click.option("--name", help="What to call the model there.  [default: the name of the file]")
 @click.option("--replace", is_flag=True, help="Take the place of a model of this name.")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import click
 
 from boltdp.cli import main
+from boltdp.cli.grouped import show_all
 from boltdp.cli.terminal import emit
 
 HEAD = """# The command line
 
-This page is what `boltdp COMMAND --help` prints, put together by `python -m boltdp.cli.reference > docs/cli.md`.
+This page is what the commands themselves say, by `--help`; of `plan`, `train`, `tune` and `compare`, which show only
+the usual options so, by `--help-all`. It is put together by `python -m boltdp.cli.reference > docs/cli.md`.
 """
 
 
@@ -20,6 +22,7 @@ def reference() -> str:
     '# The command line'
     """
     root = click.Context(main, info_name="boltdp", terminal_width=100, **main.context_settings)
+    show_all(root)
     commands = {name: main.get_command(root, name) for name in main.list_commands(root)}
     contexts = [click.Context(command, parent=root, info_name=name) for name, command in commands.items() if command]
     return "\n".join([HEAD, *map(_page, (root, *contexts))])

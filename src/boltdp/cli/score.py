@@ -4,43 +4,60 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
-import numpy.typing as npt
 
-from boltdp.arraytypes import Doubles, PackedRows
-from boltdp.cli.options import as_json, load_model, scoring_threshold, source_options, threads_option
+from boltdp.cli.options import FILE, as_json, load_model, scoring_threshold, source_options, threads_option
 from boltdp.cli.terminal import emit, emit_json, emit_table, examples, note, warn
 from boltdp.context import Context
 from boltdp.data.values import spellings
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
+from boltdp.export.evaluation import check_picture
 from boltdp.files import replacing
 from boltdp.model import Model, Threshold
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from boltdp.arraytypes import Doubles, PackedRows
     from boltdp.engines.base import Engine
 
-Indices: TypeAlias = npt.NDArray[np.intp]
-#: Class indices of some rows, and their probabilities if asked for.
-Batch: TypeAlias = tuple[Indices, Doubles | None]
+#: All columns of the data, for --keep.
+EVERY = "*"
+
+
+def _names(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[str]:
+    """Names with commas between them, in quotes where they have commas themselves; each once."""
+    del context, parameter
+    return [*dict.fromkeys(name for text in texts for name in next(csv.reader([text]), []))]
 
 
 @click.command(
     epilog=examples(
         "boltdp predict model.json new.csv",
-        "boltdp predict model.json new.parquet -o predictions.parquet --proba",
-        "boltdp predict model.json hospital.duckdb --query 'SELECT * FROM visits WHERE year = 2025'",
+        "boltdp predict model.json new.csv --keep id,visit_date --proba -o scores.csv",
+        "boltdp predict model.json new.parquet --keep '*' -o scores.parquet",
+        "boltdp predict model.json hospital.duckdb --query 'SELECT * FROM visits WHERE year = 2025' --keep id",
     )
 )
-@click.argument("model_path", metavar="MODEL")
+@click.argument("model_path", metavar="MODEL", type=FILE)
 @source_options
-@click.option("-o", "--output", metavar="FILE", help="A .csv or .parquet file, instead of CSV on standard output.")
+@click.option(
+    "-o", "--output", metavar="FILE", type=FILE, help="A .csv or .parquet file, instead of CSV on standard output."
+)
+@click.option(
+    "--keep",
+    metavar="COLUMNS",
+    multiple=True,
+    callback=_names,
+    help="Columns of SOURCE to write before the prediction, such as id,visit_date; '*': all of them.",
+)
 @click.option("--proba", is_flag=True, help="Add the probability of each class.")
+@click.option("--prefix", metavar="TEXT", default="", help="What the names of the added columns begin with.")
 @scoring_threshold
 @threads_option
 def predict(
@@ -50,41 +67,56 @@ def predict(
     table: str | None,
     query: str | None,
     output: str | None,
+    keep: list[str],
     proba: bool,
+    prefix: str,
     threshold: Threshold | None,
     threads: int | None,
 ) -> None:
     """Predict the class of each row of SOURCE, in the order of the rows.
 
-    The label need not be there. The model may be shown to anyone, but its predictions are about the rows of SOURCE.
+    The label need not be there. The model may be shown to anyone, but its predictions are about the rows of SOURCE, and
+    so are the columns that are kept.
     """
     model = load_model(model_path, threshold)
     ending = ".csv" if output is None else Path(output).suffix
     if ending not in (".csv", ".parquet"):
         raise ParameterError(f"the output must end in .csv or .parquet, got {output!r}")
+    added = [prefix + name for name in _added(model, proba=proba)]
     with open_source(source, table=table, query=query) as engine:
-        batches = _predictions(model, engine, _context(threads), proba=proba)
+        if EVERY in keep and EVERY not in engine.columns():
+            keep = [*engine.columns()]
+        _check_names(keep, added)
+        batches = _predictions(model, engine, _context(threads), keep=keep, added=added)
         if output is None:
-            for text in _csv(model, batches, proba=proba):
+            for text in _csv([*keep, *added], batches):
                 emit(text, newline=False)
             return
         with replacing(output) as aside:
             if ending == ".csv":
                 with open(aside, "w", encoding="utf-8", newline="") as file:
-                    file.writelines(_csv(model, batches, proba=proba))
+                    file.writelines(_csv([*keep, *added], batches))
             else:
-                _write_parquet(aside, model, batches, proba=proba)
+                _write_parquet(aside, batches)
 
 
 @click.command(
     epilog=examples(
         "boltdp evaluate model.json test.parquet",
         "boltdp evaluate model.json test.csv --json",
+        "boltdp evaluate model.json hospital.duckdb --table visits_2024 --plot evaluation.png",
     )
 )
-@click.argument("model_path", metavar="MODEL")
+@click.argument("model_path", metavar="MODEL", type=FILE)
 @source_options
 @scoring_threshold
+@click.option(
+    "--plot",
+    metavar="FILE",
+    type=FILE,
+    help="Draw curves, calibration, scores and the confusion matrix: .png, .svg or .pdf; needs "
+    "`pip install 'boltdp[plot]'`.",
+)
 @threads_option
 @as_json
 def evaluate(
@@ -94,143 +126,163 @@ def evaluate(
     table: str | None,
     query: str | None,
     threshold: Threshold | None,
+    plot: str | None,
     threads: int | None,
     as_json: bool,
 ) -> None:
     """Measure how well a model predicts the label of the rows of SOURCE.
 
+    Accuracy, log loss, Brier score, areas under the ROC and the precision-recall curve, the confusion matrix, figures
+    of each class, and how well probabilities are calibrated. --json has the curves too.
+
     The result is computed from the rows without noise: it is for data that you may look at, and is not covered by the
     model's promise. Rows whose label is no declared class are left out, and counted.
     """
-    from boltdp.engines.base import scanned  # only here and below: `--help` needs no Arrow
-
     model = load_model(model_path, threshold)
-    counts, unlabelled = np.zeros((len(model.classes),) * 2, np.int64), 0
-    margins_seen, labels_seen = [np.empty(0)], [np.empty(0, np.intp)]
-    probabilistic, surprise = model.certificate.problem.loss.probabilistic, 0.0
-
-    def scored(packed: PackedRows) -> tuple[PackedRows, Doubles]:
-        return packed[:, 0].copy(), model.margins(packed)
-
+    if plot is not None:
+        check_picture(plot)  # before the rows are read
     with open_source(source, table=table, query=query) as engine:
-        for every_label, every_margin in scanned(engine, model.schema, scored, context=_context(threads)):
-            known = ~np.isnan(every_label)
-            labels, margins = every_label[known].astype(np.intp), every_margin[known]
-            np.add.at(counts, (labels, model.choices(margins)), 1)
-            unlabelled += len(known) - len(labels)
-            if probabilistic:
-                surprise += total_log_loss(model.probabilities(margins), labels)
-            if len(model.weights) == 1:
-                margins_seen.append(margins[:, 0])
-                labels_seen.append(labels)
+        found = model.evaluate(engine, _context(threads))
     names = [spellings(value)[0] for value in model.classes]
-    if not counts.any():
-        raise DataError(
-            f"the data must have rows with a declared class to compare with, got none of {unlabelled:,}",
-            hint=f"look at the spelling of column {model.schema.label!r}: the classes are {', '.join(names)}",
-        )
-    if unlabelled > counts.sum():
+    if found.rows_without_class > found.rows:
         warn(
-            f"{unlabelled:,} of {unlabelled + counts.sum():,} rows have no declared class in column "
-            f"{model.schema.label!r} and are left out: the classes are {', '.join(names)}, and other spellings taught "
-            "nothing either if the model was trained on rows like these"
+            f"{found.rows_without_class:,} of {found.rows_without_class + found.rows:,} rows have no declared class in "
+            f"column {model.schema.label!r} and are left out: the classes are {', '.join(names)}, and other spellings "
+            "taught nothing either if the model was trained on rows like these"
         )
     note(
         "this is computed from the rows without noise, for data that you may look at: "
         "the model's promise does not cover it"
     )
-    right, present = np.diagonal(counts), counts.sum(axis=1)
-    met = present > 0
-    scores = {
-        "accuracy": float(right.sum() / counts.sum()),
-        "balanced accuracy": float((right[met] / present[met]).mean()),
-        "area under the curve": area_under_curve(np.concatenate(margins_seen), np.concatenate(labels_seen)),
-        "log loss": float(surprise / counts.sum()) if probabilistic else None,
-    }
+    if plot is not None:
+        found.plot(plot)
     if as_json:
-        emit_json(
-            {
-                "rows": int(counts.sum()),
-                "rows_without_class": unlabelled,
-                **{name.replace(" ", "_"): score for name, score in scores.items()},
-                "threshold": model.threshold,
-                "classes": list(model.classes),
-                "confusion": counts.tolist(),
-            }
-        )
+        emit_json(found.to_dict())
         return
-    lines = [("rows", f"{counts.sum():,}"), ("rows without a declared class", f"{unlabelled:,}")]
+    lines = [("rows", f"{found.rows:,}"), ("rows without a declared class", f"{found.rows_without_class:,}")]
     lines += [] if model.threshold is None else [("threshold", f"{model.threshold:g}")]
-    emit_table([*lines, *((name, f"{score:.4f}") for name, score in scores.items() if score is not None)], numbers=True)
+    lines += [(name, _figure(score)) for name, score in found.scores.items() if score is not None]
+    emit_table(lines, numbers=True)
     emit("")
-    cells = [(name, *(f"{count:,}" for count in row)) for name, row in zip(names, counts, strict=True)]
+    cells = [(name, *(f"{count:,}" for count in row)) for name, row in zip(names, found.confusion, strict=True)]
     emit_table(cells, header=("true class, predicted as:", *names), numbers=True)
+    emit("")
+    emit_table(
+        [
+            (
+                name,
+                f"{one.rows:,}",
+                *map(_figure, (one.precision, one.recall, one.curve.area, one.curve.average_precision)),
+            )
+            for name, one in zip(names, found.by_class, strict=True)
+        ],
+        header=("class against the others", "rows", "precision", "recall", "area under the curve", "average precision"),
+        numbers=True,
+    )
+    if found.reliability is not None:
+        emit("")
+        of = f"of {names[1]}" if len(names) == 2 else "of the likeliest class"
+        emit_table(
+            [
+                (
+                    f"{one['from']:.1f} to {one['to']:.1f}",
+                    f"{one['rows']:,}",
+                    *map(_figure, (one["mean_probability"], one["share"])),
+                )
+                for one in found.reliability.to_dict()
+            ],
+            header=(f"probability {of}", "rows", "mean probability", "observed share"),
+            numbers=True,
+        )
+    if plot is not None:
+        note(f"the picture is in {plot}")
 
 
-def area_under_curve(margins: Doubles, labels: Indices) -> float | None:
-    """How often a row of class 1 has a greater margin than one of class 0, ties counting half; None without both.
-
-    >>> area_under_curve(np.array([0.1, 0.2, 0.2, 0.3]), np.array([0, 0, 1, 1]))
-    0.875
-    """
-    values, places = np.unique(margins, return_inverse=True)
-    positive = np.bincount(places[labels == 1], minlength=len(values))
-    negative = np.bincount(places[labels == 0], minlength=len(values))
-    pairs = float(positive.sum()) * float(negative.sum())
-    below = np.cumsum(negative) - negative / 2
-    return float(positive @ below / pairs) if pairs else None
-
-
-def total_log_loss(probabilities: Doubles, labels: Indices) -> float:
-    """-ln of the probability of each row's own class, added up; a smaller one than 2^-52 counts as that.
-
-    >>> round(total_log_loss(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([1, 0])), 6)
-    0.693147
-    """
-    own = probabilities[np.arange(len(labels)), labels]
-    return float(-np.log(np.maximum(own, np.finfo(np.float64).eps)).sum())
+def _figure(score: float | None) -> str:
+    return "-" if score is None else f"{score:.4f}"
 
 
 def _context(threads: int | None) -> Context:
     return Context() if threads is None else Context(threads=threads)
 
 
-def _predictions(model: Model, engine: Engine, context: Context, *, proba: bool) -> Iterator[Batch]:
-    for margins in model.score_batches(engine, context):
-        yield model.choices(margins), model.probabilities(margins) if proba else None
-
-
-def _header(model: Model, *, proba: bool) -> list[str]:
+def _added(model: Model, *, proba: bool) -> list[str]:
     return ["prediction", *(f"probability_{spellings(value)[0]}" for value in model.classes if proba)]
 
 
-def _csv(model: Model, batches: Iterator[Batch], *, proba: bool) -> Iterator[str]:
-    yield _csv_line(_header(model, proba=proba))
-    lines = [_csv_line([spellings(value)[0]]) for value in model.classes]
-    for choices, probabilities in batches:
-        if probabilities is None:
-            yield "".join(lines[choice] for choice in choices)
-        else:
-            yield "".join(
-                f"{lines[choice][:-1]},{','.join(map(repr, row))}\n"
-                for choice, row in zip(choices, probabilities.tolist(), strict=True)
+def _check_names(kept: Sequence[str], added: Sequence[str]) -> None:
+    """Refuse an added column that would have the name of one that is kept, in either case, as DuckDB reads names."""
+    for name in kept:
+        if name.lower() in {other.lower() for other in added}:
+            raise ParameterError(
+                f"an added column must have a name of its own, and {name!r}, which is kept, is one already",
+                hint="--prefix model_ begins the names of the added columns with that, or keep other columns",
             )
 
 
-def _csv_line(cells: list[str]) -> str:
+def _predictions(
+    model: Model, engine: Engine, context: Context, *, keep: Sequence[str], added: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The kept columns and the added ones: the class, then its probabilities if there are names for them."""
+    import numpy as np
+    import pyarrow as pa
+
+    from boltdp.engines.base import scanned_keeping
+
+    classes = pa.array(np.array(model.classes))
+
+    def scored(margins: Doubles) -> list[pa.Array]:
+        columns = [classes.take(pa.array(model.choices(margins)))]
+        return [*columns, *map(pa.array, model.probabilities(margins).T)] if len(added) > 1 else columns
+
+    def work(packed: PackedRows) -> list[pa.Array]:
+        return scored(model.margins(packed))
+
+    # Asked for here, so that columns that are not there are told before anything is written.
+    plain = model.score_batches(engine, context) if not keep else iter(())
+    keeping = scanned_keeping(engine, model.schema, work, keep, context=context) if keep else iter(())
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for margins in plain:
+            yield pa.RecordBatch.from_arrays(scored(margins), added)
+        for columns, kept in keeping:
+            yield pa.RecordBatch.from_arrays([*kept.columns, *columns], [*keep, *added])
+
+    return batches()
+
+
+def _csv(names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
+    yield _csv_lines([names])
+    for batch in batches:
+        yield _csv_lines(zip(*map(_texts, batch.columns), strict=True))
+
+
+def _csv_lines(rows: Any) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
-def _write_parquet(path: Path, model: Model, batches: Iterator[Batch], *, proba: bool) -> None:
+def _texts(cells: pa.Array) -> list[str | None]:
+    """Cells as CSV has them; a missing one is None, which it leaves empty."""
     import pyarrow as pa
+
+    if pa.types.is_floating(cells.type) and not pa.types.is_float32(cells.type):
+        return [None if cell is None else repr(cell) for cell in cells.to_pylist()]
+    try:
+        texts: list[str | None] = cells.cast(pa.string()).to_pylist()
+    except pa.ArrowException:  # of lists and the like; its message would quote a cell
+        texts = [None if cell is None else str(cell) for cell in cells.to_pylist()]
+    return texts
+
+
+def _write_parquet(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
     import pyarrow.parquet as pq
 
-    classes = pa.array(np.array(model.classes))
-    prediction, *probabilities = _header(model, proba=proba)
-    columns = {prediction: classes.type, **dict.fromkeys(probabilities, pa.float64())}
-    with pq.ParquetWriter(path, pa.schema(columns.items())) as writer:
-        for choices, numbers in batches:
-            arrays = [classes.take(pa.array(choices)), *(() if numbers is None else map(pa.array, numbers.T))]
-            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=writer.schema))
+    first = next(batches, None)
+    if first is None:
+        raise DataError("the data must have rows to write a Parquet file of, got none")
+    with pq.ParquetWriter(path, first.schema) as writer:
+        writer.write_batch(first)
+        for batch in batches:
+            writer.write_batch(batch.cast(first.schema))

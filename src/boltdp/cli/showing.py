@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from boltdp.cli.options import as_json
+from boltdp.cli.options import FILE, as_json
 from boltdp.cli.terminal import emit, emit_json, emit_promise, emit_table, examples
 from boltdp.cli.training import decision
 from boltdp.errors import printable
@@ -32,9 +32,13 @@ BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
         "boltdp show model.json --json",
     ),
 )
-@click.argument("model_path", metavar="MODEL")
-@click.option("--html", metavar="FILE", help="Write a page that needs nothing else, with a drawing of each column.")
-@click.option("--picture", metavar="FILE", help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`.")
+@click.argument("model_path", metavar="MODEL", type=FILE)
+@click.option(
+    "--html", metavar="FILE", type=FILE, help="Write a page that needs nothing else, with a drawing of each column."
+)
+@click.option(
+    "--picture", metavar="FILE", type=FILE, help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`."
+)
 @click.option(
     "--top", type=click.IntRange(min=1), default=20, show_default=True, help="How many columns, for each class."
 )
@@ -143,13 +147,14 @@ def _bar(value: float, noise: float | None, reach: float, characters: tuple[str,
 
 def _characters(*, at_most: bool) -> tuple[str, ...]:
     """What bars are made of: noise that is only bounded is dotted, and hides nothing of the effect."""
-    full, over, beside, zero = BLOCKS if _has("".join((*BLOCKS, DOT))) else LETTERS
+    full, over, beside, zero = BLOCKS if has_characters("".join((*BLOCKS, DOT))) else LETTERS
     if not at_most:
         return full, over, beside, zero
-    return full, full, DOT if _has(DOT) else ".", zero
+    return full, full, DOT if has_characters(DOT) else ".", zero
 
 
-def _has(characters: str) -> bool:
+def has_characters(characters: str) -> bool:
+    """Whether standard output can show these."""
     try:
         characters.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):

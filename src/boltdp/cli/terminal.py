@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -70,6 +71,13 @@ class Commands(click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in self._late.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands and options that begin so, without importing them."""
+        named = [
+            CompletionItem(name, help=line) for name, (_, line) in self._late.items() if name.startswith(incomplete)
+        ]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run a command and exit."""

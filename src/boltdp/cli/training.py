@@ -10,7 +10,9 @@ import click
 from boltdp.algorithms import algorithm_of
 from boltdp.algorithms.shared.base import main_noise, noise_per_weight
 from boltdp.algorithms.standardize import describe_moments, plan_moments
+from boltdp.cli.grouped import Grouped
 from boltdp.cli.options import (
+    FILE,
     algorithm_option,
     as_json,
     charged_account,
@@ -35,9 +37,9 @@ from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.ledger.book import Account
 from boltdp.model import Model, Threshold, checked_threshold
-from boltdp.planning import curved
+from boltdp.planning import curved, within
 from boltdp.planning import plan as plan_training
-from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.certificate import Certificate, after
 from boltdp.training import train as train_model
 
 #: The budgets that `plan` shows beside the one asked for.
@@ -54,9 +56,13 @@ QUERY_PROMISE = (
 
 
 @click.command(
+    cls=Grouped,
     epilog=examples(
         "boltdp train patients.csv --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train 'visits-*.parquet' --schema schema.toml --epsilon 0.5 --delta 1e-6 -o model.json",
+        "boltdp train visits/ --schema schema.toml --epsilon 1 -o model.json",
+        "boltdp train --query \"SELECT * FROM 'visits.parquet' WHERE year < 2025\" --schema schema.toml --epsilon 1 "
+        "-o model.json",
         "boltdp train hospital.duckdb --table visits --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train postgresql://localhost/hospital --table patients --label outcome --epsilon 0.5 -o model.json",
         "boltdp train 'local[*]' --table db.visits --schema schema.toml --epsilon 1 -o model.json",
@@ -106,8 +112,10 @@ def train(
     quiet: bool,
     **chosen: Any,
 ) -> None:
-    """Train a model on the rows of SOURCE: CSV or Parquet files ('part-*.parquet'), a DuckDB file, PostgreSQL or Spark.
+    """Train a model on the rows of SOURCE: files, a directory or a pattern of them, a DuckDB file, PostgreSQL or Spark.
 
+    Files are CSV (also separated by semicolons, tabs or bars), JSON lines, Parquet or Arrow, and are read in the order
+    of their paths; directories named key=value add columns. s3://, gs:// and https:// need `boltdp[remote]`.
     A PostgreSQL database is given by its URI, and its rows stay in it, if it has the extension; see `boltdp postgres`.
     Spark is given by its address: local[*], spark://host:7077 or, for Spark Connect, sc://host:15002. Its rows stay
     there; files are tables too: --table 'parquet.`/data/visits`'.
@@ -154,7 +162,7 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
     emit_table(
         [
             *algorithm.cost(certificate),
-            *_standardizing(certificate),
+            *spent_before(certificate),
             *_curves(model.schema),
             *([] if selection is None else [("chosen", selection.describe())]),
             ("training", algorithm.trained(certificate)),
@@ -183,6 +191,7 @@ def decision(model: Model) -> list[tuple[str, str]]:
 
 
 @click.command(
+    cls=Grouped,
     epilog=examples(
         "boltdp plan --rows 60000 --features 51 --classes 10 --epsilon 0.5",
         "boltdp plan --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6",
@@ -191,7 +200,9 @@ def decision(model: Model) -> list[tuple[str, str]]:
 @click.option("--rows", type=int, required=True, help="How many rows there are.")
 @click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept.")
 @click.option("--classes", type=int, default=2, show_default=True)
-@click.option("--schema", "schema_path", metavar="TOML", help="A schema, instead of --features and --classes.")
+@click.option(
+    "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
+)
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
 @algorithm_option
 @settings_options
@@ -221,12 +232,15 @@ def plan(
         schema = Schema("label", tuple(range(classes)), columns)
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).weighed(schema)
     plans, shapes = {}, {}
-    for budget in (epsilon, *EPSILONS):
-        one = replace(settings, epsilon=budget)
+    cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
+    for budget in (epsilon, *(other for other in EPSILONS if other > cost)):
+        one = within(replace(settings, epsilon=budget), schema)
         shaped = curved(one, schema, rows=rows)
         before = plan_moments(one, shaped, rows=rows)
         dims = features if schema_path is None else shaped.dims
-        plans[budget] = plan_training(one, rows=rows, dims=dims, classes=classes, before=before)
+        planned = plan_training(one, rows=rows, dims=dims, classes=classes, before=before)
+        whole = replace(settings, epsilon=budget).budget
+        plans[budget] = planned if schema.spent is None else after(schema.spent, planned, whole)
         shapes[budget] = shaped
     certificate = plans[epsilon]
     by_epsilon = [_forecast(plans[budget]) for budget in sorted(plans)]
@@ -238,7 +252,7 @@ def plan(
     emit_table(
         [
             *algorithm.cost(certificate),
-            *_standardizing(certificate),
+            *spent_before(certificate),
             *_curves(shapes[epsilon]),
             *algorithm.choices(certificate, settings),
         ]
@@ -255,9 +269,13 @@ def _forecast(certificate: Certificate) -> dict[str, Any]:
     return {**noise, **algorithm_of(certificate).forecast(certificate)}
 
 
-def _standardizing(certificate: Certificate) -> list[tuple[str, str]]:
+def spent_before(certificate: Certificate) -> list[tuple[str, str]]:
     """What was spent before training, if anything was."""
-    return [("standardizing", text) for text in describe_moments(certificate)]
+    draft = certificate.draft
+    drafted = (
+        [] if draft is None or draft.budget is None else [("schema", f"found privately, for {draft.budget.describe()}")]
+    )
+    return [*drafted, *(("standardizing", text) for text in describe_moments(certificate))]
 
 
 def _curves(schema: Schema) -> list[tuple[str, str]]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from boltdp.cli.grouped import Grouped
 from boltdp.cli.options import (
+    FILE,
     algorithm_option,
     as_json,
     charged_account,
@@ -42,6 +44,7 @@ _WHOLE = ("passes", "batch_size")
 
 
 @click.command(
+    cls=Grouped,
     epilog=examples(
         "boltdp tune patients.parquet --schema schema.toml --epsilon 1 --grid passes=5,10 \\",
         "    --grid regularization=1e-4,1e-3,1e-2 --inverse-radius -o model.json",
@@ -71,7 +74,9 @@ _WHOLE = ("passes", "batch_size")
     help="trials: each candidate has all rows, and less of epsilon; portions: each has rows of its own.",
 )
 @click.option("--trials", type=float, default=TRIALS, show_default=True, help="How many trials, in the mean.")
-@click.option("--public", metavar="FILE", help="Compare candidates on these rows instead, which are no secret.")
+@click.option(
+    "--public", metavar="FILE", type=FILE, help="Compare candidates on these rows instead, which are no secret."
+)
 @click.option(
     "--public-rows", type=int, metavar="N", help="The same with the first N rows of SOURCE, which are no secret."
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from boltdp.data.draft import declared_column, declared_schema
 from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType
-from boltdp.errors import DataError, ParameterError, described, listed, nearest, shown
+from boltdp.errors import DataError, ParameterError, described, near, quoted, shown
 
 #: What cannot have bounds.
 _UNFIT = {"text": "texts", "other": "neither numbers, texts nor booleans"}
@@ -37,14 +37,17 @@ def declare(
     >>> schema.feature_names, schema.classes, unused
     (('age', 'smokes', 'intercept'), (False, True), ('name',))
     """
-    if label not in columns:
-        raise DataError(f"the data must have the column {shown(label)} for the label", hint=_hint(label, columns))
     numeric, categorical = _numeric(columns, label, bounds), _by_name(categories, "categories", '["F", "M"]')
+    if label not in columns:
+        raise DataError(
+            f"the data must have the column {shown(label)} for the label",
+            hint=names_hint(columns, [*numeric, *categorical], label),
+        )
     for what, given in (("bounds", numeric), ("categories", categorical)):
         _check_names(columns, label, given, what)
     twice = [name for name in numeric if name in categorical]
     if twice:
-        raise ParameterError(f"a column must have bounds or categories, not both, got both for {listed(twice)}")
+        raise ParameterError(f"a column must have bounds or categories, not both, got both for {quoted(twice)}")
     known = dict(columns)
     for name, pair in numeric.items():
         kind = columns[name].kind
@@ -81,7 +84,7 @@ def _refuse(columns: Mapping[str, ColumnType], label: str | None, undeclared: Se
     texts = [name for name in undeclared if name not in numbers]
     faults, lines = [], []
     if undeclared:
-        faults.append(f"bounds or categories of {listed(undeclared)}")
+        faults.append(f"bounds or categories of {quoted(undeclared)}")
     if numbers:
         lines.append(f'bounds={{"{numbers[0]}": (low, high){", ..." if numbers[1:] else ""}}}')
     if texts:
@@ -125,13 +128,24 @@ def _check_names(columns: Mapping[str, ColumnType], label: str, given: Mapping[s
     unknown = [name for name in given if name not in columns]
     if unknown:
         raise ParameterError(
-            f"{what} must be of columns of the data, got {listed(unknown)}", hint=_hint(unknown[0], columns)
+            f"{what} must be of columns of the data, got {quoted(unknown)}",
+            hint=names_hint(columns, [label], unknown[0]),
         )
 
 
-def _hint(name: str, columns: Mapping[str, ColumnType]) -> str:
-    near = nearest(name, columns)
-    return f"it has {listed(columns)}" if near is None else f"did you mean {near!r}?"
+def names_hint(columns: Mapping[str, ColumnType], declared: Iterable[str], missing: str | None = None) -> str:
+    """Which columns there are, or one that may be meant by a name that is missing.
+
+    >>> names_hint({"age": ColumnType("number")}, [], "Age"), names_hint({"age": ColumnType("number")}, [])
+    ("did you mean 'age'?", "it has 'age'")
+    >>> names_hint({"4711": ColumnType("untyped")}, ["age"])
+    'none of these columns is there: is there a header, and is it the right file?'
+    """
+    # A file without a header has values in its place: unless something declared is there, they are not named.
+    untyped = all(column.kind == "untyped" for column in columns.values())
+    if untyped and not any(name in columns for name in declared):
+        return "none of these columns is there: is there a header, and is it the right file?"
+    return (None if missing is None else near(missing, columns)) or f"it has {quoted(columns)}"
 
 
 def _pair(pair: Any, what: str) -> tuple[Any, Any]:

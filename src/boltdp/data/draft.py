@@ -6,8 +6,8 @@ Where the source declares bounds and values itself, as a database does by constr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,8 @@ from boltdp.data.source import ColumnType, Source
 from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value
 from boltdp.errors import DataError
+from boltdp.privacy.events import Part
+from boltdp.privacy.records import to_record
 
 #: A public text column with more distinct values than this is no categorical one.
 MOST_CATEGORIES = 100
@@ -45,20 +47,69 @@ def draft_schema(source: Source, label: str, *, public: bool = False) -> str:
     columns = source.columns()
     if label not in columns:
         raise DataError(f"the data must have the column {label!r} for the label")
-    seen = _look(source, [name for name in columns if columns[name].kind != "other"]) if public else {}
+    if not public:
+        return write_draft(columns, label, {})
+    seen = _look(source, [name for name in columns if columns[name].kind != "other"])
+    return write_draft(columns, label, {name: one.found for name, one in seen.items()})
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of the values of a column: bounds if they are numbers, the different ones if they are few.
+
+    >>> Found(bounds=(0.0, 1.0)).numeric
+    True
+    """
+
+    bounds: tuple[float, float] | None = None
+    values: tuple[Value, ...] = ()
+    length: int | None = None  #: of a list
+    numbers: bool = False  #: whether all are numbers, even if there are no bounds
+    many: bool = False  #: there are more different ones than a categorical column should have
+    nothing: str = ""  #: why nothing is known: a column is then left out, in a comment
+
+    @property
+    def numeric(self) -> bool:
+        """Whether they are numbers."""
+        return self.numbers or self.bounds is not None
+
+
+def write_draft(
+    columns: Mapping[str, ColumnType],
+    label: str,
+    found: Mapping[str, Found],
+    *,
+    spent: Part | None = None,
+    comments: Sequence[str] = (),
+) -> str:
+    """TOML text of a schema of what is known of columns by their types and by what was found of their values.
+
+    >>> columns = {"age": ColumnType("number"), "sick": ColumnType("bool")}
+    >>> print(write_draft(columns, "sick", {"age": Found((0.0, 99.0))}))
+    label = "sick"
+    classes = [false, true]
+    intercept = true
+    # clip_norm = 1.0  # rows longer than this are shortened to it; without it none is
+    <BLANKLINE>
+    [numeric]
+    # name = { bounds = [low, high], curve = 8 } adds steps at 8 places: a model is then a curve, not a line
+    age = [0, 99]
+    <BLANKLINE>
+    """
     tables: dict[str, list[str]] = {"numeric": [], "categorical": [], "vector": []}
     undecided = []
     for name, column in columns.items():
         if name == label or column.kind == "other":
             continue
-        kind, line = _draft_column(name, column, seen.get(name))
+        kind, line = _draft_column(name, column, found.get(name))
         if kind == "undecided":
             undecided.append(name)
         else:
             tables[kind].append(line)
     lines = [
+        *(f"# {comment}" for comment in comments),
         f"label = {toml_value(label)}",
-        f"classes = {_draft_classes(columns[label], seen.get(label))}",
+        f"classes = {_draft_classes(columns[label], found.get(label))}",
         "intercept = true",
         "# clip_norm = 1.0  # rows longer than this are shortened to it; without it none is",
     ]
@@ -73,6 +124,14 @@ def draft_schema(source: Source, label: str, *, public: bool = False) -> str:
             "# then delete this table.",
             "[undecided]",
             *(f"{toml_key(name)} = []" for name in undecided),
+        ]
+    if spent is not None:
+        record = to_record(spent)
+        lines += [
+            "",
+            "# What finding this has cost; `boltdp train` adds it to what a model claims, so leave it as it is.",
+            "[spent]",
+            *(f"{key} = {toml_value(value)}" for key, value in record.items()),
         ]
     return "\n".join(lines) + "\n"
 
@@ -107,10 +166,10 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
 
 
 def declared_column(name: str, column: ColumnType) -> Column | None:
-    """The feature that a column is by what is declared of it; None if too little is.
+    """The feature that a column is by what is declared of it, if that is enough.
 
-    >>> declared_column("smokes", ColumnType("bool"))
-    Numeric(name='smokes', low=0.0, high=1.0, curve=())
+    >>> declared_column("member", ColumnType("bool"))
+    Numeric(name='member', low=0.0, high=1.0, curve=())
     """
     if column.kind == "bool" or (column.kind == "number" and sorted(column.values or ()) == [0, 1]):
         return Numeric(name, 0, 1)
@@ -123,7 +182,7 @@ def declared_column(name: str, column: ColumnType) -> Column | None:
     return None
 
 
-def _draft_column(name: str, column: ColumnType, seen: _Seen | None) -> tuple[str, str]:
+def _draft_column(name: str, column: ColumnType, seen: Found | None) -> tuple[str, str]:
     """The table that a column belongs to and its line there."""
     key = toml_key(name)
     match declared_column(name, column):
@@ -133,6 +192,9 @@ def _draft_column(name: str, column: ColumnType, seen: _Seen | None) -> tuple[st
             return "categorical", f"{key} = {toml_value(list(categories))}"
         case Vector(length=declared, low=low, high=high):
             return "vector", f"{key} = {{ length = {declared}, bounds = {toml_value([low, high])} }}"
+    if seen is not None and seen.nothing:
+        table = {"number": "numeric", "list": "vector"}.get(column.kind, "categorical")
+        return table, f"# {key} = []  # {seen.nothing}"
     if column.kind == "list":
         length = toml_value(column.length if column.length is not None else [])
         bounds = toml_value(list(seen.bounds)) if seen and seen.bounds else "[]"
@@ -145,7 +207,7 @@ def _draft_column(name: str, column: ColumnType, seen: _Seen | None) -> tuple[st
     if column.kind == "number":
         return "numeric", f"{key} = []  # {'a key: drop it?' if column.key else '[low, high]'}"
     if seen is not None and seen.values:
-        return "categorical", f"{key} = {toml_value(seen.values)}"
+        return "categorical", f"{key} = {toml_value(list(seen.values))}"
     if seen is not None and seen.many:
         return "categorical", f"{key} = []  # more than {MOST_CATEGORIES} different values: drop it?"
     if column.kind == "untyped":
@@ -153,14 +215,15 @@ def _draft_column(name: str, column: ColumnType, seen: _Seen | None) -> tuple[st
     return "categorical", f'{key} = []  # ["value", ...]'
 
 
-def _draft_classes(column: ColumnType, seen: _Seen | None) -> str:
+def _draft_classes(column: ColumnType, seen: Found | None) -> str:
     if column.kind == "bool":
         return "[false, true]"
     if column.values is not None:
         return toml_value(list(column.values))
     if seen is not None and seen.values:
-        return f"{toml_value(seen.values)}  # the first is the negative one"
-    return "[]  # at least two values; the first is the negative one"
+        return f"{toml_value(list(seen.values))}  # the first is the negative one"
+    why = f"{seen.nothing}; " if seen is not None and seen.nothing else ""
+    return f"[]  # {why}at least two values; the first is the negative one"
 
 
 class _Seen:
@@ -211,11 +274,19 @@ class _Seen:
         return float(f"{rounded[0]:.12g}"), float(f"{rounded[1]:.12g}")
 
     @property
-    def values(self) -> list[Any]:
-        """The different values in order, if they are few."""
-        if self.many:
-            return []
-        return sorted(self._distinct, key=lambda value: (isinstance(value, str), value))
+    def found(self) -> Found:
+        """All of it."""
+        values = () if self.many else in_order(self._distinct)
+        return Found(self.bounds, values, self.length, numbers=self.numeric, many=self.many)
+
+
+def in_order(values: Iterable[Value]) -> tuple[Value, ...]:
+    """Values as a draft lists them: numbers first.
+
+    >>> in_order(["b", 2, "a", 1])
+    (1, 2, 'a', 'b')
+    """
+    return tuple(sorted(values, key=lambda value: (isinstance(value, str), value)))
 
 
 def _look(source: Source, names: Sequence[str]) -> dict[str, _Seen]:

@@ -80,9 +80,9 @@ class Encoder:
         self.schema = schema
         self.width = 1 + cells_of(schema)  #: numbers of a packed row
         self._strict = on_bad_row == "error"
-        self._classes = _Coder(schema.classes)
+        self._classes = Coder(schema.classes)
         self._coders = {
-            column.name: _Coder(column.categories) for column in schema.columns if isinstance(column, Categorical)
+            column.name: Coder(column.categories) for column in schema.columns if isinstance(column, Categorical)
         }
         parts = [_parts(column) for column in schema.columns]
         self._counts = [len(some) for some in parts]
@@ -117,7 +117,7 @@ class Encoder:
             if isinstance(column, Categorical):
                 found = self._coders[column.name].values(cells)
             elif isinstance(column, Vector):
-                found = Values.of(_vectors(cells, column.length))
+                found = Values.of(vectors_of(cells, column.length))
             else:
                 found = _plain_numbers(cells)
             given += [found] * repeats
@@ -145,11 +145,15 @@ def _incomplete(name: str, what: str) -> DataError:
 def _plain_numbers(cells: pa.Array) -> Values:
     """A column of numbers or booleans where it is, or, of other types, as doubles."""
     found = where(cells)
-    return Values.of(_numbers(cells)) if found is None else found
+    return Values.of(numbers_of(cells)) if found is None else found
 
 
-def _numbers(cells: pa.Array) -> Floats:
-    """Cells as floats, a missing one as NaN."""
+def numbers_of(cells: pa.Array) -> Floats:
+    """Cells as floats, a missing one as NaN.
+
+    >>> numbers_of(pa.array([1, None, 3]))
+    array([ 1., nan,  3.])
+    """
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
     if not (pa.types.is_float32(cells.type) or pa.types.is_float64(cells.type)):
@@ -159,15 +163,19 @@ def _numbers(cells: pa.Array) -> Floats:
     return floats if gaps is None else np.where(gaps, floats.dtype.type(np.nan), floats)
 
 
-def _vectors(cells: pa.Array, length: int) -> Floats:
-    """Lists of numbers end to end, a missing one, or one of another length, as NaN."""
+def vectors_of(cells: pa.Array, length: int) -> Floats:
+    """Lists of numbers end to end, a missing one, or one of another length, as NaN.
+
+    >>> vectors_of(pa.array([[1.0, 2.0], [3.0]]), 2)
+    array([ 1.,  2., nan, nan])
+    """
     count = len(cells)
     if pa.types.is_null(cells.type):
         return np.full(count * length, np.nan)
     gaps = missing(cells)
     if pa.types.is_fixed_size_list(cells.type):
         first = cells.offset * length
-        numbers = _numbers(cells.values.slice(first, count * length))
+        numbers = numbers_of(cells.values.slice(first, count * length))
         if gaps is not None:
             numbers = numbers.reshape(count, length).copy()
             numbers[gaps] = np.nan
@@ -176,7 +184,7 @@ def _vectors(cells: pa.Array, length: int) -> Floats:
     fits = np.diff(offsets) == length
     if gaps is not None:
         fits &= ~gaps
-    numbers = _numbers(cells.values.slice(offsets[0], offsets[-1] - offsets[0]))
+    numbers = numbers_of(cells.values.slice(offsets[0], offsets[-1] - offsets[0]))
     if fits.all():
         return numbers
     starts = offsets[:-1][fits] - offsets[0]
@@ -185,8 +193,12 @@ def _vectors(cells: pa.Array, length: int) -> Floats:
     return out.reshape(-1)
 
 
-class _Coder:
-    """Finds the code of each cell: its position among the declared values, or -1."""
+class Coder:
+    """Finds the code of each cell: its position among the declared values, or -1.
+
+    >>> Coder(("no", "yes")).codes(pa.array(["yes", "Yes", None]))
+    array([ 1, -1, -1], dtype=int32)
+    """
 
     def __init__(self, declared: Sequence[Value]) -> None:
         self._matcher = Matcher.of(declared)
@@ -223,7 +235,7 @@ class _Coder:
             exact = self._exact(kind)
             codes = _search(values(cells), [*exact], [*exact.values()])
         elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            codes = _search(_numbers(cells), [*self._matcher.numbers], [*self._matcher.numbers.values()])
+            codes = _search(numbers_of(cells), [*self._matcher.numbers], [*self._matcher.numbers.values()])
         elif pa.types.is_null(kind):
             return np.full(len(cells), -1, np.int32)
         else:

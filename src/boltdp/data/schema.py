@@ -33,6 +33,10 @@ On disk it is TOML:
     intercept = 0.5                # the constant feature, before it is divided by the clip norm
     source = "declared"            # "private" in a model's schema: paid for by its budget, and for no other model
 
+    [spent]                        # by `boltdp schema --epsilon`: what finding bounds and categories has cost
+    budget = { epsilon = 0.5, delta = 1e-6 }
+    event = { kind = "composition", ... }
+
 The features of an encoded row are the numeric columns, the categories, the vectors, each in the order of
 declaration, and the intercept last. The steps of a number follow it: each is 1 from its place on, and 0 below.
 """
@@ -68,6 +72,9 @@ from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value, declared_values
 from boltdp.errors import BoltdpError, ParameterError, described, shown
 from boltdp.files import read_text
+from boltdp.privacy.counts import is_draft
+from boltdp.privacy.events import Part
+from boltdp.privacy.records import from_record, to_record
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -184,6 +191,7 @@ class Schema:
     projection: Projection | None = None
     standardization: Standardization | None = None
     prior: tuple[float, ...] | None = None  #: the share of each class among rows to come, if that is public
+    spent: Part | None = None  #: what was spent on the rows to find it, which each model trained with it must pay for
     #: Features of an encoded row before projection, the intercept included.
     encoded_dims: int = field(init=False, repr=False, compare=False)
 
@@ -361,6 +369,8 @@ class Schema:
                 "intercept": standardized.intercept,
                 "source": standardized.source,
             }
+        if self.spent is not None:
+            declared["spent"] = to_record(self.spent)
         return declared
 
     @classmethod
@@ -400,6 +410,7 @@ class Schema:
             projection=projection,
             standardization=standardization,
             prior=declared.get("prior"),
+            spent=_spent(declared.get("spent")),
         )
 
     @classmethod
@@ -473,7 +484,10 @@ class Schema:
 
 
 _KINDS: tuple[type[Column], ...] = (Numeric, Categorical, Vector)
-_OPTIONAL = ("prior", "intercept", "clip_norm", "numeric", "categorical", "vector", "projection", "standardization")
+_OPTIONAL = (
+    *("prior", "intercept", "clip_norm", "numeric", "categorical", "vector"),
+    *("projection", "standardization", "spent"),
+)
 
 
 def check_size(*, features: int, classes: int) -> None:
@@ -523,6 +537,22 @@ def _checked_prior(prior: Any, classes: int) -> tuple[float, ...]:
             hint="declare what is known without looking at the data, or leave the prior out",
         )
     return shares
+
+
+def _spent(record: Any) -> Part | None:
+    """What the table says was spent, which is read as strictly as a certificate is."""
+    if record is None:
+        return None
+    try:
+        spent = from_record(Part, record)
+    except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as fault:
+        raise ParameterError(
+            f"what the schema has [spent] cannot be read: {fault}",
+            hint="leave that table as `boltdp schema --epsilon` wrote it",
+        ) from None
+    if spent.budget is None or not is_draft(spent.event):
+        raise ParameterError("what the schema has [spent] must be a budget and noisy counts")
+    return spent
 
 
 def _list(value: Any, what: str) -> tuple[Any, ...]:

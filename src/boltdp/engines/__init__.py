@@ -55,15 +55,20 @@ def open_source(
     source: Any,
     *,
     table: str | None = None,
-    query: str | None = None,
+    query: Any = None,
     spool: str | Path | None = None,
     where: Literal["auto", "server", "client"] = "auto",
 ) -> Engine:
-    """The engine for a file name, a pair (X, y), a data frame, an Arrow table or a DuckDB relation; or itself.
+    """The engine for a file, a directory, a database, a pair of arrays (X, y), a data frame or an Arrow table.
 
-    Files are known by their endings: .csv, .tsv (and .gz), .parquet, .pq; .duckdb, .ddb, .db with a table or a query.
-    postgresql://... is a PostgreSQL database, and local[2], spark://... or sc://... a Spark cluster, with a table or a
-    query. A data frame may be one of PySpark, whose rows stay in its cluster.
+    Files are known by their endings: .csv, .tsv, .jsonl, .ndjson (and .gz), .parquet, .pq, .arrow, .ipc, .feather. A
+    directory has files of one kind, in the order of their paths; addresses such as s3://... and https://... need
+    `boltdp[remote]`. A query over files names them as tables. .duckdb, .ddb and .db are databases, with a table or a
+    query; so are postgresql://..., Spark by local[2], spark://... or sc://..., and an engine or a connection of
+    SQLAlchemy, whose query may be a selectable. An engine of ours is taken as it is.
+
+    Tables are those of pandas, Polars (lazy ones too), Arrow (data sets and readers too) and ibis, relations of DuckDB,
+    and data frames of PySpark, whose rows stay in its cluster.
     `spool` is the directory for prepared rows that do not fit in memory. `where` is for PostgreSQL: "server" refuses to
     stream the rows to this process.
 
@@ -85,9 +90,13 @@ def open_source(
         engine = _open_file(source, table=table, query=query, spool=spool)
         engine.spool = spool
         return engine
+    if type(source).__module__.startswith("sqlalchemy.") and hasattr(source, "dialect"):
+        from boltdp.engines.alchemy import SQLAlchemyEngine
+
+        return SQLAlchemyEngine(source, table=table, query=query, spool=spool)
     if table is not None or query is not None:
-        raise ParameterError("table and query must be given only with a database")
-    from boltdp.engines.arrays import ArrayEngine
+        raise ParameterError("table and query must be given only with a database or files")
+    from boltdp.engines.arrays import ArrayEngine, is_table
 
     if isinstance(source, tuple) and len(source) == 2:
         return ArrayEngine.from_pair(*source)
@@ -98,18 +107,23 @@ def open_source(
         engine = DuckDBEngine.from_relation(source)
         engine.spool = spool
         return engine
+    if "pyarrow.dataset" in sys.modules and isinstance(source, sys.modules["pyarrow.dataset"].Dataset):
+        from boltdp.engines.files import DuckDBEngine
+
+        engine = DuckDBEngine.from_dataset(source)
+        engine.spool = spool
+        return engine
     if type(source).__module__.startswith("pyspark.sql.") and type(source).__name__ == "DataFrame":
         from boltdp.engines.spark import SparkEngine
 
         return SparkEngine(source, spool=spool)
-    # pandas offers Arrow's stream interface too, but raises errors that quote values.
     if type(source).__module__.split(".")[0] == "pandas" and hasattr(source, "columns"):
         return ArrayEngine.from_pandas(source)
-    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
+    if is_table(source):
         return ArrayEngine.from_arrow(source)
     raise DataError(
-        "the data must be a file name, a pair of arrays (X, y), a data frame, an Arrow table or a DuckDB relation, "
-        f"got an object of type {type(source).__name__!r}"
+        "the data must be a file name, a pair of arrays (X, y), a data frame, an Arrow table, a DuckDB relation or an "
+        f"engine of SQLAlchemy, got an object of type {type(source).__name__!r}"
     )
 
 
@@ -146,19 +160,18 @@ def _open_spark(address: str, *, where: str, **options: Any) -> Engine:
 
 
 def _open_file(source: str | Path, *, table: str | None, query: str | None, spool: str | Path | None) -> Engine:
+    from boltdp.data.formats import format_of
     from boltdp.engines.files import DuckDBEngine
 
-    suffixes = [suffix.lower() for suffix in Path(source).suffixes]
-    ending = next((suffix for suffix in reversed(suffixes) if suffix != ".gz"), "")
-    if ending in (".duckdb", ".ddb", ".db"):
+    if format_of(source) == "duckdb":
         return DuckDBEngine.from_database(source, table=table, query=query, spool=spool)
-    if table is not None or query is not None:
-        raise ParameterError("table and query must be given only with a database")
-    if ending in (".csv", ".tsv"):
-        return DuckDBEngine.from_csv(source)
-    if ending in (".parquet", ".pq"):
-        return DuckDBEngine.from_parquet(source)
-    raise DataError(
-        f"the file {str(source)!r} must be CSV, Parquet or DuckDB, with a name ending in .csv, .tsv, .parquet, .pq, "
-        ".duckdb, .ddb or .db"
-    )
+    if table is not None:
+        raise ParameterError("table must be given only with a database")
+    if query is not None:
+        return DuckDBEngine.from_query(source, query, spool=spool)
+    if not str(source):
+        raise ParameterError(
+            "give SOURCE, which says where the rows are",
+            hint="a file, a directory, a database, or only --query \"SELECT ... FROM 'visits.parquet'\"",
+        )
+    return DuckDBEngine.from_files(source, spool=spool)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ from boltdp.data.schema import Numeric, Schema, Vector
 from boltdp.data.source import BATCH_ROWS, ColumnType, Kind, batch_rows
 from boltdp.engines.base import Engine
 from boltdp.engines.spool import PreparedRows
-from boltdp.errors import DataError, listed
+from boltdp.errors import DataError, quoted
 
 #: The cells of a column: Arrow's, an array of objects, a sparse one, or None for a type that Arrow does not have.
 Cells: TypeAlias = Any
@@ -79,6 +80,8 @@ class ArrayEngine(Engine):
         label = name if isinstance(name, str) and name else "label"
         if hasattr(X, "iloc") and hasattr(X, "columns"):
             return cls.from_pandas(X).with_column(label, y)
+        if is_table(X):
+            return cls.from_arrow(X).with_column(label, y)
         return cls.from_numpy(X, y, label=label)
 
     @classmethod
@@ -110,13 +113,7 @@ class ArrayEngine(Engine):
         >>> ArrayEngine.from_arrow(pa.table({"age": [30, 40]})).count()
         2
         """
-        kind = type(table).__name__
-        try:
-            table = pa.table(table)
-        except Exception:  # that of another library may quote values
-            table = None
-        if table is None:
-            raise DataError(f"the data must offer a table to Arrow, and that of an object of type {kind!r} failed")
+        table = arrow_table(table)
         check_names(table.column_names)
         return cls(dict(zip(table.column_names, table.columns, strict=True)), rows=table.num_rows)
 
@@ -151,6 +148,14 @@ class ArrayEngine(Engine):
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in order; cells of untyped columns that are not what `parse` declares are missing."""
+        return self.batches_keeping(columns, (), parse=parse)
+
+    def batches_keeping(
+        self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The same with other columns, or the same ones again, as they are."""
+        kinds = [*((parse or {}).get(name) for name in columns), *(None for _ in keep)]
+        columns = [*columns, *keep]
         chosen = [self._columns[name] for name in columns]
         # Columns of nothing hold the places of the others while Arrow cuts the rows.
         typed = [column if _is_typed(column) else pa.nulls(self._rows) for column in chosen]
@@ -164,8 +169,8 @@ class ArrayEngine(Engine):
                 if _is_typed(column)
                 else column.dense(start, stop)
                 if isinstance(column, _Sparse)
-                else cells.column(column[start:stop], (parse or {}).get(name))
-                for name, column, part in zip(columns, chosen, batch.columns, strict=True)
+                else cells.column(column[start:stop], kind)
+                for kind, column, part in zip(kinds, chosen, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(parts, list(columns))
             start = stop
@@ -174,6 +179,34 @@ class ArrayEngine(Engine):
         """Encode the rows into an array, and permute them unless they are for sums only."""
         dense = not any(isinstance(column, _Sparse) for column in self._columns.values())
         return self._spooled(schema, context, ordered=ordered, in_memory=dense)
+
+
+def is_table(data: Any) -> bool:
+    """Whether something can be read as an Arrow table: Arrow's own, those of Polars (lazy ones too) and of ibis.
+
+    >>> is_table(pa.table({"age": [30]})), is_table(np.zeros((2, 2)))
+    (True, False)
+    """
+    # pandas offers Arrow's stream interface too, but raises errors that quote values.
+    if type(data).__module__.split(".")[0] == "pandas":
+        return False
+    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__") or _is_lazy(data)
+
+
+def arrow_table(data: Any) -> pa.Table:
+    """Something that `is_table` as an Arrow table, in memory.
+
+    >>> arrow_table(pa.record_batch({"age": [30]})).num_rows
+    1
+    """
+    kind = type(data).__name__
+    with suppress(Exception):  # that of another library may quote values
+        return pa.table(data.collect() if _is_lazy(data) else data)
+    raise DataError(f"the data must offer a table to Arrow, and that of an object of type {kind!r} failed")
+
+
+def _is_lazy(data: Any) -> bool:
+    return type(data).__module__.split(".")[0] == "polars" and type(data).__name__ == "LazyFrame"
 
 
 class _Sparse(ABC):
@@ -223,6 +256,8 @@ def rows_of(schema: Schema, X: Any) -> ArrayEngine:
     dict_keys(['age'])
     """
     sparse = hasattr(X, "tocsr")
+    if isinstance(X, pa.Table):
+        return ArrayEngine.from_arrow(X)
     if not isinstance(X, np.ndarray) and not sparse:
         return ArrayEngine.from_pandas(X)
     column = schema.columns[0]
@@ -232,8 +267,8 @@ def rows_of(schema: Schema, X: Any) -> ArrayEngine:
         return ArrayEngine.from_numpy(X, name=column.name)
     if X.ndim != 2 or len(schema.columns) != X.shape[1] or not all(isinstance(one, Numeric) for one in schema.columns):
         raise DataError(
-            "X must be a pandas data frame that has the columns which the schema declares",
-            hint=f"they are {listed(column.name for column in schema.columns)}",
+            "X must be a data frame that has the columns which the schema declares",
+            hint=f"they are {quoted(column.name for column in schema.columns)}",
         )
     names = [column.name for column in schema.columns]
     if sparse:

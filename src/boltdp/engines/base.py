@@ -26,14 +26,14 @@ from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.prepared import Prepared, check_part
 from boltdp.engines.spool import PreparedRows, spool
-from boltdp.errors import DataError, listed
+from boltdp.errors import DataError, near
 from boltdp.kernel.sums import Summation
 from boltdp.parallel import ending, in_order
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Engine", "Prepared", "Slice", "Summation", "check_columns", "encoded", "scanned"]
+__all__ = ["Engine", "Prepared", "Slice", "Summation", "check_columns", "encoded", "scanned", "scanned_keeping"]
 
 R = TypeVar("R")
 
@@ -65,6 +65,23 @@ class Engine(ABC):
         Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
         cell that does not parse as missing.
         """
+
+    def batches_keeping(
+        self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The same, and in each batch after `columns` those of `keep`, as they are and not as `parse` declares them.
+
+        A column may be among both, so that only places tell them apart. Here one without a type comes as it is parsed.
+        """
+        types = self.columns()
+        parsed = {
+            name: kind for name, kind in (parse or {}).items() if name not in keep or types[name].kind == "untyped"
+        }
+        names = [*columns, *keep]
+        batches = self.batches([*dict.fromkeys(names)], parse=parsed)
+        with ending(batches):
+            for batch in batches:
+                yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], names)
 
     def slice(self, start: int, stop: int) -> Engine:
         """The rows at positions start to stop - 1. It needs no closing, and ends with this engine."""
@@ -164,17 +181,16 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
         Numeric: (("number", "bool", "untyped"), "numbers"),
         Categorical: (("number", "bool", "text", "untyped"), "texts, numbers or booleans"),
     }
-    names = [column.name for column in schema.columns] + [schema.label] * label
-    missing = [name for name in names if name not in columns]
-    if missing:
-        many = "s" if len(missing) > 1 else ""
+    names = [column.name for column in schema.columns] + ([schema.label] if label else [])
+    absent = next((name for name in names if name not in columns), None)
+    if absent is not None:
         raise DataError(
-            f"the data must have the column{many} {listed(missing)}, which the schema declares",
-            hint=f"it has {listed(columns)}",
+            f"the data must have the column {absent!r}, which the schema declares",
+            hint=_missing(absent, names, columns),
         )
     for column in schema.columns:
         kinds, wanted = allowed.get(type(column), (("list", "untyped"), "lists of numbers"))
-        _check_column(columns, column.name, kinds, wanted)
+        _check_kind(columns, column.name, kinds, wanted)
         length = columns[column.name].length
         declared = getattr(column, "length", None)
         if length is not None and length != declared:
@@ -183,12 +199,33 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
             )
     if label:
         kinds, wanted = allowed[Categorical]
-        _check_column(columns, schema.label, kinds, wanted)
+        _check_kind(columns, schema.label, kinds, wanted)
 
 
-def _check_column(columns: Mapping[str, ColumnType], name: str, kinds: Sequence[Kind], wanted: str) -> None:
-    if columns[name].kind not in kinds:
-        raise DataError(f"column {name!r} must have {wanted}, its type is {columns[name].kind!r}")
+def _missing(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
+    """What may be wrong where a column is missing."""
+    untyped = all(column.kind == "untyped" for column in columns.values())
+    if untyped and len(columns) == 1 and len(declared) > 1:
+        return (
+            "the header is a single name: columns must be separated by a comma, a semicolon, a tab or a bar, outside "
+            "quotes"
+        )
+    # A file without a header has values in its place: unless something of the schema is there, they are not named.
+    if untyped and not any(name in columns for name in declared):
+        return "none of the schema's columns is there: is there a header, and is it the right file?"
+    return near(absent, [name for name in columns if name not in declared])
+
+
+def _check_kind(columns: Mapping[str, ColumnType], name: str, kinds: Sequence[Kind], wanted: str) -> None:
+    kind = columns[name].kind
+    if kind in kinds:
+        return
+    hint = None
+    if kind == "text" and "number" in kinds:
+        hint = f"declare its categories, or make numbers of it in a query: TRY_CAST({name} AS DOUBLE) AS {name}"
+    elif "number" in kinds and kind == "list":
+        hint = f"declare it as a vector: {name} = {{ length = 3, bounds = [low, high] }} in [vector]"
+    raise DataError(f"column {name!r} must have {wanted}, its type is {kind!r}", hint=hint)
 
 
 def encoded(
@@ -211,13 +248,54 @@ def scanned(
     return engine.scan(schema, work, Context() if context is None else context, label=label)
 
 
-def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = True) -> Iterator[pa.RecordBatch]:
-    """The columns of a schema."""
-    names = [column.name for column in schema.columns]
+def scanned_keeping(
+    engine: Engine,
+    schema: Schema,
+    work: Callable[[PackedRows], R],
+    keep: Sequence[str],
+    *,
+    context: Context | None = None,
+) -> Iterator[tuple[R, pa.RecordBatch]]:
+    """What `work` makes of each block of packed rows, for prediction, and columns of the same rows, as they are.
+
+    >>> from boltdp.engines.arrays import ArrayEngine
+    >>> rows = ArrayEngine.from_arrow(pa.table({"id": ["a", "b"], "age": [30, 40]}))
+    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> [(found, kept.to_pydict()) for found, kept in scanned_keeping(rows, schema, len, ["id"])]
+    [(2, {'id': ['a', 'b']})]
+    """
+    context = Context() if context is None else context
+    types = engine.columns()
+    check_columns(schema, types, label=False)
+    for name in keep:
+        if name not in types:
+            raise DataError(
+                f"the column to keep must be one of the data, got {name!r}",
+                hint=f"the columns are {', '.join([*types][:20])}{', …' if len(types) > 20 else ''}",
+            )
+    names, parse = _parsed(schema)
+    encoder = Encoder(schema, on_bad_row=context.on_bad_row)
+
+    def both(batch: pa.RecordBatch) -> tuple[R, pa.RecordBatch]:
+        kept = range(len(names), len(names) + len(keep))
+        return work(encoder.encode(batch.select([*range(len(names))]))), batch.select([*kept])
+
+    engine.threads = context.threads
+    return in_order(both, engine.batches_keeping(names, keep, parse=parse), threads=context.threads)
+
+
+def _parsed(schema: Schema) -> tuple[list[str], dict[str, Kind]]:
+    """The columns of a schema, and what those without a type are parsed as."""
     parse: dict[str, Kind] = {
         column.name: "number" if isinstance(column, Numeric) else "list"
         for column in schema.columns
         if not isinstance(column, Categorical)
     }
+    return [column.name for column in schema.columns], parse
+
+
+def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = True) -> Iterator[pa.RecordBatch]:
+    """The columns of a schema."""
+    names, parse = _parsed(schema)
     engine.threads = context.threads
     return engine.batches([*names, schema.label] if label else names, parse=parse)

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import FixedThresholdClassifier
@@ -20,6 +21,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     assert_all_finite,
+    check_array,
     check_consistent_length,
     check_is_fitted,
     column_or_1d,
@@ -32,7 +34,7 @@ from boltdp.data.curves import curve_places
 from boltdp.data.declare import declare
 from boltdp.data.schema import Column, Numeric, Schema, Vector
 from boltdp.data.source import ColumnType
-from boltdp.engines.arrays import ArrayEngine, check_names, rows_of
+from boltdp.engines.arrays import ArrayEngine, arrow_table, check_names, is_table, rows_of
 from boltdp.errors import DataError, ParameterError, described, hints_shown
 from boltdp.export.linear import raw_weights
 from boltdp.ledger import Account, Ledger, find_account
@@ -175,7 +177,15 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """X as an array of floats, or, where a schema declares its columns, as it is; names and shape are checked."""
         if hasattr(X, "iloc") and hasattr(X, "columns"):
             check_names([str(name) for name in X.columns])
-        if (self.schema is not None or self._by_name) and hasattr(X, "iloc"):
+        named = self.schema is not None or self._by_name
+        if not hasattr(X, "iloc") and is_table(X):
+            X = arrow_table(X)
+            if not named:
+                validate_data(self, X, reset=reset, skip_check_array=True)  # its names
+                return check_array(
+                    _matrix(X), dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2 if reset else 1
+                )
+        if named and (hasattr(X, "iloc") or isinstance(X, pa.Table)):
             return validate_data(self, X, reset=reset, skip_check_array=True)
         # A warning about a value that is too large for a float would tell that there is one.
         with np.errstate(over="ignore"):
@@ -242,13 +252,14 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _named_schema(self, X: Any, classes: npt.NDArray[Any], label: str) -> Schema:
         """The schema of a data frame by the bounds and categories of its columns."""
-        if not (hasattr(X, "iloc") and hasattr(X, "columns")):
+        if not isinstance(X, pa.Table) and not (hasattr(X, "iloc") and hasattr(X, "columns")):
             raise ParameterError(
                 "bounds and categories by name must be of a data frame's columns, and X has no names",
                 hint="bounds=(low, high), each a number or one for each feature",
             )
         norm, intercept = self._norm(), bool(self.fit_intercept)
-        columns = {**ArrayEngine.from_pandas(X).columns(), label: ColumnType("untyped")}
+        rows = ArrayEngine.from_arrow(X) if isinstance(X, pa.Table) else ArrayEngine.from_pandas(X)
+        columns = {**rows.columns(), label: ColumnType("untyped")}
         schema, unused = declare(columns, label, bounds=self.bounds, categories=self.categories, classes=list(classes))
         warn_of_unused(unused, stacklevel=5)
         return replace(
@@ -304,7 +315,8 @@ class PrivateLogisticRegression(_PrivateClassifier):
     What depends on the data must be declared, from public knowledge: the classes, and the bounds of the features or a
     clip norm. The promise is for any one row, among a public number of rows; `certificate_` states it.
     Missing and infinite values, and labels outside the declared classes, are neutral and never an error.
-    X may be a sparse matrix of SciPy: it is made dense a few rows at a time, and what is prepared of it, which is
+    X may be a data frame of pandas or Polars or an Arrow table, whose columns are known by name, an array, or a sparse
+    matrix of SciPy: that is made dense a few rows at a time, and what is prepared of it, which is
     dense, goes to a file if it is large.
 
     Parameters
@@ -506,8 +518,23 @@ def _numbers(X: Any, *, warn: bool) -> Any:
                 UserWarning,
                 stacklevel=5,
             )
-        X.isetitem(index, [cells.number(cell) for cell in X.iloc[:, index].array])
+        X.isetitem(index, cells.column(X.iloc[:, index].array, "number").to_numpy(zero_copy_only=False))
     return X
+
+
+def _matrix(table: pa.Table) -> Doubles:
+    """The numbers of an Arrow table, a missing one as NaN."""
+    columns = []
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if ColumnType.of(field.type).kind not in ("number", "bool", "untyped"):
+            raise DataError(
+                f"column {field.name!r} must have numbers, its type is {str(field.type)!r}",
+                hint="declare its categories in a schema, or leave it out",
+            )
+        if pa.types.is_boolean(field.type):
+            column = column.cast(pa.uint8())
+        columns.append(column.cast(pa.float64(), safe=False).to_numpy())
+    return np.column_stack(columns) if columns else np.empty((table.num_rows, 0))
 
 
 def _labels(y: Any) -> npt.NDArray[Any]:

@@ -59,24 +59,35 @@ def page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, to
     """The page; `facts` are lines below the promise, and `top` columns are drawn for each class."""
     certificate = model.certificate
     kind = "promise" if certificate.private else "promise none"
-    title = f"What a model says of {_text(model.schema.label)}"
-    lines = "".join(f"<dt>{_text(name)}</dt><dd>{_text(value, 2000)}</dd>" for name, value in facts)
+    title = f"What a model says of {text_of(model.schema.label)}"
+    lines = "".join(f"<dt>{text_of(name)}</dt><dd>{text_of(value, 2000)}</dd>" for name, value in facts)
     panels = "".join(_panel(panel, top, effects) for panel in effects.panels)
     if effects.left_out:
         panels += f"<p>{effects.left_out:,} classes more are not shown.</p>"
     bands = "most" if effects.at_most else "exact"
+    return document(
+        title,
+        f'<p class="{kind}">{text_of(certificate.promise(), 5000)}</p><dl>{lines}</dl>'
+        f'<div class="{bands}">{panels}</div>',
+    )
+
+
+def document(title: str, body: str) -> str:
+    """A page that needs nothing else, of a title and a body that are HTML already.
+
+    >>> document("a title", "<p>a text</p>").count("a title")
+    2
+    """
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{title}</title><style>{_STYLE}</style></head><body><main><h1>{title}</h1>"
-        f'<p class="{kind}">{_text(certificate.promise(), 5000)}</p><dl>{lines}</dl>'
-        f'<div class="{bands}">{panels}</div></main></body></html>\n'
+        f"<title>{title}</title><style>{_STYLE}</style></head><body><main><h1>{title}</h1>{body}</main></body></html>\n"
     )
 
 
 def _panel(panel: Panel, top: int, effects: Effects) -> str:
-    head = f"<h2>{_text(panel.favours)}</h2>" if len(effects.panels) > 1 else ""
+    head = f"<h2>{text_of(panel.favours)}</h2>" if len(effects.panels) > 1 else ""
     at_most, reach = effects.at_most, panel.reach(top, widest=WIDEST)
     if panel.constant is not None:
         noise = _noise(panel.constant_deviation, at_most=at_most)
@@ -84,7 +95,7 @@ def _panel(panel: Panel, top: int, effects: Effects) -> str:
     drawn = [effect for effect in panel.effects[:top] if effect.kind != "vector"]
     if drawn:
         uneven = any(effect.kind == "number" and _uneven(_marks(effect)) for effect in drawn)
-        head += f'<p class="legend">{_text(_legend(reach, effects, uneven=uneven), 1000)}</p>'
+        head += f'<p class="legend">{text_of(_legend(reach, effects, uneven=uneven), 1000)}</p>'
     figures = "".join(_figure(effect, reach, at_most=at_most) for effect in panel.effects[:top])
     left = len(panel.effects) - top
     more = f"<p>{left:,} columns with smaller effects are not drawn.</p>" if left > 0 else ""
@@ -108,17 +119,17 @@ def _figure(effect: Effect, reach: float, *, at_most: bool) -> str:
     noise = _noise(effect.deviation, at_most=at_most)
     if effect.kind == "vector":
         return (
-            f"<figure><figcaption>{_text(effect.name)}</figcaption>"
+            f"<figure><figcaption>{text_of(effect.name)}</figcaption>"
             f"<p>A vector: its weights are {effect.difference:.3g} long{noise}.</p></figure>"
         )
     if effect.kind == "number":
-        told = f"{_place(effect.places[0])} to {_place(effect.places[-1])}: {effect.difference:+.3g}{noise}"
+        told = f"{place_of(effect.places[0])} to {place_of(effect.places[-1])}: {effect.difference:+.3g}{noise}"
         drawing = _line(effect, reach, at_most=at_most)
     else:
         between = "smallest to largest: " if len(effect.labels) > 1 else ""
         told = f"{between}{effect.difference:+.3g}{noise}"
         drawing = _bars(effect, reach, at_most=at_most)
-    return f"<figure><figcaption>{_text(effect.name)} <span>{told}</span></figcaption>{drawing}</figure>"
+    return f"<figure><figcaption>{text_of(effect.name)} <span>{told}</span></figcaption>{drawing}</figure>"
 
 
 def _line(effect: Effect, reach: float, *, at_most: bool) -> str:
@@ -153,10 +164,10 @@ def _line(effect: Effect, reach: float, *, at_most: bool) -> str:
     told, bottom = "", HEIGHT + BELOW - 2
     for mark in sorted({round(part) for part in np.linspace(0, len(marks) - 1, MOST_PLACES + 2)}):
         anchor = "start" if mark == 0 else "end" if mark == len(marks) - 1 else "middle"
-        place = _place(marks[mark])
+        place = place_of(marks[mark])
         told += f'<text x="{LEFT + spots[mark]:.1f}" y="{bottom:g}" text-anchor="{anchor}">{place}</text>'
     return (
-        f'<svg viewBox="0 0 {LEFT + WIDTH:g} {HEIGHT + BELOW:g}" role="img" aria-label="{_text(effect.name)}">'
+        f'<svg viewBox="0 0 {LEFT + WIDTH:g} {HEIGHT + BELOW:g}" role="img" aria-label="{text_of(effect.name)}">'
         f'<path class="axis" d="M{LEFT:g} 0V{HEIGHT:g}M{LEFT:g} {HEIGHT / 2:g}H{LEFT + WIDTH:g}{ticks}"/>'
         # A picture in the picture: what is outside of its frame is not drawn.
         f'<svg x="{LEFT:g}" y="0" width="{WIDTH:g}" height="{HEIGHT:g}" viewBox="0 0 {WIDTH:g} {HEIGHT:g}">{bands}'
@@ -193,21 +204,21 @@ def _bars(effect: Effect, reach: float, *, at_most: bool) -> str:
     shown, drawn = effect.largest(MOST_BARS), ""
     for row, index in enumerate(shown):
         top, value, label = row * BAR, effect.effects[index], effect.labels[index]
-        drawn += f'<text x="{NAMES - 6:g}" y="{top + 13:g}" text-anchor="end">{_text(label, LONGEST_NAME)}'
-        drawn += f"<title>{_text(label)}: {value:+.3g}</title></text>"
-        drawn += _box("bar", across(0.0), across(value), top + 4, BAR - 8)
+        drawn += f'<text x="{NAMES - 6:g}" y="{top + 13:g}" text-anchor="end">{text_of(label, LONGEST_NAME)}'
+        drawn += f"<title>{text_of(label)}: {value:+.3g}</title></text>"
+        drawn += box("bar", across(0.0), across(value), top + 4, BAR - 8)
         for name, times in (("two", 2.0), ("one", 1.0)) if effect.deviations is not None else ():
             noise = times * (effect.deviations or ())[index]
             ends = across(value - noise), across(value + noise)
             if at_most:
                 drawn += _whisker(name, *ends, top + BAR / 2, 2.0 * times)
             else:
-                drawn += _box(name, *ends, top + 2, BAR - 4)
+                drawn += box(name, *ends, top + 2, BAR - 4)
     height, left = BAR * len(shown), len(effect.labels) - len(shown)
     more = f"<p>{left:,} categories with smaller effects are not drawn.</p>" if left else ""
     bottom = height + BELOW - 4
     return (
-        f'<svg viewBox="0 0 {LEFT + WIDTH:g} {height + BELOW:g}" role="img" aria-label="{_text(effect.name)}">'
+        f'<svg viewBox="0 0 {LEFT + WIDTH:g} {height + BELOW:g}" role="img" aria-label="{text_of(effect.name)}">'
         f'<path class="axis" d="M{middle:g} 0V{height:g}"/>{drawn}'
         f'<text x="{NAMES:g}" y="{bottom:g}">{-reach:+.2g}</text>'
         f'<text x="{middle:g}" y="{bottom:g}" text-anchor="middle">0</text>'
@@ -215,7 +226,12 @@ def _bars(effect: Effect, reach: float, *, at_most: bool) -> str:
     )
 
 
-def _box(name: str, one: float, other: float, top: float, height: float) -> str:
+def box(name: str, one: float, other: float, top: float, height: float) -> str:
+    """A rectangle from one place to another, of a class of the style.
+
+    >>> box("bar", 2, 1, 0, 9)
+    '<rect class="bar" x="1.0" y="0.0" width="1.0" height="9.0"/>'
+    """
     left, width = min(one, other), abs(one - other)
     return f'<rect class="{name}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
 
@@ -226,10 +242,10 @@ def _whisker(name: str, one: float, other: float, middle: float, height: float) 
     return f'<path class="{name}" d="M{one:.1f} {middle:g}H{other:.1f}{ends}"/>'
 
 
-def _place(place: float) -> str:
+def place_of(place: float) -> str:
     """A value of a column, in digits where these are few.
 
-    >>> _place(100_000.0), _place(-0.25), _place(3.2e9)
+    >>> place_of(100_000.0), place_of(-0.25), place_of(3.2e9)
     ('100,000', '-0.25', '3.2e+09')
     """
     return f"{place:,.0f}" if place == round(place) and abs(place) < 1e7 else f"{place:,.4g}"
@@ -239,6 +255,10 @@ def _noise(deviation: float | None, *, at_most: bool) -> str:
     return "" if not deviation else f" ± {deviation:.2g} of noise{' at most' if at_most else ''}"
 
 
-def _text(text: str, longest: int = 80) -> str:
-    """A text of a model file in HTML: escaped, and without control characters."""
+def text_of(text: str, longest: int = 80) -> str:
+    """A text of unknown origin in HTML: escaped, and without control characters.
+
+    >>> text_of("a < b")
+    'a &lt; b'
+    """
     return escape(printable(text, longest=longest))

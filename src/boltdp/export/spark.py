@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def predicted(model: Model, frame: Any, *, column: str = "prediction", probability: str | None = None) -> Any:
     """The DataFrame with one more column, the class that the model predicts; with `probability`, another of that name.
 
-    That is the probability of the second of two classes, under a logistic model without a projection. The label need
-    not be there.
+    That is the probability of the second of two classes; of more classes, an array of all, in the order of the model's.
+    The label need not be there.
     """
     from pyspark.sql import functions
 

@@ -4,7 +4,8 @@ The expression gives the class that `Model.predict` gives: numbers are clipped, 
 encoder does, then centred, and missing or undeclared values add nothing. Shortening a long row cannot change which
 class wins, so it is left out, unless the model has a threshold other than 0.5. Sums are added in another order, so a
 row whose margins are equal up to rounding (about 1e-15 of them; 1e-7 with a projection, which is folded into the
-weights) may fall on the other side.
+weights, and which the encoder rounds to float32) may fall on the other side. Probabilities are those of the model up to
+the same rounding.
 
 A model of two classes and few features is a plain sum, in which all steps of a number are one term. Others are made of
 arrays, so that each column and each weight is written once: 784 columns and 10 classes are 200 kB.
@@ -25,7 +26,7 @@ from boltdp.data.reading import ColumnReading, column_readings
 from boltdp.data.schema import Categorical, Column, Numeric, Schema, Vector
 from boltdp.data.values import Matcher, Value
 from boltdp.errors import ParameterError
-from boltdp.export.linear import encoded_weights
+from boltdp.export.linear import encoded_weights, matrix_of
 
 if TYPE_CHECKING:
     from boltdp.model import Model
@@ -193,13 +194,8 @@ def scoring_expression(model: Model, dialect: Dialect) -> str:
     if len(weights) == 1:
         decision = f"THEN {classes[1]} ELSE {classes[0]} END"
         if model.cut:
-            if model.schema.projection:
-                raise ParameterError(
-                    "a threshold other than 0.5 in SQL must be that of a model without a projection",
-                    hint="`boltdp predict` decides by it, and so does boltdp.predict in PostgreSQL",
-                )
             cut = grammar.constant(model.cut)
-            return _of_shortened_row(model, grammar, lambda margin: f"CASE WHEN {margin} > {cut}\n{decision}")
+            return _of_shortened_row(model, grammar, lambda margins: f"CASE WHEN {margins[0]} > {cut}\n{decision}")
         return f"CASE WHEN\n{_margin(model.schema, weights[0], grammar)} > 0\n{decision}"
     margins = [grammar.element("margin", index) for index in range(len(classes))]
     # The first of the classes that reach the greatest margin, as numpy.argmax has it.
@@ -210,8 +206,10 @@ def scoring_expression(model: Model, dialect: Dialect) -> str:
     return grammar.let.format(name="x", value=_row(model.schema, grammar), body=chosen)
 
 
-def probability_expression(model: Model, dialect: Dialect) -> str:
-    """SQL that gives the probability of the second of two classes under a logistic model.
+def probability_expression(model: Model, dialect: Dialect, *, of: Value | None = None) -> str:
+    """SQL that gives the probability of the second of two classes; of more, an array of all, in the order of classes.
+
+    With `of`, it is the probability of that class, of however many.
 
     >>> from boltdp.engines import open_source
     >>> from boltdp.settings import Settings
@@ -223,24 +221,73 @@ def probability_expression(model: Model, dialect: Dialect) -> str:
     >>> rows.project(probability_expression(model, "duckdb")).limit(1).fetchall()[0][0] < 0.5
     True
     """
-    grammar = _grammar(dialect)
+    grammar, classes = _grammar(dialect), model.classes
+    loss = model.certificate.problem.loss
+    if not loss.probabilistic:
+        raise ParameterError(f"a probability must be that of a model that gives some, got the loss {loss.name!r}")
+    if of is not None and of not in classes:
+        raise ParameterError(f"the class must be one of {', '.join(map(str, classes))}, got {of!r}")
+    if len(model.weights) == 1:
 
-    def linked(margin: str) -> str:
-        body = model.certificate.problem.loss.link(margin, grammar.constant)
-        if body is None or len(model.classes) != 2 or model.schema.projection:
-            raise ParameterError(
-                "a probability in SQL must be that of a logistic model of two classes without a projection"
-            )
-        return body
+        def second(margins: Sequence[str]) -> str:
+            return _linked(model, margins[0], grammar)
 
-    return _of_shortened_row(model, grammar, linked)
+        expression = _of_shortened_row(model, grammar, second)
+        return expression if of in (None, classes[1]) else f"{grammar.constant(1.0)} - ({expression})"
+    every = _of_shortened_row(model, grammar, lambda margins: _shares(model, margins, grammar))
+    return every if of is None else grammar.element(f"({every})", classes.index(of))
 
 
-def _of_shortened_row(model: Model, grammar: Grammar, body: Callable[[str], str]) -> str:
-    """What `body` makes of the margin of one vector, where its size matters: a row longer than 1 is shortened."""
-    length = f"greatest({grammar.constant(1)}, sqrt({grammar.dot.format('x', 'x')}))"
-    margin = f"{grammar.dot.format('x', grammar.constants(model.weights[0]))} / {length}"
-    return grammar.let.format(name="x", value=_row(model.schema, grammar), body=body(margin))
+def _linked(model: Model, margin: str, grammar: Grammar) -> str:
+    """The probability of the class that has this margin, or its odds among others that have theirs."""
+    linked = model.certificate.problem.loss.link(margin, grammar.constant)
+    assert linked is not None  # a loss of one vector that tells probabilities has a link
+    return linked
+
+
+def _shares(model: Model, margins: Sequence[str], grammar: Grammar) -> str:
+    """The probability of each class, from the margins: the odds of each over their sum."""
+    one, count = grammar.constant(1.0), len(margins)
+    # No odds are smaller than e^-700: less would be an error in PostgreSQL.
+    odds = f"exp(greatest(v - top, {grammar.constant(-700.0)}))"
+    if model.certificate.problem.loss.vectors == 1:
+        odds = _linked(model, "v", grammar)  # of a model for each class
+    total = grammar.dot.format("odds", grammar.constants([1.0] * count))
+    # Where every one of the models is sure of "no", all classes are equally likely.
+    share = f"CASE WHEN total > {grammar.constant(0.0)} THEN v / total ELSE {one} / {grammar.constant(count)} END"
+    shares = grammar.let.format(name="total", value=total, body=grammar.map.format(name="v", value="odds", body=share))
+    of_odds = grammar.let.format(
+        name="odds", value=grammar.map.format(name="v", value="margin", body=odds), body=shares
+    )
+    top = f"greatest({', '.join(grammar.element('margin', index) for index in range(count))})"
+    of_top = grammar.let.format(name="top", value=top, body=of_odds)
+    return grammar.let.format(name="margin", value=grammar.joined(margins), body=of_top)
+
+
+def _of_shortened_row(model: Model, grammar: Grammar, body: Callable[[Sequence[str]], str]) -> str:
+    """What `body` makes of the margins, where their size matters: a row longer than 1 is shortened.
+
+    If there is a projection, both before and after it.
+    """
+    row, matrix = _row(model.schema, grammar), matrix_of(model.schema)
+    margins = _over_length("x", "norm", model.weights, grammar, body)
+    if matrix is None:
+        return grammar.let.format(name="x", value=row, body=margins)
+
+    def projected(features: Sequence[str]) -> str:
+        return grammar.let.format(name="x", value=grammar.joined(features), body=margins)
+
+    whole = _over_length("whole", "outer_norm", matrix.T, grammar, projected)
+    return grammar.let.format(name="whole", value=row, body=whole)
+
+
+def _over_length(
+    name: str, length: str, weights: Doubles, grammar: Grammar, body: Callable[[Sequence[str]], str]
+) -> str:
+    """What `body` makes of the products of an array and weights, over the length of the array if that exceeds 1."""
+    products = [f"{grammar.dot.format(name, grammar.constants(row))} / {length}" for row in weights]
+    value = f"greatest({grammar.constant(1.0)}, sqrt({grammar.dot.format(name, name)}))"
+    return grammar.let.format(name=length, value=value, body=body(products))
 
 
 def _grammar(dialect: Dialect) -> Grammar:

@@ -12,6 +12,7 @@ from boltdp import __version__
 from boltdp.errors import BoltdpError, ParameterError, shown
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
+from boltdp.privacy.counts import is_draft
 from boltdp.privacy.events import (
     SEEDED,
     Composition,
@@ -97,7 +98,12 @@ class Certificate:
     @property
     def parts(self) -> tuple[Part, ...]:
         """What the budget was divided into: first what came before training, if anything did."""
-        return next((event.parts for event in self.spent.walk() if isinstance(event, Composition)), ())
+        return tuple(part for event in self.spent.walk() if isinstance(event, Composition) for part in event.parts)
+
+    @property
+    def draft(self) -> Part | None:
+        """What was spent on finding the schema, if it was found from the rows."""
+        return next((part for part in self.parts if is_draft(part.event)), None)
 
     @property
     def training_noise(self) -> Mechanism | None:
@@ -228,6 +234,26 @@ def certify(
         spent = composed(before, Part(left, training))
     faults = (*reasons, SEEDED) if seeded else reasons
     return Certificate(budget=budget, spent=spoiled(spent, faults))
+
+
+def after(draft: Part, certificate: Certificate, budget: Budget | None) -> Certificate:
+    """The certificate of a training, for a budget that pays for the draft of its schema too.
+
+    Proof: counts.md 5
+
+    >>> from boltdp.privacy.counts import noisy_counts
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> training = certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))
+    >>> after(Part(Budget(0.5), noisy_counts(Budget(0.5), releases=1)), training, Budget(1.5)).private
+    True
+    """
+    event: Event = certificate.spent
+    reasons: tuple[str, ...] = ()
+    if isinstance(event, Spoiled):
+        reasons, event = event.reasons, event.spent
+    return Certificate(budget=budget, spent=spoiled(composed(draft, Part(certificate.budget, event)), reasons))
 
 
 def remaining(whole: Budget, before: Part | None, training: Event | None = None) -> Budget:

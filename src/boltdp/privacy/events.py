@@ -3,7 +3,7 @@
 An event is something that was computed from private rows and let out, described in public numbers from which its
 privacy profile follows: delta as a function of epsilon. Each mechanism's event stands beside its analysis: noise after
 training in output.py, before it in objective.py, in every scan in gradients.py, in every update in whitebox.py, noisy
-sums in moments.py, the choice among candidates in selection.py.
+sums in moments.py, noisy counts in counts.py, the choice among candidates in selection.py.
 
 Here is what joins them. An event without a profile cannot be made, and one that is not known cannot be read.
 """

@@ -1,5 +1,6 @@
 """The one module where randomness meets private numbers, and the only way for what was computed from rows to leave.
 
+    `release_counts`, `release_values`     noisy counts, of which a schema is drafted
     `release_moments`   noisy sums, which centre the rows
     `linear_terms`      noise before training
     `noisy_gradient`    noise in the sum of a scan
@@ -13,7 +14,8 @@ certificate. A seed is accepted only where the certificate says so, which makes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from flint import arb
@@ -22,10 +24,13 @@ from boltdp.arraytypes import Booleans, Doubles, Integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.counts import NoisyCounts
 from boltdp.privacy.exact import RandomBytes as RandomBytes
 from boltdp.privacy.exact import Uniforms, add_noise, seeded_bytes, system_bytes
 from boltdp.privacy.moments import UNIT, NoisyMoments, ReleasedMoments, check_rows
 from boltdp.privacy.noise import Mechanism, calibrate, precision
+
+V = TypeVar("V", bound=Hashable)
 
 #: Length of a key: of the noise inside training, and of a pass's samples.
 KEY_BYTES = 32
@@ -192,6 +197,37 @@ def release_moments(
     if event.moments == "squares":
         return ReleasedMoments(means, rest, None, deviation)
     return ReleasedMoments(means, None, float(rest[0]) / event.norm_weight, deviation)
+
+
+def release_counts(counts: Sequence[int], event: NoisyCounts, random_bytes: RandomBytes) -> list[float]:
+    """The counts of public intervals, each with the noise that `event` states.
+
+    Proof: counts.md 2
+
+    >>> from boltdp.privacy.counts import noisy_counts
+    >>> len(release_counts([900, 0, 100], noisy_counts(Budget(1.0), releases=1), Randomness().stream()))
+    3
+    """
+    return [float(add_noise(event.noise, np.array([float(count)]), random_bytes)[0]) for count in counts]
+
+
+def release_values(counts: Mapping[V, int], event: NoisyCounts, random_bytes: RandomBytes) -> dict[V, float]:
+    """Values that only rows know, with noisy counts: those above the threshold of `event`, the most frequent first.
+
+    Proof: counts.md 3
+
+    >>> from boltdp.privacy.counts import noisy_counts
+    >>> event = noisy_counts(Budget(1.0, 1e-6), releases=1, unknown=1)
+    >>> [*release_values({"a name": 1, "no": 5000, "yes": 9000}, event, Randomness().stream())]
+    ['yes', 'no']
+    """
+    if event.threshold is None:
+        raise ParameterError("the event must have a threshold for values that only rows know")
+    present = [value for value, count in counts.items() if count > 0]
+    noisy = release_counts([counts[value] for value in present], event, random_bytes)
+    # In an order that what is released has, not that in which the rows have the values.
+    told = [(count, value) for value, count in zip(present, noisy, strict=True) if count > event.threshold]
+    return {value: count for count, value in sorted(told, key=lambda pair: (-pair[0], str(pair[1])))}
 
 
 def choose(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) -> int:

@@ -117,7 +117,14 @@ class PostgresEngine(Engine):
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in order, only the columns asked for, by binary COPY; columns parsed as numbers come as floats."""
+        return self.batches_keeping(columns, (), parse=parse)
+
+    def batches_keeping(
+        self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The same with other columns, or the same ones again: of types other than the plainest, what they print as."""
         described = self._described()
+        kept = [described[name].as_printed() for name in keep]
         numbers = [name for name in columns if (parse or {}).get(name) == "number"]
         others = [name for name in columns if name not in numbers]
         fields = [described[name].cell() for name in others]
@@ -125,15 +132,18 @@ class PostgresEngine(Engine):
             # One field of fixed length: far quicker to read than one a column.
             floats = [sql.SQL("COALESCE({}, 'NaN')").format(described[name].number()) for name in numbers]
             fields.append(sql.SQL("ARRAY[{}]::pg_catalog.float8[]").format(sql.SQL(", ").join(floats)))
+        fields += [column.cell() for column in kept]
         select = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(fields), self._source)
-        types = [described[name].wire for name in others] + ["bytea"] * bool(numbers)
+        types = [described[name].wire for name in others] + ["bytea"] * bool(numbers) + [one.wire for one in kept]
         for rows in self._session.stream(select, types, theirs=self._theirs):
             cells = list(zip(*rows, strict=True))
             arrays = {name: described[name].to_arrow(cells[i]) for i, name in enumerate(others)}
             if numbers:
-                block = read_arrays(cells[-1], len(numbers))
+                block = read_arrays(cells[len(others)], len(numbers))
                 arrays.update({name: pa.array(np.ascontiguousarray(block[:, i])) for i, name in enumerate(numbers)})
-            yield pa.RecordBatch.from_pydict({name: arrays[name] for name in columns})
+            found = [arrays[name] for name in columns]
+            found += [one.to_arrow(some) for one, some in zip(kept, cells[len(cells) - len(kept) :], strict=True)]
+            yield pa.RecordBatch.from_arrays(found, [*columns, *keep])
 
     def slice(self, start: int, stop: int) -> PostgresSlice:
         """The rows at positions start to stop - 1, as they are now, and in the server if this engine's are."""

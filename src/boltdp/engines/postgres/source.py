@@ -19,7 +19,7 @@ from boltdp.arraytypes import Doubles
 from boltdp.data.source import ColumnType
 from boltdp.engines.postgres.declared import declarations
 from boltdp.engines.postgres.session import Composed, Session
-from boltdp.errors import DataError
+from boltdp.errors import DataError, listed, near
 
 INTEGERS = ("int2", "int4", "int8")
 _NUMBERS = (*INTEGERS, "float4", "float8", "numeric")
@@ -45,10 +45,28 @@ def find_table(session: Session, name: str) -> Composed:
     if len(named) != 1:
         raise DataError(
             f"the database must have one table or view named {name!r}, it has {len(named) or 'none'}",
-            hint="names are as PostgreSQL keeps them: lower case unless quoted when made, and schema.table "
+            hint=(near(name, tables := _tables(session)) or f"there are {listed(tables) or 'none'}")
+            + "; names are as PostgreSQL keeps them: lower case unless quoted when made, and schema.table "
             "outside the search path",
         )
     return sql.SQL("{} AS source").format(sql.Identifier(*named[0]))
+
+
+def _tables(session: Session) -> list[str]:
+    """The tables and views that the role may read, those outside the search path with their schema."""
+    named = session.ask(
+        "SELECT CASE WHEN pg_catalog.pg_table_is_visible(c.oid) THEN relname::pg_catalog.text ELSE"
+        " nspname::pg_catalog.text OPERATOR(pg_catalog.||) '.' OPERATOR(pg_catalog.||) relname::pg_catalog.text END"
+        " FROM pg_catalog.pg_class c"
+        " JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) relnamespace"
+        """ WHERE relkind OPERATOR(pg_catalog.=) ANY ('{r,v,m,p,f}'::pg_catalog."char"[])"""
+        " AND nspname::pg_catalog.text OPERATOR(pg_catalog.<>) ALL (ARRAY['pg_catalog', 'information_schema',"
+        " 'pg_toast', 'boltdp'])"
+        " AND pg_catalog.has_table_privilege(c.oid, 'SELECT')",
+        fault="the tables cannot be listed",
+        theirs=True,  # what is visible follows from their search path
+    )
+    return [name for (name,) in named]
 
 
 def query_source(query: str) -> Composed:
@@ -159,6 +177,13 @@ class SourceColumn:
             return self.numbers()
         cast = self.type.kind == "text" and self.base not in _TEXTS
         return sql.SQL("{}::pg_catalog.text" if cast else "{}").format(self.reference)
+
+    def as_printed(self) -> SourceColumn:
+        """The same, read as a text unless its type is one that nothing is lost of."""
+        plain = self.type.kind in ("bool", "text") or self.base in (*INTEGERS, "float4", "float8")
+        if plain and self.type.kind != "list":
+            return self
+        return replace(self, base="text", type=ColumnType("text"))
 
     def cell(self) -> Composed:
         """As it is sent to this process."""

@@ -21,7 +21,7 @@ from boltdp.engines.base import Engine, Prepared, Slice, check_columns
 from boltdp.engines.spark import tasks
 from boltdp.engines.spark.blocks import Place, PreparedBlocks, Stored, check_faults, level, rows_of
 from boltdp.engines.spark.session import Session, quietly
-from boltdp.errors import DataError, ParameterError
+from boltdp.errors import DataError, ParameterError, listed, near
 
 R = TypeVar("R")
 
@@ -98,8 +98,8 @@ class SparkEngine(Engine):
             if query is not None:
                 frame = session.ask(lambda: _analysed(spark.sql(query)), "the query cannot be run", names_only=True)
             else:
-                fault = f"the table {table!r} cannot be read"
-                frame = session.ask(lambda: _analysed(spark.table(table)), fault, names_only=True)
+                assert table is not None
+                frame = _table(session, table)
             return cls(frame, session=session, spool=spool)
         except BaseException:
             session.close()
@@ -337,6 +337,18 @@ def _starts(places: Sequence[Place], files: Mapping[int, str]) -> list[int]:
         starts[i] = at
         at += places[i].rows
     return starts
+
+
+def _table(session: Session, name: str) -> Any:
+    """A table or view; if it cannot be read, those that there are are named."""
+    spark = session.spark
+    try:
+        return session.ask(lambda: _analysed(spark.table(name)), f"the table {name!r} cannot be read", names_only=True)
+    except DataError as error:
+        told = str(error)
+    names = session.ask(lambda: [one.name for one in spark.catalog.listTables()], "the tables cannot be listed")
+    hint = near(name, names) or (f"there are the tables {listed(names)}" if names else None)
+    raise DataError(told, hint=hint)
 
 
 def _analysed(frame: Any) -> Any:

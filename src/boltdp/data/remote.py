@@ -1,0 +1,116 @@
+"""Files at an address, such as s3://bucket/visits/*.parquet or https://host/rows.csv, by the package fsspec.
+
+They are fetched once, before a row is read, so that they cannot change meanwhile; who opened them removes them.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from boltdp.data.formats import Files, format_of, found
+from boltdp.errors import DataError
+
+T = TypeVar("T")
+
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+#: Protocols whose address is that of one file: they have no directories, and a question mark is no pattern.
+_SINGLE = ("http", "https")
+#: Bytes that are fetched at a time.
+_PART = 1 << 22
+
+
+def is_remote(source: str) -> bool:
+    """Whether a source is an address, and not a path.
+
+    >>> is_remote("s3://bucket/rows.parquet"), is_remote("rows.parquet")
+    (True, False)
+    """
+    return _ADDRESS.match(source) is not None
+
+
+def plain_address(address: str) -> str:
+    """An address without what may be a secret in it: passwords, and signatures after a question mark.
+
+    >>> plain_address("https://me:secret@host/rows.csv?signature=secret")
+    'https://host/rows.csv'
+    """
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def fetch(address: str, folder: Path) -> Files:
+    """The files at an address, copied to a directory."""
+    name, protocol = plain_address(address), urlsplit(address).scheme.lower()
+    filesystem, path = _open(address, name)
+    single = protocol in _SINGLE
+    paths = [path] if single else _attempt(lambda: _find(filesystem, path), name)
+    if not paths:
+        raise DataError(f"no file is at {name!r}, or matches it")
+    shared = os.path.dirname(path) if single else os.path.commonpath([os.path.dirname(one) for one in paths])
+    copies = []
+    for one in paths:
+        inside = os.path.basename(urlsplit(one).path) if single else os.path.relpath(one, shared)
+        copy = folder / inside
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        _attempt(partial(_copy, filesystem, one, copy), name)
+        copies.append(str(copy))
+    return found(name, copies, root=str(folder), what="address")
+
+
+def _open(address: str, name: str) -> tuple[Any, str]:
+    protocol = urlsplit(address).scheme.lower()
+    reason: str | None = None
+    hint: str | None = "pip install 'boltdp[remote]'"
+    try:
+        import fsspec
+
+        filesystem, path = fsspec.core.url_to_fs(address)
+        return filesystem, path
+    except ImportError:
+        reason = f"reading from {protocol}:// needs the package fsspec and what it needs for it"
+    except ValueError:
+        reason, hint = f"{protocol}:// is no kind of address that can be read", "such are s3://, gs:// and https://"
+    except Exception as fault:  # of a library for the protocol, which may quote a password
+        reason, hint = f"{name!r} cannot be opened ({type(fault).__name__})", None
+    raise DataError(reason, hint=hint)
+
+
+def _find(filesystem: Any, path: str) -> list[str]:
+    if glob.has_magic(path):
+        return sorted(one for one in filesystem.glob(path) if filesystem.isfile(one))
+    if format_of(path) is not None:
+        return [path]
+    return sorted(one for one in filesystem.find(path) if not os.path.basename(one).startswith((".", "_")))
+
+
+def _copy(filesystem: Any, path: str, copy: Path) -> None:
+    with filesystem.open(path, "rb") as source, copy.open("wb") as target:
+        while part := source.read(_PART):
+            target.write(part)
+
+
+def _attempt(action: Callable[[], T], name: str) -> T:
+    """Do something with the library of a protocol, whose own errors may quote a password or rows."""
+    try:
+        return action()
+    except Exception as error:
+        # fsspec makes "no such file" of a server that does not answer, and names the cause.
+        fault: BaseException = error.__cause__ or error
+    if isinstance(fault, FileNotFoundError) or getattr(fault, "status", None) == 404:
+        raise DataError(f"{name!r} cannot be read: there is no such file")
+    if isinstance(fault, PermissionError):
+        raise DataError(
+            f"{name!r} cannot be read: access is denied",
+            hint="credentials are taken from where s3fs and gcsfs look for them: the environment, or their own files",
+        )
+    raise DataError(
+        f"{name!r} cannot be read: it cannot be reached ({type(fault).__name__})",
+        hint="is there a network, and is the address right?",
+    )

@@ -1,0 +1,131 @@
+"""Noisy counts of the values in columns, from which bounds, categories and classes are drafted.
+
+In each release a row adds 1 to one count at most: that of the interval its number is in, or that of its value.
+Intervals are public; values are not, and one is told only if its noisy count exceeds a threshold. `release.py` draws.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any
+
+from flint import arb
+
+from boltdp.errors import ParameterError, whole_number
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.events import Event, rounded_up
+from boltdp.privacy.noise import Mechanism, calibrate, gaussian_sigma, precision, upper
+from boltdp.privacy.output import check_dimensions
+from boltdp.privacy.recipe import IF_GIVEN
+
+#: Of two noises that are enough, the one is taken that exceeds less with this probability.
+RARE = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyCounts(Event):
+    """Several releases of counts, each count with noise of its own.
+
+    >>> event = noisy_counts(Budget(0.5, 1e-6), releases=3, unknown=1)
+    >>> event.delta(0.5) <= 1e-6, event.threshold
+    (True, 105)
+    """
+
+    kind = "noisy counts"
+    noise: Mechanism  #: of each count: normal, or Laplace's, which the spherical mechanism is in one dimension
+    releases: int  #: k
+    unknown: int  #: u: of these, how many tell values that only rows know
+    #: Such a value is let out if its noisy count is above this
+    threshold: int | None = field(default=None, metadata=IF_GIVEN)
+
+    def __post_init__(self) -> None:
+        check_dimensions(self.noise, 1)
+        whole_number(self.releases, "releases", least=1)
+        if whole_number(self.unknown, "unknown", least=0) > self.releases:
+            raise ParameterError(f"unknown must be at most the {self.releases} releases, got {self.unknown}")
+        if (self.threshold is None) != (self.unknown == 0):
+            raise ParameterError("counts must have a threshold if they tell values that only rows know, and else none")
+        if self.threshold is not None:
+            whole_number(self.threshold, "threshold", least=1)
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one row can move all counts of all releases together: in L1 for Laplace's noise, in L2 for the other.
+
+        Proof: counts.md 1
+        """
+        moved = 2.0 * self.releases
+        return moved if self.noise.kind == "spherical" else rounded_up(math.sqrt(moved))
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+        """What the noise spends, and the probability that the value of a single row is told.
+
+        Proof: counts.md 2, 3, 4
+        """
+        noise = self.noise
+        if noise.kind == "gaussian":
+            spent = arb(noise.delta(epsilon, sensitivity=self.sensitivity))
+        with precision(256):
+            scale = arb(noise.scale)
+            if noise.kind == "spherical":
+                whole, asked = self.sensitivity / scale, arb(epsilon)
+                spent = arb(0) if asked >= whole else (1 - (asked - whole).exp()) / (1 + (-whole).exp())
+            if self.threshold is not None:
+                # But for the row itself, and for what rounding to the grid may lift a noisy count.
+                least = self.threshold - 1 - arb(2) ** -noise.grid
+                if not least >= 0:
+                    return 1.0
+                far = least / scale
+                told = (-far).exp() / 2 if noise.kind == "spherical" else (far / arb(2).sqrt()).erfc() / 2
+                spent += 2 * self.unknown * told
+            return upper(spent)
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        """The sensitivity."""
+        return {"sensitivity": self.sensitivity}
+
+
+def noisy_counts(budget: Budget, *, releases: int, unknown: int = 0) -> NoisyCounts:
+    """The event of so many releases that keep a budget; `unknown` of them tell values, which needs a delta.
+
+    Proof: counts.md 2, 3
+
+    >>> noisy_counts(Budget(1.0), releases=1, unknown=1)
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: delta must be > 0 to tell values that only rows know, got 0.0
+    """
+    noise = calibrate(2.0 * releases, dimensions=1, budget=Budget(budget.epsilon))
+    if budget.delta:
+        sigma = gaussian_sigma(Budget(budget.epsilon, budget.delta / 2 if unknown else budget.delta))
+        gaussian = Mechanism("gaussian", rounded_up(rounded_up(math.sqrt(2.0 * releases)) * sigma), 1)
+        noise = min(noise, gaussian, key=lambda one: rarely_above(one, RARE))
+    if not unknown:
+        return NoisyCounts(noise=noise, releases=releases, unknown=0)
+    if not budget.delta > 0:
+        raise ParameterError(f"delta must be > 0 to tell values that only rows know, got {budget.delta}")
+    # Half of delta, for either of two directions; one more, for the rounding of this line.
+    least = 1 + 2.0**-noise.grid + rarely_above(noise, budget.delta / (4 * unknown))
+    return NoisyCounts(noise=noise, releases=releases, unknown=unknown, threshold=math.ceil(least) + 1)
+
+
+def rarely_above(noise: Mechanism, probability: float) -> float:
+    """What one draw of noise exceeds with a probability below a half.
+
+    >>> round(rarely_above(Mechanism("gaussian", 2.0, 1), 0.025), 2)
+    3.92
+    """
+    if noise.kind == "gaussian":
+        return -noise.scale * NormalDist().inv_cdf(probability)
+    return -noise.scale * math.log(2 * probability)
+
+
+def is_draft(event: Event) -> bool:
+    """Whether an event is made of counts alone.
+
+    >>> is_draft(noisy_counts(Budget(1.0), releases=1))
+    True
+    """
+    return all(isinstance(one, NoisyCounts) for one in event.walk() if not one.children)
