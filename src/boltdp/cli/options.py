@@ -308,6 +308,14 @@ def charged_account(
     return account
 
 
+def ledger_line(account: Account | None) -> list[tuple[str, str]]:
+    """What is spent of the budget of the data set, if there is a ledger."""
+    if account is None:
+        return []
+    now = account.ledger.spent(account.dataset)
+    return [("ledger", f"{account.dataset}: {now.spent.describe(now.budget)}")]
+
+
 def settings_options(command: Command) -> Command:
     """An option for each field of Settings but epsilon and the algorithm."""
     return _decorate(command, _SETTINGS)
@@ -338,8 +346,8 @@ def check_output(path: str, *, overwrite: bool) -> None:
     check_writable(path)
     if not overwrite and Path(path).exists():
         raise OutputError(
-            f"the output {path!r} exists already, and nothing was trained",
-            hint="choose another name, or replace it with --overwrite: what a model has cost is not given back",
+            f"the output {path!r} exists already, and nothing was done",
+            hint="choose another name, or replace it with --overwrite: what it has cost is not given back",
         )
 
 

@@ -17,6 +17,7 @@ from boltdp.cli.options import (
     as_json,
     charged_account,
     check_output,
+    ledger_line,
     ledger_options,
     load_schema,
     make_settings,
@@ -168,18 +169,10 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
             ("training", algorithm.trained(certificate)),
             *([] if model.trained_where is None else [("rows", model.trained_where)]),
             *decision(model),
-            *_left(account),
+            *ledger_line(account),
             ("model", f"{output}: {model.weights.size:,} weights for {len(model.classes)} classes"),
         ]
     )
-
-
-def _left(account: Account | None) -> list[tuple[str, str]]:
-    """What is spent of the budget of the data set, if there is a ledger."""
-    if account is None:
-        return []
-    now = account.ledger.spent(account.dataset)
-    return [("ledger", f"{account.dataset}: {now.spent.describe(now.budget)}")]
 
 
 def decision(model: Model) -> list[tuple[str, str]]:
