@@ -170,9 +170,22 @@ class Score:
     high: float
 
     @property
-    def half(self) -> float:
-        """How far the ends of the interval are from each other, halved."""
-        return 0.5 * (self.high - self.low)
+    def interval(self) -> str:
+        """The interval in words.
+
+        >>> Score(0.75, 0.7, 0.8).interval
+        '0.7000 to 0.8000'
+        """
+        return f"{self.low:.4f} to {self.high:.4f}"
+
+    def describe(self, *, whole: bool = False) -> str:
+        """The figure and half the length of its interval; `whole` is for counts.
+
+        >>> Score(0.75, 0.7, 0.8).describe()
+        '0.750 ± 0.050'
+        """
+        half = 0.5 * (self.high - self.low)
+        return f"{self.value:,.0f} ± {half:,.0f}" if whole else f"{self.value:.3f} ± {half:.3f}"
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.export.evaluation import check_picture
 from boltdp.files import replacing
 from boltdp.ledger.book import Account
-from boltdp.measuring import NoisyEvaluation, Score, measure
+from boltdp.measuring import NoisyEvaluation, measure
 from boltdp.model import Model, Threshold
 from boltdp.privacy.budget import Budget
 
@@ -278,14 +278,14 @@ def _report_measured(
     ]
     lines += [] if measured.threshold is None else [("threshold", f"{measured.threshold:g}", "")]
     for name, score in measured.scores.items():
-        lines.append((name, "-", "too few rows") if score is None else (name, *_with_interval(score)))
+        lines.append((name, "-", "too few rows") if score is None else (name, _figure(score.value), score.interval))
     emit_table(lines, header=("all rows", "with noise", "95 % interval"), numbers=True)
     if measured.by_group:
         emit("")
         names = [*next(iter(measured.by_group.values()))]
         emit_table(
             [
-                (group, *(_plus_minus(score, whole=name == "rows") for name, score in scores.items()))
+                (group, *("-" if one is None else one.describe(whole=name == "rows") for name, one in scores.items()))
                 for group, scores in measured.by_group.items()
             ],
             header=(str(measured.by), *names),
@@ -310,16 +310,6 @@ def _report_measured(
     if told:
         emit("")
         emit_table(told)
-
-
-def _with_interval(score: Score) -> tuple[str, str]:
-    return _figure(score.value), f"{score.low:.4f} to {score.high:.4f}"
-
-
-def _plus_minus(score: Score | None, *, whole: bool) -> str:
-    if score is None:
-        return "-"
-    return f"{score.value:,.0f} ± {score.half:,.0f}" if whole else f"{score.value:.3f} ± {score.half:.3f}"
 
 
 def _figure(score: float | None) -> str:
