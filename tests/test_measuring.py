@@ -24,7 +24,7 @@ from boltdp.engines.base import encoded
 from boltdp.errors import DataError, ParameterError
 from boltdp.files.sealed import ModelFileError, sealed
 from boltdp.ledger import Account, BudgetExceeded, Ledger, open_ledger
-from boltdp.measuring import NO_GROUP, NoisyEvaluation, measure, plan_bins
+from boltdp.measuring import NO_GROUP, TABLE_BINS, NoisyEvaluation, measure, plan_bins
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT
@@ -117,7 +117,7 @@ def test_the_calibration_is_that_of_the_rows() -> None:
     odds = model.predict_proba(table)[known, 1]
     second = np.array(table["y"].to_pylist())[known] == "b"
     told = found.calibration
-    assert len(told) == 2 * found.bins.half
+    assert len(told) == 2 * TABLE_BINS
     for one in told:
         inside = (odds > one["from"]) & (odds <= one["to"])
         assert one["rows"]["value"] == pytest.approx(inside.sum(), abs=1e-3)

@@ -46,7 +46,9 @@ FORMAT = "boltdp-evaluation"
 FORMAT_VERSION = 1
 
 #: Bins of scores on either side of where the prediction changes, at most.
-MOST_BINS = 10
+MOST_BINS = 20
+#: Of these, how many the table of the calibration has on either side, at most.
+TABLE_BINS = 5
 #: What bins change of an area or a loss, about: this, divided by the square of their number.
 COARSENESS = 0.5
 #: A share is told where what it is a share of is as many deviations of the noise, or more.
@@ -285,17 +287,25 @@ class NoisyEvaluation:
 
     @property
     def calibration(self) -> list[dict[str, Any]]:
-        """Of two classes, for each bin of probabilities: the noisy rows, and the share of the second class."""
+        """Of two classes, for a few intervals of probabilities: the rows, and the share of the second class."""
         if self.bins.classes > 2 or not self.bins.probabilistic:
             return []
-        edges, told = [*self.bins.low, *self.bins.high[1:]], []
-        for place, (low, high) in enumerate(pairwise(edges)):
+        edges, half, told = [*self.bins.low, *self.bins.high[1:]], self.bins.half, []
+        several = math.ceil(half / TABLE_BINS)
+        places = [*range(0, half, several), *range(half, 2 * half, several), 2 * half]
+        for first, last in pairwise(places):
             inside = np.zeros(self.bins.shape)
-            inside[:, :, place] = 1.0
+            inside[:, :, first:last] = 1.0
             second = inside.copy()
             second[:, 0] = 0.0
-            share = _record(self._share(second, inside))
-            told.append({"from": low, "to": high, "rows": _record(self._sum(inside)), "share": share})
+            told.append(
+                {
+                    "from": edges[first],
+                    "to": edges[last],
+                    "rows": _record(self._sum(inside)),
+                    "share": _record(self._share(second, inside)),
+                }
+            )
         return told
 
     def _scores(self, mask: Doubles) -> dict[str, Score | None]:
@@ -494,8 +504,7 @@ def plan_bins(model: Model, *, rows: int, groups: int, noise: float) -> Bins:
     probabilistic = loss.probabilistic
     if classes > 2:
         half = _half(rows, classes * groups, noise) if probabilistic else 1
-        low, high = np.linspace(0.0, 0.5, half + 1), np.linspace(1.0 / classes, 1.0, half + 1)
-        return Bins(groups, classes, probabilistic, tuple(low.tolist()), tuple(high.tolist()))
+        return Bins(groups, classes, probabilistic, _edges(0.0, 0.5, half), _edges(1.0 / classes, 1.0, half))
     half = _half(rows, classes * groups, noise)
     # No margin is beyond the length of the weights, since no row is longer than 1.
     reach = float(np.linalg.norm(model.weights)) or 1.0
@@ -507,8 +516,22 @@ def plan_bins(model: Model, *, rows: int, groups: int, noise: float) -> Bins:
         least = 0.0 if probabilistic else middle - reach
     if not middle < most:
         most = 1.0 if probabilistic else middle + reach
-    low, high = np.linspace(least, middle, half + 1), np.linspace(middle, most, half + 1)
-    return Bins(groups, classes, probabilistic, tuple(low.tolist()), tuple(high.tolist()))
+    edges = _edges if probabilistic else _even
+    return Bins(groups, classes, probabilistic, edges(least, middle, half), edges(middle, most, half))
+
+
+def _even(least: float, most: float, bins: int) -> tuple[float, ...]:
+    return tuple(np.linspace(least, most, bins + 1).tolist())
+
+
+def _edges(least: float, most: float, bins: int) -> tuple[float, ...]:
+    """Edges of bins of probabilities, which are closer to each other near 0 and 1: even on the scale of arcsin sqrt p.
+
+    >>> [round(edge, 3) for edge in _edges(0.0, 0.5, 4)]
+    [0.0, 0.038, 0.146, 0.309, 0.5]
+    """
+    inside = np.sin(_even(math.asin(math.sqrt(least)), math.asin(math.sqrt(most)), bins)[1:-1]) ** 2
+    return (least, *inside.tolist(), most)
 
 
 def _half(rows: int, tables: int, noise: float) -> int:
