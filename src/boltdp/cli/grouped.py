@@ -12,7 +12,7 @@ from boltdp.cli.terminal import emit
 #: shows, then those that only `--help-all` does.
 GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "Data": (("rows", "features", "classes", "table", "query", "schema_path", "label", "test"), ()),
-    "Privacy": (("epsilon", "epsilons", "delta", "noiseless", "in_server"), ()),
+    "Privacy": (("epsilon", "epsilons", "delta", "noiseless", "in_server"), ("ledger", "dataset", "blocks")),
     "Choosing": (
         ("grids", "method", "public", "public_rows", "algorithms", "repeats"),
         ("trials", "inverse_radius"),
