@@ -90,11 +90,11 @@ def plan_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) ->
     >>> [(column.name, column.role) for column in plan.columns], plan.event.releases
     ([('age', 'numbers'), ('ward', 'values')], 3)
     """
-    from boltdp.data.draft import declared_column
+    from boltdp.data.draft import LEFT_OUT, declared_column
 
     if label not in columns:
         raise DataError(f"the data must have the column {label!r} for the label")
-    if columns[label].kind in ("list", "other"):
+    if columns[label].kind in ("list", *LEFT_OUT):
         raise DataError(f"column {label!r} must have texts, numbers or booleans, its type is {columns[label].kind!r}")
     roles: dict[str, Role] = {}
     without_delta = []
@@ -102,7 +102,7 @@ def plan_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) ->
         if name == label:
             declared = column.kind == "bool" or column.values is not None
         else:
-            declared = column.kind == "other" or column.key or declared_column(name, column) is not None
+            declared = column.kind in LEFT_OUT or column.key or declared_column(name, column) is not None
         if declared:
             continue
         if name == label or column.kind == "text":

@@ -135,7 +135,7 @@ def test_columns_that_are_not_there_or_of_another_type_are_told_beside_the_other
     )
     assert dict(report.unused) == {
         "Age": "the schema does not declare it",
-        "born": "its type, such as a date or a time, cannot be a feature",
+        "born": "a date, whose parts a schema can declare",
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from boltdp.data.draft import draft_schema
-from boltdp.data.schema import Categorical, Numeric, Schema, Vector
+from boltdp.data.schema import Categorical, Numeric, Schema, TimePart, Vector
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 
@@ -87,6 +88,42 @@ def test_csv_columns_have_no_type_and_are_left_to_the_user(tmp_path: Path) -> No
 def test_public_csv_columns_are_numbers_if_every_cell_is(tmp_path: Path) -> None:
     schema = Schema.from_toml(draft_schema(open_source(csv(tmp_path)), "y", public=True))
     assert schema == Schema("y", ("0", "1"), (Numeric("age", 17, 81), Categorical("city", ("Bern", "Zug"))))
+
+
+def test_columns_that_are_left_out_are_named_with_the_reason() -> None:
+    rows = {
+        "admitted": pa.array([0, 1], pa.timestamp("us", "UTC")),
+        "day of birth": pa.array([0, 1], pa.date32()),
+        "photo": pa.array([b"x", None], pa.binary()),
+        "y": [0, 1],
+    }
+    for public in (False, True):
+        text = draft_schema(open_source(pa.table(rows)), "y", public=public)
+        assert text.endswith(
+            "# Left out:\n"
+            "# admitted: a timestamp; declare it under [timestamp], as "
+            '`admitted = ["hour", "weekday", "month"]`, to use the parts\n'
+            '# "day of birth": a date; declare it under [timestamp], as '
+            '`"day of birth" = ["weekday", "month"]`, to use the parts\n'
+            "# photo: of the type binary, which cannot be a feature\n"
+        )
+    # What it says can be taken as it is.
+    declared = "\n[timestamp]\n" + "\n".join(re.findall("as `(.*?)`, to use", text))
+    schema = Schema.from_toml(text + declared)
+    parts = (*(TimePart("admitted", part) for part in ("hour", "weekday", "month")),)
+    assert schema.columns == (*parts, TimePart("day of birth", "weekday"), TimePart("day of birth", "month"))
+
+
+def test_public_texts_that_are_timestamps_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("at,day,odd,y\n2024-01-01 10:00,2024-01-01,2024-01-01,0\n,2024-02-29,2024-02-30,1\n")
+    text = draft_schema(open_source(path), "y", public=True)
+    assert (
+        '# at: texts that are timestamps; declare them under [timestamp], as `at = ["hour", "weekday", "month"' in text
+    )
+    assert '# day: texts that are dates; declare them under [timestamp], as `day = ["weekday", "month"]`' in text
+    assert 'odd = ["2024-01-01", "2024-02-30"]' in text
+    assert "# These have no type" in draft_schema(open_source(path), "y")
 
 
 def test_text_column_with_many_values_is_left_to_the_user() -> None:

@@ -62,6 +62,7 @@ def from_sqlalchemy(_: pytest.FixtureRequest) -> Iterator[Source]:
     # One connection, or each would have a database of its own; tests are in other threads.
     bind = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
     kinds: dict[str, Any] = {"sex": sa.Text, "scan": sa.JSON(none_as_null=True), "age": sa.Float, "dose": sa.Float}
+    kinds |= {"admitted": sa.DateTime, "seen": sa.DateTime, "born": sa.Date, "written": sa.Text}
     rows = sa.Table("rows", sa.MetaData(), *(sa.Column(name, kinds.get(name, sa.Integer)) for name in columns()))
     with bind.begin() as connection:
         rows.create(connection)

@@ -79,7 +79,7 @@ def write_json(path: Path, rows: dict[str, list[Any]]) -> None:
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "wt") as file:
         for row in zip(*rows.values(), strict=True):
-            print(json.dumps(dict(zip(rows, row, strict=True))), file=file)
+            print(json.dumps(dict(zip(rows, row, strict=True)), default=str), file=file)
 
 
 @register("json lines", cannot=UNTYPED)

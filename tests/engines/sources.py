@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import pytest
 
 from boltdp.data.encode import projection_matrix
 from boltdp.data.reading import reading
-from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector
+from boltdp.data.schema import Categorical, Numeric, Projection, Schema, TimePart, Vector
 from boltdp.engines import Engine
 from boltdp.kernel import project, source_position
 from boltdp.kernel.reading import Reading
@@ -99,7 +100,7 @@ def projected(engine: Engine) -> Source:
 
 
 def curved(engine: Engine) -> Source:
-    """The same rows with steps: at cells of the rows, at the doubles beside them, and at whole numbers."""
+    """The same rows with parts of timestamps, and steps: at cells, at the doubles beside them, and at whole numbers."""
 
     def around(name: str, low: float, high: float) -> list[float]:
         # A dose is a float32, and the doubles beside it are none.
@@ -113,6 +114,10 @@ def curved(engine: Engine) -> Source:
             Numeric("visits", 0, 9, curve=(1, 3, 8.5)),
             Numeric("dose", -1, 1, curve=tuple(sorted([0, *around("dose", -0.9, 0.9)]))),
             *SCHEMA.columns[2:],
+            *(TimePart("admitted", part) for part in ("hour", "weekday", "month", "day")),
+            *(TimePart("seen", part) for part in ("day", "hour")),
+            *(TimePart("born", part) for part in ("month", "weekday")),
+            *(TimePart("written", part) for part in ("weekday", "hour")),
         ),
     )
     return Source(engine, schema, reference(schema))
@@ -130,7 +135,59 @@ def columns() -> dict[str, list[Any]]:
     singles = rng.normal(0, 1, ROWS).astype(np.float32)
     odd = {2: None, 3: math.nan, 6: math.inf, 7: -math.inf}
     dose = [odd.get(i % 23, float(x)) for i, x in enumerate(singles)]
-    return {"id": list(range(ROWS)), "age": age, "visits": visits, "sex": sex, "scan": scan, "sick": sick, "dose": dose}
+    times = moments(rng)
+    written = [TEXTS[i % 40] if i % 40 < len(TEXTS) else str(moment) for i, moment in enumerate(times)]
+    return {
+        "id": list(range(ROWS)),
+        "age": age,
+        "visits": visits,
+        "sex": sex,
+        "scan": scan,
+        "sick": sick,
+        "dose": dose,
+        "admitted": [None if i % 11 == 0 else moment for i, moment in enumerate(times)],
+        "seen": [None if i % 7 == 0 else moment.replace(tzinfo=timezone.utc) for i, moment in enumerate(times)],
+        "born": [None if i % 5 == 0 else moment.date() for i, moment in enumerate(times)],
+        "written": written,
+    }
+
+
+#: What texts may be that should be timestamps, of which the encoder takes few.
+TEXTS = (
+    None, "", "never", "2024-02-29", "2023-02-29", "1900-02-29 10:00", "2000-02-29T23:59", "2024-02-30", "2024-13-01",
+    "0000-01-01", "10000-01-01", "2024-01-01 10", "2024-01-01 24:00", "2024-01-01 10:00:60", "2024-1-1",
+    "2024-01-01T10:00:00Z", "2024-01-01 10:00:00+00", "2024-01-01 10:00:00+02:00", " 2024-01-01", "2024-01-01 10:00 ",
+    "2024-01-01 10:00:00.123456789", "\u0662\u0660\u0662\u0664-01-01", "infinity", "0044-03-15 BC",
+)  # fmt: skip
+#: Those of them that are timestamps, and what they are.
+READ = {
+    "2024-02-29": date(2024, 2, 29),
+    "2000-02-29T23:59": datetime(2000, 2, 29, 23),
+    "2024-01-01T10:00:00Z": datetime(2024, 1, 1, 10),
+    "2024-01-01 10:00:00+00": datetime(2024, 1, 1, 10),
+    "2024-01-01 10:00:00.123456789": datetime(2024, 1, 1, 10),
+}
+
+
+def moments(rng: np.random.Generator) -> list[datetime]:
+    """Ends of hours, days, years and of the calendar, leap days, before 1970 and far from it, and others."""
+    ends = [
+        datetime(*numbers)
+        for numbers in [(1, 1, 1), (1582, 10, 10), (1900, 3, 1), (1970, 1, 1), (2000, 3, 1), (2024, 3, 1), (2025, 1, 1)]
+    ]
+    ends += [end - timedelta(microseconds=1) for end in ends[1:]] + [datetime(9999, 12, 31, 23, 59, 59, 999999)]
+    near = [datetime(1900, 1, 1) + timedelta(microseconds=int(x)) for x in rng.integers(0, 8 * 10**15, ROWS)]
+    return [ends[i % 97] if i % 97 < len(ends) else moment for i, moment in enumerate(near)]
+
+
+def part_code(part: str, cell: date | str | None) -> int:
+    """The code of a part of a cell."""
+    if isinstance(cell, str):
+        cell = READ.get(cell) if cell in TEXTS else datetime.fromisoformat(cell)
+    if cell is None or (part == "hour" and not isinstance(cell, datetime)):
+        return -1
+    codes = {"weekday": cell.weekday(), "month": cell.month - 1, "day": cell.day - 1}
+    return cell.hour if part == "hour" and isinstance(cell, datetime) else codes[part]
 
 
 @cache
@@ -147,11 +204,13 @@ def reference(schema: Schema = SCHEMA) -> npt.NDArray[np.float32]:
         return [scaled(known, column.low, column.high), *([steps] if column.curve else [])]
 
     numeric = [column for column in schema.columns if isinstance(column, Numeric)]
+    parts = [column for column in schema.columns if isinstance(column, TimePart)]
     packed = [
         [
             float(cells["sick"][i]) if cells["sick"][i] in (0, 1, 2) else math.nan,
             *(cell for column in numeric for cell in number(column, cells[column.name][i])),
             {"F": 0, "M": 1}.get(cells["sex"][i], -1),
+            *(part_code(column.part, cells[column.source][i]) for column in parts),
             *(scaled(x, -3.0, 3.0) for x in cells["scan"][i] or (None, None)),
         ]
         for i in range(ROWS)

@@ -140,7 +140,9 @@ def test_object_that_is_no_data_is_told_by_its_type() -> None:
         (pa.large_list(pa.float32()), ColumnType("list")),
         (pa.list_(pa.float32(), 3), ColumnType("list", 3)),
         (pa.list_(pa.string()), ColumnType("other")),
-        (pa.date32(), ColumnType("other")),
+        (pa.date32(), ColumnType("date")),
+        (pa.timestamp("us", "UTC"), ColumnType("timestamp")),
+        (pa.time32("s"), ColumnType("other")),
         (pa.null(), ColumnType("untyped")),
     ],
 )

@@ -16,7 +16,7 @@ from boltdp.context import Context
 from boltdp.data import cells
 from boltdp.data.check import check_source
 from boltdp.data.reading import cell_of, plain, reading
-from boltdp.data.schema import Categorical, Numeric, Schema, Standardization, Vector
+from boltdp.data.schema import Categorical, Numeric, Schema, Standardization, TimePart, Vector
 from boltdp.data.source import LONGEST_BATCH
 from boltdp.engines import Engine, Prepared
 from boltdp.engines.base import encoded, scanned_keeping
@@ -78,8 +78,10 @@ def test_count_is_the_number_of_rows(source: Source) -> None:
 def test_columns_tell_names_and_kinds(source: Source) -> None:
     columns = source.engine.columns()
     for column in source.schema.columns:
-        expected = {Numeric: "number", Categorical: "text", Vector: "list"}[type(column)]
-        assert columns[column.name].kind in (expected, "untyped")
+        expected = {Numeric: "number", Categorical: "text", Vector: "list"}.get(type(column))
+        if isinstance(column, TimePart):
+            expected = {"born": "date", "written": "text"}.get(column.source, "timestamp")
+        assert columns[column.source].kind in (expected, "untyped")
     assert columns[source.schema.label].kind in ("number", "untyped")
 
 

@@ -36,7 +36,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import boltdp
 from boltdp import BoltdpError, Model, PrivacyWarning, PrivateHuberSVM, PrivateLogisticRegression, Schema, Settings
-from boltdp.data.schema import Categorical, Numeric, Projection, array_schema
+from boltdp.data.schema import Categorical, Numeric, Projection, TimePart, array_schema
 from boltdp.data.source import BATCH_CELLS
 from boltdp.engines import ArrayEngine
 from boltdp.engines.arrays import rows_of
@@ -417,6 +417,17 @@ def test_a_schema_brings_categories_and_classes(tmp_path: Path) -> None:
     one_hot = np.column_stack([X.age, X.sex == "F", X.sex == "M", ~X.smoker, X.smoker]).astype(float)
     margins = one_hot @ fitted.coef_[0] + fitted.intercept_
     assert np.allclose(fitted.decision_function(X), margins, atol=1e-5)
+
+
+def test_a_schema_takes_timestamps_of_every_type_of_pandas() -> None:
+    minutes = np.random.default_rng(0).integers(0, 525_600, 2000)
+    at = pd.Series(pd.Timestamp("2024-01-01") + pd.to_timedelta(minutes, unit="m"))
+    X, y = pd.DataFrame({"at": at}), (at.dt.hour < 6).astype(int)
+    fitted = PrivateLogisticRegression(epsilon=20.0, schema=Schema("y", (0, 1), (TimePart("at", "hour"),))).fit(X, y)
+    assert fitted.score(X, y) == 1
+    in_tokyo = at.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")
+    for same in (in_tokyo, in_tokyo.astype(object), at.astype(object), at.astype(str), at.astype("datetime64[s]")):
+        assert np.array_equal(fitted.predict(pd.DataFrame({"at": same})), fitted.predict(X))
 
 
 def test_a_schema_with_a_projection_predicts_by_its_coefficients() -> None:

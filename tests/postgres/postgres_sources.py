@@ -13,14 +13,15 @@ import pytest
 from boltdp.engines.postgres import PostgresEngine
 from tests.engines.sources import MIDDLE, SCHEMA, Source, curved, longer_table, projected, reference, register, table
 
-ORDERED = "SELECT sick, scan, sex, visits, dose, age FROM {} ORDER BY id -- the end"
+ORDERED = "SELECT sick, scan, sex, visits, dose, age, admitted, seen, born, written FROM {} ORDER BY id -- the end"
 
 
 def fill(connection: psycopg.Connection, name: str, rows: pa.Table) -> None:
     # In one transaction, so that the server looks for no room on earlier pages: rows are scanned in the order of COPY.
     with connection.transaction():
         connection.execute(
-            f"CREATE TABLE {name} (id int, age float8, visits int, sex text, scan float8[], sick int, dose real)"
+            f"CREATE TABLE {name} (id int, age float8, visits int, sex text, scan float8[], sick int, dose real,"
+            " admitted timestamp, seen timestamptz, born date, written text)"
         )
         with connection.cursor().copy(f"COPY {name} FROM STDIN") as copy:
             for row in zip(*rows.to_pydict().values(), strict=True):

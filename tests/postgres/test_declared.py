@@ -206,12 +206,13 @@ def test_train_runs_without_a_schema_file(server: Server, database: psycopg.Conn
     done = CliRunner().invoke(main, [*command, "--curves", "0", "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["private"] is True
-    assert "not used, since no feature: id, seen" in done.stderr
+    assert "not used, since no feature: id, seen (a timestamp, whose parts a schema can declare)" in done.stderr
     columns = (Numeric("age", 0, 120), Numeric("smoker", 0, 1), Categorical("sex", ("F", "M")))
     assert replace(Model.load(output).schema, standardization=None) == Schema("outcome", (False, True), columns)
     drafted = CliRunner().invoke(main, ["schema", server.uri, "--table", "patients", "--label", "outcome"])
     assert "age = [0, 120]\nsmoker = [0, 1]" in drafted.stdout
     assert "id = []  # a key: drop it?" in drafted.stdout
+    assert "# seen: a timestamp; declare it under [timestamp], as `seen = " in drafted.stdout
 
 
 def test_train_without_a_schema_file_tells_what_is_not_declared(

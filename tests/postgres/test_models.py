@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from boltdp.cli import main
-from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector, array_schema
+from boltdp.data.schema import Categorical, Numeric, Projection, Schema, TimePart, Vector, array_schema
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.server import Server
@@ -107,6 +107,23 @@ def test_separate_columns_categories_and_projection_are_one_array(server: Server
     expected = ["true" if value else "false" for value in model.predict(open_source(rows))]
     assert score(admin, "predict", "columns", X) == expected
     assert set(expected) == {"true", "false"}
+
+
+def test_parts_of_timestamps_are_given_as_categories_are(server: Server, admin: psycopg.Connection) -> None:
+    rng = np.random.default_rng(5)
+    ages, minutes = rng.uniform(0, 100, ROWS), rng.integers(0, 525_600, ROWS)
+    rows = pa.table(
+        {"age": ages, "at": np.datetime64("2024-01-01", "s") + 60 * minutes, "sick": minutes // 60 % 24 < 9}
+    )
+    schema = Schema("sick", (False, True), (Numeric("age", 0, 100), TimePart("at", "hour"), TimePart("at", "weekday")))
+    model = train(open_source(rows), schema, Settings(epsilon=None, seed=5))
+    store_model(server.uri, "timed", model)
+    hours = (minutes // 60 % 24)[:, None] == np.arange(24)
+    weekdays = (minutes // 1440 % 7)[:, None] == np.arange(7)  # that year began on a Monday
+    expected = ["true" if value else "false" for value in model.predict(open_source(rows))]
+    assert score(admin, "predict", "timed", np.column_stack([ages, hours, weekdays])) == expected
+    assert set(expected) == {"true", "false"}
+    assert stored(admin, "timed").schema == model.schema
 
 
 def test_curves_are_made_of_the_numbers_that_are_given(server: Server, admin: psycopg.Connection) -> None:

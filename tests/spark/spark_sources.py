@@ -25,7 +25,10 @@ from tests.engines.sources import (
     written,
 )
 
-SPARK_COLUMNS = "id long, age double, visits long, sex string, scan array<double>, sick long, dose float"
+SPARK_COLUMNS = (
+    "id long, age double, visits long, sex string, scan array<double>, sick long, dose float, admitted timestamp_ntz, "
+    "seen timestamp_ltz, born date, written string"
+)
 
 
 def frame(request: pytest.FixtureRequest, rows: Any, partitions: int = 3) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions
 
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.data.values import Value
@@ -16,6 +18,7 @@ from boltdp.export.spark import predicted
 from boltdp.model import Model
 from tests.engines.sources import SCHEMA, table
 from tests.export.test_sql import CELLS, HOSTILE_NAMES, make_model, random_floats
+from tests.export.test_timestamps import check_sql
 from tests.spark.spark_sources import SPARK_COLUMNS
 
 ROWS = 400
@@ -88,6 +91,24 @@ def test_projections_thresholds_and_probabilities(spark: Any) -> None:
     np.testing.assert_allclose(found, many.probabilities(margins), rtol=1e-12)
     with pytest.raises(ParameterError, match=r"^the new column must have a name of its own, got 'f1', which is there"):
         predicted(model, frame, column="f1")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_timestamps_are_scored_whatever_the_zone_of_the_session(spark: Any, zone: str) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        lines = pa.table({"written": ["2024-01-01\n", "2024-01-01 10:00\r", "2024-01-01 10:00\u2028"]})
+        rows = pa.concat_tables([table(), lines], promote_options="default")
+        frame = spark.createDataFrame(rows, SPARK_COLUMNS).coalesce(1)
+
+        def run(expressions: Sequence[str]) -> list[tuple[Any, ...]]:
+            cells = [functions.expr(expression).alias(f"c{place}") for place, expression in enumerate(expressions)]
+            return [tuple(one) for one in frame.select(*cells).collect()]
+
+        check_sql(run, open_source(rows), "spark")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
 
 
 def test_scores_are_computed_where_the_rows_are_and_come_in_order(spark: Any) -> None:

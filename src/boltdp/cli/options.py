@@ -370,7 +370,13 @@ def load_schema(path: str | None, *, source: str, table: str | None, query: str 
             columns = engine.columns()
         schema = declared_schema(columns, label)
         used = {label, *(column.name for column in schema.columns)}
-        unused = ", ".join(name for name in columns if name not in used)
+        unused = ", ".join(
+            f"{name} (a {column.kind}, whose parts a schema can declare)"
+            if column.kind in ("timestamp", "date")
+            else name
+            for name, column in columns.items()
+            if name not in used
+        )
         note(
             "the schema is what the database declares; `boltdp schema` prints it"
             + (f"; not used, since no feature: {unused}" if unused else "")

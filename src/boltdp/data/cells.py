@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set, Sized
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
@@ -62,6 +63,28 @@ def text(cell: Any) -> str | None:
     return None
 
 
+def moment(cell: Any) -> str | None:
+    """A timestamp or a date as its text in ISO 8601, in UTC if it has a zone; a text as it is, else None.
+
+    >>> from datetime import date, datetime, timedelta, timezone
+    >>> east = datetime(2026, 1, 1, 1, 30, tzinfo=timezone(timedelta(hours=2)))
+    >>> moment(east), moment(date(2026, 1, 1)), moment(np.datetime64("2026-01-01T07")), moment(7)
+    ('2025-12-31 23:30:00', '2026-01-01', '2026-01-01 07:00:00', None)
+    """
+    if isinstance(cell, str):
+        return text(cell)
+    try:
+        if isinstance(cell, np.datetime64):
+            dated = np.datetime_data(cell.dtype)[0] in ("Y", "M", "W", "D")
+            cell = cell.item() if dated else cell.astype("M8[us]").item()
+        if isinstance(cell, datetime):
+            plain = cell if cell.tzinfo is None else cell.astimezone(timezone.utc).replace(tzinfo=None)
+            return plain.isoformat(" ")
+        return cell.isoformat() if isinstance(cell, date) else None
+    except Exception:  # whatever a type of somebody else's raises
+        return None
+
+
 def vector(cell: Any) -> list[float] | Doubles | None:
     """A cell that is a list of numbers, with NaN for those that are none, else None.
 
@@ -82,7 +105,7 @@ def vector(cell: Any) -> list[float] | Doubles | None:
 
 
 def column(cells: Any, kind: str | None) -> pa.Array:
-    """Cells as an Arrow column of the declared kind: "number", "list", or texts.
+    """Cells as an Arrow column of the declared kind: "number", "list", or texts, also those of timestamps.
 
     They may be a list, an array of objects, or one of pandas' own arrays.
 
@@ -133,7 +156,7 @@ def _each(cells: Iterable[Any], kind: str | None) -> pa.Array:
         return pa.array(np.fromiter(map(number, cells), np.float64), from_pandas=True)
     if kind == "list":
         return pa.array(list(map(vector, cells)), pa.list_(pa.float64()))
-    return pa.array(list(map(text, cells)), pa.string())
+    return pa.array(list(map(moment if kind == "timestamp" else text, cells)), pa.string())
 
 
 def objects(values: Sequence[Any]) -> npt.NDArray[np.object_]:

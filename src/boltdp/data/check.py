@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 
 from boltdp.arraytypes import Booleans, Doubles
 from boltdp.data.buffers import missing, values
-from boltdp.data.encode import Coder, numbers_of, vectors_of
-from boltdp.data.schema import Categorical, Column, Numeric, Schema, Vector
+from boltdp.data.encode import Coder, PartCoder, numbers_of, vectors_of
+from boltdp.data.schema import Categorical, Column, Numeric, Schema, TimePart, Vector
 from boltdp.data.source import ColumnType, Kind, Source
 from boltdp.data.values import Value, spellings
 from boltdp.errors import printable
 
-Role = Literal["label", "numeric", "categorical", "vector"]
+Role = Literal["label", "numeric", "categorical", "timestamp", "vector"]
 
 NOT_PRIVATE = "NOT PRIVATE: all of this was computed from the rows without noise; it is for rows that may be looked at"
 RULE = (
@@ -47,9 +47,10 @@ _WANTED: dict[Role, tuple[tuple[Kind, ...], str]] = {
     "label": (("number", "bool", "text", "untyped"), "texts, numbers or booleans"),
     "numeric": (("number", "bool", "untyped"), "numbers"),
     "categorical": (("number", "bool", "text", "untyped"), "texts, numbers or booleans"),
+    "timestamp": (("timestamp", "date", "text", "untyped"), "timestamps, dates or texts"),
     "vector": (("list", "untyped"), "lists of numbers"),
 }
-_PARSED: dict[Role, Kind] = {"numeric": "number", "vector": "list"}
+_PARSED: dict[Role, Kind] = {"numeric": "number", "vector": "list", "timestamp": "timestamp"}
 
 
 @dataclass(frozen=True)
@@ -212,12 +213,14 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
     for look in looks:
         look.fault = _fault(columns, look)
     readable = {look.name: look for look in looks if look.fault is None}
-    parse = {name: _PARSED[look.role] for name, look in readable.items() if look.role in _PARSED}
-    untyped = [name for name in parse if columns[name].kind == "untyped"]
+    parse = {look.source: _PARSED[look.role] for look in readable.values() if look.role in _PARSED}
+    # Timestamps come as the texts that they are.
+    untyped = [name for name, kind in parse.items() if columns[name].kind == "untyped" and kind != "timestamp"]
+    sources = [*dict.fromkeys(look.source for look in readable.values())]
     rows, gaps = 0, {name: [np.zeros(0, bool)] for name in untyped}
-    for batch in source.batches([*readable], parse=parse) if readable else ():
+    for batch in source.batches(sources, parse=parse) if readable else ():
         for name, look in readable.items():
-            cells = batch.column(name)
+            cells = batch.column(look.source)
             look.look(cells)
             if name in gaps:
                 gaps[name].append(_missing(cells))
@@ -232,7 +235,7 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
         for name, mask in lost.items():
             readable[name].unparsable(batch.column(name).filter(pa.array(mask[at : at + batch.num_rows])))
         at += batch.num_rows
-    used = {look.name for look in looks}
+    used = {look.source for look in looks}
     unused = tuple((name, _why(column)) for name, column in columns.items() if name not in used)
     return Report(rows=rows, columns=tuple(look.checked(rows) for look in looks), unused=unused)
 
@@ -249,10 +252,12 @@ class _Look:
         low: float = 0.0,
         high: float = 0.0,
         length: int = 1,
+        part: TimePart | None = None,
     ) -> None:
         self.name, self.role, self.fault = name, role, None
+        self.part, self.source = part, name if part is None else part.source
         self._declared, self._low, self._high, self._length = declared, low, high, length
-        self._coder = Coder(declared) if declared else None
+        self._coder = PartCoder(part.part) if part is not None else Coder(declared) if declared else None
         self._counts = np.zeros(len(declared), np.int64)
         self._bars = np.zeros(BARS, np.int64)
         self._missing = self._below = self._above = self._unparsed = self._undeclared = 0
@@ -263,6 +268,8 @@ class _Look:
 
     @classmethod
     def of(cls, column: Column) -> _Look:
+        if isinstance(column, TimePart):
+            return cls(column.name, "timestamp", column.categories, part=column)
         if isinstance(column, Categorical):
             return cls(column.name, "categorical", column.categories)
         length = column.length if isinstance(column, Vector) else 1
@@ -299,7 +306,7 @@ class _Look:
             self._largest = max(self._largest, float(numbers.max()))
             self._bars += np.histogram(numbers[~below & ~above], BARS, (self._low, self._high))[0]
 
-    def _look_for_declared(self, cells: pa.Array, coder: Coder) -> None:
+    def _look_for_declared(self, cells: pa.Array, coder: Coder | PartCoder) -> None:
         codes, gaps = coder.codes(cells), _missing(cells)
         if pa.types.is_floating(cells.type):
             gaps = gaps | np.isnan(numbers_of(cells))
@@ -386,18 +393,23 @@ def _plain(text: str) -> str:
 def _fault(columns: Mapping[str, ColumnType], look: _Look) -> str | None:
     """Why a declared column cannot be read at all; None if it can."""
     kinds, wanted = _WANTED[look.role]
-    if look.name not in columns:
-        meant = looks_like(look.name, [*columns])
+    if look.source not in columns:
+        meant = looks_like(look.source, [*columns])
         return "the data has no such column" + ("" if meant is None else f"; {_quoted(meant)} looks like it")
-    if columns[look.name].kind not in kinds:
-        return f"it must have {wanted}, its type is {columns[look.name].kind!r}"
+    kind = columns[look.source].kind
+    if kind not in kinds:
+        return f"it must have {wanted}, its type is {kind!r}"
+    if look.part is not None and look.part.part == "hour" and kind == "date":
+        return "it must have timestamps for an hour to be declared, its type is 'date'"
     return None
 
 
 def _why(column: ColumnType) -> str:
     """Why a column is not in a schema."""
+    if column.kind in ("timestamp", "date"):
+        return f"a {column.kind}, whose parts a schema can declare"
     if column.kind == "other":
-        return "its type, such as a date or a time, cannot be a feature"
+        return "its type cannot be a feature"
     return "a key, which tells rows apart" if column.key else "the schema does not declare it"
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from boltdp.data.times import PARTS, Part
 from boltdp.data.values import Value, declared_values, spellings
 from boltdp.errors import ParameterError, shown
 
@@ -52,6 +53,11 @@ class Numeric:
         _set_curve(self)
 
     @property
+    def source(self) -> str:
+        """The column of the data that it is read from."""
+        return self.name
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the features it gives."""
         return (self.name, *(f"{self.name}>={repr(place).removesuffix('.0')}" for place in self.curve))
@@ -88,6 +94,11 @@ class Categorical:
             raise ParameterError(f"the categories of {self.name!r} must be a list of values, got []")
 
     @property
+    def source(self) -> str:
+        """The column of the data that it is read from."""
+        return self.name
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the features it gives."""
         return tuple(f"{self.name}={spellings(category)[0]}" for category in self.categories)
@@ -101,6 +112,34 @@ class Categorical:
     def indicators(self) -> int:
         """How many of its features, the last ones, are 0 or 1 instead of numbers."""
         return len(self.categories)
+
+
+@dataclass(frozen=True)
+class TimePart(Categorical):
+    """A part of a column of timestamps, such as the hour; its categories are fixed. See `boltdp.data.times`.
+
+    >>> TimePart("admitted", "weekday").names[:2]
+    ('admitted.weekday=Mon', 'admitted.weekday=Tue')
+    """
+
+    name: str = field(init=False)
+    categories: tuple[Value, ...] = field(init=False, repr=False)
+    timestamp: str
+    part: Part
+
+    def __post_init__(self) -> None:
+        check_name(self.timestamp)
+        if self.part not in tuple(PARTS):
+            raise ParameterError(
+                f"the parts of {self.timestamp!r} must be among {', '.join(PARTS)}, got {shown(self.part)}"
+            )
+        object.__setattr__(self, "name", f"{self.timestamp}.{self.part}")
+        object.__setattr__(self, "categories", PARTS[self.part])
+
+    @property
+    def source(self) -> str:
+        """The column of the data that it is read from."""
+        return self.timestamp
 
 
 @dataclass(frozen=True)
@@ -126,6 +165,11 @@ class Vector:
         _set_bounds(self)
 
     @property
+    def source(self) -> str:
+        """The column of the data that it is read from."""
+        return self.name
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the features it gives."""
         return tuple(f"{self.name}[{i}]" for i in range(self.length))
@@ -141,7 +185,7 @@ class Vector:
         return 0
 
 
-Column: TypeAlias = Numeric | Categorical | Vector
+Column: TypeAlias = Numeric | Categorical | TimePart | Vector
 
 
 def spell_out(pattern: str) -> Iterator[str]:

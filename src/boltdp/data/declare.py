@@ -8,13 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.data.draft import declared_column, declared_schema
+from boltdp.data.draft import LEFT_OUT, declared_column, declared_schema
 from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType
 from boltdp.errors import DataError, ParameterError, described, near, quoted, shown
 
 #: What cannot have bounds.
-_UNFIT = {"text": "texts", "other": "neither numbers, texts nor booleans"}
+_UNFIT = {
+    "text": "texts",
+    "timestamp": "timestamps, whose parts a schema can declare",
+    "date": "dates, whose parts a schema can declare",
+    "other": "neither numbers, texts nor booleans",
+}
 
 
 def declare(
@@ -69,7 +74,7 @@ def declare(
         known[label] = replace(columns[label], kind="text", values=_values(classes, "classes"))
     undeclared = [name for name in columns if name != label and declared_column(name, known[name]) is None]
     features = [name for name in columns if name != label and name not in undeclared]
-    usable = [name for name in undeclared if columns[name].kind != "other" and not columns[name].key]
+    usable = [name for name in undeclared if columns[name].kind not in LEFT_OUT and not columns[name].key]
     unclassed = known[label].kind != "bool" and known[label].values is None
     if unclassed or not features or (usable and bounds is None and categories is None):
         _refuse(columns, label if unclassed else None, usable if not (numeric or categorical) else [])

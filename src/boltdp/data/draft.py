@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from boltdp.data.schema import Categorical, Column, Numeric, Schema, Vector
 from boltdp.data.source import ColumnType, Source
+from boltdp.data.times import HOUR_AT, PATTERN
 from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value
 from boltdp.errors import DataError
@@ -22,6 +23,8 @@ from boltdp.privacy.records import to_record
 
 #: A public text column with more distinct values than this is no categorical one.
 MOST_CATEGORIES = 100
+#: Kinds of columns that are no feature as they are.
+LEFT_OUT = ("timestamp", "date", "other")
 _CURVES = "# name = { bounds = [low, high], curve = 8 } adds steps at 8 places: a model is then a curve, not a line"
 
 
@@ -49,7 +52,7 @@ def draft_schema(source: Source, label: str, *, public: bool = False) -> str:
         raise DataError(f"the data must have the column {label!r} for the label")
     if not public:
         return write_draft(columns, label, {})
-    seen = _look(source, [name for name in columns if columns[name].kind != "other"])
+    seen = _look(source, [name for name in columns if columns[name].kind not in LEFT_OUT])
     return write_draft(columns, label, {name: one.found for name, one in seen.items()})
 
 
@@ -66,6 +69,8 @@ class Found:
     length: int | None = None  #: of a list
     numbers: bool = False  #: whether all are numbers, even if there are no bounds
     many: bool = False  #: there are more different ones than a categorical column should have
+    moments: bool = False  #: all are texts that `boltdp.data.times` takes for timestamps or dates
+    dated: bool = False  #: all of these are dates
     nothing: str = ""  #: why nothing is known: a column is then left out, in a comment
 
     @property
@@ -97,9 +102,13 @@ def write_draft(
     <BLANKLINE>
     """
     tables: dict[str, list[str]] = {"numeric": [], "categorical": [], "vector": []}
-    undecided = []
+    undecided, left_out = [], []
     for name, column in columns.items():
-        if name == label or column.kind == "other":
+        if name == label:
+            continue
+        reason = why_left_out(name, column, found.get(name))
+        if reason is not None:
+            left_out.append(f"# {toml_key(name)}: {reason}")
             continue
         kind, line = _draft_column(name, column, found.get(name))
         if kind == "undecided":
@@ -116,12 +125,14 @@ def write_draft(
     for kind, entries in tables.items():
         if entries:
             lines += ["", f"[{kind}]", *([_CURVES] if kind == "numeric" else []), *entries]
+    if left_out:
+        lines += ["", "# Left out:", *left_out]
     if undecided:
         lines += [
             "",
             "# These have no type. Move each to [numeric] as `name = [low, high]`, to [categorical] as",
-            '# `name = ["value", ...]`, or to [vector] as `name = { length = 3, bounds = [low, high] }`, or drop it;',
-            "# then delete this table.",
+            '# `name = ["value", ...]`, to [timestamp] as `name = ["hour", "weekday", "month"]`, or to [vector] as',
+            "# `name = { length = 3, bounds = [low, high] }`, or drop it; then delete this table.",
             "[undecided]",
             *(f"{toml_key(name)} = []" for name in undecided),
         ]
@@ -134,6 +145,26 @@ def write_draft(
             *(f"{key} = {toml_value(value)}" for key, value in record.items()),
         ]
     return "\n".join(lines) + "\n"
+
+
+def why_left_out(name: str, column: ColumnType, found: Found | None = None) -> str | None:
+    """Why a column is no feature as it is, and what can be done about it; None if it may be one.
+
+    >>> why_left_out("born", ColumnType("date"))
+    'a date; declare it under [timestamp], as `born = ["weekday", "month"]`, to use the parts'
+    >>> why_left_out("photo", ColumnType("other", called="binary"))
+    'of the type binary, which cannot be a feature'
+    """
+    if found is not None and found.moments:
+        what, them, dated = f"texts that are {'dates' if found.dated else 'timestamps'}", "them", found.dated
+    else:
+        what, them, dated = f"a {column.kind}", "it", column.kind == "date"
+    if column.kind in ("timestamp", "date") or (found is not None and found.moments):
+        parts = toml_value([*([] if dated else ["hour"]), "weekday", "month"])
+        return f"{what}; declare {them} under [timestamp], as `{toml_key(name)} = {parts}`, to use the parts"
+    if column.kind == "other":
+        return f"of the type {column.called}, which cannot be a feature" if column.called else "no feature, by its type"
+    return None
 
 
 def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
@@ -153,7 +184,7 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
     undeclared += [
         name
         for name, feature in features.items()
-        if feature is None and columns[name].kind != "other" and not columns[name].key
+        if feature is None and columns[name].kind not in LEFT_OUT and not columns[name].key
     ]
     if undeclared or classes is None:
         names = ", ".join(map(repr, undeclared))
@@ -232,6 +263,8 @@ class _Seen:
     def __init__(self) -> None:
         self.numeric = True
         self.many = False
+        self._moments: bool | None = None
+        self._dated = True  # no text is longer than a date
         self.length: int | None = None
         self._low, self._high = math.inf, -math.inf
         self._distinct: set[Value] = set()
@@ -251,6 +284,9 @@ class _Seen:
             self.many = len(self._distinct) > MOST_CATEGORIES
         if self.numeric:
             self._look_for_bounds(cells)
+        if self._moments is not False and ColumnType.of(cells.type).kind == "text":
+            self._moments = bool(pc.all(pc.match_substring_regex(cells, f"^({PATTERN})$")).as_py())
+            self._dated = self._dated and pc.max(pc.utf8_length(cells)).as_py() < HOUR_AT
 
     def _look_for_bounds(self, cells: pa.Array) -> None:
         try:
@@ -277,7 +313,16 @@ class _Seen:
     def found(self) -> Found:
         """All of it."""
         values = () if self.many else in_order(self._distinct)
-        return Found(self.bounds, values, self.length, numbers=self.numeric, many=self.many)
+        moments = self._moments is True
+        return Found(
+            self.bounds,
+            values,
+            self.length,
+            numbers=self.numeric,
+            many=self.many,
+            moments=moments,
+            dated=moments and self._dated,
+        )
 
 
 def in_order(values: Iterable[Value]) -> tuple[Value, ...]:

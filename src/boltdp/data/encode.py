@@ -13,7 +13,8 @@ category -1, which readings make 0 or no category; a label NaN, which the kernel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias, get_args
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boltdp import kernel
-from boltdp.arraytypes import Doubles, Floats, PackedRows
+from boltdp.arraytypes import Booleans, Doubles, Floats, PackedRows
 from boltdp.data.buffers import dtype_of, missing, text_array, values, where
 from boltdp.data.reading import cells_of, unprojected_reading
-from boltdp.data.schema import Categorical, Column, Projection, Schema, Vector
+from boltdp.data.schema import Categorical, Column, Projection, Schema, TimePart, Vector
+from boltdp.data.times import HOUR_AT, LAST_DAY, PATTERN, Part, PartCodes, part_codes
 from boltdp.data.values import Matcher, OnBadRow, Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.packing import Codes, Numbers, Packer, Steps, Values
@@ -34,6 +36,10 @@ Table: TypeAlias = npt.NDArray[np.int32]
 
 #: Declared whole numbers that lie within so many of each other are looked up.
 MOST_TABLE = 1 << 16
+#: What an infinite timestamp of DuckDB is in Arrow, which in nanoseconds would be one of the year 2262.
+_INFINITE = 2**63 - 1
+#: A day in each of Arrow's units.
+_DAYS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 def projection_matrix(projection: Projection, dims: int) -> Doubles:
@@ -82,7 +88,7 @@ class Encoder:
         self._strict = on_bad_row == "error"
         self._classes = Coder(schema.classes)
         self._coders = {
-            column.name: Coder(column.categories) for column in schema.columns if isinstance(column, Categorical)
+            column.name: Coder(column.categories) for column in schema.columns if type(column) is Categorical
         }
         parts = [_parts(column) for column in schema.columns]
         self._counts = [len(some) for some in parts]
@@ -112,9 +118,14 @@ class Encoder:
             given = [self._classes.values(batch.column(schema.label))]
         else:
             given = [Values.of(np.full(count, -1, np.int32))]
+        moments: dict[str, _Moments] = {}
         for column, repeats in zip(schema.columns, self._counts, strict=True):
-            cells = batch.column(column.name)
-            if isinstance(column, Categorical):
+            cells = batch.column(column.source)
+            if isinstance(column, TimePart):
+                if column.source not in moments:
+                    moments[column.source] = _Moments.of(cells)
+                found = Values.of(moments[column.source].codes(column.part))
+            elif isinstance(column, Categorical):
                 found = self._coders[column.name].values(cells)
             elif isinstance(column, Vector):
                 found = Values.of(vectors_of(cells, column.length))
@@ -134,12 +145,61 @@ class Encoder:
             category = isinstance(column, Categorical)
             width = column.length if isinstance(column, Vector) else 1
             if (out[:, at] < 0).any() if category else np.isnan(out[:, at : at + width]).any():
-                raise _incomplete(column.name, "an undeclared category" if category else "one that is no number")
+                other = "an undeclared category" if category else "one that is no number"
+                other = f"one without {_articled(column.part)}" if isinstance(column, TimePart) else other
+                raise _incomplete(column.source, other)
             at += width + repeats - 1
 
 
 def _incomplete(name: str, what: str) -> DataError:
     return DataError(f"column {name!r} must be complete, got a missing value or {what}")
+
+
+def _articled(part: Part) -> str:
+    return f"an {part}" if part == "hour" else f"a {part}"
+
+
+class _Moments(NamedTuple):
+    """The days of cells since 1970-01-01, and the hours of these, -1 where there is none; and which are missing."""
+
+    days: npt.NDArray[np.int64]
+    hours: npt.NDArray[np.int64]
+    gaps: Booleans | None
+
+    @classmethod
+    def of(cls, cells: pa.Array) -> _Moments:
+        """From timestamps, which Arrow has in UTC if they have a zone, dates or texts."""
+        kind = cells.type
+        if pa.types.is_dictionary(kind):
+            return cls.of(cells.dictionary_decode())
+        if pa.types.is_timestamp(kind):
+            found, day = values(cells.view(pa.int64())), _DAYS[kind.unit]
+            days = found // day
+            hours = (found - days * day) // (day // 24)
+            return cls(np.where(np.abs(found) == _INFINITE, LAST_DAY + 1, days), hours, missing(cells))
+        none = np.full(len(cells), -1)
+        if pa.types.is_date(kind):
+            found = values(cells.view(pa.int32() if pa.types.is_date32(kind) else pa.int64())).astype(np.int64)
+            return cls(found if pa.types.is_date32(kind) else found // _DAYS["ms"], none, missing(cells))
+        if pa.types.is_null(kind):
+            return cls(none, none, np.ones(len(cells), bool))
+        texts = cells.cast(pa.string())
+        fits = pc.match_substring_regex(texts, f"^({PATTERN})$")
+        known = values(fits)
+        gaps = missing(fits)
+        known = known if gaps is None else known & ~gaps
+        texts, days, hours = texts.filter(fits), np.zeros(len(cells), np.int64), none
+        days[known] = values(pc.utf8_slice_codeunits(texts, 0, 10).cast(pa.date32()).view(pa.int32()))
+        digits = pc.utf8_slice_codeunits(texts, HOUR_AT - 1, HOUR_AT + 1)
+        hours[known] = values(pc.replace_substring_regex(digits, "^$", "-1").cast(pa.int8()))
+        return cls(days, hours, ~known)
+
+    def codes(self, part: Part) -> PartCodes:
+        """The code of a part of each cell, -1 where it is missing."""
+        codes = part_codes(part, self.days, self.hours)
+        if self.gaps is not None:
+            codes[self.gaps] = -1
+        return codes
 
 
 def _plain_numbers(cells: pa.Array) -> Values:
@@ -278,6 +338,21 @@ class Coder:
         codes = self.codes(dictionary)
         self._last = same, dictionary, codes
         return codes
+
+
+@dataclass(frozen=True)
+class PartCoder:
+    """Finds the code of a part of each cell, as `Coder` does of declared values.
+
+    >>> PartCoder("weekday").codes(pa.array(["2024-05-07", "x"])).tolist()
+    [1, -1]
+    """
+
+    part: Part
+
+    def codes(self, cells: pa.Array) -> PartCodes:
+        """The code of each cell, -1 where the part is missing."""
+        return _Moments.of(cells).codes(self.part)
 
 
 def _search(cells: npt.NDArray[Any], numbers: Sequence[int | float], codes: Sequence[int]) -> npt.NDArray[np.int32]:

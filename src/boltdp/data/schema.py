@@ -19,6 +19,9 @@ On disk it is TOML:
     [categorical]
     sex = ["F", "M"]
 
+    [timestamp]                    # columns of timestamps or dates, and which of their parts are categories
+    admitted = ["hour", "weekday", "month"]
+
     [vector]                       # columns that hold a list of numbers
     embedding = { length = 64, bounds = [-1, 1] }
 
@@ -37,8 +40,9 @@ On disk it is TOML:
     budget = { epsilon = 0.5, delta = 1e-6 }
     event = { kind = "composition", ... }
 
-The features of an encoded row are the numeric columns, the categories, the vectors, each in the order of
-declaration, and the intercept last. The steps of a number follow it: each is 1 from its place on, and 0 below.
+The features of an encoded row are the numeric columns, the categories, the parts of timestamps, the vectors, each in
+the order of declaration, and the intercept last. The steps of a number follow it: each is 1 from its place on, and 0
+below.
 """
 
 from __future__ import annotations
@@ -60,6 +64,7 @@ from boltdp.data.columns import (
     Categorical,
     Column,
     Numeric,
+    TimePart,
     Vector,
     check_count,
     check_int,
@@ -68,6 +73,7 @@ from boltdp.data.columns import (
     spell_out,
 )
 from boltdp.data.curves import curve_places
+from boltdp.data.times import PARTS
 from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value, declared_values
 from boltdp.errors import BoltdpError, ParameterError, described, shown
@@ -88,6 +94,7 @@ __all__ = [
     "Projection",
     "Schema",
     "Standardization",
+    "TimePart",
     "Transform",
     "Vector",
     "array_schema",
@@ -206,11 +213,14 @@ class Schema:
             object.__setattr__(self, "prior", _checked_prior(self.prior, len(self.classes)))
         check_count(self.columns, MOST_FEATURES, "the columns")
         # Sorted by kind, as the TOML tables are, so that a schema means the same before and after the disk.
-        columns = tuple(sorted(self.columns, key=lambda column: _KINDS.index(type(column))))
+        # The parts of a timestamp stand together there.
+        places = {column.source: place for place, column in reversed([*enumerate(self.columns)])}
+        columns = tuple(sorted(self.columns, key=lambda column: (_KINDS.index(type(column)), places[column.source])))
         object.__setattr__(self, "columns", columns)
         if not columns:
             raise ParameterError("the schema must declare at least one feature column, got none")
         names = [column.name for column in columns]
+        names += {column.source for column in columns if isinstance(column, TimePart)}
         if self.label in names:
             raise ParameterError(f"the label must not be among the features, got {shown(self.label)} in both")
         if len(set(names)) < len(names):
@@ -246,6 +256,15 @@ class Schema:
     def dims(self) -> int:
         """Features of a row that the model sees: after the projection, the intercept included."""
         return self.encoded_dims if self.projection is None else self.projection.dims
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The columns of the data that are read, each once, without the label.
+
+        >>> Schema("y", (0, 1), (TimePart("admitted", "hour"), TimePart("admitted", "month"))).sources
+        ('admitted',)
+        """
+        return tuple(dict.fromkeys(column.source for column in self.columns))
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -338,13 +357,15 @@ class Schema:
         >>> Schema("y", (0, 1), (Numeric("age", 0, 100),)).to_dict()["numeric"]
         {'age': [0.0, 100.0]}
         """
-        tables: dict[str, dict[str, Any]] = {"numeric": {}, "categorical": {}, "vector": {}}
+        tables: dict[str, dict[str, Any]] = {"numeric": {}, "categorical": {}, "timestamp": {}, "vector": {}}
         for column in self.columns:
             if isinstance(column, Numeric):
                 bounds = [column.low, column.high]
                 tables["numeric"][column.name] = (
                     {"bounds": bounds, "curve": list(column.curve)} if column.curve else bounds
                 )
+            elif isinstance(column, TimePart):
+                tables["timestamp"].setdefault(column.timestamp, []).append(column.part)
             elif isinstance(column, Categorical):
                 tables["categorical"][column.name] = list(column.categories)
             else:
@@ -389,6 +410,12 @@ class Schema:
             check_size(features=features, classes=1)  # before there are too many to be kept
         for name, categories in _table(declared, "categorical"):
             columns.append(Categorical(name, _list(categories, f"the categories of {name!r}")))
+        for name, parts in _table(declared, "timestamp"):
+            listed = _list(parts, f"the parts of {name!r}")
+            if not listed:
+                raise ParameterError(f"the parts of {name!r} must be among {', '.join(PARTS)}, got []")
+            check_count(listed, len(PARTS), f"the parts of {name!r}")
+            columns += [TimePart(name, part) for part in listed]
         for name, vector in _table(declared, "vector"):
             _check_keys(vector, required=("length", "bounds"), what=f"the vector {name!r}")
             columns.append(Vector(name, vector["length"], *_pair(vector["bounds"], name)))
@@ -483,9 +510,9 @@ class Schema:
         return "\n".join(lines) + "\n"
 
 
-_KINDS: tuple[type[Column], ...] = (Numeric, Categorical, Vector)
+_KINDS: tuple[type[Column], ...] = (Numeric, Categorical, TimePart, Vector)
 _OPTIONAL = (
-    *("prior", "intercept", "clip_norm", "numeric", "categorical", "vector"),
+    *("prior", "intercept", "clip_norm", "numeric", "categorical", "timestamp", "vector"),
     *("projection", "standardization", "spent"),
 )
 
@@ -589,8 +616,10 @@ def _check_keys(table: Any, *, required: Sequence[str], optional: Sequence[str] 
         raise ParameterError(f"{what} must be a table with {', '.join(required)}, got {shown(table)}")
     if "undecided" in table:
         raise ParameterError(
-            "the columns listed under [undecided] must each be declared numeric, categorical or vector, or be dropped",
-            hint="move the ones to use to [numeric], [categorical] or [vector] and delete the [undecided] table",
+            "the columns listed under [undecided] must each be declared numeric, categorical, timestamp or vector, "
+            "or be dropped",
+            hint="move the ones to use to [numeric], [categorical], [timestamp] or [vector] and delete the [undecided] "
+            "table",
         )
     if "radius" in table and "clip_norm" in (*required, *optional):
         raise ParameterError(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
 from boltdp.data.values import Value
 
-Kind = Literal["number", "text", "bool", "list", "untyped", "other"]
+Kind = Literal["number", "text", "bool", "list", "timestamp", "date", "untyped", "other"]
 
 #: Rows that are handed over at a time, at most; and where they have lists, or are made one by one.
 LONGEST_BATCH = 32768
@@ -33,6 +33,7 @@ class ColumnType:
     bounds: tuple[float, float] | None = None  #: of every number, where a constraint declares them
     values: tuple[Value, ...] | None = None  #: all that there may be, where the type or a constraint declares them
     key: bool = False  #: it tells rows apart, and so is no feature
+    called: str | None = field(default=None, compare=False)  #: what the source calls the type, where it is another
 
     @classmethod
     def of(cls, arrow: Any) -> ColumnType:
@@ -52,9 +53,12 @@ class ColumnType:
             "number": lambda t: types.is_integer(t) or types.is_floating(t) or types.is_decimal(t),
             "text": lambda t: types.is_string(t) or types.is_large_string(t) or types.is_string_view(t),
             "bool": types.is_boolean,
+            "timestamp": types.is_timestamp,
+            "date": types.is_date,
             "untyped": types.is_null,
         }
-        return cls(next((kind for kind, test in tests.items() if test(arrow)), "other"))
+        kind = next((kind for kind, test in tests.items() if test(arrow)), None)
+        return cls("other", called=str(arrow)) if kind is None else cls(kind)
 
 
 def batch_rows(columns: int, *, lists: bool, threads: int = 1) -> int:
@@ -78,6 +82,6 @@ class Source(Protocol):
         """All rows in a stable order, at most LONGEST_BATCH at a time.
 
         Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
-        cell that does not parse as missing.
+        cell that does not parse as missing. One that is declared "timestamp" comes as text in ISO 8601.
         """
         ...

@@ -22,7 +22,7 @@ from boltdp.arraytypes import PackedRows
 from boltdp.context import Context
 from boltdp.data.encode import Encoder
 from boltdp.data.reading import reading
-from boltdp.data.schema import Categorical, Numeric, Schema
+from boltdp.data.schema import Categorical, Numeric, Schema, TimePart
 from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.prepared import Prepared, check_part
 from boltdp.engines.spool import PreparedRows, spool
@@ -63,7 +63,7 @@ class Engine(ABC):
         """All rows in a stable order, at most LONGEST_BATCH at a time.
 
         Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
-        cell that does not parse as missing.
+        cell that does not parse as missing. One that is declared "timestamp" comes as text in ISO 8601.
         """
 
     def batches_keeping(
@@ -180,8 +180,9 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
     allowed: dict[type, tuple[tuple[Kind, ...], str]] = {
         Numeric: (("number", "bool", "untyped"), "numbers"),
         Categorical: (("number", "bool", "text", "untyped"), "texts, numbers or booleans"),
+        TimePart: (("timestamp", "date", "text", "untyped"), "timestamps, dates or texts"),
     }
-    names = [column.name for column in schema.columns] + ([schema.label] if label else [])
+    names = [*schema.sources, *([schema.label] if label else [])]
     absent = next((name for name in names if name not in columns), None)
     if absent is not None:
         raise DataError(
@@ -190,8 +191,13 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
         )
     for column in schema.columns:
         kinds, wanted = allowed.get(type(column), (("list", "untyped"), "lists of numbers"))
-        _check_kind(columns, column.name, kinds, wanted)
-        length = columns[column.name].length
+        _check_kind(columns, column.source, kinds, wanted)
+        if isinstance(column, TimePart) and column.part == "hour" and columns[column.source].kind == "date":
+            raise DataError(
+                f"column {column.source!r} must have timestamps for an hour to be declared, its type is 'date'",
+                hint="declare its weekday, month or day",
+            )
+        length = columns[column.source].length
         declared = getattr(column, "length", None)
         if length is not None and length != declared:
             raise DataError(
@@ -286,12 +292,11 @@ def scanned_keeping(
 
 def _parsed(schema: Schema) -> tuple[list[str], dict[str, Kind]]:
     """The columns of a schema, and what those without a type are parsed as."""
+    kinds: dict[type, Kind] = {Numeric: "number", TimePart: "timestamp"}
     parse: dict[str, Kind] = {
-        column.name: "number" if isinstance(column, Numeric) else "list"
-        for column in schema.columns
-        if not isinstance(column, Categorical)
+        column.source: kinds.get(type(column), "list") for column in schema.columns if type(column) is not Categorical
     }
-    return [column.name for column in schema.columns], parse
+    return [*schema.sources], parse
 
 
 def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = True) -> Iterator[pa.RecordBatch]:

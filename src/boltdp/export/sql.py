@@ -14,7 +14,7 @@ arrays, so that each column and each weight is written once: 784 columns and 10 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, get_args
@@ -23,7 +23,8 @@ import numpy as np
 
 from boltdp.arraytypes import Doubles
 from boltdp.data.reading import ColumnReading, column_readings
-from boltdp.data.schema import Categorical, Column, Numeric, Schema, Vector
+from boltdp.data.schema import Categorical, Column, Numeric, Schema, TimePart, Vector
+from boltdp.data.times import HOUR_AT, PATTERN
 from boltdp.data.values import Matcher, Value
 from boltdp.errors import ParameterError
 from boltdp.export.linear import encoded_weights, matrix_of
@@ -59,6 +60,9 @@ class Grammar:
     reals: str
     doubles: str
     integers: str
+    moment: str  #: a timestamp, date or text as ISO 8601, in UTC if its type has a zone
+    fits: str  #: whether a text is as a whole of a pattern that has no backslash
+    weekday: str  #: of a text that is a date, counted from Monday, which is 0
     backslashes: bool  #: whether a backslash in a literal is an escape
     underflow: bool  #: whether a product or a cast that underflows is an error
     flag: str = "{}"  #: a column with the bounds 0 and 1, which may be boolean, as a number
@@ -119,6 +123,11 @@ GRAMMARS: dict[Dialect, Grammar] = {
         reals="'FLOAT'",
         doubles="'DOUBLE', 'DECIMAL'",
         integers="'TINYINT', 'SMALLINT', 'INTEGER', 'BIGINT', 'UTINYINT', 'USMALLINT', 'UINTEGER', 'UBIGINT'",
+        # By microseconds: what it prints of a timestamp with a zone is in that of the session.
+        moment="CASE typeof({0}) WHEN 'TIMESTAMP WITH TIME ZONE' THEN CAST(make_timestamp(epoch_us("
+        "TRY_CAST({0} AS TIMESTAMPTZ))) AS VARCHAR) ELSE CAST({0} AS VARCHAR) END",
+        fits="regexp_full_match({}, '{}')",
+        weekday="isodow(TRY_CAST({} AS DATE)) - 1",
         backslashes=False,
         underflow=False,
     ),
@@ -144,6 +153,13 @@ GRAMMARS: dict[Dialect, Grammar] = {
         reals="'real'",
         doubles="'double precision', 'numeric'",
         integers="'smallint', 'integer', 'bigint'",
+        # JSON has ISO 8601 whatever the session's DateStyle is, but timestamps with a zone in that of the session; and
+        # the blanks that char(n) adds.
+        moment="CASE CAST(pg_typeof({0}) AS text) WHEN 'timestamp with time zone' THEN"
+        " to_jsonb(CAST(to_jsonb({0}) #>> '{{}}' AS timestamptz) AT TIME ZONE 'UTC')"
+        " WHEN 'character' THEN to_jsonb(CAST({0} AS text)) ELSE to_jsonb({0}) END #>> '{{}}'",
+        fits="{} ~ '^({})$'",
+        weekday="CAST(extract(isodow FROM CAST({} AS date)) AS int) - 1",
         backslashes=False,
         underflow=True,
         # There is no cast from boolean to double precision, and one by way of text must know a real.
@@ -169,6 +185,14 @@ GRAMMARS: dict[Dialect, Grammar] = {
         reals="'float'",
         doubles="'double', 'decimal'",
         integers="'tinyint', 'smallint', 'int', 'bigint'",
+        # By seconds: what it prints of a timestamp with a zone is in that of the session.
+        moment="CASE typeof({0}) WHEN 'timestamp' THEN transform(array(unix_seconds(try_cast({0} AS TIMESTAMP))),"
+        " second -> concat(CAST(date_add(DATE'1970-01-01', CAST((second - pmod(second, 86400)) div 86400 AS INT))"
+        " AS STRING), ' ', lpad(CAST(pmod(second, 86400) div 3600 AS STRING), 2, '0'), ':00'))[0]"
+        " ELSE CAST({0} AS STRING) END",
+        # Java takes $ for an end before a last line break.
+        fits="{} RLIKE '(?s)^({})(?!.)'",
+        weekday="weekday(try_cast({} AS DATE))",
         backslashes=True,
         underflow=False,
     ),
@@ -298,7 +322,8 @@ def _grammar(dialect: Dialect) -> Grammar:
 
 def _margin(schema: Schema, weights: Doubles, grammar: Grammar) -> str:
     curves = [len(column.curve) for column in schema.columns if isinstance(column, Numeric) and column.curve]
-    if len(weights) - sum(curves) + len(curves) > MOST_TERMS:
+    parts = [len(column.names) for column in schema.columns if isinstance(column, TimePart)]
+    if len(weights) - sum(curves + parts) + len(curves + parts) > MOST_TERMS:
         return grammar.dot.format(_row(schema, grammar), grammar.constants(weights))
     terms: list[str] = []
     at = 0
@@ -311,8 +336,16 @@ def _margin(schema: Schema, weights: Doubles, grammar: Grammar) -> str:
 
 
 def _terms(reading: ColumnReading, weights: Doubles, grammar: Grammar) -> Iterator[str]:
-    """What the features of a column add to the margin: one term each, but a single one for all steps of a number."""
+    """What the features of a column add to the margin: one term each, but a single one for all steps of a number.
+
+    A part of a timestamp is a single term too, so that it is found once.
+    """
     column, absent, present = reading
+    if isinstance(column, TimePart):
+        of_none, of_each = absent * weights, present * weights
+        known = {k: math.fsum([*of_none[:k], of_each[k], *of_none[k + 1 :]]) for k in range(len(weights))}
+        yield _by_code(_part_code(column, grammar), known, math.fsum(of_none), grammar)
+        return
     curve = column.curve if isinstance(column, Numeric) else ()
     of_single = len(weights) - len(curve)
     for feature, weight in zip(_features(reading, grammar), weights[:of_single], strict=False):
@@ -332,6 +365,11 @@ def _row(schema: Schema, grammar: Grammar) -> str:
     for _, run in groupby(column_readings(schema), key=_encoding):
         readings = list(run)
         column, a, b = readings[0]
+        if isinstance(column, TimePart):
+            features = [_by_code("part", {code: b[code]}, a[code], grammar) for code in range(len(a))]
+            value = _part_code(column, grammar)
+            arrays.append(grammar.let.format(name="part", value=value, body=grammar.joined(features)))
+            continue
         names = [_cell(column, grammar) for column, *_ in readings]
         alike = len(set(zip(a, b, strict=True))) == 1
         if isinstance(column, Vector) and alike:
@@ -355,6 +393,23 @@ def _encoding(reading: ColumnReading) -> object:
     if isinstance(column, Numeric) and not column.curve:
         return column.low, column.high, a[0], b[0]
     return column
+
+
+def _by_code(code: str, values: Mapping[int, float], otherwise: float, grammar: Grammar) -> str:
+    """What stands for each of some codes, and for all others and NULL."""
+    cases = " ".join(f"WHEN {each} THEN {grammar.constant(value)}" for each, value in values.items())
+    return f"CASE {code} {cases} ELSE {grammar.constant(otherwise)} END"
+
+
+def _part_code(column: TimePart, grammar: Grammar) -> str:
+    """The code of a part of a timestamp by the rule of `boltdp.data.times`, NULL where it is missing."""
+    digits, first = {"hour": (HOUR_AT, 0), "month": (6, 1), "day": (9, 1)}.get(column.part, (1, 0))
+    code = f"CAST(substr(moment, {digits}, 2) AS int) - {first}"
+    if column.part == "weekday":
+        code = grammar.weekday.format("substr(moment, 1, 10)")
+    fits = f"{grammar.fits.format('moment', PATTERN)} AND length(moment) > {digits}"
+    value = grammar.moment.format(grammar.column(column.source))
+    return grammar.let.format(name="moment", value=value, body=f"CASE WHEN {fits} THEN {code} END")
 
 
 def _constant_feature(schema: Schema, grammar: Grammar) -> list[str]:

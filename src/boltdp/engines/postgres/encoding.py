@@ -10,7 +10,7 @@ from psycopg import sql
 
 from boltdp.data.encode import projection_matrix
 from boltdp.data.reading import unprojected_reading
-from boltdp.data.schema import Categorical, Column, Schema, Vector
+from boltdp.data.schema import Categorical, Column, Schema, TimePart, Vector
 from boltdp.data.values import Matcher
 from boltdp.engines.postgres.session import Composed
 from boltdp.engines.postgres.source import INTEGERS, SourceColumn
@@ -26,21 +26,28 @@ _BY_TEXT, _BY_INTEGER, _BY_FLOAT = range(3)
 
 def packed_columns(schema: Schema, columns: Mapping[str, SourceColumn]) -> tuple[bytes, Composed]:
     """The plan by which rows are encoded, made of public facts alone, and the columns that it is for."""
-    names = [schema.label, *(column.name for column in schema.columns)]
-    arguments: Composed = sql.SQL(", ").join(columns[name].argument() for name in names)
-    if len(names) > MOST_ARGUMENTS:
+    given = [columns[schema.label].argument(), *(_argument(column, columns) for column in schema.columns)]
+    arguments: Composed = sql.SQL(", ").join(given)
+    if len(given) > MOST_ARGUMENTS:
         arguments = sql.SQL("ROW({})").format(arguments)
     parts = [
         _MAGIC,
-        _words(len(names), _CLASS),
+        _words(len(given), _CLASS),
         _entries(columns[schema.label], Matcher.of(schema.classes)),
-        *(_column(column, columns[column.name]) for column in schema.columns),
+        *(_column(column, columns[column.source]) for column in schema.columns),
         _projection(schema),
     ]
     return b"".join(parts), arguments
 
 
+def _argument(column: Column, columns: Mapping[str, SourceColumn]) -> Composed:
+    source = columns[column.source]
+    return source.part(column.part) if isinstance(column, TimePart) else source.argument()
+
+
 def _column(column: Column, source: SourceColumn) -> bytes:
+    if isinstance(column, TimePart):  # which the server has made a code of
+        return _words(_CATEGORY) + _numbers(_BY_INTEGER, ((code, code) for code in range(len(column.categories))))
     if isinstance(column, Categorical):
         return _words(_CATEGORY) + _entries(source, Matcher.of(column.categories))
     if isinstance(column, Vector):

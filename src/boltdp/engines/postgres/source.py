@@ -16,7 +16,8 @@ import pyarrow as pa
 from psycopg import sql
 
 from boltdp.arraytypes import Doubles
-from boltdp.data.source import ColumnType
+from boltdp.data.source import ColumnType, Kind
+from boltdp.data.times import HOUR_AT, PATTERN, Part
 from boltdp.engines.postgres.declared import declarations
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, listed, near
@@ -24,6 +25,14 @@ from boltdp.errors import DataError, listed, near
 INTEGERS = ("int2", "int4", "int8")
 _NUMBERS = (*INTEGERS, "float4", "float8", "numeric")
 _VECTORS = ("vector", "halfvec")  # pgvector's
+_TIMES: dict[str, Kind] = {"date": "date", "timestamp": "timestamp", "timestamptz": "timestamp"}
+#: What the server calls the parts, and what it counts them from.
+_FIELDS: dict[Part, tuple[str, int]] = {
+    "hour": ("hour", 0),
+    "weekday": ("isodow", 1),
+    "month": ("month", 1),
+    "day": ("day", 1),
+}
 _ENUM = "enum"
 _TEXTS = ("text", "varchar", "bpchar", _ENUM)  # that the extension compares by itself
 
@@ -145,7 +154,9 @@ class SourceColumn:
             return cls(name, element, ColumnType("list"))
         if category in ("S", "E"):
             return cls(name, _ENUM if category == "E" else base, ColumnType("text"))
-        return cls(name, base, ColumnType("other"))
+        if base in _TIMES:
+            return cls(name, base, ColumnType(_TIMES[base]))
+        return cls(name, base, ColumnType("other", called=base))
 
     @property
     def reference(self) -> sql.Identifier:
@@ -178,6 +189,33 @@ class SourceColumn:
         cast = self.type.kind == "text" and self.base not in _TEXTS
         return sql.SQL("{}::pg_catalog.text" if cast else "{}").format(self.reference)
 
+    def part(self, part: Part) -> Composed:
+        """Of timestamps, dates or texts, the code of a part, or NULL."""
+        if self.base in _TIMES:
+            return self._in_calendar(_field(part, self._moment()))
+        text = sql.SQL('({}::pg_catalog.text COLLATE pg_catalog."C")').format(self.reference)
+        date = sql.SQL("pg_catalog.substr({}, 1, 10)::pg_catalog.date").format(text)
+        code, least = _field(part, date), 0
+        if part == "hour":
+            code = sql.SQL("pg_catalog.substr({}, {}, 2)::pg_catalog.int4").format(text, sql.Literal(HOUR_AT))
+            least = HOUR_AT
+        return sql.SQL(
+            "CASE WHEN {text} OPERATOR(pg_catalog.~) {pattern}"
+            " AND pg_catalog.length({text}) OPERATOR(pg_catalog.>) {least} THEN {code} END"
+        ).format(text=text, pattern=sql.Literal(f"^({PATTERN})$"), least=sql.Literal(least), code=code)
+
+    def _moment(self) -> Composed:
+        """A date, or a timestamp as it stands, or in UTC if it has a zone."""
+        return sql.SQL("pg_catalog.timezone('UTC', {})" if self.base == "timestamptz" else "{}").format(self.reference)
+
+    def _in_calendar(self, value: Composed) -> Composed:
+        """A value for a date or timestamp of the years that there are, else NULL."""
+        kind = sql.SQL('pg_catalog."{}"').format(sql.SQL("date" if self.base == "date" else "timestamp"))
+        return sql.SQL(
+            "CASE WHEN {moment} OPERATOR(pg_catalog.>=) '0001-01-01'::{kind}"
+            " AND {moment} OPERATOR(pg_catalog.<) '10000-01-01'::{kind} THEN {value} END"
+        ).format(moment=self._moment(), kind=kind, value=value)
+
     def as_printed(self) -> SourceColumn:
         """The same, read as a text unless its type is one that nothing is lost of."""
         plain = self.type.kind in ("bool", "text") or self.base in (*INTEGERS, "float4", "float8")
@@ -187,6 +225,15 @@ class SourceColumn:
 
     def cell(self) -> Composed:
         """As it is sent to this process."""
+        if self.base in _TIMES:
+            counted = "{m} OPERATOR(pg_catalog.-) '1970-01-01'::pg_catalog.date"
+            if self.base != "date":  # microseconds, of whole numbers that a double has exactly
+                counted = (
+                    "pg_catalog.date_part('epoch', pg_catalog.date_trunc('minute', {m}))::bigint"
+                    " OPERATOR(pg_catalog.*) 1000000 OPERATOR(pg_catalog.+)"
+                    " pg_catalog.date_part('microseconds', {m})::bigint"
+                )
+            return sql.SQL("({})::bigint").format(self._in_calendar(sql.SQL(counted).format(m=self._moment())))
         if self.type.kind == "list":
             return sql.SQL("({})::pg_catalog.float8[]").format(self.numbers())
         if self.base in INTEGERS:
@@ -202,14 +249,27 @@ class SourceColumn:
             return "bytea"
         if self.type.kind == "text":
             return "text"
+        if self.base in _TIMES:
+            return "int8"
         return {"int2": "int8", "int4": "int8", "numeric": "float8"}.get(self.base, self.base)
 
     def to_arrow(self, cells: Sequence[Any]) -> pa.Array:
         """What was read, as Arrow."""
         if self.type.kind == "list":
             return _lists(cells)
+        if self.base == "date":
+            return pa.array(cells, pa.int32()).view(pa.date32())
+        if self.base in _TIMES:
+            return pa.array(cells, pa.int64()).view(pa.timestamp("us", "UTC" if self.base == "timestamptz" else None))
         types = {"text": pa.string(), "bool": pa.bool_(), "int8": pa.int64(), "float4": pa.float32()}
         return pa.array(cells, types.get(self.wire, pa.float64()))
+
+
+def _field(part: Part, moment: Composed) -> Composed:
+    field, first = _FIELDS[part]
+    return sql.SQL("pg_catalog.date_part({}, {})::pg_catalog.int4 OPERATOR(pg_catalog.-) {}").format(
+        sql.Literal(field), moment, sql.Literal(first)
+    )
 
 
 def _double(number: Composed | sql.Identifier) -> Composed:

@@ -40,6 +40,8 @@ _NUMBERS = ("ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "Do
 _KINDS: dict[str, Kind] = {
     **dict.fromkeys(_NUMBERS, "number"),
     **dict.fromkeys(("StringType", "CharType", "VarcharType"), "text"),
+    **dict.fromkeys(("TimestampType", "TimestampNTZType"), "timestamp"),
+    "DateType": "date",
     "BooleanType": "bool",
     "NullType": "untyped",
 }
@@ -142,7 +144,7 @@ class SparkEngine(Engine):
         self, schema: Schema, work: Callable[[PackedRows], R], context: Context, *, label: bool = True
     ) -> Iterator[R]:
         """What `work` makes of blocks of encoded rows, in the cluster, in the original order: it is sent there."""
-        names = [column.name for column in schema.columns]
+        names = schema.sources
         make = tasks.EncodedWork(schema, context.on_bad_row, work)
         for shipped in self._shipped([*names, schema.label] if label else names, make):
             yield pickle.loads(shipped)
@@ -158,7 +160,7 @@ class SparkEngine(Engine):
     def _prepared(self, schema: Schema, context: Context, start: int, stop: int, *, ordered: bool) -> PreparedBlocks:
         """Of the rows at positions start to stop - 1."""
         check_columns(schema, self.columns())
-        rows, names = self.count(), [*(column.name for column in schema.columns), schema.label]
+        rows, names = self.count(), [*schema.sources, schema.label]
         whole = (start, stop) == (0, rows)
         source, batches, files = self._source(names, placed=ordered or not whole)
         width, read_by = 1 + cells_of(schema), reading(schema)
@@ -361,8 +363,9 @@ def _type(spark: Any) -> ColumnType:
     kind = type(spark).__name__
     if kind == "ArrayType":
         element = _KINDS.get(type(spark.elementType).__name__, "other")
-        return ColumnType("list" if element in ("number", "untyped") else "other")
-    return ColumnType(_KINDS.get(kind, "other"))
+        if element in ("number", "untyped"):
+            return ColumnType("list")
+    return ColumnType(_KINDS[kind]) if kind in _KINDS else ColumnType("other", called=spark.simpleString())
 
 
 def _identifier(name: str) -> str:
