@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from boltdp.arraytypes import Doubles
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Numeric, Projection, Schema
+from boltdp.data.schema import Categorical, Column, Numeric, Projection, Schema
 from boltdp.engines import open_source
 from boltdp.engines.base import encoded
 from boltdp.errors import DataError, ParameterError
@@ -52,7 +52,8 @@ def rows_of(classes: int, *, rows: int = ROWS, seed: int = 0) -> pa.Table:
 
 
 def model_of(classes: int, *, loss: str = "logistic", multiclass: Multiclass = "multinomial") -> Model:
-    columns = (*(Numeric(f"f{i}", -1, 1) for i in range(3)), Categorical("ward", ("north", "south")))
+    numbers: list[Column] = [Numeric(f"f{i}", -1, 1) for i in range(3)]
+    columns = (*numbers, Categorical("ward", ("north", "south")))
     return make_model(Schema("y", tuple("abcdefgh"[:classes]), columns), loss=loss, multiclass=multiclass, seed=3)
 
 
@@ -252,10 +253,12 @@ def test_what_exceeds_the_budget_is_refused_before_a_row_is_read(ledger: Ledger)
 
 
 def test_an_interrupt_before_the_noise_gives_the_charge_back_and_a_fault_does_not(ledger: Ledger) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(stage: str, done: int, total: int) -> None:
+        del stage, done, total
         raise KeyboardInterrupt
 
-    def fails(*_: object) -> None:
+    def fails(stage: str, done: int, total: int) -> None:
+        del stage, done, total
         raise DataError("the disk is gone")
 
     account = Account(ledger, "rows.parquet")

@@ -317,7 +317,7 @@ class NoisyEvaluation:
         scores["balanced accuracy"] = None
         if len(known) == len(recalls):
             value = math.fsum(value for value, _ in known) / len(known)
-            scores["balanced accuracy"] = self._score(value, sum(one for _, one in known) / len(known), most=1.0)
+            scores["balanced accuracy"] = self._score(value, np.mean([one for _, one in known], axis=0), most=1.0)
         if bins.classes == 2:
             scores["area under the curve"] = self._area(own)
         if bins.probabilistic:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Numeric, Schema, Vector
+from boltdp.data.schema import Categorical, Column, Numeric, Schema, Vector
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.export.card import OWNER, html, markdown, registry, sections, to_dict, yaml
@@ -97,8 +97,8 @@ def form() -> dict[str, Any]:
     }
     parts["basic"]["properties"]["data_curators"] = {"type": "array", "items": curator, "minItems": 1}
     deployment = {"type": "object", "additionalProperties": False, "properties": parts, "required": [*parts]}
-    properties = {"url_slug": {"type": "string"}, "deployment": deployment}
-    return {"type": "object", "additionalProperties": False, "properties": properties, "required": [*properties]}
+    both: dict[str, Any] = {"url_slug": {"type": "string"}, "deployment": deployment}
+    return {"type": "object", "additionalProperties": False, "properties": both, "required": [*both]}
 
 
 STATED = {
@@ -264,8 +264,9 @@ def test_all_that_was_spent_is_told(rows: pa.Table) -> None:
 
 @pytest.mark.parametrize(("numbers", "told"), [(50, "| 11 more |"), (30, "and 18 more")])
 def test_many_columns_categories_and_classes_are_shortened(numbers: int, told: str) -> None:
-    columns = (*(Numeric(f"f{i}", 0, 1) for i in range(numbers)), Categorical("c", tuple(range(30))))
-    schema = Schema("y", tuple(range(20)), columns)
+    columns: list[Column] = [Numeric(f"f{i}", 0, 1) for i in range(numbers)]
+    columns.append(Categorical("c", tuple(range(30))))
+    schema = Schema("y", tuple(range(20)), tuple(columns))
     certificate = plan(Settings(epsilon=1.0), rows=100, dims=schema.dims, classes=20)
     text = markdown(Model(schema, np.zeros((20, schema.dims)), certificate), {}, None)
     assert "and 8 more" in text
