@@ -196,6 +196,8 @@ class Model:
         epsilon: float,
         delta: float = 0.0,
         by: str | None = None,
+        table: str | None = None,
+        query: str | None = None,
         ledger: str | Path | Ledger | None = None,
         dataset: str | None = None,
         blocks: Sequence[str] = (),
@@ -211,8 +213,9 @@ class Model:
         from boltdp.measuring import measure
         from boltdp.privacy.budget import Budget
 
-        with hints_shown(), opened(rows) as engine:
-            account = find_account(rows, ledger=ledger, dataset=dataset, blocks=blocks)
+        with hints_shown(), opened(rows, table=table, query=query) as engine:
+            named = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
+            account = find_account(rows, table=table, query=query, **named)
             return measure(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
 
     def to_sklearn(self) -> Any:

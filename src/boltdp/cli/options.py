@@ -30,6 +30,12 @@ from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize, los
 #: Of more classes than these, not all are named.
 SHOWN_CLASSES = 12
 
+#: Said whatever the query is: whether it holds cannot be told from its text.
+QUERY_PROMISE = (
+    "the promise is about rows of the query's result at their places: each must come from one person's row, and rows "
+    "must be chosen and ordered by public columns only"
+)
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

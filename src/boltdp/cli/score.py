@@ -13,6 +13,7 @@ import click
 
 from boltdp.cli.options import (
     FILE,
+    QUERY_PROMISE,
     as_json,
     charged_account,
     check_output,
@@ -182,6 +183,8 @@ def evaluate(
             raise ParameterError("--plot is for rows that you may look at, and must not be given with --epsilon")
         if output is not None:
             check_output(output, overwrite=overwrite)
+        if query is not None:
+            note(QUERY_PROMISE)
         budget = Budget(epsilon, delta or 0.0)
         with open_source(source, table=table, query=query) as engine:
             account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)

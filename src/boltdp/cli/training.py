@@ -13,6 +13,7 @@ from boltdp.algorithms.standardize import describe_moments, plan_moments
 from boltdp.cli.grouped import Grouped
 from boltdp.cli.options import (
     FILE,
+    QUERY_PROMISE,
     algorithm_option,
     as_json,
     charged_account,
@@ -48,12 +49,6 @@ EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 #: Of more columns with curves than these, not all are named.
 SHOWN_CURVES = 5
-
-#: Said whatever the query is: whether it holds cannot be told from its text.
-QUERY_PROMISE = (
-    "the promise is about rows of the query's result at their places: each must come from one person's row, and rows "
-    "must be chosen and ordered by public columns only"
-)
 
 
 @click.command(

@@ -240,7 +240,7 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
                 "unprotected_quantities": _public(model),
             },
             "privacy_loss": {
-                "privacy_unit": "One row",
+                "privacy_unit": certificate.adjacency.unit.capitalize(),
                 "privacy_unit_details": _listed(_unit(certificate), persons),
                 "number_of_privacy_units": certificate.rows,
                 "privacy_parameters": {"epsilon": budget.epsilon, **({"delta": budget.delta} if budget.delta else {})},
@@ -389,7 +389,8 @@ def _declared(column: Column) -> str:
 
 def _unit(certificate: Certificate) -> tuple[str, ...]:
     return (
-        f"One row. Neighbouring data sets ({certificate.adjacency.value}): {certificate.adjacency.meaning}.",
+        f"{certificate.adjacency.unit.capitalize()}. Neighbouring data sets ({certificate.adjacency.value}): "
+        f"{certificate.adjacency.meaning}.",
         "Someone with g rows is protected by less: with pure differential privacy by g times epsilon.",
     )
 

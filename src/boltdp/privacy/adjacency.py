@@ -11,6 +11,15 @@ class Adjacency(Enum):
     REPLACE_ONE = "replace-one"
 
     @property
+    def unit(self) -> str:
+        """What is protected, in two words.
+
+        >>> Adjacency.REPLACE_ONE.unit
+        'one row'
+        """
+        return "one row"
+
+    @property
     def meaning(self) -> str:
         """In plain words.
 
