@@ -214,8 +214,7 @@ class Model:
         from boltdp.privacy.budget import Budget
 
         with hints_shown(), opened(rows, table=table, query=query) as engine:
-            named = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
-            account = find_account(rows, table=table, query=query, **named)
+            account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             return measure(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
 
     def to_sklearn(self) -> Any:
