@@ -49,6 +49,8 @@ OWNER = {
 
 #: Epsilons of the curve, as parts of the one that is claimed.
 PARTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+#: The title of the section that a page sets apart.
+PROMISED = "What is promised"
 #: Columns that are listed one by one, at most; and categories of each.
 MOST_COLUMNS, MOST_CATEGORIES = 40, 12
 #: Characters of a text of the owner, and of a line that follows from the model.
@@ -62,7 +64,7 @@ ACTORS = (
 )
 ASSUMPTIONS = (
     "It is assumed that the schema, the settings and the number of rows are public and were not chosen by looking at "
-    "the rows, and that no position of a row depends on its values.",
+    "the rows, but for what is stated as spent, and that no position of a row depends on its values.",
     "It is assumed that the random numbers of the operating system are secret, and that nobody else reads the memory "
     "and the disk of the machine that trains.",
     "Time, memory, power and disk access are not hidden.",
@@ -103,7 +105,7 @@ def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
             ),
             (_columns(schema.columns),),
         ),
-        Section("What is promised", (certificate.promise(),)),
+        Section(PROMISED, (certificate.promise(),)),
         Section("The unit of privacy", _unit(certificate), _stated(owner, "persons")),
         Section(
             "Privacy parameters",
@@ -158,7 +160,9 @@ def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
     body = ""
     for section in sections(model, owner, evaluation):
         body += f"<h2>{text_of(section.title)}</h2>"
-        kind = ' class="promise none"' if section.title == "What is promised" and not model.certificate.private else ""
+        kind = ""
+        if section.title == PROMISED:
+            kind = ' class="promise"' if model.certificate.private else ' class="promise none"'
         body += "".join(f"<p{kind}>{text_of(text, LONGEST)}</p>" for text in section.text)
         if section.facts:
             facts = (f"<dt>{text_of(name)}</dt><dd>{text_of(value, LONGEST)}</dd>" for name, value in section.facts)
@@ -372,7 +376,7 @@ def _columns(columns: Sequence[Column]) -> Table:
     more = len(columns) - MOST_COLUMNS
     if more > 0:
         lines.append((f"{more:,} more", ""))
-    return Table(("column", "declared as public"), tuple(lines))
+    return Table(("column", "what it can be, which is public"), tuple(lines))
 
 
 def _declared(column: Column) -> str:
