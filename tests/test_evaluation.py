@@ -60,6 +60,7 @@ def test_figures_are_those_of_scikit_learn(classes: int, multiclass: Multiclass,
     odds, predicted = model.probabilities(margins), np.array(names)[model.choices(margins)]
     assert (found.rows, found.rows_without_class) == (known.sum(), 30)
     assert found.accuracy == pytest.approx(accuracy_score(truth, predicted))
+    assert found.commonest == pytest.approx(np.unique(truth, return_counts=True)[1].max() / len(truth))
     assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(truth, predicted))
     assert found.log_loss == pytest.approx(log_loss(truth, odds, labels=names))
     assert found.confusion.tolist() == confusion_matrix(truth, predicted, labels=names).tolist()

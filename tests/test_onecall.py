@@ -21,6 +21,7 @@ from boltdp.data.declare import declare
 from boltdp.data.schema import Categorical, Numeric, Vector
 from boltdp.data.source import ColumnType
 from boltdp.engines import ArrayEngine, opened
+from boltdp.errors import ParameterError
 
 ROWS = 3000
 CLASSES = ["well", "ill"]
@@ -385,5 +386,30 @@ def test_a_file_without_a_header_has_no_row_of_it_quoted(tmp_path: Path) -> None
     for given in ({}, {"label": "secret"}, {"label": "outcome", "bounds": BOUNDS, "classes": CLASSES}):
         with pytest.raises(BoltdpError) as caught:
             boltdp.train(tmp_path / "rows.csv", epsilon=1, **given)
-        assert caught.value.hint == "none of these columns is there: is there a header, and is it the right file?"
+        assert (
+            caught.value.hint
+            == "none of these columns is there: is there a header that spells them so, and is it the right file?"
+        )
         assert SECRET not in "".join(traceback.format_exception_only(caught.value))
+
+
+def test_timestamps_are_declared_in_one_call() -> None:
+    admitted = pd.date_range("2024-01-01", periods=3000, freq="h")
+    rows = pd.DataFrame({"admitted": admitted, "written": admitted.astype(str), "night": admitted.hour < 8})
+    for name in ("admitted", "written"):
+        with pytest.warns(UserWarning, match="not used"):
+            model = boltdp.train(rows, label="night", epsilon=1, timestamps={name: ["hour", "weekday"]})
+        assert [column.name for column in model.schema.columns] == [f"{name}.hour", f"{name}.weekday"]
+        assert (model.predict(rows) == rows.night).mean() > 0.9
+    with pytest.raises(ParameterError, match="'admitted' has timestamps") as caught:
+        boltdp.train(rows, label="night", epsilon=1, bounds={"admitted": (0, 1)})
+    assert caught.value.hint == 'timestamps={"admitted": ["hour", "weekday", "month"]}'
+    with pytest.raises(ParameterError, match="not both, got both for 'written'"):
+        boltdp.train(rows, label="night", epsilon=1, timestamps={"written": ["hour"]}, categories={"written": ["x"]})
+
+
+def test_a_model_shows_itself_in_a_line() -> None:
+    rows = pd.DataFrame({"age": range(100), "old": [age > 50 for age in range(100)]})
+    model = boltdp.train(rows, label="old", epsilon=1, bounds={"age": (0, 100)})
+    assert repr(model).startswith("Model(label='old', classes=(False, True), features=")
+    assert "epsilon = 1; rows with a label spelt otherwise teach nothing" in repr(model)

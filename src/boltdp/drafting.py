@@ -40,20 +40,24 @@ ENDS: Doubles = np.array([float(f"{digit}e{power}") for power in range(-6, 15) f
 WIDE: Doubles = np.concatenate([-ENDS[::-1], [0.0], ENDS])
 #: Narrow intervals between the bounds that the wide ones give, about.
 NARROW = 100
-#: Bounds that are fewer of them apart are moved outwards by half of one: numbers were rounded to these.
-FEW = 10
+#: Where the interval next to a bound has less than this part of what the one at it has, numbers lie on the bound.
+LONELY = 0.25
 #: The part of the numbers that may lie beyond each bound.
 TAIL = 0.005
-#: The probability that noise alone lets one of all intervals of a column stand out.
+#: The probability that noise alone lets one of all intervals of a column stand out, or one of all runs of a length.
 MISTAKEN = 1e-4
-#: Deviations of noise that the numbers beyond a bound are not told from.
-DEVIATIONS = 2.0
+#: Deviations of noise that the numbers beyond a bound are not told from: those that sums of empty intervals, from one
+#: end on, rarely reach anywhere, and those that a single sum rarely has.
+BEARABLE, DEVIATIONS = 3.5, 2.0
 #: Categories of a column, at most.
 MOST_CATEGORIES = 100
 
 SEEDED_DRAFT = "the noise in the draft of the schema came from a seed"
 NOTHING = "nothing stood out of the noise"
 NO_DELTA = "its values can be told only with a delta"
+NO_NUMBERS = f"no numbers stood out of the noise, and {NO_DELTA}"
+MOMENTS = "; timestamps are declared under [timestamp]"
+ZEROS = "a guess: nearly all are 0, and noise hides the others"
 
 Role = Literal["numbers", "values", "either"]
 
@@ -90,10 +94,9 @@ def plan_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) ->
     >>> [(column.name, column.role) for column in plan.columns], plan.event.releases
     ([('age', 'numbers'), ('ward', 'values')], 3)
     """
-    from boltdp.data.draft import LEFT_OUT, declared_column
+    from boltdp.data.draft import LEFT_OUT, check_label, declared_column
 
-    if label not in columns:
-        raise DataError(f"the data must have the column {label!r} for the label")
+    check_label(columns, label)
     if columns[label].kind in ("list", *LEFT_OUT):
         raise DataError(f"column {label!r} must have texts, numbers or booleans, its type is {columns[label].kind!r}")
     roles: dict[str, Role] = {}
@@ -155,13 +158,14 @@ def draft_privately(engine: Engine, label: str, budget: Budget, *, context: Cont
         for name, look in again.items():
             look.count_narrowly(batch.column(name))
     found = {name: look.found(random_bytes, classes=name == label) for name, look in looks.items()}
-    found |= {name: Found(nothing=NO_DELTA) for name in plan.without_delta}
+    found |= {name: Found(nothing=NO_DELTA + ("" if name == label else MOMENTS)) for name in plan.without_delta}
     keys = {name: Found(nothing="a key") for name, column in columns.items() if column.key and name not in found}
     reasons = () if context.randomness.seed is None else (SEEDED_DRAFT,)
     spent = Part(plan.budget, spoiled(plan.event, reasons))
     comments = [
         f"Found from {rows:,} rows with {plan.budget.describe()}, by noisy counts of {len(plan.columns)} columns.",
-        "About the middle 99 % of numbers are between their bounds. Values that are rare are not told.",
+        "Bounds are meant to hold the middle 99 % of a column's numbers. Noise can hide what is rare: each line says",
+        "what part they hold at least, as far as can be seen through the noise. Values that are rare are not told.",
         "Whatever you know better from public knowledge, change: it costs nothing.",
     ]
     return write_draft(columns, label, {**keys, **found}, spent=spent, comments=comments)
@@ -176,6 +180,8 @@ class _Look:
         self._values: Counter[Value] = Counter()
         self._texts = 0
         self.bounds: tuple[float, float] | None = None  #: that the wide intervals give
+        self._beyond = (math.inf, math.inf)  # numbers below and above these, at most about
+        self._zeros = False
         self._told: dict[Value, float] = {}
         self._step, self._first = 1.0, 0
         self._narrow: Integers = np.zeros(0, np.int64)
@@ -203,10 +209,15 @@ class _Look:
             return
         *wide, texts = release_counts([*self._wide.tolist(), self._texts], event, random_bytes)
         counts = np.array(wide)
-        present = np.flatnonzero(counts > cutoff(event, intervals=len(counts)))
-        if not len(present) or counts[present].sum() < max(texts, sum(self._told.values())):
+        present = standing_out(counts, event)
+        if present is None or counts[present].sum() < max(texts, sum(self._told.values())):
             return
-        low, high = WIDE[max(present[0] - 1, 0)], WIDE[min(present[-1], len(WIDE) - 1)]
+        low, high = WIDE[max(present.start - 1, 0)], WIDE[min(present.stop - 1, len(WIDE) - 1)]
+        if max(-low, high) <= ENDS[0]:
+            self._zeros = True
+            return
+        noise = event.noise.deviation
+        self._beyond = at_most(counts[: present.start], noise=noise), at_most(counts[present.stop :], noise=noise)
         if self._kind == "list":
             low, high = -max(-low, high), max(-low, high)
         self.narrow((float(low), float(high)))
@@ -214,7 +225,7 @@ class _Look:
     def narrow(self, bounds: tuple[float, float]) -> None:
         """Count between these bounds the next time."""
         self.bounds, self._step = bounds, step_of(bounds[1] - bounds[0])
-        self._first, last = math.floor(bounds[0] / self._step), math.ceil(bounds[1] / self._step)
+        self._first, last = self._nearest(np.array(bounds)).tolist()
         self._narrow = np.zeros(last - self._first + 1, np.int64)
 
     def count_narrowly(self, cells: pa.Array) -> None:
@@ -224,32 +235,94 @@ class _Look:
         assert self.bounds is not None
         numbers, _ = numbers_and_texts(cells, self._kind)
         # Clipped first: a warning about a quotient that is too large would tell that there is such a number.
-        nearest = np.rint(np.clip(numbers, *self.bounds) / self._step).astype(np.int64) - self._first
+        nearest = self._nearest(np.clip(numbers, *self.bounds)) - self._first
         self._narrow += np.bincount(nearest, minlength=len(self._narrow))
+
+    def _nearest(self, numbers: Doubles) -> Integers:
+        """The multiples of the step that numbers are counted by."""
+        return np.rint(numbers / self._step).astype(np.int64)
 
     def found(self, random_bytes: RandomBytes, *, classes: bool) -> Found:
         """What a draft says of the column, from released counts alone."""
         from boltdp.data.draft import Found, in_order
 
+        if self._zeros:
+            return Found(bounds=(-1.0 if self._kind == "list" else 0.0, 1.0), remark=ZEROS)
         if self.bounds is None:
             values = in_order(different([*self._told]))
-            return Found(values=values) if len(values) > classes else Found(nothing=NOTHING)
-        counts = release_counts(self._narrow.tolist(), self._event, random_bytes)
-        first, last = middle(counts, noise=self._event.noise.deviation)
-        wider = 0.5 if last - first < FEW else 0.0
-        low, high = self._first + first - wider, self._first + last + wider
+            if len(values) > classes:
+                return Found(values=values)
+            unseen = self._role != "numbers" and self._event.threshold is None
+            texts = self._role != "numbers" and not classes
+            return Found(nothing=(NO_NUMBERS if unseen else NOTHING) + (MOMENTS if texts else ""))
+        counts = np.array(release_counts(self._narrow.tolist(), self._event, random_bytes))
+        noise = self._event.noise.deviation
+        first, last = middle(counts, noise=noise, alone=cutoff(self._event, intervals=len(counts)))
+        if first == last:
+            # All in one place, as far as can be seen: what the wide intervals could not exclude stays.
+            first, last = 0, len(counts) - 1
+        low, high = self.bounds
+        # What lies beyond the wide bounds was counted in the first and the last interval.
+        below, above = (
+            min(at_most(end, noise=noise), beyond)
+            for end, beyond in zip((counts[:1], counts[-1:]), self._beyond, strict=True)
+        )
+        if first > 0:
+            low = max(low, self._at(first - wider(counts[first:])))
+            below = at_most(counts[:first], noise=noise)
+        if last < len(counts) - 1:
+            high = min(high, self._at(last + wider(counts[last::-1])))
+            above = at_most(counts[last + 1 :], noise=noise)
         if self._kind == "list":
             low, high = -max(-low, high), max(-low, high)
-        return Found(bounds=(float(f"{low * self._step:.12g}"), float(f"{high * self._step:.12g}")))
+        inside = 1.0 - (below + above) / max(counts.sum(), 1.0)
+        return Found(bounds=(low, high), remark=_part(inside))
+
+    def _at(self, place: float) -> float:
+        """Where a narrow interval is."""
+        return float(f"{(self._first + place) * self._step:.12g}")
 
 
-def cutoff(event: NoisyCounts, *, intervals: int) -> float:
-    """A noisy count that none of so many empty intervals exceeds, but for a small probability.
+def standing_out(counts: Doubles, event: NoisyCounts) -> slice | None:
+    """From the first to the last interval that stands out of the noise, alone or in a run with its neighbours.
 
-    >>> round(cutoff(noisy_counts(Budget(1.0), releases=2), intervals=100), 1)
-    52.5
+    >>> event = noisy_counts(Budget(1.0), releases=2)
+    >>> standing_out(np.array([0, 3, 90, 0, 5, 2]), event), standing_out(np.array([40.0] * 8), event)
+    (slice(2, 3, None), slice(0, 8, None))
     """
-    return rarely_above(event.noise, MISTAKEN / intervals)
+    found: slice | None = None
+    length = 1
+    while length <= len(counts):
+        enough = cutoff(event, intervals=len(counts), run=length)
+        sums = np.convolve(counts, np.ones(length), mode="valid")
+        while True:
+            if found is not None:
+                # A run with what was found already would say nothing of its other intervals.
+                sums[max(found.start - length + 1, 0) : found.stop] = -np.inf
+            best = int(np.argmax(sums))
+            if not sums[best] > enough:
+                break
+            start, stop = best, best + length
+            found = slice(start, stop) if found is None else slice(min(start, found.start), max(stop, found.stop))
+        length *= 2
+    return found
+
+
+def cutoff(event: NoisyCounts, *, intervals: int, run: int = 1) -> float:
+    """A noisy count, or sum of a run of them, that none of so many empty ones exceeds, but for a small probability.
+
+    Of Laplace's noise s the sum of n is above s(2√(nL) + L) with a probability of at most exp(-L): its moment
+    generating function is 1/(1 - s²t²)^n, of which the logarithm is at most ns²t²/(1 - st).
+
+    >>> event = noisy_counts(Budget(1.0), releases=2)
+    >>> round(cutoff(event, intervals=100), 1), round(cutoff(event, intervals=100, run=4), 1)
+    (52.5, 114.7)
+    """
+    noise, probability = event.noise, MISTAKEN / intervals
+    if run == 1 or noise.kind == "gaussian":
+        return rarely_above(noise, probability) * math.sqrt(run)
+    rarity = -math.log(probability)
+    return noise.scale * (2.0 * math.sqrt(run * rarity) + rarity)
 
 
 def step_of(width: float) -> float:
@@ -263,20 +336,47 @@ def step_of(width: float) -> float:
     return next(step for digit in ("1", "2", "5", "10") if (step := float(f"{digit}e{power}")) >= least * (1 - 1e-9))
 
 
-def middle(counts: Sequence[float], *, noise: float) -> tuple[int, int]:
+def middle(counts: Doubles, *, noise: float, alone: float = math.inf) -> tuple[int, int]:
     """The first and the last interval of what is left when the tails, or what noise could be, are cut from both ends.
 
-    >>> middle([0, 1, 2000, 3000, -1, 0], noise=1.0), middle([0, 0, 1000], noise=1.0)
+    A single count above `alone` is not noise.
+
+    >>> middle(np.array([0, 1, 2000, 3000, -1, 0]), noise=1.0), middle(np.array([0, 0, 1000]), noise=1.0)
     ((2, 3), (2, 2))
     """
-    allowed = TAIL * max(sum(counts), 0.0)
+    allowed = TAIL * max(float(counts.sum()), 0.0)
 
-    def cut(ordered: Sequence[float]) -> int:
+    def cut(ordered: Doubles) -> int:
         sums = np.cumsum(ordered)
-        bearable = np.maximum(allowed, DEVIATIONS * noise * np.sqrt(np.arange(1, len(sums) + 1)))
-        return int(np.argmax(sums > bearable)) if (sums > bearable).any() else 0
+        bearable = np.maximum(allowed, BEARABLE * noise * np.sqrt(np.arange(1, len(sums) + 1)))
+        kept = (sums > bearable) | (ordered > max(alone, allowed))
+        return int(np.argmax(kept)) if kept.any() else 0
 
     return cut(counts), len(counts) - 1 - cut(counts[::-1])
+
+
+def wider(counts: Doubles) -> float:
+    """How far a bound is moved outwards from the multiple that numbers near it were rounded to, in steps.
+
+    Not at all where the next interval inwards has few: then they are not spread but lie where they were counted.
+
+    >>> wider(np.array([80.0, 90.0])), wider(np.array([800.0, 3.0]))
+    (0.5, 0.0)
+    """
+    return 0.5 if counts[1] > LONELY * counts[0] else 0.0
+
+
+def at_most(counts: Doubles, *, noise: float) -> float:
+    """What is counted in some intervals together, and what noise may hide of it.
+
+    >>> at_most(np.array([10.0, -2.0, 4.0, 4.0]), noise=1.0)
+    20.0
+    """
+    return max(float(counts.sum()), 0.0) + DEVIATIONS * noise * math.sqrt(len(counts))
+
+
+def _part(inside: float) -> str:
+    return f"at least about {math.floor(100 * max(inside, 0.0)):d} % of the numbers"
 
 
 def different(values: Sequence[Value]) -> list[Value]:

@@ -124,8 +124,8 @@ def quoted(names: Iterable[str]) -> str:
     return ", ".join(every[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def near(name: str, names: Iterable[str]) -> str | None:
-    """A hint at public names that look like one that is not there.
+def near(name: str, names: Iterable[str], *, before: str = "") -> str | None:
+    """A hint at public names that look like one that is not there; `before` each stands where they all are.
 
     >>> near("Age", ["age", "sex"]), near("weight", ["age", "sex"])
     ("did you mean 'age'?", None)
@@ -134,7 +134,7 @@ def near(name: str, names: Iterable[str]) -> str | None:
     for one in names:
         by_case.setdefault(one.strip().casefold(), one)
     close = difflib.get_close_matches(name.strip().casefold(), by_case, n=3)
-    return f"did you mean {' or '.join(repr(printable(by_case[one])) for one in close)}?" if close else None
+    return f"did you mean {' or '.join(repr(before + printable(by_case[one])) for one in close)}?" if close else None
 
 
 def listed(names: Iterable[str]) -> str:

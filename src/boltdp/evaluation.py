@@ -265,6 +265,7 @@ class Evaluation:
     threshold: float | None
     confusion: Counts  #: rows by true class, then by predicted class
     accuracy: float
+    commonest: float  #: the accuracy of always predicting the commonest class of these rows
     balanced_accuracy: float  #: the mean of the recall of the classes that there are
     log_loss: float | None  #: None where the loss of the model gives no probabilities, as the next three
     brier_score: float | None  #: the mean square of probability minus truth; of more than two classes, summed over them
@@ -323,6 +324,7 @@ class Evaluation:
             threshold=model.threshold,
             confusion=confusion,
             accuracy=float(right.sum() / rows),
+            commonest=float(present.max() / rows),
             balanced_accuracy=float((right[met] / present[met]).mean()),
             log_loss=sums.log_loss / rows if probabilistic else None,
             brier_score=sums.squares / rows / (2.0 if two else 1.0) if probabilistic else None,
@@ -355,6 +357,7 @@ class Evaluation:
         """The figures by their names; None is one that there is not."""
         return {
             "accuracy": self.accuracy,
+            "commonest class always": self.commonest,
             "balanced accuracy": self.balanced_accuracy,
             "area under the curve": self.area_under_the_curve,
             "average precision": self.average_precision,

@@ -52,6 +52,15 @@ class Model:
     trained_where: str | None = None  #: where the rows were while it was trained, in words; certified by nobody
     threshold: float | None = None  #: the second of two classes is predicted where its probability exceeds this
 
+    def __repr__(self) -> str:
+        """What it predicts and what it promises; of the rows it says nothing."""
+        budget = self.certificate.budget
+        promised = budget.describe() if budget is not None and self.certificate.private else "not private"
+        return (
+            f"Model(label={self.schema.label!r}, classes={shown(self.classes)}, features={self.schema.dims}, "
+            f"{promised}; rows with a label spelt otherwise teach nothing)"
+        )
+
     def __post_init__(self) -> None:
         certificate, classes, dims = self.certificate, len(self.schema.classes), self.schema.dims
         loss, models = certificate.problem.loss, certificate.models

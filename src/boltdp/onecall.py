@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from boltdp import training, tuning
-from boltdp.data.declare import declare, names_hint
+from boltdp.data.declare import declare
 from boltdp.data.schema import Schema
+from boltdp.data.source import names_hint
 from boltdp.engines import opened
 from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
 from boltdp.ledger import Ledger, find_account
@@ -46,6 +47,7 @@ def train(
     label: str | None = None,
     bounds: Bounds | None = None,
     categories: Mapping[Any, Sequence[Value]] | None = None,
+    timestamps: Mapping[Any, Sequence[str]] | None = None,
     classes: Sequence[Value] | None = None,
     threshold: Threshold | None = None,
     table: str | None = None,
@@ -64,9 +66,10 @@ def train(
     (X, y), a file name, the URI of a database, or an engine.
 
     What is public is declared, never read from the rows: by a `schema` (a Schema, the path of a TOML file, or a
-    dictionary in the shape of one), or by the `label`'s name, `bounds` of numbers, `categories` and `classes`. Booleans
-    need none of it, nor does what a database declares by enum types and constraints. With bounds or categories,
-    columns that have neither are not used, and a warning names them.
+    dictionary in the shape of one), or by the `label`'s name, `bounds` of numbers, `categories`, the parts of
+    `timestamps` that are categories, such as {"admitted": ["hour", "weekday"]}, and `classes`. Booleans need none of
+    it, nor does what a database declares by enum types and constraints. With any of these, columns that have none are
+    not used, and a warning names them.
 
     All fields of Settings are taken by name: `epsilon`, which must be given (None: no noise, and no privacy), `delta`,
     `algorithm`, `regularization` and the others; or together as `settings`, of which those given by name change some.
@@ -87,7 +90,16 @@ def train(
         _check_kind(schema)
         asked = _settings(settings, chosen)
         with opened(source, table=table, query=query, spool=spool, where=where) as engine:
-            public = _schema(source, engine, schema, label, bounds, categories, classes)
+            public = _schema(
+                source,
+                engine,
+                schema,
+                label=label,
+                bounds=bounds,
+                categories=categories,
+                timestamps=timestamps,
+                classes=classes,
+            )
             _check_threshold(threshold, public, asked)
             account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             model = training.train(engine, public, asked, context=context, account=account)
@@ -104,6 +116,7 @@ def tune(
     label: str | None = None,
     bounds: Bounds | None = None,
     categories: Mapping[Any, Sequence[Value]] | None = None,
+    timestamps: Mapping[Any, Sequence[str]] | None = None,
     classes: Sequence[Value] | None = None,
     threshold: Threshold | None = None,
     method: Method | None = None,
@@ -139,7 +152,16 @@ def tune(
         _check_kind(schema)
         tried = _candidates(candidates, grid, settings, chosen)
         with opened(source, table=table, query=query, spool=spool, where=where) as engine:
-            declared = _schema(source, engine, schema, label, bounds, categories, classes)
+            declared = _schema(
+                source,
+                engine,
+                schema,
+                label=label,
+                bounds=bounds,
+                categories=categories,
+                timestamps=timestamps,
+                classes=classes,
+            )
             for one in tried[:1]:
                 _check_threshold(threshold, declared, one)
             account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
@@ -180,7 +202,7 @@ def _settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
     """What is asked for: the fields that are given by name, over ready settings if there are any."""
     for name in chosen:
         if name not in _NAMES:
-            arguments = [*_NAMES, "label", "bounds", "categories", "classes", "schema", "threshold"]
+            arguments = [*_NAMES, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
             hint = near(_ELSEWHERE.get(name, name), arguments) or f"there are {', '.join(arguments)}"
             raise ParameterError(f"there is no argument {name!r}", hint=hint)
     if settings is not None and not isinstance(settings, Settings):
@@ -231,19 +253,19 @@ def _schema(
     source: Any,
     engine: Engine,
     schema: SchemaLike | None,
+    *,
     label: str | None,
-    bounds: Any,
-    categories: Any,
-    classes: Any,
+    **declared: Any,
 ) -> Schema:
     """The schema that is given, or what the arguments and the source declare."""
     columns = engine.columns()
     if schema is not None:
         given = _given_schema(schema, columns)
-        refuse_beside_schema({"label": label, "bounds": bounds, "categories": categories, "classes": classes})
+        refuse_beside_schema({"label": label, **declared})
         return given
     if label is None and isinstance(source, tuple):
         label = [*columns][-1]  # as `open_source` calls the labels of a pair
+    bounds = declared["bounds"]
     if label is None:
         raise ParameterError(
             "label must be given, the name of the column to predict",
@@ -255,9 +277,9 @@ def _schema(
             f"label must be the name of a column, got {described(label)}",
             hint=names_hint(columns, bounds if isinstance(bounds, Mapping) else ()),
         )
-    declared, unused = declare(columns, str(label), bounds=bounds, categories=categories, classes=classes)
+    public, unused = declare(columns, str(label), **declared)
     warn_of_unused(unused)
-    return declared
+    return public
 
 
 def _given_schema(schema: SchemaLike, columns: Container[str]) -> Schema:

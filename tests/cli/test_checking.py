@@ -57,3 +57,43 @@ def test_options_of_a_draft_that_exclude_each_other_are_refused(run: Run, rows: 
     pure = run("schema", rows, "--label", "sick", "--epsilon", 8)
     assert "without --delta no category and no class can be found" in pure.stderr
     assert "classes = []" in pure.stdout
+
+
+def test_a_file_without_a_header_is_told_as_training_tells_it(run: Run, rows: Path) -> None:
+    bare = rows.parent / "bare.csv"
+    bare.write_text("30,F,yes\n" + 99 * "40,M,no\n")
+    for command in (["check", str(bare)], ["train", str(bare), "--epsilon", "1", "-o", str(rows.parent / "m.json")]):
+        done = run(*command, "--schema", str(rows.parent / "schema.toml"))
+        assert "is there a header, and is it the right file?" in done.stderr
+
+
+def test_the_line_at_fault_is_told(run: Run, rows: Path) -> None:
+    broken = rows.parent / "broken.csv"
+    broken.write_text("age,y\n1,0\n2,1,7\n")
+    schema = rows.parent / "broken.toml"
+    schema.write_text('label = "y"\nclasses = [0, 1]\n[numeric]\nage = [0, 9]\n')
+    told = f"line 3 of {str(broken)!r} has 3 cells, and the header 2"
+    assert told in run("check", str(broken), "--schema", str(schema)).stderr
+    assert told in run("schema", str(broken), "--label", "y", "--public").stderr
+    private = run("train", str(broken), "--schema", str(schema), "--epsilon", "1", "-o", str(rows.parent / "m"))
+    assert "line 3" not in private.stderr
+    assert "`boltdp check` tells the line" in private.stderr
+
+
+def test_decimal_commas_are_told_with_a_query_that_mends_them(run: Run, rows: Path) -> None:
+    commas = rows.parent / "commas.csv"
+    commas.write_text("temp;y\n80,96;0\n-1,5;1\n7;1\n")
+    schema = rows.parent / "commas.toml"
+    schema.write_text('label = "y"\nclasses = [0, 1]\n[numeric]\ntemp = [-10, 99]\n')
+    query = "SELECT * REPLACE (replace(temp, ',', '.') AS temp) FROM source"
+    assert f'--query "{query}"' in run("check", str(commas), "--schema", str(schema)).stdout
+    assert "no numbers" not in run("check", str(commas), "--query", query, "--schema", str(schema)).stdout
+
+
+def test_the_standard_input_is_refused_with_the_reason(run: Run, rows: Path) -> None:
+    done = run("check", "-", "--schema", str(rows.parent / "schema.toml"))
+    assert "rows are read more than once" in done.stderr
+
+
+def test_choices_that_are_missing_are_told_in_one_line(run: Run) -> None:
+    assert "Choose from: bash, zsh, fish\n" in run("completion").stderr

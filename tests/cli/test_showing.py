@@ -35,6 +35,16 @@ def test_a_model_is_shown_by_column_from_the_most_important_one(run: Run, model:
     assert "█" in result.stdout
 
 
+def test_both_sides_of_a_step_are_told_apart(run: Run, rows: Path) -> None:
+    model = rows.with_name("model.json")
+    trained = ("--schema", "schema.toml", "--epsilon", 1, "--noise-seed", 1, "--curves", 1, "-o", model)
+    assert run("train", rows, *trained).exit_code == 0
+    lines = [line.split() for line in run("show", model).stdout.splitlines()]
+    start = next(number for number, words in enumerate(lines) if words[:2] == ["age", "0"])
+    assert [words[:2] for words in lines[start + 1 : start + 3]] == [["below", "50"], ["from", "50"]]
+    assert lines[start + 3][0] == "100"
+
+
 @pytest.mark.parametrize("steps", [0, 8])
 def test_json_has_the_numbers_and_files_are_written(run: Run, rows: Path, steps: int) -> None:
     model = rows.with_name("model.json")

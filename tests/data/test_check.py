@@ -126,12 +126,12 @@ def test_lists_of_another_length_are_told_apart_from_missing_ones() -> None:
 
 def test_columns_that_are_not_there_or_of_another_type_are_told_beside_the_others() -> None:
     rows = pa.table(
-        {"Age": [1, 2, 3, 4], "stay": ["1", "2", "3", "4"], "born": pa.array([0] * 4, pa.date32()), "y": YES}
+        {"Age": [1, 2, 3, 4], "stay": [[1], [2], [3], [4]], "born": pa.array([0] * 4, pa.date32()), "y": YES}
     )
     report = checked(rows, Numeric("age", 0, 9), Numeric("stay", 0, 9))
     assert report.problems == (
         "numeric 'age': the data has no such column; 'Age' looks like it",
-        "numeric 'stay': it must have numbers, its type is 'text'",
+        "numeric 'stay': it must have numbers, its type is 'list'",
     )
     assert dict(report.unused) == {
         "Age": "the schema does not declare it",

@@ -127,10 +127,50 @@ def test_public_texts_that_are_timestamps_are_told(tmp_path: Path) -> None:
 
 
 def test_text_column_with_many_values_is_left_to_the_user() -> None:
-    table = pa.table({"name": [f"n{i}" for i in range(101)], "y": [0, 1, *[0] * 99]})
+    names = [f"n{i}" for i in range(101)]
+    table = pa.table({"name": [*names, "n7"], "id": [*names, "n101"], "age": [1.0] * 102, "y": [0, 1] * 51})
     text = draft_schema(open_source(table), "y", public=True)
-    assert "name = []  # more than 100 different values" in text
+    assert "# name = []  # more than 100 different values" in text
+    assert "# id = []  # every value differs: an id?" in text
     assert "n57" not in text
+    assert [column.name for column in Schema.from_toml(text).columns] == ["age"]
+
+
+def test_public_columns_of_almost_only_numbers_are_numbers_and_the_other_cells_are_quoted(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    lines = [f"{i},{'1.0h' if i % 20 == 0 else i / 8},{'x' if i % 9 == 0 else i % 5},{i % 2}" for i in range(200)]
+    path.write_text("\n".join(["id,took,code,y", *lines]))
+    text = draft_schema(open_source(path), "y", public=True)
+    assert "# id = [0, 200]  # every value differs: an id?" in text
+    assert "took = [0, 25]  # 95 % of the cells are numbers; others, such as `1.0h`, count as missing" in text
+    assert 'code = ["0", "1", "2", "3", "4", "x"]' in text
+
+
+@pytest.mark.parametrize("commas", ["decimal", "thousands"])
+def test_the_query_for_numbers_with_commas_makes_numbers_of_them(tmp_path: Path, commas: str) -> None:
+    path = tmp_path / "rows.csv"
+    cells = [f"{i // 100},{i % 100 if commas == 'decimal' else 100 + i}" for i in [*range(200), 7]]
+    path.write_text("the price;y\n" + "".join(f"{cell};{i % 2}\n" for i, cell in enumerate(cells)))
+    text = draft_schema(open_source(path), "y", public=True)
+    (query,) = re.findall(r'^# "the price" = \[\]  # numbers with .*: --query "(.*)" makes them plain$', text, re.M)
+    query = query.replace("\\", "").replace("FILE", str(path))
+    with open_source(path, query=query) as engine:
+        (column,) = Schema.from_toml(draft_schema(engine, "y", public=True)).columns
+    assert isinstance(column, Numeric)
+    assert (column.low, column.high) == ((0, 2) if commas == "decimal" else (100, 1300))
+
+
+def test_a_label_spelt_otherwise_is_told_unless_the_header_may_be_values(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the column 'Y'") as typed:
+        draft_schema(open_source(pa.table(ROWS)), "Y")
+    assert typed.value.hint == "did you mean 'y'?"
+    with pytest.raises(DataError, match="the column 'Y'") as public:
+        draft_schema(open_source(csv(tmp_path)), "Y", public=True)
+    assert public.value.hint == "did you mean 'y'?"
+    with pytest.raises(DataError, match="the column 'Y'") as private:
+        draft_schema(open_source(csv(tmp_path)), "Y")
+    assert private.value.hint is not None
+    assert "'y'" not in private.value.hint
 
 
 def test_public_bounds_hold_every_value() -> None:

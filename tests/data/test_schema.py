@@ -246,3 +246,9 @@ def test_a_category_of_very_many_digits_is_a_text() -> None:
     digits = "9" * 400
     assert Matcher.of((digits, "other")).numbers == {}
     assert Matcher.of((digits, "other")).texts[digits] == 0
+
+
+def test_a_misspelt_table_is_told_what_it_may_be() -> None:
+    with pytest.raises(ParameterError, match="must declare only") as caught:
+        Schema.from_dict({"label": "y", "classes": [0, 1], "timestmp": {"at": ["hour"]}})
+    assert caught.value.hint == "did you mean 'timestamp'?"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,9 @@ import pytest
 
 from boltdp.context import Context
 from boltdp.data import headers
+from boltdp.data.formats import find_files
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector
-from boltdp.engines import DuckDBEngine, open_source
+from boltdp.engines import DuckDBEngine, Engine, open_source
 from boltdp.engines.base import encoded
 from boltdp.engines.files import SPILL_PREFIX
 from boltdp.errors import DataError, ParameterError
@@ -30,7 +32,7 @@ HOSTILE = ['a"b', "a'; DROP TABLE rows; --", "select", "über/größe", "two wor
 GAP = -9.0
 
 
-def packed(engine: DuckDBEngine, schema: Schema = SCHEMA) -> list[list[float]]:
+def packed(engine: Engine, schema: Schema = SCHEMA) -> list[list[float]]:
     rows = np.concatenate(list(encoded(engine, schema)))
     return [[float(x) for x in row] for row in np.nan_to_num(rows, nan=GAP)]
 
@@ -97,7 +99,7 @@ def test_binary_file_called_csv_is_told(tmp_path: Path) -> None:
     path = csv_file(tmp_path, b"\xff\xfe\x00\x01" * 10)
     # Which of the two it is depends on the version of DuckDB.
     assert told(lambda: prepare(path)).endswith(
-        ("the data must have the column 'age', which the schema declares", "it must be text that starts with a header")
+        ("the data must have the column 'age', which the schema declares", "must be UTF-8")
     )
     path = csv_file(tmp_path, b"\x1f\x8b" + b"\xff" * 10, "rows.csv.gz")
     assert told(lambda: prepare(path)).endswith("it must be text that starts with a header")
@@ -233,6 +235,36 @@ def test_error_of_a_query_that_quotes_a_value_is_not_repeated(tmp_path: Path) ->
     assert told(read).endswith("cannot be run")
 
 
+@pytest.mark.parametrize("form", ["csv", "json lines", "parquet", "csv as source", "database"])
+def test_a_cell_that_does_not_fit_never_fails_a_query_that_tries_to_cast(tmp_path: Path, form: str) -> None:
+    cells = ["30", SECRET, "1.0h", "", "10"]
+    rows = pa.table({"age": cells, "y": ["0"] * 5})
+    text = "age,y\n" + "".join(f"{cell},0\n" for cell in cells)
+    path = tmp_path / "rows.duckdb"
+    if form == "database":
+        with duckdb.connect(str(path)) as connection:
+            connection.register("given", rows)
+            connection.execute("CREATE TABLE people AS SELECT * FROM given")
+            connection.execute(f"CREATE VIEW source AS FROM read_csv('{csv_file(tmp_path, text)}', all_varchar = true)")
+    elif form == "parquet":
+        pq.write_table(rows, path := tmp_path / "rows.parquet")
+    elif form == "json lines":
+        path = csv_file(tmp_path, "".join(json.dumps(row) + "\n" for row in rows.to_pylist()), "rows.jsonl")
+    else:
+        path = csv_file(tmp_path, text)
+    tables = {"csv": [f"'{path}'"], "database": ["people", "source"]}.get(form, ["source"])
+    for table in tables:
+        for chosen in ("TRY_CAST(age AS DOUBLE) AS age, y", "TRY_CAST(age AS INT) AS age, 0 AS y"):
+            query = f"SELECT {chosen} FROM {table}"
+            with open_source("" if form == "csv" else path, query=query) as engine:
+                assert engine.count() == 5
+                assert [row[1] for row in packed(engine)] == pytest.approx([-0.4, GAP, GAP, GAP, -0.8])
+    if form != "database":
+        return
+    with open_source(path, table="source") as engine:
+        assert engine.count() == 5
+
+
 def test_query_may_end_in_a_comment(tmp_path: Path) -> None:
     with DuckDBEngine.from_database(database(tmp_path), query="SELECT * FROM people -- all") as engine:
         assert engine.count() == 1
@@ -341,7 +373,6 @@ def test_place_to_spill_that_is_not_there_is_told(tmp_path: Path) -> None:
 BLANK = {
     "in the middle": "age,y\n1,0\n\n2,1\n",
     "after the header": "age,y\n\n1,0\n2,1\n",
-    "at the end": "age,y\n1,0\n2,1\n\n",
     "several": "age,y\n1,0\n\n\n\n2,1\n",
     "ends of Windows": "age,y\r\n1,0\r\n\r\n2,1\r\n",
     "ends of old": "age,y\r1,0\r\r2,1\r",
@@ -360,6 +391,39 @@ def test_a_blank_line_is_a_short_one_and_never_skipped(tmp_path: Path, kind: str
         assert message in told(engine.count)
     with DuckDBEngine.from_files(path) as engine:
         assert message in told(lambda: list(encoded(engine, SCHEMA)))
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("blank", [1, 3])
+def test_blank_lines_at_the_end_are_no_rows(tmp_path: Path, newline: str, blank: int) -> None:
+    text = newline.join(["age,y", "75,0", "25,1", *[""] * (1 + blank)])
+    with DuckDBEngine.from_files(csv_file(tmp_path, text)) as engine:
+        assert engine.count() == 2
+        assert packed(engine) == [[0, 0.5], [1, -0.5]]
+
+
+def test_a_header_that_is_not_utf_8_is_told_as_that(tmp_path: Path) -> None:
+    path = csv_file(tmp_path, f"gr\xf6\xdfe,y\n{SECRET},1\n".encode("latin-1"))
+    assert told(lambda: prepare(path)) == f"the header of the CSV file {str(path)!r} must be UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        ("1,2\n1\n", "line 3 of {} has 1 cell, and the header 2"),
+        ('"1\n",2\n1,2,3\n', "line 4 of {} has 3 cells, and the header 2"),
+        ("1,2\n\n1,2\n", "line 3 of {} is blank"),
+        ('1,2\n1,"x\n', "line 3 of {} has a quote that is not closed, or text after one that is"),
+        (b"1,2\n1,\xe4\n", "line 3 of {} is not UTF-8"),
+        ("1,2\n3,4\n\n", None),
+    ],
+    ids=["short", "long", "blank", "quote", "encoding", "none"],
+)
+def test_the_line_at_fault_is_found_where_rows_may_be_looked_at(
+    tmp_path: Path, rows: str | bytes, fault: str | None
+) -> None:
+    path = csv_file(tmp_path, b"age,y\n" + (rows if isinstance(rows, bytes) else rows.encode()))
+    assert headers.csv_fault(find_files(path)) == (fault and fault.format(repr(str(path))))
 
 
 def test_a_blank_line_where_parts_of_a_file_meet_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

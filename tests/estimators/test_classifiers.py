@@ -455,7 +455,7 @@ def test_rows_that_do_not_fit_the_schema_are_refused_without_a_value() -> None:
     classifier = PrivateLogisticRegression(schema=SCHEMA)
     with pytest.raises(DataError, match="must have the column 'smoker'"):
         classifier.fit(X.drop(columns="smoker"), y)
-    with pytest.raises(DataError, match="column 'age' must have numbers, its type is 'other'"):
+    with pytest.raises(DataError, match="column 'age' must have numbers, its type is 'timestamp'"):
         classifier.fit(X.assign(age=pd.Timestamp("1947-11-25")), y)
     with pytest.raises(DataError, match="must be a data frame"):
         classifier.fit(np.zeros((600, 3)), y)

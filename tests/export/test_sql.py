@@ -291,17 +291,50 @@ def test_the_steps_of_a_number_are_one_term() -> None:
     places = tuple(range(1, 65))
     schema = Schema("label", (0, 1), tuple(Numeric(f"x{i}", 0, 100, curve=places) for i in range(20)), intercept=False)
     model = make_model(schema)
-    for dialect in GRAMMARS:
+    for dialect, grammar in GRAMMARS.items():
         expression = scoring_expression(model, dialect)
-        # A number, its steps, and the choice between the classes; none is clipped more than once.
-        assert expression.count("CASE") == 20 + 1
-        assert expression.count("least(") == 20
+        # A number, its steps, and the choice between the classes; none is read or clipped more than once.
+        cells = 20 * (64 + 2) if dialect == "duckdb" else 2 * 20
+        assert expression.count("CASE") == 20 + 1 + cells * grammar.cell.count("CASE")
+        assert expression.count("least(") == 20 + cells * grammar.cell.count("least(")
         assert expression.count("\n+ ") == 2 * 20 - 1
     generator = np.random.default_rng(5)
     assert_same(model, pa.table({f"x{i}": generator.uniform(-5, 105, 200) for i in range(20)}))
     many = Schema("label", (0, 1), tuple(Numeric(f"x{i}", 0, 100, curve=places[::8]) for i in range(51)))
     assert "\n+ " not in scoring_expression(make_model(many), "duckdb")
     assert_same(make_model(many), pa.table({f"x{i}": generator.uniform(-5, 105, 200) for i in range(51)}))
+
+
+#: Texts of a column that is declared numeric: numbers in the ways in which they are written, and what is none.
+NUMERALS = [
+    *("1.5", " 1.5 ", "\t-7\r\n", "1e1", "2E+1", "-3.e-1", ".5", "+12", "1_0", "1_0.5_0", "007", "-0", "-"),
+    *("inf", "-inf", "+Infinity", "-INFINITY", "nan", "NaN", "1e400", "-1e400", "1e-400", "-1e9999", "9" * 400),
+    *("", "  ", "1.0h", "1,5", "1d", "2f", "0x10", "0x1p3", "1 2", "1__0", "_1", "1_", "1e", "e5", ".", "+-", "true"),
+    *("1e5.5", "--1", "- 1", "x\n1", "1\n2", "infin", None, "NULL", "1;2", "1\u2028"),
+]
+
+
+def texts_schema(**more: Any) -> Schema:
+    columns = (Numeric("a", -20, 50), Numeric("flag", 0, 1), Numeric("b", -20, 50, curve=(0, 1.5, 10)))
+    return Schema("label", (0, 1), columns, **more)
+
+
+def rows_of_texts() -> pa.Table:
+    generator = np.random.default_rng(8)
+    return pa.table(
+        {name: generator.permutation(np.array(NUMERALS * 5, object)).tolist() for name in ("a", "flag", "b")}
+    )
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_texts_that_are_declared_numbers_are_read_as_predict_reads_them(many: bool) -> None:
+    rows, schema = rows_of_texts(), texts_schema()
+    if many:
+        schema = replace(schema, classes=("a", "b", "c"))
+    model = make_model(schema, seed=2)
+    assert len(set(model.predict(open_source(rows)).tolist())) > 1
+    assert_same(model, rows)
+    assert in_duckdb(rows, probability_expression(model, "duckdb")) is not None
 
 
 def test_exact_ties_go_to_the_first_class() -> None:

@@ -21,11 +21,12 @@ from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.server import Server
 from boltdp.export.postgres import ModelStoreError, store_model
-from boltdp.export.sql import probability_expression
+from boltdp.export.sql import probability_expression, scoring_expression
 from boltdp.model import FORMAT, FORMAT_VERSION, Model
 from boltdp.planning import plan
 from boltdp.settings import Settings
 from boltdp.training import train
+from tests.export.test_sql import make_model, rows_of_texts, texts_schema
 
 ROWS = 500
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -398,3 +399,18 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
             expected = model.with_threshold(0.4).predict(engine).tolist()
         rows = admin.execute(f"SELECT {expression} FROM {cells}".encode()).fetchall()
         assert [row[0] for row in rows] == expected
+
+
+def test_texts_that_are_declared_numbers_are_scored_as_predict_reads_them(admin: psycopg.Connection) -> None:
+    rows = rows_of_texts()
+    admin.execute("CREATE TEMP TABLE told (id int, a text, flag varchar, b text)")
+    with admin.cursor().copy("COPY told FROM STDIN") as copy:
+        for place, row in enumerate(rows.to_pylist()):
+            copy.write_row([place, *row.values()])
+    for classes in [(0, 1), ("a", "b", "c")]:
+        model = make_model(replace(texts_schema(), classes=classes), seed=2)
+        expected = model.predict(open_source(rows)).tolist()
+        found = admin.execute(f"SELECT {scoring_expression(model, 'postgres')} FROM told ORDER BY id".encode())
+        assert [(row, one) for row, (one,) in zip(rows.to_pylist(), found.fetchall(), strict=True)] == [
+            *zip(rows.to_pylist(), expected, strict=True)
+        ]

@@ -150,7 +150,7 @@ def test_kinds_of_columns(spark: Any) -> None:
     )
     kinds = {name: column.kind for name, column in SparkEngine(spark.sql(query)).columns().items()}
     numbers = dict.fromkeys("itdf", "number")
-    others = {"ls": "other", "n": "untyped", "day": "other", "v": "text", "x": "other"}
+    others = {"ls": "other", "n": "untyped", "day": "date", "v": "text", "x": "other"}
     assert kinds == {**numbers, "s": "text", "b": "bool", "l": "list", **others}
 
 

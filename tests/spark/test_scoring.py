@@ -17,7 +17,7 @@ from boltdp.errors import ParameterError
 from boltdp.export.spark import predicted
 from boltdp.model import Model
 from tests.engines.sources import SCHEMA, table
-from tests.export.test_sql import CELLS, HOSTILE_NAMES, make_model, random_floats
+from tests.export.test_sql import CELLS, HOSTILE_NAMES, make_model, random_floats, rows_of_texts, texts_schema
 from tests.export.test_timestamps import check_sql
 from tests.spark.spark_sources import SPARK_COLUMNS
 
@@ -42,6 +42,10 @@ def test_spark_predicts_what_the_model_predicts_whatever_names_are(spark: Any, c
     rows = {name: pa.array(random_floats(generator, ROWS), pa.float64()) for name in HOSTILE_NAMES}
     rows["c"] = pa.array(texts[generator.integers(6, size=ROWS)].tolist(), pa.string())
     assert_same(spark, make_model(schema, seed=1), pa.table(rows))
+
+
+def test_texts_that_are_declared_numbers_are_read_as_predict_reads_them(spark: Any) -> None:
+    assert_same(spark, make_model(texts_schema(), seed=2), rows_of_texts())
 
 
 @pytest.mark.parametrize("kind", ["text", "bool", "tiny", "big", "double", "float", "decimal"])

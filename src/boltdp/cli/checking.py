@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from boltdp.cli.options import as_json, quiet, source_options
+from boltdp.cli.options import as_json, quiet, source_options, telling_csv_fault
 from boltdp.cli.showing import has_characters
 from boltdp.cli.terminal import USERS_FAULT, RowsBar, emit_json, emit_table, examples, note, warn
 from boltdp.data.schema import Schema
@@ -57,10 +57,18 @@ def check(
     Nothing of it is private: values and counts of the rows are shown as they are.
     """
     from boltdp.data.check import NOT_PRIVATE, RULE, check_source  # only here: `--help` needs no Arrow
+    from boltdp.engines.base import check_columns
 
     schema = Schema.load(schema_path)
     warn(NOT_PRIVATE)
-    with open_source(source, table=table, query=query) as engine, RowsBar(quiet=quiet) as bar:
+    with (
+        telling_csv_fault(source, query),
+        open_source(source, table=table, query=query) as engine,
+        RowsBar(quiet=quiet) as bar,
+    ):
+        columns = engine.columns()
+        if not any(name in columns for name in (schema.label, *schema.sources)):
+            check_columns(schema, columns)  # which says what may be wrong
         rows = engine.count()
         report = check_source(engine, schema, progress=lambda done: bar("looking", done, rows))
     if html is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from boltdp.cli.options import FILE, as_json, quiet, source_options
+from boltdp.cli.options import FILE, as_json, quiet, source_options, telling_csv_fault
 from boltdp.cli.terminal import RowsBar, emit, emit_json, examples, note
 from boltdp.data.schema import Schema
 from boltdp.data.synth import TABLE, synthesize
@@ -54,9 +55,10 @@ def schema(
     tell (bounds, categories, classes) is left empty, to be completed from what is publicly known: whatever is
     learned from private rows is not covered by the promise.
 
-    With --epsilon the rows are looked at within the promise, by noisy counts: bounds that hold about the middle 99 % of
-    a column's numbers and, with a --delta, the values of text columns and of the label that are frequent enough. The
-    schema states what this has cost, and `boltdp train` adds it up: its --epsilon is that of schema and model together.
+    With --epsilon the rows are looked at within the promise, by noisy counts: bounds of the middle 99 % of a column's
+    numbers, or of what noise does not hide of them, and, with a --delta, the values of text columns and of the label
+    that are frequent enough. The schema states what this has cost, and `boltdp train` adds it up: its --epsilon is that
+    of schema and model together.
     """
     from boltdp.data.draft import draft_schema  # only here: `--help` needs no Arrow
 
@@ -67,7 +69,8 @@ def schema(
     if output is not None:
         _refuse_existing(output)
         check_writable(output)
-    with open_source(source, table=table, query=query) as engine:
+    told = telling_csv_fault(source, query) if public else nullcontext()
+    with told, open_source(source, table=table, query=query) as engine:
         if epsilon is None:
             text = draft_schema(engine, label, public=public)
         else:
@@ -79,7 +82,11 @@ def schema(
         return
     with replacing(output) as aside:
         aside.write_text(text, "utf-8")
-    note(f"look through {output}: what is empty is to be filled in from what is publicly known")
+    empty = any("[]" in line.partition("#")[0] for line in text.splitlines())
+    what = (
+        "what is empty is to be filled in from what is publicly known" if empty else "and drop what is not to be used"
+    )
+    note(f"look through {output}{':' if empty else ','} {what}")
 
 
 def _drafted(engine: Engine, label: str, budget: Budget, *, query: str | None, quiet: bool) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -16,7 +17,7 @@ from boltdp.cli.terminal import note
 from boltdp.data.schema import Schema
 from boltdp.data.values import spellings
 from boltdp.engines import POSTGRES, open_source
-from boltdp.errors import ParameterError
+from boltdp.errors import DataError, ParameterError
 from boltdp.files import OutputError, check_writable
 from boltdp.ledger.book import Account
 from boltdp.ledger.finding import find_account
@@ -404,3 +405,17 @@ def _decorate(command: Command, decorators: tuple[Callable[[Command], Command], 
     for decorator in reversed(decorators):
         command = decorator(command)
     return command
+
+
+@contextmanager
+def telling_csv_fault(source: str, query: str | None) -> Iterator[None]:
+    """Where rows may be looked at: if a CSV file cannot be read, tell in which line it is at fault."""
+    try:
+        yield
+    except DataError:
+        from boltdp.data.formats import find_files, format_of  # only here: they are needed for an error alone
+        from boltdp.data.headers import ENCODING_HINT, csv_fault
+
+        if query is None and format_of(source) == "csv" and (said := csv_fault(find_files(source))) is not None:
+            raise DataError(said, hint=ENCODING_HINT if said.endswith("UTF-8") else None) from None
+        raise

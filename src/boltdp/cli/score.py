@@ -63,7 +63,11 @@ def _names(context: click.Context, parameter: click.Parameter, texts: tuple[str,
 @click.argument("model_path", metavar="MODEL", type=FILE)
 @source_options
 @click.option(
-    "-o", "--output", metavar="FILE", type=FILE, help="A .csv or .parquet file, instead of CSV on standard output."
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=FILE,
+    help="A .csv or .parquet file, instead of CSV on standard output; one that exists is replaced.",
 )
 @click.option(
     "--keep",

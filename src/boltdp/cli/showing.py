@@ -119,7 +119,16 @@ def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
 def _points(effect: Effect) -> list[tuple[str, float, float | None]]:
     """The values of a column that are listed, each with its effect and the noise in it."""
     if effect.kind == "number":
-        return [(f"{place:.6g}", value, noise) for place, value, noise in effect.corners]
+        corners = effect.corners
+        places = [place for place, _, _ in corners]
+        # At a step there are two: just below it, and from there on.
+        sides = [
+            "below " if place in places[at + 1 :] else "from " if place in places[:at] else ""
+            for at, place in enumerate(places)
+        ]
+        return [
+            (f"{side}{place:.6g}", value, noise) for side, (place, value, noise) in zip(sides, corners, strict=True)
+        ]
     noises = (None,) * len(effect.effects) if effect.deviations is None else effect.deviations
     return [
         (printable(effect.labels[index], longest=40), effect.effects[index], noises[index])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -97,7 +98,8 @@ class Commands(click.Group):
                     stopping.check()
         except click.UsageError as fault:
             command = fault.ctx.command_path if fault.ctx else "boltdp"
-            code = _tell(fault.format_message().rstrip("."), hint=f"see `{command} --help`")
+            # click writes one choice a line.
+            code = _tell(re.sub(r"\s*\n\s*", " ", fault.format_message()).rstrip("."), hint=f"see `{command} --help`")
         except click.ClickException as fault:
             code = _tell(fault.format_message())
         except BoltdpError as fault:

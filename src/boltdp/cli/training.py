@@ -117,7 +117,8 @@ def train(
     there; files are tables too: --table 'parquet.`/data/visits`'.
 
     Everything that is not set is chosen from public numbers, before a row is read. A missing or undeclared value
-    counts as the middle of its bounds, or as no category; a row without a declared class teaches nothing.
+    is neutral: a number counts as the middle of its bounds, or as the mean if columns are standardized; a category as
+    none of those declared. A row without a declared class teaches nothing.
     """
     settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
     schema = load_schema(schema_path, source=source, table=table, query=query, label=label)

@@ -33,7 +33,8 @@ def number(cell: Any) -> float:
     >>> [number(cell) for cell in (1, True, "2.5", "old", None, [1])]
     [1.0, 1.0, 2.5, nan, nan, nan]
     """
-    if not isinstance(cell, (*_NUMBERS, str)):
+    # Digits and blanks of other scripts are none to DuckDB either, which reads CSV files.
+    if not isinstance(cell, (*_NUMBERS, str)) or (isinstance(cell, str) and not cell.isascii()):
         return math.nan
     try:
         return float(cell)
@@ -123,10 +124,20 @@ def column(cells: Any, kind: str | None) -> pa.Array:
         texts = None if kind == "list" else _texts(cells)
     if texts is None or kind == "list":
         return _each(cells, kind)
-    if kind == "number":
-        texts = texts.dictionary_encode()
-        return _each(texts.dictionary.to_pylist(), kind).take(texts.indices)
-    return texts.cast(pa.string())
+    return numbers(texts) if kind == "number" else texts.cast(pa.string())
+
+
+def numbers(texts: pa.Array) -> pa.Array:
+    """Texts as numbers, each by itself; the same one is looked at once.
+
+    >>> numbers(pa.array(["1.5", "x", None, "1.5"])).to_pylist()
+    [1.5, None, None, 1.5]
+    """
+    if not pa.types.is_dictionary(texts.type):
+        texts = texts.cast(pa.string()).dictionary_encode()
+    if len(texts.dictionary) > len(texts):
+        return _each(texts.to_pylist(), "number")
+    return _each(texts.dictionary.to_pylist(), "number").take(texts.indices)
 
 
 def _categories(cells: Any, kind: str | None) -> pa.Array:

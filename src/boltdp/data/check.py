@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -42,6 +43,8 @@ SHOWN, MOST_DISTINCT = 10, 100_000
 #: How alike two texts are, from 0 to 1, if one is taken for a misspelling of the other.
 ALIKE = 0.8
 
+#: A number with a decimal comma.
+_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
 _ROLES: dict[type[Column], Role] = {Numeric: "numeric", Categorical: "categorical", Vector: "vector"}
 _WANTED: dict[Role, tuple[tuple[Kind, ...], str]] = {
     "label": (("number", "bool", "text", "untyped"), "texts, numbers or booleans"),
@@ -129,6 +132,9 @@ class CheckedColumn:
             said.append(
                 f"{_share(self.unparsed, there)} are {what}, and count as missing: {_listed(self.unparsed_values)}"
             )
+        if 2 * sum(odd.count for odd in self.unparsed_values if _COMMA.fullmatch(odd.value)) > there:
+            mended = f"SELECT * REPLACE (replace({self.name}, ',', '.') AS {self.name}) FROM source"
+            said.append(f'most have a decimal comma; --query "{mended}" makes a point of it')
         for side, count, bound, end in (
             ("below", self.below, self.low, self.smallest),
             ("above", self.above, self.high, self.largest),
@@ -215,7 +221,11 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
     readable = {look.name: look for look in looks if look.fault is None}
     parse = {look.source: _PARSED[look.role] for look in readable.values() if look.role in _PARSED}
     # Timestamps come as the texts that they are.
-    untyped = [name for name, kind in parse.items() if columns[name].kind == "untyped" and kind != "timestamp"]
+    untyped = [
+        name
+        for name, kind in parse.items()
+        if kind != "timestamp" and (columns[name].kind == "untyped" or columns[name].parsed)
+    ]
     sources = [*dict.fromkeys(look.source for look in readable.values())]
     rows, gaps = 0, {name: [np.zeros(0, bool)] for name in untyped}
     for batch in source.batches(sources, parse=parse) if readable else ():
@@ -397,7 +407,7 @@ def _fault(columns: Mapping[str, ColumnType], look: _Look) -> str | None:
         meant = looks_like(look.source, [*columns])
         return "the data has no such column" + ("" if meant is None else f"; {_quoted(meant)} looks like it")
     kind = columns[look.source].kind
-    if kind not in kinds:
+    if kind not in kinds and not ("number" in kinds and columns[look.source].parsed):
         return f"it must have {wanted}, its type is {kind!r}"
     if look.part is not None and look.part.part == "hour" and kind == "date":
         return "it must have timestamps for an hour to be declared, its type is 'date'"

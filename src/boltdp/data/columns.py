@@ -91,7 +91,10 @@ class Categorical:
             self, "categories", declared_values(self.categories, what=f"the categories of {self.name!r}")
         )
         if not self.categories:
-            raise ParameterError(f"the categories of {self.name!r} must be a list of values, got []")
+            raise ParameterError(
+                f"the categories of {self.name!r} must be a list of values, got []",
+                hint="name those to tell apart, or drop the column",
+            )
 
     @property
     def source(self) -> str:

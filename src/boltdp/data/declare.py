@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from boltdp.data.draft import LEFT_OUT, declared_column, declared_schema
-from boltdp.data.schema import Schema
-from boltdp.data.source import ColumnType
-from boltdp.errors import DataError, ParameterError, described, near, quoted, shown
+from boltdp.data.draft import LEFT_OUT, declared_column
+from boltdp.data.schema import Schema, TimePart
+from boltdp.data.source import ColumnType, names_hint
+from boltdp.errors import DataError, ParameterError, described, quoted, shown
 
 #: What cannot have bounds.
 _UNFIT = {
     "text": "texts",
-    "timestamp": "timestamps, whose parts a schema can declare",
-    "date": "dates, whose parts a schema can declare",
+    "timestamp": "timestamps",
+    "date": "dates",
     "other": "neither numbers, texts nor booleans",
+}
+
+_UNFIT_HINT = {
+    "text": 'categories={{"{name}": ["value", ...]}}',
+    "timestamp": 'timestamps={{"{name}": ["hour", "weekday", "month"]}}',
+    "date": 'timestamps={{"{name}": ["weekday", "month"]}}',
 }
 
 
@@ -29,12 +35,14 @@ def declare(
     bounds: Any = None,
     categories: Any = None,
     classes: Any = None,
+    timestamps: Any = None,
 ) -> tuple[Schema, tuple[str, ...]]:
     """The schema of a table with these columns, and the names of those that it does not use. No row is read.
 
-    A feature is every column that is declared: in `bounds` by (low, high), in `categories` by a list, or by the source
-    itself, as booleans are by their type and a database's columns by enum types and constraints. The others are left
-    out, if there are bounds or categories at all; else they are refused, by name. A pair of numbers in the place of
+    A feature is every column that is declared: in `bounds` by (low, high), in `categories` by a list, in `timestamps`
+    by a list of the parts that are categories, such as "hour", or by the source itself, as booleans are by their type
+    and a database's columns by enum types and constraints. The others are left out, if there are bounds, categories or
+    timestamps at all; else they are refused, by name. A pair of numbers in the place of
     bounds by name is for all columns of numbers. Classes are those of `classes`, unless the label's type has them.
 
     >>> columns = {"age": ColumnType("number"), "smokes": ColumnType("bool"), "name": ColumnType("text")}
@@ -43,23 +51,25 @@ def declare(
     (('age', 'smokes', 'intercept'), (False, True), ('name',))
     """
     numeric, categorical = _numeric(columns, label, bounds), _by_name(categories, "categories", '["F", "M"]')
+    moments = _by_name(timestamps, "timestamps", '["hour", "weekday"]')
     if label not in columns:
         raise DataError(
             f"the data must have the column {shown(label)} for the label",
-            hint=names_hint(columns, [*numeric, *categorical], label),
+            hint=names_hint(columns, [*numeric, *categorical, *moments], label),
         )
-    for what, given in (("bounds", numeric), ("categories", categorical)):
+    for what, given in (("bounds", numeric), ("categories", categorical), ("timestamps", moments)):
         _check_names(columns, label, given, what)
-    twice = [name for name in numeric if name in categorical]
+    twice = [name for name in columns if (name in numeric) + (name in categorical) + (name in moments) > 1]
     if twice:
-        raise ParameterError(f"a column must have bounds or categories, not both, got both for {quoted(twice)}")
+        what = "bounds, categories or timestamps" if moments else "bounds or categories"
+        raise ParameterError(f"a column must have {what}, not both, got both for {quoted(twice)}")
     known = dict(columns)
     for name, pair in numeric.items():
         kind = columns[name].kind
         if kind in _UNFIT:
             raise ParameterError(
                 f"bounds must be of columns of numbers, and {name!r} has {_UNFIT[kind]}",
-                hint=f'categories={{"{name}": ["value", ...]}}' if kind == "text" else "leave it out",
+                hint=_UNFIT_HINT.get(kind, "leave it out").format(name=name),
             )
         if kind == "list" and columns[name].length is None:
             raise ParameterError(
@@ -72,15 +82,19 @@ def declare(
         known[name] = replace(columns[name], kind="text", bounds=None, values=declared)
     if classes is not None:
         known[label] = replace(columns[label], kind="text", values=_values(classes, "classes"))
-    undeclared = [name for name in columns if name != label and declared_column(name, known[name]) is None]
-    features = [name for name in columns if name != label and name not in undeclared]
+    parts = [
+        TimePart(name, part) for name, listed in moments.items() for part in _values(listed, f"the parts of {name!r}")
+    ]
+    features = {name: feature for name, one in known.items() if (feature := declared_column(name, one)) is not None}
+    features = {name: one for name, one in features.items() if name not in (label, *moments)}
+    undeclared = [name for name in columns if name not in (label, *moments, *features)]
     usable = [name for name in undeclared if columns[name].kind not in LEFT_OUT and not columns[name].key]
     unclassed = known[label].kind != "bool" and known[label].values is None
-    if unclassed or not features or (usable and bounds is None and categories is None):
-        _refuse(columns, label if unclassed else None, usable if not (numeric or categorical) else [])
-    return declared_schema({name: known[name] for name in (*features, label)}, label), tuple(
-        name for name in undeclared if not columns[name].key
-    )
+    nothing = bounds is None and categories is None and timestamps is None
+    if unclassed or not (features or parts) or (usable and nothing):
+        _refuse(columns, label if unclassed else None, usable if not (numeric or categorical or parts) else [])
+    schema = Schema(label, known[label].values or (False, True), (*features.values(), *parts))
+    return schema, tuple(name for name in undeclared if not columns[name].key)
 
 
 def _refuse(columns: Mapping[str, ColumnType], label: str | None, undeclared: Sequence[str]) -> None:
@@ -136,21 +150,6 @@ def _check_names(columns: Mapping[str, ColumnType], label: str, given: Mapping[s
             f"{what} must be of columns of the data, got {quoted(unknown)}",
             hint=names_hint(columns, [label], unknown[0]),
         )
-
-
-def names_hint(columns: Mapping[str, ColumnType], declared: Iterable[str], missing: str | None = None) -> str:
-    """Which columns there are, or one that may be meant by a name that is missing.
-
-    >>> names_hint({"age": ColumnType("number")}, [], "Age"), names_hint({"age": ColumnType("number")}, [])
-    ("did you mean 'age'?", "it has 'age'")
-    >>> names_hint({"4711": ColumnType("untyped")}, ["age"])
-    'none of these columns is there: is there a header, and is it the right file?'
-    """
-    # A file without a header has values in its place: unless something declared is there, they are not named.
-    untyped = all(column.kind == "untyped" for column in columns.values())
-    if untyped and not any(name in columns for name in declared):
-        return "none of these columns is there: is there a header, and is it the right file?"
-    return (None if missing is None else near(missing, columns)) or f"it has {quoted(columns)}"
 
 
 def _pair(pair: Any, what: str) -> tuple[Any, Any]:

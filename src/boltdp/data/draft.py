@@ -13,16 +13,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boltdp.data.schema import Categorical, Column, Numeric, Schema, Vector
-from boltdp.data.source import ColumnType, Source
+from boltdp.data.source import ColumnType, Kind, Source, names_hint
 from boltdp.data.times import HOUR_AT, PATTERN
 from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value
-from boltdp.errors import DataError
+from boltdp.errors import DataError, near, printable
 from boltdp.privacy.events import Part
 from boltdp.privacy.records import to_record
 
 #: A public text column with more distinct values than this is no categorical one.
 MOST_CATEGORIES = 100
+#: A public column without a type with at least this part of numbers among its cells, and more different ones than that,
+#: is one of numbers.
+MOST_NUMBERS, FEW_VALUES = 0.8, 20
+#: A public column whose cells all differ may be an id, if they are more than this.
+FEW_CELLS = 20
+#: Cells that are no numbers which a draft of a public column quotes, at most.
+EXAMPLES = 3
+_NUMBER = r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$"
+_COMMA = r"^\s*[+-]?[0-9]+(,[0-9]+)+\s*$"
+_THOUSANDS = r"^\s*[+-]?[0-9]{1,3}(,[0-9]{3})+\s*$"
 #: Kinds of columns that are no feature as they are.
 LEFT_OUT = ("timestamp", "date", "other")
 _CURVES = "# name = { bounds = [low, high], curve = 8 } adds steps at 8 places: a model is then a curve, not a line"
@@ -48,12 +58,23 @@ def draft_schema(source: Source, label: str, *, public: bool = False) -> str:
     <BLANKLINE>
     """
     columns = source.columns()
-    if label not in columns:
-        raise DataError(f"the data must have the column {label!r} for the label")
+    check_label(columns, label, public=public)
     if not public:
         return write_draft(columns, label, {})
     seen = _look(source, [name for name in columns if columns[name].kind not in LEFT_OUT])
-    return write_draft(columns, label, {name: one.found for name, one in seen.items()})
+    return write_draft(columns, label, {name: one.found(name, columns[name].kind) for name, one in seen.items()})
+
+
+def check_label(columns: Mapping[str, ColumnType], label: str, *, public: bool = False) -> None:
+    """Refuse a label that is no column; one that is meant may be named if the names are no values, or are public.
+
+    >>> check_label({"late": ColumnType("bool")}, "Late")
+    Traceback (most recent call last):
+    boltdp.errors.DataError: the data must have the column 'Late' for the label
+    """
+    if label not in columns:
+        hint = near(label, columns) if public else names_hint(columns, (), label)
+        raise DataError(f"the data must have the column {label!r} for the label", hint=hint)
 
 
 @dataclass(frozen=True)
@@ -72,6 +93,7 @@ class Found:
     moments: bool = False  #: all are texts that `boltdp.data.times` takes for timestamps or dates
     dated: bool = False  #: all of these are dates
     nothing: str = ""  #: why nothing is known: a column is then left out, in a comment
+    remark: str = ""  #: what is to be said of its line, in a comment
 
     @property
     def numeric(self) -> bool:
@@ -176,8 +198,7 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
     >>> declared_schema(columns, "sick").columns
     (Numeric(name='age', low=0.0, high=120.0, curve=()),)
     """
-    if label not in columns:
-        raise DataError(f"the data must have the column {label!r} for the label")
+    check_label(columns, label)
     features = {name: declared_column(name, column) for name, column in columns.items() if name != label}
     classes = (False, True) if columns[label].kind == "bool" else columns[label].values
     undeclared = [] if classes is not None else [label]
@@ -216,6 +237,7 @@ def declared_column(name: str, column: ColumnType) -> Column | None:
 def _draft_column(name: str, column: ColumnType, seen: Found | None) -> tuple[str, str]:
     """The table that a column belongs to and its line there."""
     key = toml_key(name)
+    remark = f"  # {seen.remark}" if seen is not None and seen.remark else ""
     match declared_column(name, column):
         case Numeric(low=low, high=high):
             return "numeric", f"{key} = {toml_value([low, high])}"
@@ -224,23 +246,27 @@ def _draft_column(name: str, column: ColumnType, seen: Found | None) -> tuple[st
         case Vector(length=declared, low=low, high=high):
             return "vector", f"{key} = {{ length = {declared}, bounds = {toml_value([low, high])} }}"
     if seen is not None and seen.nothing:
-        table = {"number": "numeric", "list": "vector"}.get(column.kind, "categorical")
-        return table, f"# {key} = []  # {seen.nothing}"
+        numeric = seen.bounds is not None and column.kind == "untyped"
+        table = "numeric" if numeric else {"number": "numeric", "list": "vector"}.get(column.kind, "categorical")
+        return table, f"# {key} = {toml_value([*(seen.bounds or ())])}  # {seen.nothing}"
     if column.kind == "list":
         length = toml_value(column.length if column.length is not None else [])
         bounds = toml_value(list(seen.bounds)) if seen and seen.bounds else "[]"
         if seen and seen.length is not None:
             length = toml_value(seen.length)
-        return "vector", f"{key} = {{ length = {length}, bounds = {bounds} }}"
+        return "vector", f"{key} = {{ length = {length}, bounds = {bounds} }}{remark}"
     if seen is not None and seen.numeric and column.kind in ("number", "untyped"):
         bounds = toml_value(list(seen.bounds)) if seen.bounds else "[]  # [low, high]"
-        return "numeric", f"{key} = {bounds}"
+        return "numeric", f"{key} = {bounds}{remark}"
     if column.kind == "number":
         return "numeric", f"{key} = []  # {'a key: drop it?' if column.key else '[low, high]'}"
     if seen is not None and seen.values:
         return "categorical", f"{key} = {toml_value(list(seen.values))}"
     if seen is not None and seen.many:
-        return "categorical", f"{key} = []  # more than {MOST_CATEGORIES} different values: drop it?"
+        return (
+            "categorical",
+            f"# {key} = []  # more than {MOST_CATEGORIES} different values: declare those to tell apart",
+        )
     if column.kind == "untyped":
         return "undecided", ""
     return "categorical", f'{key} = []  # ["value", ...]'
@@ -261,13 +287,16 @@ class _Seen:
     """What the values of a public column are: their bounds if they are numbers, and the different ones if few."""
 
     def __init__(self) -> None:
-        self.numeric = True
         self.many = False
+        self.length: int | None = None
+        self._cells = self._numbers = self._commas = self._thousands = 0
+        self._others: dict[str, None] = {}
         self._moments: bool | None = None
         self._dated = True  # no text is longer than a date
-        self.length: int | None = None
         self._low, self._high = math.inf, -math.inf
+        self._whole = True
         self._distinct: set[Value] = set()
+        self._differ = True
 
     def look(self, cells: pa.Array) -> None:
         """Take the cells of one batch into account."""
@@ -276,53 +305,109 @@ class _Seen:
         cells = cells.drop_null()
         if len(cells) == 0:
             return
-        if ColumnType.of(cells.type).kind == "list":
-            self.length = len(cells[0])
+        kind = ColumnType.of(cells.type).kind
+        if kind == "list":
+            self.length, self._differ = len(cells[0]), False
             cells = cells.flatten().drop_null()
-        elif not self.many:
-            self._distinct.update(pc.unique(cells).to_pylist())
-            self.many = len(self._distinct) > MOST_CATEGORIES
-        if self.numeric:
+        else:
+            self._look_for_values(cells)
+        self._cells += len(cells)
+        if kind == "text":
+            self._look_at_texts(cells)
+        else:
             self._look_for_bounds(cells)
-        if self._moments is not False and ColumnType.of(cells.type).kind == "text":
+
+    def _look_for_values(self, cells: pa.Array) -> None:
+        if self.many and not self._differ:
+            return
+        unique = pc.unique(cells).to_pylist()
+        self._differ = self._differ and len(unique) == len(cells) and self._distinct.isdisjoint(unique)
+        self._distinct.update(unique)
+        self.many = len(self._distinct) > MOST_CATEGORIES
+
+    def _look_at_texts(self, cells: pa.Array) -> None:
+        if self._moments is not False:
             self._moments = bool(pc.all(pc.match_substring_regex(cells, f"^({PATTERN})$")).as_py())
             self._dated = self._dated and pc.max(pc.utf8_length(cells)).as_py() < HOUR_AT
+        numbers = pc.match_substring_regex(cells, _NUMBER)
+        self._look_for_bounds(pc.cast(pc.utf8_trim_whitespace(cells.filter(numbers)), pa.float64()))
+        others = cells.filter(pc.invert(numbers))
+        for pattern, name in ((_COMMA, "_commas"), (_THOUSANDS, "_thousands")):
+            found = pc.sum(pc.match_substring_regex(others, pattern)).as_py() or 0
+            setattr(self, name, getattr(self, name) + found)
+        if len(others) and len(self._others) < EXAMPLES:
+            self._others.update(dict.fromkeys(pc.unique(others).to_pylist()))
 
     def _look_for_bounds(self, cells: pa.Array) -> None:
         try:
             numbers = pc.cast(cells, pa.float64(), safe=False)
         except pa.ArrowException:
-            self.numeric = False
             return
-        ends = pc.min_max(numbers.filter(pc.is_finite(numbers)))
+        self._numbers += len(numbers)
+        numbers = numbers.filter(pc.is_finite(numbers))
+        ends = pc.min_max(numbers)
         if ends["min"].is_valid:
             self._low = min(self._low, ends["min"].as_py())
             self._high = max(self._high, ends["max"].as_py())
+            exact = max(-self._low, self._high) < 2.0**53  # larger ones have no digits after the point
+            self._whole = self._whole and exact and bool(pc.all(pc.equal(numbers, pc.floor(numbers))).as_py())
 
     @property
     def bounds(self) -> tuple[float, float] | None:
         """Smallest and largest number, rounded outward to two digits of their distance."""
-        if not self.numeric or self._low > self._high:
+        if self._low > self._high:
             return None
         low, high = self._low, self._high if self._high > self._low else self._low + 1.0
         unit = 10.0 ** math.floor(math.log10(high - low) - 1)
         rounded = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
         return float(f"{rounded[0]:.12g}"), float(f"{rounded[1]:.12g}")
 
-    @property
-    def found(self) -> Found:
-        """All of it."""
+    def found(self, name: str, kind: Kind) -> Found:
+        """All of it, of a column with a name and of the kind that its source says."""
         values = () if self.many else in_order(self._distinct)
         moments = self._moments is True
+        several = self.many or len(values) > FEW_VALUES
+        numeric = self._numbers == self._cells or (several and self._numbers >= MOST_NUMBERS * self._cells)
+        differ = self._differ and self._cells > FEW_CELLS
+        nothing = remark = ""
+        if kind == "text" and several and numeric:
+            nothing = f"numbers in texts: {_in_query(name, _quoted(name))}"
+        elif numeric and self._numbers < self._cells:
+            share = math.floor(100 * self._numbers / self._cells)
+            others = ", ".join(f"`{printable(one)}`" for one in [*self._others][:EXAMPLES])
+            remark = f"{share} % of the cells are numbers; others, such as {others}, count as missing"
+        elif not numeric and several and self._commas >= (self._cells - self._numbers) * MOST_NUMBERS > 0:
+            nothing = _without_commas(name, "." if self._thousands < self._commas else "")
+        elif differ and not moments and (self._whole or not numeric):
+            # Numbers with digits after the point differ often, all of them, and are none.
+            nothing = "every value differs: an id?"
         return Found(
-            self.bounds,
+            self.bounds if numeric else None,
             values,
             self.length,
-            numbers=self.numeric,
+            numbers=numeric,
             many=self.many,
             moments=moments,
             dated=moments and self._dated,
+            nothing=nothing,
+            remark=remark,
         )
+
+
+def _without_commas(name: str, point: str) -> str:
+    what = "numbers with a decimal comma" if point else "numbers with commas between thousands"
+    plain = f"replace({_quoted(name)}, ',', '{point}')"
+    return f"{what}: {_in_query(name, plain)}"
+
+
+def _in_query(name: str, text: str) -> str:
+    """How a query makes numbers of texts."""
+    return f"--query \"SELECT * REPLACE (TRY_CAST({text} AS DOUBLE) AS {_quoted(name)}) FROM 'FILE'\" makes them plain"
+
+
+def _quoted(name: str) -> str:
+    """A name in SQL within the double quotes of a shell."""
+    return name if name.isidentifier() else '\\"' + name.replace('"', '\\"\\"') + '\\"'
 
 
 def in_order(values: Iterable[Value]) -> tuple[Value, ...]:

@@ -148,7 +148,7 @@ def _near_file(path: str) -> str | None:
     folder, name = os.path.split(path)
     if not os.path.isdir(folder or "."):
         return f"there is no directory {folder!r}"
-    return near(name, os.listdir(folder or "."))
+    return near(name, os.listdir(folder or "."), before=path.removesuffix(name))
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -24,6 +24,8 @@ from boltdp.errors import DataError
 SEPARATORS = (",", ";", "\t", "|")
 #: Bytes of a CSV file that are looked through at a time for blank lines.
 LOOK_BYTES = 1 << 18
+#: What to do about a text that is not UTF-8; that of Windows is most often this one.
+ENCODING_HINT = "iconv -f cp1252 -t utf-8 rows.csv > utf8.csv makes UTF-8 of a text from Windows"
 #: Longest cell of a CSV file, or first line: DuckDB reads no longer line.
 CELL_BYTES = 1 << 22
 
@@ -76,7 +78,7 @@ def json_keys(files: Files) -> list[str]:
 
 
 def has_blank_line(file: str, separator: str) -> bool:
-    """Whether a CSV file has a blank line, not counting those inside quotes."""
+    """Whether a CSV file has a blank line before others, not counting those inside quotes."""
     try:
         # Two ends of lines in a row are rare and quickly found; only where there are any, it matters what is quoted.
         with _bytes(file) as raw:
@@ -92,9 +94,45 @@ def has_blank_line(file: str, separator: str) -> bool:
         csv.field_size_limit(max(csv.field_size_limit(), CELL_BYTES))
         with _text(file) as text:
             # DuckDB too takes a quote for one that opens if only spaces are before it.
-            return any(not cells for cells in csv.reader(text, delimiter=separator, skipinitialspace=True))
+            lines = csv.reader(text, delimiter=separator, skipinitialspace=True)
+            return any(not cells for cells in lines) and any(cells for cells in lines)
     except (OSError, EOFError, zlib.error, csv.Error):
         return False  # DuckDB will find so too, or reads what Python does not
+
+
+def csv_fault(files: Files, separator: str | None = None) -> str | None:
+    """Where a CSV file is at fault, and what the fault is, for rows that may be looked at; None if there is none.
+
+    Only the number of a line is told, and how many cells it has.
+    """
+    for file in files.paths:
+        own = find_separator(file) if separator is None else separator
+        width = len(_header(file, own))
+        try:
+            with _bytes(file) as raw:
+                for at, line in enumerate(iter(lambda: raw.readline(CELL_BYTES), b""), 1):
+                    stopping.check()
+                    try:
+                        line.decode("utf-8")
+                    except UnicodeDecodeError:
+                        return f"line {at:,} of {file!r} is not UTF-8"
+            csv.field_size_limit(max(csv.field_size_limit(), CELL_BYTES))
+            with _text(file) as text:
+                lines, begins, blank = csv.reader(text, delimiter=own, skipinitialspace=True, strict=True), 1, None
+                try:
+                    for cells in lines:
+                        if cells and blank is not None and width > 1:
+                            return f"line {blank:,} of {file!r} is blank"
+                        if cells and len(cells) != width:
+                            said = f"{len(cells)} cell{'s' if len(cells) > 1 else ''}, and the header {width}"
+                            return f"line {begins:,} of {file!r} has {said}"
+                        blank = begins if not cells and blank is None else blank
+                        begins = lines.line_num + 1
+                except csv.Error:
+                    return f"line {begins:,} of {file!r} has a quote that is not closed, or text after one that is"
+        except (OSError, EOFError, zlib.error):
+            return None
+    return None
 
 
 class _Pairs:
@@ -114,6 +152,8 @@ def _header(file: str, separator: str) -> list[str]:
         raise DataError(f"the CSV file {file!r} cannot be read: it must be text that starts with a header")
     if not names:
         raise DataError(f"the CSV file {file!r} must start with a header, and it is empty")
+    if any("\ufffd" in name for name in names):  # what `_text` makes of other bytes
+        raise DataError(f"the header of the CSV file {file!r} must be UTF-8", hint=ENCODING_HINT)
     # Such as the index column that pandas writes.
     names = [name or f"column{i}" for i, name in enumerate(names)]
     return _different(names, f"the header of the CSV file {file!r}")

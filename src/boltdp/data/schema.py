@@ -76,7 +76,7 @@ from boltdp.data.curves import curve_places
 from boltdp.data.times import PARTS
 from boltdp.data.toml import toml_key, toml_value
 from boltdp.data.values import Value, declared_values
-from boltdp.errors import BoltdpError, ParameterError, described, shown
+from boltdp.errors import BoltdpError, ParameterError, described, near, shown
 from boltdp.files import read_text
 from boltdp.privacy.counts import is_draft
 from boltdp.privacy.events import Part
@@ -630,7 +630,10 @@ def _check_keys(table: Any, *, required: Sequence[str], optional: Sequence[str] 
             raise ParameterError(f"{what} must declare {key!r}")
     for key in table:
         if key not in required and key not in optional:
-            raise ParameterError(f"{what} must declare only {', '.join((*required, *optional))}, got {shown(key)}")
+            raise ParameterError(
+                f"{what} must declare only {', '.join((*required, *optional))}, got {shown(key)}",
+                hint=near(key, (*required, *optional)) if isinstance(key, str) else None,
+            )
 
 
 def _table(declared: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:

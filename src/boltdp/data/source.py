@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
 from boltdp.data.values import Value
+from boltdp.errors import near, quoted
 
 Kind = Literal["number", "text", "bool", "list", "timestamp", "date", "untyped", "other"]
 
@@ -33,6 +34,7 @@ class ColumnType:
     bounds: tuple[float, float] | None = None  #: of every number, where a constraint declares them
     values: tuple[Value, ...] | None = None  #: all that there may be, where the type or a constraint declares them
     key: bool = False  #: it tells rows apart, and so is no feature
+    parsed: bool = field(default=False, compare=False)  #: texts become numbers, cell by cell, where they are declared
     called: str | None = field(default=None, compare=False)  #: what the source calls the type, where it is another
 
     @classmethod
@@ -59,6 +61,21 @@ class ColumnType:
         }
         kind = next((kind for kind, test in tests.items() if test(arrow)), None)
         return cls("other", called=str(arrow)) if kind is None else cls(kind)
+
+
+def names_hint(columns: Mapping[str, ColumnType], declared: Iterable[str], missing: str | None = None) -> str:
+    """Which columns there are, or one that may be meant by a name that is missing.
+
+    >>> names_hint({"age": ColumnType("number")}, [], "Age"), names_hint({"age": ColumnType("number")}, [])
+    ("did you mean 'age'?", "it has 'age'")
+    >>> names_hint({"4711": ColumnType("untyped")}, ["age"])
+    'none of these columns is there: is there a header that spells them so, and is it the right file?'
+    """
+    # A file without a header has values in its place: unless something declared is there, they are not named.
+    untyped = all(column.kind == "untyped" for column in columns.values())
+    if untyped and not any(name in columns for name in declared):
+        return "none of these columns is there: is there a header that spells them so, and is it the right file?"
+    return (None if missing is None else near(missing, columns)) or f"it has {quoted(columns)}"
 
 
 def batch_rows(columns: int, *, lists: bool, threads: int = 1) -> int:

@@ -174,4 +174,9 @@ def _open_file(source: str | Path, *, table: str | None, query: str | None, spoo
             "give SOURCE, which says where the rows are",
             hint="a file, a directory, a database, or only --query \"SELECT ... FROM 'visits.parquet'\"",
         )
+    if str(source) == "-" or Path(source).is_fifo() or Path(source).is_char_device():
+        raise ParameterError(
+            "SOURCE must be a file and not the standard input or a pipe, since rows are read more than once",
+            hint="write them to a file first: ... > rows.csv",
+        )
     return DuckDBEngine.from_files(source, spool=spool)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,7 +32,7 @@ class ArrayEngine(Engine):
     """Columns in memory.
 
     Lists, arrays of objects, and a data frame's columns of objects or texts are untyped, as a CSV file's columns
-    are: each cell becomes what the schema declares, or is missing.
+    are: each cell becomes what the schema declares, or is missing. Texts of Arrow and of Polars become numbers too.
 
     >>> engine = ArrayEngine.from_numpy(np.zeros((3, 2)), np.array([0, 1, 1]))
     >>> engine.count(), engine.columns()["x"].length
@@ -165,14 +166,14 @@ class ArrayEngine(Engine):
         for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=rows):
             stop = start + batch.num_rows
             parts = [
-                part
+                (cells.numbers(part) if kind == "number" and _type(column).parsed else part)
                 if _is_typed(column)
                 else column.dense(start, stop)
                 if isinstance(column, _Sparse)
                 else cells.column(column[start:stop], kind)
                 for kind, column, part in zip(kinds, chosen, batch.columns, strict=True)
             ]
-            yield pa.RecordBatch.from_arrays(parts, list(columns))
+            yield pa.RecordBatch.from_arrays([*map(_without_view, parts)], list(columns))
             start = stop
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
@@ -298,8 +299,15 @@ def _column(values: Any) -> Cells:
 def _type(column: Cells) -> ColumnType:
     if column is None:
         return ColumnType("other")
-    typed = _is_typed(column) or isinstance(column, _Sparse)
-    return ColumnType.of(column.type) if typed else ColumnType("untyped")
+    if not _is_typed(column) and not isinstance(column, _Sparse):
+        return ColumnType("untyped")
+    known = ColumnType.of(column.type)
+    return replace(known, parsed=True) if known.kind == "text" else known
+
+
+def _without_view(part: pa.Array) -> pa.Array:
+    """Texts of Polars in a form for which Arrow has all functions."""
+    return part.cast(pa.large_string()) if pa.types.is_string_view(part.type) else part
 
 
 def _is_typed(column: Cells) -> bool:

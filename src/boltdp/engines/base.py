@@ -224,11 +224,12 @@ def _missing(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnT
 
 def _check_kind(columns: Mapping[str, ColumnType], name: str, kinds: Sequence[Kind], wanted: str) -> None:
     kind = columns[name].kind
-    if kind in kinds:
+    if kind in kinds or ("number" in kinds and columns[name].parsed):
         return
     hint = None
     if kind == "text" and "number" in kinds:
-        hint = f"declare its categories, or make numbers of it in a query: TRY_CAST({name} AS DOUBLE) AS {name}"
+        quoted = '"' + name.replace('"', '""') + '"'
+        hint = f"declare its categories, or make numbers of it in a query: TRY_CAST({quoted} AS DOUBLE) AS {quoted}"
     elif "number" in kinds and kind == "list":
         hint = f"declare it as a vector: {name} = {{ length = 3, bounds = [low, high] }} in [vector]"
     raise DataError(f"column {name!r} must have {wanted}, its type is {kind!r}", hint=hint)

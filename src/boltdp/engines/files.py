@@ -23,7 +23,7 @@ import duckdb
 import pyarrow as pa
 
 from boltdp.data.formats import Files, find_files, format_of
-from boltdp.data.headers import csv_header, find_separator, has_blank_line, json_keys
+from boltdp.data.headers import ENCODING_HINT, csv_header, find_separator, has_blank_line, json_keys
 from boltdp.data.remote import fetch, is_remote
 from boltdp.data.source import ColumnType, Kind, batch_rows
 from boltdp.engines.base import Engine
@@ -40,6 +40,8 @@ MEMORY_LIMIT = "1GB"
 SPILL_PREFIX, FETCHED_PREFIX = "boltdp-spill-", "boltdp-fetched-"
 #: What the rows of the source are named in a query over files.
 SOURCE = "source"
+#: What to do about CSV data that cannot be read: which line it is would tell of a row.
+CSV_HINT = f"`boltdp check` tells the line, for rows that may be looked at; {ENCODING_HINT}"
 #: Words of types that DuckDB says.
 _TYPES = frozenset(
     (
@@ -47,6 +49,8 @@ _TYPES = frozenset(
         *("utinyint", "usmallint", "uinteger", "ubigint", "date", "time", "timestamp", "interval", "blob", "json"),
     )
 )
+#: Its optimizers that have a reader of files do what stands in the query; not every version has them.
+_PUSHES_CASTS = ("type_pushdown", "scalar_fn_pushdown")
 #: What DuckDB says of a query itself, before a row is read.
 _OF_THE_QUERY = (duckdb.ParserException, duckdb.SyntaxException, duckdb.BinderException, duckdb.CatalogException)
 
@@ -69,6 +73,7 @@ class DuckDBEngine(Engine):
         connection: duckdb.DuckDBPyConnection | None = None,
         close: Callable[[], object] | None = None,
         check: Callable[[], object] | None = None,
+        hint: str | None = None,
     ) -> None:
         """Use one of the `from_` constructors; `fault` is what to say when DuckDB cannot read the rows.
 
@@ -76,7 +81,7 @@ class DuckDBEngine(Engine):
         once before rows are counted or read.
         """
         self._relation = relation
-        self._fault = fault
+        self._fault, self._hint = fault, hint
         self._untyped = untyped
         self._connection = connection
         self._worker = ThreadPoolExecutor(1)  # its thread begins with the first task
@@ -111,6 +116,7 @@ class DuckDBEngine(Engine):
                 connection=connection,
                 close=held.pop_all().close,
                 check=scan.check,
+                hint=scan.hint,
             )
         engine.spool = spool
         return engine
@@ -289,12 +295,12 @@ class DuckDBEngine(Engine):
     def _await(self, action: Callable[[], T]) -> T:
         """Do something that may take long, where a signal can end it."""
         if self._connection is None:
-            return _ask(action, self._fault)
+            return _ask(action, self._fault, hint=self._hint)
         # In another thread: Python hears no signal while DuckDB is busy in the main one.
         return self._finish(self._begin(action))
 
     def _begin(self, action: Callable[[], T]) -> Future[T]:
-        return self._worker.submit(_ask, action, self._fault)
+        return self._worker.submit(_ask, action, self._fault, hint=self._hint)
 
     def _finish(self, begun: Future[T]) -> T:
         try:
@@ -320,18 +326,25 @@ class DuckDBEngine(Engine):
         return f"TRY_CAST({column} AS {'DOUBLE' if parse == 'number' else 'DOUBLE[]'}) AS {column}"
 
 
-def _ask(action: Callable[[], T], fault: str, *, query: str | None = None, tables: str | None = None) -> T:
+def _ask(
+    action: Callable[[], T],
+    fault: str,
+    *,
+    query: str | None = None,
+    tables: str | None = None,
+    hint: str | None = None,
+) -> T:
     """Do something with DuckDB; if it fails, say so in our words and leave no trace of its own.
 
     With the user's own `query`, which is only looked at, what DuckDB says of it is passed on; `tables` is a hint.
     """
-    reason = hint = None
+    reason = None
     try:
         return action()
     except duckdb.InterruptException:
         interrupted = True
     except duckdb.OutOfMemoryException:
-        interrupted, reason = False, f"DuckDB needs more than {MEMORY_LIMIT} of memory for it"
+        interrupted, reason, hint = False, f"DuckDB needs more than {MEMORY_LIMIT} of memory for it", None
     except RuntimeError as error:  # what DuckDB makes of Ctrl-C while it reads
         interrupted = str(error) == "Query interrupted"
     except (duckdb.Error, pa.ArrowException, OSError) as error:
@@ -361,6 +374,10 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
     )
     # Its own progress bar would go to standard output, which is for results.
     connection.execute("SET enable_progress_bar = false")
+    # DuckDB 2.0 hands a TRY_CAST to the reader of CSV files, which fails at the first cell that does not fit.
+    known = connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()
+    pushing = [name for (name,) in known if name in _PUSHES_CASTS]
+    connection.execute(f"SET disabled_optimizers = {_literal(','.join(pushing))}")
     return connection
 
 
@@ -388,6 +405,7 @@ class _Scan:
     fault: str  #: what to say when DuckDB cannot
     untyped: frozenset[str]  #: columns whose cells are texts until the schema says otherwise
     check: Callable[[], object] | None = None  #: to be done before rows are counted or read
+    hint: str | None = None  #: what to do about the fault
 
 
 def _scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter: str | None = None) -> _Scan:
@@ -412,13 +430,13 @@ def _scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter: str
         def check() -> None:
             # DuckDB skips blank lines, and so would lose rows; but those of one column it takes for missing cells.
             if len(header) > 1 and any(has_blank_line(file, separator) for file in paths):
-                raise DataError(fault)
+                raise DataError(fault, hint=CSV_HINT)
 
         scan = (
             f"SELECT {columns} FROM read_csv({_patterns(paths)}, columns = {{{types}}}, delim = {_literal(separator)}, "
             f"header = true, auto_detect = false, quote = '\"', escape = '\"', {hive})"
         )
-        return _Scan(scan, fault, partitions | frozenset(header), check)
+        return _Scan(scan, fault, partitions | frozenset(header), check, CSV_HINT)
     if files.format == "json":
         keys = json_keys(files)
         types = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in keys)

@@ -74,6 +74,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes: Sequence[Any] | npt.NDArray[Any] | None = None
     bounds: Mapping[Any, Sequence[float]] | tuple[Bound, Bound] | npt.NDArray[Any] | None = None
     categories: Mapping[Any, Sequence[Any]] | None = None
+    timestamps: Mapping[Any, Sequence[str]] | None = None
     curves: int | Mapping[str, int | Sequence[float]] | None = None
     clip_norm: float | None = None
     schema: Schema | Mapping[str, Any] | str | Path | None = None
@@ -202,7 +203,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def _by_name(self) -> bool:
         """Whether columns are declared by their names."""
-        return isinstance(self.bounds, Mapping) or self.categories is not None
+        return isinstance(self.bounds, Mapping) or self.categories is not None or self.timestamps is not None
 
     def _settings(self) -> Settings:
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -245,7 +246,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The schema that was given, if any."""
         if self.schema is None:
             return None
-        names = ("classes", "bounds", "categories", "curves", "clip_norm")
+        names = ("classes", "bounds", "categories", "timestamps", "curves", "clip_norm")
         refuse_beside_schema({name: getattr(self, name) for name in names})
         refuse_beside_schema({"fit_intercept": None if self.fit_intercept else False})
         return Schema.of(self.schema)
@@ -260,7 +261,14 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         norm, intercept = self._norm(), bool(self.fit_intercept)
         rows = ArrayEngine.from_arrow(X) if isinstance(X, pa.Table) else ArrayEngine.from_pandas(X)
         columns = {**rows.columns(), label: ColumnType("untyped")}
-        schema, unused = declare(columns, label, bounds=self.bounds, categories=self.categories, classes=list(classes))
+        schema, unused = declare(
+            columns,
+            label,
+            bounds=self.bounds,
+            categories=self.categories,
+            timestamps=self.timestamps,
+            classes=list(classes),
+        )
         warn_of_unused(unused, stacklevel=5)
         return replace(
             schema,
@@ -333,6 +341,8 @@ class PrivateLogisticRegression(_PrivateClassifier):
     categories : dict, optional
         All values there can be of each column of a data frame that has categories, by name. With bounds by name or
         categories, features are the columns that they name and booleans; a warning names the others.
+    timestamps : dict, optional
+        The parts of columns of timestamps that are categories, by name: "hour", "weekday", "month", "day".
     curves : int or dict, optional
         Beside each feature, steps at so many places, evenly spaced between its bounds; or, by the name of a column
         (`"x0"`, `"x1"`, ... in an array), for some features, a number of places or the places themselves. A step is 1

@@ -36,6 +36,16 @@ Dialect = Literal["duckdb", "postgres", "spark"]
 
 #: Up to this many features are a sum that a reader can follow; databases take long to plan larger ones.
 MOST_TERMS = 100
+#: An expression longer than this is bound to a name rather than written for each step.
+LONGEST_REPEATED = 200
+
+
+def _numeral(blanks: str) -> str:
+    """The texts that are numbers in every engine, as a pattern, where a database has a rule of its own for them."""
+    digits = "[0-9](_?[0-9])*"
+    exponent = "[eE][+-]?0*[0-9][0-9]?[0-9]?[0-9]?"
+    words = "[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN]"
+    return f"[ {blanks}]*[+-]?(({digits}[.]?|({digits})?[.]{digits})({exponent})?|{words})[ {blanks}]*"
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,8 @@ class Grammar:
     weekday: str  #: of a text that is a date, counted from Monday, which is 0
     backslashes: bool  #: whether a backslash in a literal is an escape
     underflow: bool  #: whether a product or a cast that underflows is an error
-    flag: str = "{}"  #: a column with the bounds 0 and 1, which may be boolean, as a number
+    cell: str  #: a column as a double: a text by the rule of CSV files, NULL if it is no number
+    flag: str | None = None  #: the same of one with the bounds 0 and 1, which may be boolean, where that differs
 
     def column(self, name: str) -> str:
         """A column's name, quoted."""
@@ -103,6 +114,21 @@ class Grammar:
         return f"{array}[{index + self.first}]"
 
 
+def _postgres_number(otherwise: str) -> str:
+    """A column as a number in PostgreSQL, which before version 16 cannot try a cast; `otherwise` if it has no texts.
+
+    By way of numeric, since a text that over- or underflows a double is an error.
+    """
+    is_text = "pg_typeof({0}) IN ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype)"
+    numeral = _numeral(r"\t\n\v\f\r")
+    return (
+        f"CASE WHEN {is_text} THEN CASE WHEN {{0}}::text ~ '^({numeral})$' THEN"
+        " CASE WHEN {0}::text ~ '[nN]' THEN {0}::text::float8"
+        " ELSE least(greatest(round(replace({0}::text, '_', '')::numeric, 307), -1e308), 1e308)::float8 END END"
+        f" {otherwise} END"
+    )
+
+
 GRAMMARS: dict[Dialect, Grammar] = {
     "duckdb": Grammar(
         quote='"',
@@ -130,6 +156,7 @@ GRAMMARS: dict[Dialect, Grammar] = {
         weekday="isodow(TRY_CAST({} AS DATE)) - 1",
         backslashes=False,
         underflow=False,
+        cell="TRY_CAST({} AS DOUBLE)",
     ),
     "postgres": Grammar(
         quote='"',
@@ -162,9 +189,12 @@ GRAMMARS: dict[Dialect, Grammar] = {
         weekday="CAST(extract(isodow FROM CAST({} AS date)) AS int) - 1",
         backslashes=False,
         underflow=True,
+        cell=_postgres_number("ELSE {0}::float8"),
         # There is no cast from boolean to double precision, and one by way of text must know a real.
-        flag="CASE CAST(pg_typeof({0}) AS text) WHEN 'boolean' THEN CAST(CAST({0} AS text) = 'true' AS int)"
-        " WHEN 'real' THEN CAST(CAST({0} AS text) AS real) ELSE CAST(CAST({0} AS text) AS double precision) END",
+        flag=_postgres_number(
+            "WHEN pg_typeof({0}) = 'boolean'::regtype THEN ({0}::text = 'true')::int"
+            " WHEN pg_typeof({0}) = 'real'::regtype THEN {0}::text::real ELSE {0}::text::float8"
+        ),
     ),
     "spark": Grammar(
         quote="`",
@@ -195,6 +225,10 @@ GRAMMARS: dict[Dialect, Grammar] = {
         weekday="weekday(try_cast({} AS DATE))",
         backslashes=True,
         underflow=False,
+        # Java reads 1d and 0x1p3 too, and no underscores.
+        cell="CASE WHEN typeof({0}) <> 'string' THEN try_cast({0} AS DOUBLE)"
+        " WHEN CAST({0} AS STRING) RLIKE '(?s)^(" + _numeral(r"\t\n\u000B\u000C\r") + ")(?!.)'"
+        " THEN try_cast(replace(CAST({0} AS STRING), '_', '') AS DOUBLE) END",
     ),
 }
 
@@ -438,8 +472,10 @@ def _features(reading: ColumnReading, grammar: Grammar) -> Iterator[str]:
 def _cell(column: Column, grammar: Grammar) -> str:
     """A column; a number where it is declared one."""
     name = grammar.column(column.name)
-    is_flag = isinstance(column, Numeric) and (column.low, column.high) == (0.0, 1.0)
-    return grammar.flag.format(name) if is_flag else name
+    if not isinstance(column, Numeric):
+        return name
+    is_flag = (column.low, column.high) == (0.0, 1.0)
+    return (grammar.flag if is_flag and grammar.flag is not None else grammar.cell).format(name)
 
 
 def _number(cell: str, column: Numeric | Vector, center: float, factor: float, grammar: Grammar) -> str:
@@ -449,7 +485,7 @@ def _number(cell: str, column: Numeric | Vector, center: float, factor: float, g
     """
     half = (column.high - column.low) / 2.0
     middle = grammar.constant((column.low + column.high) / 2.0)
-    double = f"CAST({cell} AS {grammar.double})"
+    double = cell if isinstance(column, Numeric) else f"CAST({cell} AS {grammar.double})"
     known = double if center else f"coalesce(nullif({double}, CAST('NaN' AS {grammar.double})), {middle})"
     offset = f"least(greatest({known}, {grammar.constant(column.low)}), {grammar.constant(column.high)}) - {middle}"
     if grammar.underflow:
@@ -468,11 +504,13 @@ def _from_places(column: Numeric, places: Sequence[float], values: Sequence[floa
 
     All three dialects have NaN above Infinity.
     """
-    cell = f"CAST({_cell(column, grammar)} AS {grammar.double})"
-    ends = [f"{cell} < {grammar.constant(place)}" for place in places]
-    ends.append(f"{cell} <= CAST('Infinity' AS {grammar.double})")
+    cell = _cell(column, grammar)
+    name = "number" if len(cell) > LONGEST_REPEATED else cell
+    ends = [f"{name} < {grammar.constant(place)}" for place in places]
+    ends.append(f"{name} <= CAST('Infinity' AS {grammar.double})")
     cases = " ".join(f"WHEN {end} THEN {grammar.constant(value)}" for end, value in zip(ends, values, strict=True))
-    return f"CASE {cases} ELSE {grammar.constant(0.0)} END"
+    steps = f"CASE {cases} ELSE {grammar.constant(0.0)} END"
+    return steps if name == cell else grammar.let.format(name=name, value=cell, body=steps)
 
 
 def _matches(column: Categorical, grammar: Grammar) -> Iterator[str]:
