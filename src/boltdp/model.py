@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from boltdp.context import Context
     from boltdp.engines.base import Engine
     from boltdp.evaluation import Evaluation
+    from boltdp.ledger import Ledger
+    from boltdp.measuring import NoisyEvaluation
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold", "checked_threshold"]
 
@@ -195,6 +197,34 @@ class Model:
             return evaluate(self, rows, context)
         with open_source(rows) as engine:
             return evaluate(self, engine, context)
+
+    def evaluate_privately(
+        self,
+        rows: Any,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        by: str | None = None,
+        table: str | None = None,
+        query: str | None = None,
+        ledger: str | Path | Ledger | None = None,
+        dataset: str | None = None,
+        blocks: Sequence[str] = (),
+        context: Context | None = None,
+    ) -> NoisyEvaluation:
+        """How well it predicts the label of private `rows`, by noisy counts that spend epsilon and delta.
+
+        `by` is a categorical column of the schema, for the figures of each of its categories. It is charged to a
+        `ledger` as `boltdp.train` is. If the model was trained on the same rows, this is spent in addition.
+        """
+        from boltdp.engines import opened  # only here, as above
+        from boltdp.ledger import find_account
+        from boltdp.measuring import measure
+        from boltdp.privacy.budget import Budget
+
+        with hints_shown(), opened(rows, table=table, query=query) as engine:
+            account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            return measure(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
 
     def to_sklearn(self) -> Any:
         """A plain LogisticRegression (one-vs-rest of them, for one-vs-all) or LinearSVC that needs no boltdp.

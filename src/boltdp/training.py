@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +12,6 @@ from boltdp.algorithms.shared.base import check_rows
 from boltdp.algorithms.standardize import plan_moments, prepared_rows
 from boltdp.context import Context
 from boltdp.data.schema import Schema
-from boltdp.errors import BoltdpError
 from boltdp.files.sealed import digest
 from boltdp.model import Model
 from boltdp.planning import curved, plan, within
@@ -93,11 +91,7 @@ def charged(
     check_columns(schema, engine.columns())
 
     def commit(model: Model) -> Model:
-        try:
-            reservation.commit(digest(model.to_dict()))
-        except BoltdpError as fault:
-            # It is paid for all the same: what is only reserved counts as spent.
-            warnings.warn(f"the ledger could not note the release: {fault}", UserWarning, stacklevel=2)
+        reservation.note(digest(model.to_dict()))
         return model
 
     with account.charged(charge, drawn=lambda: context.randomness.drawn) as reservation:

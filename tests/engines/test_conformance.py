@@ -18,7 +18,7 @@ from boltdp.context import Context
 from boltdp.data import cells
 from boltdp.data.check import check_source
 from boltdp.data.encode import Encoder
-from boltdp.data.reading import plain, reading
+from boltdp.data.reading import cell_of, plain, reading
 from boltdp.data.schema import Categorical, Numeric, Schema, Standardization, TimePart, Vector
 from boltdp.data.source import LONGEST_BATCH
 from boltdp.engines import Engine, Prepared
@@ -30,15 +30,19 @@ from boltdp.kernel.errors import Errors
 from boltdp.kernel.moments import Moments
 from boltdp.kernel.objective import Sums
 from boltdp.kernel.reading import Reading, Segment
+from boltdp.measuring import measure
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.counts import noisy_counts
 from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.release import Randomness
+from boltdp.privacy.release import Randomness, release_counts
 from boltdp.privacy.schedules import constant
 from boltdp.privacy.selection import PortionSelection, portion_bounds
 from boltdp.settings import Settings
 from boltdp.training import train_prepared
 from boltdp.tuning import candidates, tune
 from tests.engines.sources import ROWS, Source, columns, features, in_order
+from tests.export.test_sql import make_model
 
 
 def content(prepared: Prepared) -> npt.NDArray[np.float32]:
@@ -663,3 +667,17 @@ def test_bad_row_is_an_error_when_asked_for_and_the_message_has_no_value(spooled
     with pytest.raises(DataError, match=r"^column '\w+' must be complete, got a missing value or [a-z ]+$"):
         spooled.engine.prepare(spooled.schema, Context(seed=0, on_bad_row="error"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_evaluation_with_noise_counts_the_same_rows(source: Source) -> None:
+    """Of the same seed, the released counts are the same wherever the rows are."""
+    model = make_model(source.schema)
+    schema = source.schema
+    by = "sex" if schema.projection is None and any(column.name == "sex" for column in schema.columns) else None
+    found = measure(model, source.engine, Budget(1.0), by=by, context=Context(randomness=Randomness(3)))
+    bins = found.bins
+    place = None if by is None else cell_of(source.schema, by)
+    counts = bins.count(model, source.packed, place)
+    event = noisy_counts(Budget(1.0), releases=1, summed=True)
+    expected = release_counts(counts.tolist(), event, Randomness(3).stream("evaluation"))
+    assert [*found.counts] == expected

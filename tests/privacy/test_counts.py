@@ -19,6 +19,7 @@ from scipy import stats
 from boltdp.data.source import ColumnType
 from boltdp.drafting import _Look, plan_draft
 from boltdp.errors import ParameterError
+from boltdp.privacy.accounting import Release, composed_delta
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, after, certify, keeps, verify
 from boltdp.privacy.counts import NoisyCounts, is_draft, noisy_counts
@@ -286,3 +287,26 @@ def test_a_seed_of_the_training_still_spoils_the_whole() -> None:
     assert certificate.reasons == (SEEDED,)
     assert certificate.seeded
     verify(certificate)
+
+
+# ---- counts that will be summed, and their composition -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_counts_that_are_summed_have_the_smaller_deviation_and_keep_the_budget(budget: Budget) -> None:
+    summed, plain = (noisy_counts(budget, releases=1, summed=summed) for summed in (True, False))
+    assert keeps(summed, budget)
+    assert summed.noise.deviation <= plain.noise.deviation
+    assert not keeps(less(summed, 0.5), Budget(budget.epsilon) if summed.noise.kind == "spherical" else budget)
+
+
+def test_normal_noise_composes_by_its_distance_and_what_tells_values_does_not() -> None:
+    budget = Budget(1.0, 1e-6)
+    normal = NoisyCounts(noise=Mechanism("gaussian", 10.0, 1), releases=1, unknown=0)
+    assert normal.distance == pytest.approx(math.sqrt(2) / 10)
+    twice = Release(budget, normal)
+    assert composed_delta([twice, twice], budget) == pytest.approx(
+        NoisyCounts(noise=normal.noise, releases=2, unknown=0).delta(1.0), rel=1e-9
+    )
+    assert one(Budget(1.0)).distance is None
+    assert noisy_counts(budget, releases=40, unknown=1).distance is None

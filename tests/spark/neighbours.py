@@ -1,8 +1,8 @@
 """A program that trains in Spark on rows of which one can be replaced, so that what Spark logs of both can be compared.
 
 `python -m tests.spark.neighbours FOLDER ALGORITHM SOURCE ROW`: FOLDER gets the rows and the event log; ALGORITHM is one
-of `SETTINGS`; SOURCE is "csv" (files whose cells all have one width) or "frame" (of this process); ROW says what stands
-for the row at `REPLACED`: one of `ROWS_INSTEAD`.
+of `SETTINGS`, or `EVALUATION`; SOURCE is "csv" (files whose cells all have one width) or "frame" (of this process); ROW
+says what stands for the row at `REPLACED`: one of `ROWS_INSTEAD`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ import pyarrow as pa
 
 from boltdp import settings as boltdp_settings
 from boltdp.algorithms.shared import newton
+from boltdp.context import Context
 from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.session import Session
+from boltdp.measuring import measure
+from boltdp.model import Model
+from boltdp.planning import plan
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.release import Randomness
 from boltdp.training import train
 
 ROWS, FILES, REPLACED = 6000, 3, 2345
@@ -39,6 +45,8 @@ SETTINGS = {
         epsilon=1.0, algorithm="bolton", seed=7, noise_seed=1, passes=2, partitions=2, permutation="fresh"
     ),
 }
+#: A model is measured, instead of trained.
+EVALUATION = "evaluation"
 #: What may stand for the replaced row: six numbers, a town and a class. All of one width, as they are written.
 ROWS_INSTEAD: dict[str, tuple[list[float], str, int] | None] = {
     "none": None,
@@ -112,7 +120,13 @@ def main(folder: Path, algorithm: str, source: str, instead: str) -> None:
     # One thread: of two, the one that ends first is another every time.
     session = Session.open("local[1]")
     engine = SparkEngine(frame(session.spark, source, rows(instead), folder), session=session, parts=2)
-    print(train(engine, SCHEMA, SETTINGS[algorithm]).weights.tobytes().hex())
+    if algorithm == EVALUATION:
+        weights = np.linspace(-2.0, 2.0, SCHEMA.dims)[None]
+        model = Model(SCHEMA, weights, plan(Settings(epsilon=None), rows=ROWS, dims=SCHEMA.dims, classes=2))
+        context = Context(randomness=Randomness(1))
+        print(measure(model, engine, Budget(1.0), by="town", context=context).counts)
+    else:
+        print(train(engine, SCHEMA, SETTINGS[algorithm]).weights.tobytes().hex())
     session.close()
 
 

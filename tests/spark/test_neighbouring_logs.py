@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.logs import differences, kinds, leaves
-from tests.spark.neighbours import SETTINGS
+from tests.spark.neighbours import EVALUATION, SETTINGS
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +36,7 @@ def test_a_size_that_differs_is_seen() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", SETTINGS)
+@pytest.mark.parametrize("algorithm", [*SETTINGS, EVALUATION])
 def test_logs_of_neighbouring_tables_are_the_same(tmp_path: Path, algorithm: str) -> None:
     first, again, other = (
         logged(tmp_path, algorithm, "csv", instead, name)

@@ -27,6 +27,7 @@ COMMANDS = {
     "sign": ("models", "Sign MODEL."),
     "predict": ("score", "Predict the class of each row of SOURCE, in the order of the rows."),
     "evaluate": ("score", "Measure how well a model predicts the label of the rows of SOURCE."),
+    "card": ("carding", "Write the model card of MODEL, or its record for the OpenDP deployments registry."),
     "sql": ("models", "Print a SQL expression that predicts."),
     "compare": ("comparing", "Compare algorithms on data you may look at."),
     "synth": ("data", "Write synthetic rows to OUTPUT."),

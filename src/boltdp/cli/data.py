@@ -107,7 +107,7 @@ def _drafted(
     engine: Engine, label: str, budget: Budget, *, query: str | None, quiet: bool, account: Account | None
 ) -> str:
     """A draft from private rows, and what must be said of it."""
-    from boltdp.cli.training import QUERY_PROMISE
+    from boltdp.cli.options import QUERY_PROMISE
     from boltdp.context import Context
     from boltdp.drafting import draft_privately
 

@@ -32,6 +32,12 @@ from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize, los
 #: Of more classes than these, not all are named.
 SHOWN_CLASSES = 12
 
+#: Said whatever the query is: whether it holds cannot be told from its text.
+QUERY_PROMISE = (
+    "the promise is about rows of the query's result at their places: each must come from one person's row, and rows "
+    "must be chosen and ordered by public columns only"
+)
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -322,6 +328,14 @@ def charged_account(
     return account
 
 
+def ledger_line(account: Account | None) -> list[tuple[str, str]]:
+    """What is spent of the budget of the data set, if there is a ledger."""
+    if account is None:
+        return []
+    now = account.ledger.spent(account.dataset)
+    return [("ledger", f"{account.dataset}: {now.spent.describe(now.budget)}")]
+
+
 def settings_options(command: Command) -> Command:
     """An option for each field of Settings but epsilon and the algorithm."""
     return _decorate(command, _SETTINGS)
@@ -352,8 +366,8 @@ def check_output(path: str, *, overwrite: bool) -> None:
     check_writable(path)
     if not overwrite and Path(path).exists():
         raise OutputError(
-            f"the output {path!r} exists already, and nothing was trained",
-            hint="choose another name, or replace it with --overwrite: what a model has cost is not given back",
+            f"the output {path!r} exists already, and nothing was done",
+            hint="choose another name, or replace it with --overwrite: what it has cost is not given back",
         )
 
 

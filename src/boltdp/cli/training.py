@@ -13,10 +13,12 @@ from boltdp.algorithms.standardize import describe_moments, plan_moments
 from boltdp.cli.grouped import Grouped
 from boltdp.cli.options import (
     FILE,
+    QUERY_PROMISE,
     algorithm_option,
     as_json,
     charged_account,
     check_output,
+    ledger_line,
     ledger_options,
     load_schema,
     make_settings,
@@ -50,12 +52,6 @@ EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 #: Of more columns with curves than these, not all are named.
 SHOWN_CURVES = 5
-
-#: Said whatever the query is: whether it holds cannot be told from its text.
-QUERY_PROMISE = (
-    "the promise is about rows of the query's result at their places: each must come from one person's row, and rows "
-    "must be chosen and ordered by public columns only"
-)
 
 
 @click.command(
@@ -177,18 +173,10 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
             ("training", algorithm.trained(certificate)),
             *([] if model.trained_where is None else [("rows", model.trained_where)]),
             *decision(model),
-            *_left(account),
+            *ledger_line(account),
             ("model", f"{output}: {model.weights.size:,} weights for {len(model.classes)} classes"),
         ]
     )
-
-
-def _left(account: Account | None) -> list[tuple[str, str]]:
-    """What is spent of the budget of the data set, if there is a ledger."""
-    if account is None:
-        return []
-    now = account.ledger.spent(account.dataset)
-    return [("ledger", f"{account.dataset}: {now.spent.describe(now.budget)}")]
 
 
 def decision(model: Model) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from boltdp.arraytypes import Doubles, PackedRows
-from boltdp.data.schema import Categorical, Column, Schema
+from boltdp.data.schema import Categorical, Column, Schema, Vector
 from boltdp.kernel.reading import Kind, Reading, Segment
 
 
@@ -92,6 +92,21 @@ def cells_of(schema: Schema) -> int:
     if schema.projection is not None:
         return schema.dims
     return unprojected_reading(schema).cells
+
+
+def cell_of(schema: Schema, name: str) -> int:
+    """The place of a column's first cell in the packed rows of a schema without a projection; the label has place 0.
+
+    >>> from boltdp.data.schema import Categorical, Numeric, Schema
+    >>> cell_of(Schema("y", (0, 1), (Numeric("age", 0, 100, curve=(18,)), Categorical("sex", ("F", "M")))), "sex")
+    3
+    """
+    place = 1
+    for column in schema.columns:
+        if column.name == name:
+            break
+        place += column.length if isinstance(column, Vector) else 1 + bool(getattr(column, "curve", ()))
+    return place
 
 
 def plain(schema: Schema) -> Schema:

@@ -41,6 +41,8 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; }
 dt { color: var(--soft); } dd { margin: 0; }
 .legend { color: var(--soft); }
+table { border-collapse: collapse; margin: .5rem 0; }
+th, td { border-top: 1px solid var(--rule); padding: .2rem 1rem .2rem 0; text-align: left; vertical-align: top; }
 .drawings { columns: 19rem; column-gap: 1.25rem; }
 figure { margin: 0 0 1.25rem; border-top: 1px solid var(--rule); padding-top: .5rem; break-inside: avoid; }
 figcaption { overflow-wrap: anywhere; font-weight: 600; margin-bottom: .25rem; }

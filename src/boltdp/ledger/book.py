@@ -7,6 +7,7 @@ can have been seen.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -79,6 +80,14 @@ class Reservation:
     def commit(self, released: str) -> None:
         """Note the digest of what was released."""
         self.ledger._end(self, kind="release", released=released)
+
+    def note(self, released: str) -> None:
+        """The same for what is released already: a warning where it fails, since it is paid for all the same."""
+        try:
+            self.commit(released)
+        except BoltdpError as fault:
+            # What is only reserved counts as spent.
+            warnings.warn(f"the ledger could not note the release: {fault}", UserWarning, stacklevel=3)
 
     def give_back(self) -> None:
         """Undo the charge; only if nothing that depends on rows can have been seen by anybody."""

@@ -12,6 +12,15 @@ class Adjacency(Enum):
     REPLACE_PERSON = "replace-person"
 
     @property
+    def unit(self) -> str:
+        """What is protected, in two words.
+
+        >>> Adjacency.REPLACE_ONE.unit
+        'one row'
+        """
+        return "one row"
+
+    @property
     def meaning(self) -> str:
         """In plain words.
 

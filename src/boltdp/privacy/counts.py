@@ -1,4 +1,4 @@
-"""Noisy counts of the values in columns, from which bounds, categories and classes are drafted.
+"""Noisy counts of rows: of values in columns, of which a schema is drafted, or of a model's errors.
 
 In each release a row adds 1 to one count at most: that of the interval its number is in, or that of its value.
 Intervals are public; values are not, and one is told only if its noisy count exceeds a threshold. `release.py` draws.
@@ -83,13 +83,26 @@ class NoisyCounts(Event):
             return upper(spent)
 
     @property
+    def distance(self) -> float | None:
+        """The sensitivity in deviations, if the noise is normal and no value is told.
+
+        Proof: counts.md 2
+        """
+        if self.noise.kind != "gaussian" or self.unknown:
+            return None
+        return rounded_up(self.sensitivity / self.noise.scale)
+
+    @property
     def derived(self) -> dict[str, Any]:
         """The sensitivity."""
         return {"sensitivity": self.sensitivity}
 
 
-def noisy_counts(budget: Budget, *, releases: int, unknown: int = 0) -> NoisyCounts:
+def noisy_counts(budget: Budget, *, releases: int, unknown: int = 0, summed: bool = False) -> NoisyCounts:
     """The event of so many releases that keep a budget; `unknown` of them tell values, which needs a delta.
+
+    Of two noises that are enough, the one with the shorter tail is taken; if counts will be `summed`, the one with the
+    smaller deviation.
 
     Proof: counts.md 2, 3
 
@@ -101,7 +114,8 @@ def noisy_counts(budget: Budget, *, releases: int, unknown: int = 0) -> NoisyCou
     if budget.delta:
         sigma = gaussian_sigma(Budget(budget.epsilon, budget.delta / 2 if unknown else budget.delta))
         gaussian = Mechanism("gaussian", rounded_up(rounded_up(math.sqrt(2.0 * releases)) * sigma), 1)
-        noise = min(noise, gaussian, key=lambda one: rarely_above(one, RARE))
+        # In one dimension `deviation` is that of Laplace's noise too.
+        noise = min(noise, gaussian, key=lambda one: one.deviation if summed else rarely_above(one, RARE))
     if not unknown:
         return NoisyCounts(noise=noise, releases=releases, unknown=0)
     if not budget.delta > 0:

@@ -1,6 +1,6 @@
 """The one module where randomness meets private numbers, and the only way for what was computed from rows to leave.
 
-    `release_counts`, `release_values`     noisy counts, of which a schema is drafted
+    `release_counts`, `release_values`     noisy counts, of which a schema is drafted or a model measured
     `release_moments`   noisy sums, which centre the rows
     `linear_terms`      noise before training
     `noisy_gradient`    noise in the sum of a scan

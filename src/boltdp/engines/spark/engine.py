@@ -146,9 +146,9 @@ class SparkEngine(Engine):
     ) -> Iterator[R]:
         """What `work` makes of blocks of encoded rows, in the cluster, in the original order: it is sent there."""
         names = schema.sources
-        make = tasks.EncodedWork(schema, context.on_bad_row, work)
+        make = tasks.EncodedWork(schema, context.on_bad_row, work, secrets.token_bytes(16))
         for shipped in self._shipped([*names, schema.label] if label else names, make):
-            yield pickle.loads(shipped)
+            yield pickle.loads(tasks.shown(shipped))
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
         """Encode the rows in the cluster, and permute them if asked to; they stay there."""

@@ -242,6 +242,9 @@ class Ship(Task):
             for at in range(0, len(table), LONGEST_BATCH):
                 some = table.slice(at, LONGEST_BATCH)
                 shipped = make(some)
+                if self.make is not None:
+                    at_place = b"".join(place.to_bytes(8, "little") for place in (part, number))
+                    shipped = hidden(shipped, self.make.key + at_place)
                 places = {"part": part, "number": number, "file": file, "split": split}
                 yield self.row(**places, rows=len(some), shipped=shipped)
                 number += 1
@@ -249,11 +252,12 @@ class Ship(Task):
 
 @dataclass(frozen=True)
 class EncodedWork:
-    """Something that is done with encoded rows."""
+    """Something that is done with encoded rows; what comes of it is `hidden` by a key, as sums of rows must be."""
 
     schema: Schema
     on_bad_row: OnBadRow
     work: Callable[[PackedRows], object]
+    key: bytes
 
     def begun(self) -> Callable[[pa.RecordBatch], bytes]:
         """What encodes a batch, does it, and pickles what came of it."""

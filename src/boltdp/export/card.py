@@ -1,0 +1,544 @@
+"""A model card, and the record that the OpenDP deployments registry asks for: both follow from the model.
+
+The sections of a card are the points of NIST SP 800-226: what is promised, the unit of privacy, the parameters with
+their curve, the mechanism, the threat model, what is not covered, and the utility, by subgroup if that was measured
+with noise. What only the owner of the data knows is given by whoever makes the card, or is left as a visible blank.
+
+The registry's form is that of `schemas/deployments-schema.yaml` in its repository, opendp/deployments-registry-data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from boltdp.data.schema import Categorical, Column, Numeric
+from boltdp.data.values import spellings
+from boltdp.errors import ParameterError, printable
+from boltdp.export.page import document, text_of
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.noise import Mechanism
+from boltdp.privacy.whitebox import NoisyUpdates
+
+if TYPE_CHECKING:
+    from boltdp.measuring import NoisyEvaluation
+    from boltdp.model import Model
+
+#: What only the owner of the data knows: the name of each option, and what it is.
+OWNER = {
+    "name": "the name of the model, as it is published",
+    "curator": "who publishes it",
+    "curator-type": "what they are: Government, Industry or Nonprofit",
+    "contact": "whom to ask about it",
+    "use": "what it is intended for",
+    "region": "the region that the rows are about, or whose law applies",
+    "sector": "Technology, Healthcare, Education, Government, Energy or Finance",
+    "date": "when it was or will be published, as YYYY-MM-DD",
+    "persons": "how many rows one person can have, and how that is known",
+    "collection": "how the rows were collected, and what those they are about were told",
+    "access": "who may read the rows, and how they are kept",
+    "data-source": "whether new rows come in over time: Static or Dynamic",
+    "other-releases": "what else is or will be published from the same rows",
+    "justification": "why these privacy parameters were chosen, and by whom",
+    "author": "who wrote this card",
+}
+
+#: Epsilons of the curve, as parts of the one that is claimed.
+PARTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+#: The title of the section that a page sets apart.
+PROMISED = "What is promised"
+#: Columns that are listed one by one, at most; and categories of each.
+MOST_COLUMNS, MOST_CATEGORIES = 40, 12
+#: Characters of a text of the owner, and of a line that follows from the model.
+LONGEST = 4000
+
+#: Who is there, and what is assumed of them and of the machine.
+ACTORS = (
+    "Whoever gets the model may know every other row, and everything that is printed: they learn no more about a row "
+    "than the parameters allow.",
+    "Whoever trains it reads the rows, and is trusted with them (central model).",
+)
+ASSUMPTIONS = (
+    "It is assumed that the schema, the settings and the number of rows are public and were not chosen by looking at "
+    "the rows, but for what is stated as spent, and that no position of a row depends on its values.",
+    "It is assumed that the random numbers of the operating system are secret, and that nobody else reads the memory "
+    "and the disk of the machine that trains.",
+    "Time, memory, power and disk access are not hidden.",
+)
+
+Owner = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Lines of cells below headings."""
+
+    headings: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a card: sentences, facts with their names, a table and a command, as plain texts."""
+
+    title: str
+    text: tuple[str, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    tables: tuple[Table, ...] = ()
+    command: str | None = None
+
+
+def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> list[Section]:
+    """The whole card."""
+    certificate, schema = model.certificate, model.schema
+    return [
+        Section(
+            "The model",
+            (_description(model),),
+            (
+                *_stated(owner, "name", "curator", "contact", "use", "region", "date", "author"),
+                *([] if model.threshold is None else [("threshold", f"{model.threshold:g}")]),
+            ),
+            (_columns(schema.columns),),
+        ),
+        Section(PROMISED, (certificate.promise(),)),
+        Section("The unit of privacy", _unit(certificate), _stated(owner, "persons")),
+        Section(
+            "Privacy parameters",
+            _curve_text(certificate),
+            (*_parameters(certificate), *_stated(owner, "justification")),
+            _curve(certificate),
+        ),
+        Section("The mechanism", _implementation(certificate), tuple(_mechanisms(certificate))),
+        Section("The threat model", (*ACTORS, *ASSUMPTIONS), _stated(owner, "access")),
+        Section("What is not covered", _not_covered(model), _stated(owner, "collection", "other-releases")),
+        _utility(certificate, evaluation),
+        Section(
+            "How to check it",
+            (
+                "The claim is recomputed from the public numbers in the model file, and the weights are compared with "
+                "the grid that noise is released on:",
+            ),
+            command="boltdp verify model.json",
+        ),
+    ]
+
+
+def markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
+    """The card as Markdown, with the metadata that model hubs read at its head."""
+    lines = [
+        "---",
+        "library_name: boltdp",
+        "pipeline_tag: tabular-classification",
+        "tags:",
+        "- differential-privacy",
+        "- tabular-classification",
+        "---",
+        "",
+        f"# Model card: {_plain(owner.get('name') or f'a classifier of {model.schema.label}')}",
+    ]
+    for section in sections(model, owner, evaluation):
+        lines += ["", f"## {_plain(section.title)}"]
+        for text in section.text:
+            lines += ["", _plain(text)]
+        if section.facts:
+            lines += ["", *(f"- **{_plain(name)}**: {_plain(value)}" for name, value in section.facts)]
+        for table in section.tables:
+            rule = "|---" * len(table.headings) + "|"
+            lines += ["", _line(table.headings), rule, *map(_line, table.lines)]
+        if section.command is not None:
+            lines += ["", "```sh", section.command, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
+    """The card as one page that needs nothing else."""
+    body = ""
+    for section in sections(model, owner, evaluation):
+        body += f"<h2>{text_of(section.title)}</h2>"
+        kind = ""
+        if section.title == PROMISED:
+            kind = ' class="promise"' if model.certificate.private else ' class="promise none"'
+        body += "".join(f"<p{kind}>{text_of(text, LONGEST)}</p>" for text in section.text)
+        if section.facts:
+            facts = (f"<dt>{text_of(name)}</dt><dd>{text_of(value, LONGEST)}</dd>" for name, value in section.facts)
+            body += f"<dl>{''.join(facts)}</dl>"
+        for table in section.tables:
+            head = "".join(f"<th>{text_of(cell)}</th>" for cell in table.headings)
+            rows = ("".join(f"<td>{text_of(cell, LONGEST)}</td>" for cell in line) for line in table.lines)
+            body += f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+        if section.command is not None:
+            body += f"<pre>{text_of(section.command)}</pre>"
+    return document(f"Model card: {text_of(owner.get('name') or f'a classifier of {model.schema.label}')}", body)
+
+
+def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> dict[str, Any]:
+    """The card as JSON-able values, with the certificate and the evaluation that it follows from."""
+    told = [
+        {
+            "title": section.title,
+            "text": list(section.text),
+            "facts": dict(section.facts),
+            "tables": [{"headings": list(one.headings), "lines": [*map(list, one.lines)]} for one in section.tables],
+        }
+        for section in sections(model, owner, evaluation)
+    ]
+    return {
+        "format": "boltdp-card",
+        "owner": {name: owner.get(name) for name in OWNER},
+        "sections": told,
+        "certificate": model.certificate.to_dict(),
+        "evaluation": None if evaluation is None else evaluation.to_dict(),
+    }
+
+
+def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> dict[str, Any]:
+    """The record of the OpenDP deployments registry; blanks are empty texts, which its checks refuse."""
+    certificate = model.certificate
+    if not certificate.private or certificate.budget is None:
+        raise ParameterError(
+            f"a model for the registry must be private, and this one is not: {'; '.join(certificate.reasons)}"
+        )
+    budget = certificate.budget
+    slug = re.sub(r"[^a-z0-9]+", "-", " ".join(owner.get(name, "") for name in ("name", "curator")).lower()).strip("-")
+    basic = {
+        "name": owner.get("name", ""),
+        "data_curators": [
+            {"data_curator_name": owner.get("curator", ""), "data_curator_type": owner.get("curator-type", "")}
+        ],
+        "description": _description(model),
+        "intended_use": owner.get("use", ""),
+        "data_product_type": "Machine learning model",
+        "data_product_region": owner.get("region", ""),
+        "data_product_sector": owner.get("sector", ""),
+        "publication_date": owner.get("date", ""),
+    }
+    curve = _curve(certificate)
+    points = [f"delta = {delta} at epsilon = {epsilon}" for epsilon, delta in curve[0].lines] if curve else []
+    persons = [f"Rows of a person: {owner['persons']}"] if owner.get("persons") else []
+    access = [f"Access to the rows: {owner['access']}"] if owner.get("access") else []
+    mechanisms = [f"{name}: {value}" for name, value in _mechanisms(certificate)]
+    spent = [f"{name}: {value}" for name, value in _parameters(certificate) if name.startswith("spent")]
+    utility = _utility(certificate, evaluation)
+    scores = [f"{': '.join(line[:2])} ({', '.join(line[2:])})" for table in utility.tables[:1] for line in table.lines]
+    groups = [
+        "; ".join(f"{name}: {value}" for name, value in zip(table.headings, line, strict=True))
+        for table in utility.tables[1:]
+        for line in table.lines
+    ]
+    return {
+        "url_slug": slug,
+        "deployment": {
+            "basic": basic,
+            "dp_variant": {
+                "variant_name": "Approximate DP" if budget.delta else "Pure DP",
+                "data_domain": _listed(
+                    [f"Tables of {certificate.rows:,} rows with these columns, whatever is in them:"],
+                    [": ".join(filter(None, line)) for line in _columns(model.schema.columns).lines],
+                    [f"{model.schema.label}: the label, {_names(model)}"],
+                ),
+                "unprotected_quantities": _public(model),
+            },
+            "privacy_loss": {
+                "privacy_unit": certificate.adjacency.unit.capitalize(),
+                "privacy_unit_details": _listed(_unit(certificate), persons),
+                "number_of_privacy_units": certificate.rows,
+                "privacy_parameters": {"epsilon": budget.epsilon, **({"delta": budget.delta} if budget.delta else {})},
+                "privacy_parameters_details": _listed([certificate.promise()], points),
+            },
+            "deployment_model": {
+                "model_name": "Central",
+                "trust_assumptions": _listed(ASSUMPTIONS, access),
+                "actors": _listed(ACTORS),
+                "release_type": "One release",
+                "release_type_details": owner.get("other-releases", ""),
+                "data_source_type": owner.get("data-source", ""),
+                "access_type": "Non-interactive",
+                "access_type_details": "The model is published as it is; nobody queries the rows.",
+            },
+            "implementation": {
+                "preprocessing_and_hyperparameter_tuning": _listed(_preprocessing(certificate)),
+                "mechanisms": _listed(mechanisms, _implementation(certificate)),
+                "composition": _listed(spent or ["One mechanism: nothing is composed."]),
+                "post_processing": _post_processing(model),
+                "justification": owner.get("justification", ""),
+                "utility": _listed(utility.text, scores, groups),
+                "additional_information": "The model file has a certificate; `boltdp verify` recomputes the claim.",
+            },
+            "administrative": {
+                "status": "Draft",
+                "registry_authors": [owner.get("author", "")],
+                "tier": 3 if owner.get("justification") else 2,
+            },
+        },
+    }
+
+
+#: The option that fills in each blank of the registry's record.
+_FILLED_BY = {
+    "url_slug": "name",
+    "name": "name",
+    "data_curator_name": "curator",
+    "data_curator_type": "curator-type",
+    "intended_use": "use",
+    "data_product_region": "region",
+    "data_product_sector": "sector",
+    "publication_date": "date",
+    "release_type_details": "other-releases",
+    "data_source_type": "data-source",
+    "justification": "justification",
+    "registry_authors": "author",
+}
+
+
+def yaml(record: Mapping[str, Any]) -> str:
+    r"""A record of texts, numbers, lists and such records as YAML; a blank text says who fills it in.
+
+    >>> print(yaml({"name": "a: b", "delta": 1e-06, "lines": "one\ntwo", "list": [{"x": 1}]}), end="")
+    name: "a: b"
+    delta: 1.0e-06
+    lines: |
+      one
+      two
+    list:
+    - x: 1
+    """
+    return "\n".join(_yaml(record)) + "\n"
+
+
+def _yaml(record: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    for key, value in record.items():
+        if isinstance(value, Mapping):
+            yield f"{indent}{key}:"
+            yield from _yaml(value, indent + "  ")
+        elif isinstance(value, list):
+            yield f"{indent}{key}:"
+            for one in value:
+                if isinstance(one, Mapping):
+                    first, *others = _yaml(one, indent + "  ")
+                    yield f"{indent}- {first.removeprefix(indent + '  ')}"
+                    yield from others
+                else:
+                    yield f"{indent}- {_scalar(one)}{_blank(key, one)}"
+        elif isinstance(value, str) and "\n" in value:
+            yield f"{indent}{key}: |"
+            yield from (f"{indent}  {line}".rstrip() for line in value.split("\n"))
+        else:
+            yield f"{indent}{key}: {_scalar(value)}{_blank(key, value)}"
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, float):
+        # Readers of YAML take a number with an exponent for a text, unless it has a point.
+        text = repr(value)
+        return text if "e" not in text or "." in text else text.replace("e", ".0e")
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _blank(key: str, value: Any) -> str:
+    if value != "" or key not in _FILLED_BY:
+        return ""
+    name = _FILLED_BY[key]
+    return f"  # to be stated by the owner (--{name}): {OWNER[name]}"
+
+
+def _listed(*parts: Sequence[str]) -> str:
+    """Sentences as a list in Markdown, each on a line of its own; names in them are not taken for markup."""
+    return "\n".join(f"- {_plain(text)}" for part in parts for text in part)
+
+
+def _stated(owner: Owner, *names: str) -> tuple[tuple[str, str], ...]:
+    """What the owner says, or a blank."""
+    return tuple((name, owner.get(name) or f"____ (to be stated by the owner: {OWNER[name]})") for name in names)
+
+
+def _names(model: Model) -> str:
+    names = [spellings(value)[0] for value in model.classes]
+    more = len(names) - MOST_CATEGORIES
+    return ", ".join(names[:MOST_CATEGORIES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _description(model: Model) -> str:
+    certificate, count = model.certificate, len(model.schema.columns)
+    return (
+        f"A linear classifier with the {certificate.problem.loss.name} loss that predicts {model.schema.label} "
+        f"({_names(model)}) from {count:,} {'column' if count == 1 else 'columns'}. It was trained on "
+        f"{certificate.rows:,} rows by boltdp {certificate.version} with the algorithm {certificate.algorithm}."
+    )
+
+
+def _columns(columns: Sequence[Column]) -> Table:
+    lines = [(column.name, _declared(column)) for column in columns[:MOST_COLUMNS]]
+    more = len(columns) - MOST_COLUMNS
+    if more > 0:
+        lines.append((f"{more:,} more", ""))
+    return Table(("column", "what it can be, which is public"), tuple(lines))
+
+
+def _declared(column: Column) -> str:
+    if isinstance(column, Categorical):
+        names = [spellings(value)[0] for value in column.categories]
+        more = len(names) - MOST_CATEGORIES
+        told = ", ".join(names[:MOST_CATEGORIES]) + (f" and {more:,} more" if more > 0 else "")
+        return f"one of {told}"
+    told = f"from {column.low:g} to {column.high:g}"
+    if isinstance(column, Numeric):
+        return f"a number {told}" + (f", with a curve of {len(column.curve)} steps" if column.curve else "")
+    return f"{column.length} numbers {told}"
+
+
+def _unit(certificate: Certificate) -> tuple[str, ...]:
+    return (
+        f"{certificate.adjacency.unit.capitalize()}. Neighbouring data sets ({certificate.adjacency.value}): "
+        f"{certificate.adjacency.meaning}.",
+        "Someone with g rows is protected by less: with pure differential privacy by g times epsilon.",
+    )
+
+
+def _parameters(certificate: Certificate) -> list[tuple[str, str]]:
+    budget = certificate.budget
+    facts = [] if budget is None else [("epsilon", f"{budget.epsilon:g}"), ("delta", f"{budget.delta:g}")]
+    for number, part in enumerate(certificate.parts, 1):
+        share = "without noise" if part.budget is None else part.budget.describe()
+        facts.append((f"spent {number}", f"{part.event.kind}, {share}"))
+    return facts
+
+
+def _curve_text(certificate: Certificate) -> tuple[str, ...]:
+    if not certificate.private:
+        return ("Nothing is promised, so that there is no curve.",)
+    return ("What is claimed is one point of a curve: at any other epsilon no more than this delta is spent.",)
+
+
+def _curve(certificate: Certificate) -> tuple[Table, ...]:
+    if not certificate.private or certificate.budget is None:
+        return ()
+    claimed = certificate.budget
+    lines = []
+    for part in PARTS:
+        epsilon = part * claimed.epsilon
+        # Beyond what is claimed a curve on a grid may be coarser than the claim itself.
+        delta = min(certificate.delta(epsilon), claimed.delta) if part >= 1 else certificate.delta(epsilon)
+        lines.append((f"{epsilon:g}", f"{delta:.3g}"))
+    return (Table(("epsilon", "delta, at most"), tuple(lines)),)
+
+
+def _noise(noise: Mechanism) -> str:
+    kind = "normal noise" if noise.kind == "gaussian" else "spherical noise, density ~ exp(-length / scale),"
+    return f"{kind} of scale {noise.scale:.6g} in {noise.dimensions:,} dimensions"
+
+
+def _mechanisms(certificate: Certificate) -> Iterator[tuple[str, str]]:
+    yield "algorithm", certificate.algorithm
+    if certificate.draft is not None:
+        yield "schema", "found from the rows, by noisy counts"
+    if certificate.moments is not None:
+        yield "standardizing", certificate.moments.describe()
+    if certificate.selection is not None:
+        yield "chosen", certificate.selection.describe()
+    if certificate.training_noise is not None:
+        yield "noise in training", _noise(certificate.training_noise)
+    if certificate.release_noise is not None:
+        yield "noise of the weights", _noise(certificate.release_noise)
+    if certificate.sensitivity is not None:
+        yield "sensitivity of the weights", f"{certificate.sensitivity.total:.6g}"
+    if certificate.models > 1:
+        yield "models", f"{certificate.models}, one a class, each with noise of its own"
+
+
+def _implementation(certificate: Certificate) -> tuple[str, ...]:
+    texts = [f"Implemented by boltdp {certificate.version}; each bound has its proof beside the code."]
+    if isinstance(certificate.training, NoisyUpdates):
+        texts.append("Noise in the updates is drawn in floating point: the promise is that of real-valued noise.")
+    elif certificate.private:
+        texts.append(
+            "Noise is drawn exactly, as a real number that is rounded once, to a public grid, from random bits of the "
+            "operating system. Rounding in the training is bounded and counted in the sensitivity."
+        )
+    return tuple(texts)
+
+
+def _preprocessing(certificate: Certificate) -> list[str]:
+    texts = ["Bounds, categories and classes are declared as public, and values outside are clipped or neutral."]
+    if certificate.draft is not None:
+        texts = ["Bounds, categories and classes were found from the rows by noisy counts, which are accounted for."]
+    if certificate.moments is not None:
+        texts.append("Features are centred by noisy moments, which are accounted for.")
+    if certificate.selection is not None:
+        texts.append(f"Settings were chosen inside the promise: {certificate.selection.describe()}.")
+    else:
+        texts.append("Settings that were not given were chosen from public numbers, before a row was read.")
+    return texts
+
+
+def _public(model: Model) -> str:
+    return (
+        f"The number of rows ({model.certificate.rows:,}) and the schema: names of columns, bounds, categories and "
+        "classes."
+    )
+
+
+def _not_covered(model: Model) -> tuple[str, ...]:
+    return (
+        _public(model),
+        "Other releases from the same rows: what they spend adds up.",
+        "Whatever was computed from the rows by other means, such as a threshold that was found by looking at them.",
+    )
+
+
+def _post_processing(model: Model) -> str:
+    if model.threshold is None:
+        return "None."
+    return f"A threshold of {model.threshold:g}, which changes no weight."
+
+
+def _utility(certificate: Certificate, evaluation: NoisyEvaluation | None) -> Section:
+    title = "Utility"
+    if evaluation is None:
+        return Section(
+            title,
+            ("Not measured. It can be, with noise and for each category of a column:",),
+            command="boltdp evaluate model.json SOURCE --epsilon 0.1 --by COLUMN -o evaluation.json",
+        )
+    together = ""
+    if certificate.budget is not None and not evaluation.reasons:
+        epsilons, deltas = zip(
+            *((one.epsilon, one.delta) for one in (certificate.budget, evaluation.budget)), strict=True
+        )
+        both = Budget(sum(epsilons), min(sum(deltas), 0.999)).describe()
+        together = f" If these rows are those of the training, both together spend at most {both}."
+    text = (
+        f"{evaluation.promise()}{together}",
+        "Intervals of 95 % are for the noise and for the rows as a sample of others like them.",
+    )
+    scores = [
+        (name, "-", "too few rows for the noise") if score is None else (name, f"{score.value:.4f}", score.interval)
+        for name, score in evaluation.scores.items()
+    ]
+    tables = [Table(("all rows", "with noise", "95 % interval"), tuple(scores))]
+    if evaluation.by_group:
+        names = [*next(iter(evaluation.by_group.values()))]
+        lines = [
+            (group, *("-" if score is None else score.describe(whole=name == "rows") for name, score in told.items()))
+            for group, told in evaluation.by_group.items()
+        ]
+        tables.append(Table((str(evaluation.by), *names), tuple(lines)))
+    return Section(title, text, tables=tuple(tables))
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_plain, cells))} |"
+
+
+def _plain(text: str) -> str:
+    r"""A text of unknown origin in Markdown: no part of it is markup, and it is one line.
+
+    >>> _plain("a|b_c <i>")
+    'a\\|b\\_c &lt;i&gt;'
+    """
+    one = printable(text, longest=LONGEST).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|#$])", r"\\\1", one)
