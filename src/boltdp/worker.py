@@ -11,11 +11,10 @@ number of rows. Answers can be seen from multiples of a coarse unit of time on.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import psycopg
@@ -34,8 +33,7 @@ from boltdp.files.sealed import digest
 from boltdp.ledger import Account, Ledger, LedgerError
 from boltdp.ledger.book import BudgetExceeded
 from boltdp.model import Model
-from boltdp.planning import curved
-from boltdp.privacy.accounting import Parallel, Release, Spent
+from boltdp.privacy.accounting import Charge, Parallel, Release, Spent
 from boltdp.privacy.budget import Budget
 from boltdp.settings import Settings
 from boltdp.training import Planned, plan_rows, train_planned
@@ -81,7 +79,8 @@ WHERE dataset = %s AND charged_to = %s
 #: The grid point after the next one; where the training ended later, the next one from then on.
 _PUBLISHED = """
 SELECT GREATEST(date_bin(grain, requested, 'epoch') + 2 * grain,
-  date_bin(grain, clock_timestamp(), 'epoch') + grain) FROM boltdp.requests, boltdp.serving WHERE role = %s AND number = %s
+  date_bin(grain, clock_timestamp(), 'epoch') + grain)
+FROM boltdp.requests, boltdp.serving WHERE role = %s AND number = %s
 """
 
 _ANSWER = """
@@ -162,7 +161,9 @@ class Allowance:
         wanted = self.columns if request.columns is None else [one for one in self.columns if one in request.columns]
         columns = engine.columns()
         if self.schema is None:
-            return declared_schema({name: columns[name] for name in (*wanted, self.label) if name in columns}, self.label)
+            return declared_schema(
+                {name: columns[name] for name in (*wanted, self.label) if name in columns}, self.label
+            )
         whole = Schema.of(self.schema)
         chosen = tuple(column for column in whole.columns if column.name in wanted)
         if whole.label != self.label or len(chosen) < len(wanted):
@@ -182,13 +183,9 @@ def settings_for(budget: Budget, schema: Schema, *, rows: int) -> Settings:
     'noisy-gd'
     """
     usual = Settings(epsilon=budget.epsilon, delta=budget.delta)
-    steps = curved(usual, schema, rows=rows)
-    pays = plan_moments(usual, steps, rows=rows) is not None
-    return replace(
-        usual,
-        algorithm="noisy-gd" if budget.delta else "bolton",
-        standardize="private" if pays else "none",
-    )
+    pays = plan_moments(usual, schema, rows=rows) is not None
+    algorithm = "noisy-gd" if budget.delta else "bolton"
+    return replace(usual, algorithm=algorithm, standardize="private" if pays else "none")
 
 
 class Worker:
@@ -278,34 +275,51 @@ class Worker:
         allowance = next((one for one in allowances if self._has(one, budget)), None)
         if allowance is None:
             raise Refused("over budget")
-        with PostgresEngine(self._uri, table=allowance.relation, where="server") as engine:
-            groups: Sequence[str | None] = [None] if request.groups is None else allowance.group_values or []
+        groups: Sequence[str | None] = [None] if request.groups is None else allowance.group_values or []
+        with self._refusing(request, BoltdpError, "not possible"):
+            engine = PostgresEngine(self._uri, table=allowance.relation, where="server")
+        with engine:
             with self._refusing(request, BoltdpError, "not possible"):
                 plans = self._plans(request, allowance, engine, groups, budget)
-            spent = [plan.certificate.spent for plan in plans]
-            charge = Release(budget, spent[0] if request.groups is None else Parallel(tuple(spent)))
             with self._refusing(request, LedgerError, "over budget"):
-                if self._ledger.spent(request.dataset).composition != "basic":
-                    raise LedgerError(
-                        f"the budget of {request.dataset!r} must be of the composition 'basic', since analysts choose "
-                        "what to ask for next by what they saw",
-                        hint="`boltdp ledger set-budget --composition basic`",
-                    )
+                self._check_ledger(request.dataset)
             self._charge(request, allowance, budget)
-            account, drawn = Account(self._ledger, request.dataset), [False]
-            models: dict[str, Model] = {}
-            try:
-                with account.charged(charge, drawn=lambda: drawn[0]) as reservation:
-                    for group, plan in zip(groups, plans, strict=True):
-                        drawn[0] = True
-                        name = request.name if group is None else f"{request.name}:{group}"
-                        models[name] = self._train(engine, request, group, plan)
-                    digests = [digest(model.to_dict()) for model in models.values()]
-                    reservation.commit(digests[0] if request.groups is None else digest({"models": digests}))
-            except BudgetExceeded:
+            return self._train_charged(request, engine, dict(zip(groups, plans, strict=True)), budget)
+
+    def _train_charged(
+        self, request: Request, engine: PostgresEngine, plans: dict[str | None, Planned], budget: Budget
+    ) -> dict[str, Model]:
+        """Reserve in the ledger what the role was charged, and train; the charge of groups is that of one."""
+        first, *_ = certificates = [plan.certificate for plan in plans.values()]
+        charge: Charge = first
+        if request.groups is not None:
+            charge = Release(budget, Parallel(tuple(one.spent for one in certificates)), first.adjacency)
+        context = Settings(epsilon=budget.epsilon).context()
+        models: dict[str, Model] = {}
+        try:
+            account = Account(self._ledger, request.dataset)
+            with account.charged(charge, drawn=lambda: context.randomness.drawn) as reservation:
+                for group, plan in plans.items():
+                    name = request.name if group is None else f"{request.name}:{group}"
+                    with _rows(engine, request, group) as part:
+                        models[name] = train_planned(part, plan, context)
+                digests = [digest(model.to_dict()) for model in models.values()]
+                reservation.commit(digests[0] if request.groups is None else digest({"models": digests}))
+        except BudgetExceeded:
+            self._uncharge(request)
+            raise Refused("over budget") from None
+        except KeyboardInterrupt:
+            if not context.randomness.drawn:
                 self._uncharge(request)
-                raise Refused("over budget") from None
+            raise
         return models
+
+    def _check_ledger(self, dataset: str) -> None:
+        if self._ledger.spent(dataset).composition != "basic":
+            raise LedgerError(
+                f"the budget of the data set {dataset!r} must have the composition 'basic': analysts may ask for more "
+                "by what they saw of earlier models"
+            )
 
     def _plans(
         self,
@@ -323,10 +337,6 @@ class Worker:
                 settings = settings_for(budget, schema, rows=part.count())
                 plans.append(plan_rows(part, schema, settings))
         return plans
-
-    def _train(self, engine: PostgresEngine, request: Request, group: str | None, plan: Planned) -> Model:
-        with _rows(engine, request, group) as part:
-            return train_planned(part, plan, Settings(epsilon=None).context())
 
     @contextmanager
     def _refusing(self, request: Request, kind: type[BoltdpError], why: Refusal) -> Iterator[None]:

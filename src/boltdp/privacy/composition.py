@@ -165,6 +165,7 @@ def delta_of_sum(parts: Sequence[tuple[Losses, int]], budget: Budget) -> float:
     >>> delta_of_sum([(guess, 2)], Budget(1.75, 1e-6)) < 0.2
     True
     """
+
     def mean(tilt: float) -> float:
         return math.fsum(count * losses.mean(tilt) for losses, count in parts)
 
