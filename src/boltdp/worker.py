@@ -199,20 +199,27 @@ class Worker:
             raise WorkerError(f"the passes cannot be run in the server: {missing}")
         try:
             self._connection = psycopg.connect(uri, autocommit=True, application_name="boltdp worker")
-            # No name in a statement is looked for where others may have put theirs.
-            self._connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)")
-            channels = self._connection.execute("SELECT channel FROM boltdp.serving").fetchall()
-            if channels:
-                self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channels[0][0])))
         except psycopg.Error as fault:
-            reason = fault.diag.message_primary or str(fault).strip().splitlines()[0]
-        else:
-            reason = "" if channels else "no role was named to serve"
-        if reason:
+            raise WorkerError(f"PostgreSQL cannot be reached: {str(fault).strip().splitlines()[0]}") from None
+        try:
+            reason = None if self._listen() else "no role was named to serve"
+        except psycopg.Error as fault:
+            reason = fault.diag.message_primary or type(fault).__name__
+        if reason is not None:
+            self.close()
             raise WorkerError(
                 f"the database is not set up for requests: {reason}",
                 hint="as the owner of the extension: SELECT boltdp.allow_worker('ROLE')",
             )
+
+    def _listen(self) -> bool:
+        """Hear of new requests, if there is a channel for it."""
+        # No name in a statement is looked for where others may have put theirs.
+        self._connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)")
+        channels = self._connection.execute("SELECT channel FROM boltdp.serving").fetchall()
+        for (channel,) in channels:
+            self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+        return bool(channels)
 
     def close(self) -> None:
         """End the session."""

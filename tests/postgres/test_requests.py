@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -14,6 +15,7 @@ from boltdp.engines.postgres.server import Server
 from boltdp.privacy.budget import Budget
 from boltdp.worker import REASONS, Worker, WorkerError
 from tests.postgres.desk import ALLOW, WARDS, Desk, opened_desk
+from tests.postgres.statements import recorded
 
 
 @pytest.fixture
@@ -89,6 +91,21 @@ def test_refusals_look_alike_and_cost_nothing(desk: Desk) -> None:
         assert (answer["state"], answer["reason"], answer["models"]) == ("refused", REASONS[why], None), asked
         assert desk.kept(number)["charged_to"] is None
     assert desk.spent() == 0.0
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_which_statements_are_run_does_not_depend_on_the_rows(desk: Desk, delta: float) -> None:
+    """Any role can count the transactions and scans of others in the server's statistics."""
+    sent = []
+    for change in ("true", "amount = 0, sex = NULL, age = 7, outcome = false"):
+        if change != "true":
+            desk.ask("hospital", f"UPDATE patients SET {change}")
+        desk.request(epsilon=0.3, delta=delta)
+        with recorded() as statements:
+            assert desk.serve()[0].endswith(": done")
+        sent.append([re.sub("boltdp_[0-9a-f]+|[0-9]+", "", text) for text in statements])
+    assert sent[0] == sent[1]
+    assert len(sent[0]) > 50
 
 
 def test_another_role_is_refused_what_was_not_allowed_to_it(desk: Desk) -> None:
