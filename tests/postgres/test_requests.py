@@ -242,6 +242,26 @@ def test_an_analyst_does_nothing_but_ask(desk: Desk) -> None:
                 ann.execute(statement)
 
 
+def test_things_planted_in_public_are_not_run(desk: Desk) -> None:
+    desk.ask("hospital", "CREATE TABLE public.caught (what text); GRANT INSERT ON public.caught TO PUBLIC")
+    for signature, result in (
+        ("pg_backend_pid()", "int"),
+        ("length(text)", "int"),
+        ("clock_timestamp()", "timestamptz"),
+        ("pg_notify(text, text)", "void"),
+        ("date_bin(interval, timestamptz, timestamptz)", "timestamptz"),
+    ):
+        body = "$$INSERT INTO public.caught VALUES ('called'); SELECT NULL::" + result + "$$"
+        desk.ask("hospital", f"CREATE FUNCTION public.{signature} RETURNS {result} LANGUAGE sql AS {body}")
+    for role in ("ann", "trainer"):
+        desk.ask("postgres", f"ALTER ROLE {role} SET search_path = public, pg_catalog")
+    desk.ask("ann", "SELECT pg_backend_pid()")
+    assert len(desk.ask("hospital", "TABLE public.caught")) == 1
+    desk.request()
+    assert desk.serve() == ["ann/1: done"]
+    assert len(desk.ask("hospital", "TABLE public.caught")) == 1
+
+
 def test_no_more_than_a_hundred_requests_of_a_role_wait(desk: Desk) -> None:
     desk.ask("ann", "SELECT boltdp.request('patients', 'outcome', 0.1) FROM generate_series(1, 100)")
     with pytest.raises(psycopg.errors.ProgramLimitExceeded):
