@@ -197,6 +197,7 @@ class Worker:
             missing = session.missing()
         if missing is not None:
             raise WorkerError(f"the passes cannot be run in the server: {missing}")
+        ledger.history()  # one that is missing, damaged or not ours is an error now, and not a refusal of every request
         try:
             self._connection = psycopg.connect(uri, autocommit=True, application_name="boltdp worker")
         except psycopg.Error as fault:

@@ -7,11 +7,15 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner
 
+from boltdp import worker
+from boltdp.cli import main
+from boltdp.context import Context
 from boltdp.engines.postgres.server import Server
 from boltdp.worker import REASONS
 from tests.ledger.charges import started
-from tests.postgres.desk import Desk, opened_desk
+from tests.postgres.desk import SECRET_NAME, Desk, opened_desk
 from tests.postgres.test_training import wait_until
 
 #: A worker that kills itself when it comes to a place, or when it has passed it.
@@ -104,6 +108,53 @@ def test_a_killed_worker_leaves_no_model_unpaid_and_none_paid_twice(desk: Desk) 
         assert desk.spent() - before == pytest.approx(0.2 if paid else 0.0), stage
         assert kept["charged_to"] == "ann"
     desk.ledger.check()
+
+
+def test_an_interrupted_training_is_served_again_unless_noise_was_drawn(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for drawn in (False, True):
+        number = desk.request()
+
+        def interrupted(engine: object, plan: object, context: Context, drawn: bool = drawn) -> None:
+            del engine, plan
+            context.randomness.drawn = drawn
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(worker, "train_planned", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                desk.serve()
+        kept = desk.kept(number)
+        assert (kept["state"], kept["charged_to"]) == ("waiting", "ann" if drawn else None)
+        assert desk.spent() == pytest.approx(0.4 if drawn else 0.0)
+        desk.serve()
+        assert desk.kept(number)["state"] == ("failed" if drawn else "done")
+    assert desk.spent() == pytest.approx(0.4)
+
+
+def test_a_fault_is_a_failure_whose_text_nobody_sees(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(*_: object) -> None:
+        raise RuntimeError(SECRET_NAME)
+
+    desk.request()
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "train_planned", faulty)
+        assert desk.serve() == ["ann/1: RuntimeError", f"ann/1: failed, {REASONS['failed']}"]
+    desk.publish()
+    assert desk.status(1)["reason"] == REASONS["failed"]
+    assert desk.spent() == pytest.approx(0.2)
+
+
+def test_the_command_serves_what_waits(desk: Desk) -> None:
+    desk.request()
+    done = CliRunner().invoke(main, ["postgres", "worker", desk.uri("trainer"), "--once"])
+    assert (done.exit_code, done.stdout) == (0, "requests served: 1\n")
+    assert "note: ann/1: done" in done.stderr
+    desk.ask("hospital", "DROP SCHEMA boltdp_ledger CASCADE")
+    done = CliRunner().invoke(main, ["postgres", "worker", desk.uri("trainer"), "--once"])
+    assert done.exit_code == 1
+    assert "there is no ledger in" in done.stderr
 
 
 def test_two_workers_never_serve_one_request_twice(desk: Desk) -> None:
