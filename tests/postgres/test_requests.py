@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -260,6 +261,23 @@ def test_things_planted_in_public_are_not_run(desk: Desk) -> None:
     desk.request()
     assert desk.serve() == ["ann/1: done"]
     assert len(desk.ask("hospital", "TABLE public.caught")) == 1
+
+
+def test_a_dump_keeps_what_was_asked_allowed_and_spent(server: Server, desk: Desk) -> None:
+    desk.request()
+    desk.request(dataset="nothing")
+    desk.serve()
+    programs = server.pg_config.parent
+    if not (programs / "pg_dump").exists():
+        pytest.skip("this server comes without pg_dump")
+    dump = subprocess.run([programs / "pg_dump", desk.uri("postgres")], check=True, capture_output=True).stdout
+    tables = [f"SELECT * FROM boltdp.{name} AS t ORDER BY t" for name in ("allowances", "requests", "serving")]
+    before = [desk.ask("postgres", query) for query in tables]
+    desk.ask("postgres", "DROP EXTENSION boltdp CASCADE; DROP TABLE patients; DROP SCHEMA boltdp_ledger CASCADE")
+    restore = [programs / "psql", desk.uri("postgres"), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
+    subprocess.run(restore, input=dump, check=True, capture_output=True)
+    assert [desk.ask("postgres", query) for query in tables] == before
+    assert desk.spent() == pytest.approx(0.2)
 
 
 def test_no_more_than_a_hundred_requests_of_a_role_wait(desk: Desk) -> None:
