@@ -271,7 +271,7 @@ def test_a_dump_keeps_what_was_asked_allowed_and_spent(server: Server, desk: Des
     if not (programs / "pg_dump").exists():
         pytest.skip("this server comes without pg_dump")
     dump = subprocess.run([programs / "pg_dump", desk.uri("postgres")], check=True, capture_output=True).stdout
-    tables = [f"SELECT * FROM boltdp.{name} AS t ORDER BY t" for name in ("allowances", "requests", "serving")]
+    tables = [f"SELECT * FROM boltdp.{name} AS t ORDER BY t::text" for name in ("allowances", "requests", "serving")]
     before = [desk.ask("postgres", query) for query in tables]
     desk.ask("postgres", "DROP EXTENSION boltdp CASCADE; DROP TABLE patients; DROP SCHEMA boltdp_ledger CASCADE")
     restore = [programs / "psql", desk.uri("postgres"), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
