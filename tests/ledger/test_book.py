@@ -200,11 +200,13 @@ def test_an_event_that_a_later_version_knows_is_refused_where_it_matters(ledger:
         _ = later.charge
 
 
-def test_a_ledger_is_found_beside_a_file(tmp_path: Path) -> None:
+def test_a_ledger_is_found_beside_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tmp_path / "visits.csv"
     assert find_account(str(rows)) is None
     assert find_account((None, None)) is None
     open_ledger(tmp_path / ".boltdp-ledger.db").set_budget("visits.csv", Budget(1.0))
+    monkeypatch.chdir(tmp_path)
+    assert find_account("local[*]", table="visits") is None, "a cluster is not beside anything"
     found = find_account(rows)
     assert found is not None
     assert found.dataset == "visits.csv"
@@ -215,7 +217,7 @@ def test_a_ledger_is_found_beside_a_file(tmp_path: Path) -> None:
     assert named is not None
     assert (named.dataset, named.blocks) == ("visits", ("2026-01",))
     with pytest.raises(ParameterError, match="must be given with a ledger"):
-        find_account("elsewhere.csv", dataset="visits")
+        find_account("/elsewhere.csv", dataset="visits")
     folder = find_account((None, None), ledger=tmp_path, dataset="visits")
     assert folder is not None
     assert folder.ledger.exists()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from boltdp.engines import SPARK
 from boltdp.errors import ParameterError
 from boltdp.ledger.book import POSTGRES, Account, Ledger, open_ledger
 from boltdp.ledger.sqlite import BESIDE
@@ -68,8 +69,8 @@ def _beside(source: Any) -> Ledger | None:
     if isinstance(source, str) and source.startswith(POSTGRES):
         found = open_ledger(source)
         return found if found.exists() else None
-    if not isinstance(source, (str, Path)):
-        return None
+    if not isinstance(source, (str, Path)) or SPARK.fullmatch(str(source)):
+        return None  # rows that are in memory, or in a cluster
     folder = Path(source).parent
     while _PATTERN & set(str(folder)):
         folder = folder.parent
