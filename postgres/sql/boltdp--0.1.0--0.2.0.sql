@@ -288,8 +288,8 @@ BEGIN
 	IF FOUND THEN
 		RAISE EXCEPTION 'the table must have the column "%"', missing USING ERRCODE = 'undefined_column';
 	END IF;
-	IF NOT COALESCE($5 > 0 AND $5 <= 1e6 AND $6 >= 0 AND $6 < 1, false) THEN
-		RAISE EXCEPTION 'epsilon must be > 0 and delta in [0, 1), got % and %', $5, $6
+	IF NOT COALESCE($5 BETWEEN 1e-12 AND 1e6 AND ($6 = 0 OR $6 >= 1e-100 AND $6 < 1), false) THEN
+		RAISE EXCEPTION 'epsilon must be between 1e-12 and 1e6 and delta in [0, 1), got % and %', $5, $6
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
 	IF ($7 IS NULL) <> ($8 IS NULL) OR cardinality($8) = 0 OR array_position($8, NULL) IS NOT NULL

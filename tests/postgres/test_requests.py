@@ -205,6 +205,28 @@ def test_only_owners_who_are_trusted_allow_training_and_only_of_their_own_tables
             desk.ask("ann", query)
 
 
+NOT_ALLOWED = (
+    "'nobody', 'outcome', '{age}', 1",
+    "'ann', 'outcome', '{}', 1",
+    "'ann', 'outcome', NULL, 1",
+    "'ann', 'outcome', '{age,outcome}', 1",
+    "'ann', 'outcome', '{height}', 1",
+    "'ann', 'outcome', '{age}', 0",
+    "'ann', 'outcome', '{age}', 'NaN'",
+    "'ann', 'outcome', '{age}', 1, 1",
+    "'ann', 'outcome', '{age}', 1, groups => 'ward'",
+    "'ann', 'outcome', '{age}', 1, groups => 'ward', group_values => '{north,north}'",
+    "'ann', 'outcome', '{age}', 1, groups => 'ward', group_values => '{}'",
+)
+
+
+def test_an_owner_is_told_what_cannot_be_allowed(desk: Desk) -> None:
+    for allowed in NOT_ALLOWED:
+        with pytest.raises(psycopg.Error, match=r"must (be|have)") as fault:
+            desk.ask("hospital", f"SELECT boltdp.allow_training('patients', {allowed})")
+        assert fault.value.sqlstate in ("42704", "42703", "22023"), allowed
+
+
 def test_what_is_revoked_is_refused_and_models_stay(desk: Desk) -> None:
     desk.request()
     desk.serve()
