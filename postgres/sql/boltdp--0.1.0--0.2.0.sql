@@ -173,6 +173,10 @@ CREATE INDEX ON boltdp.requests (requested) WHERE state OPERATOR(pg_catalog.=) '
 SELECT pg_catalog.pg_extension_config_dump('boltdp.requests', '');
 
 -- A model with `granted_to` is for these roles and their members, from when it is `stored` on; others are for everybody.
+-- By columns: the number of the transaction that stored it would tell when that was.
+REVOKE SELECT ON boltdp.models FROM PUBLIC;
+GRANT SELECT (name, private, loss, classes, weights, low, high, middle, factor, intercept, projection, schema, certificate,
+	stored, cut, parameter, steps, places, absent, present, granted_to) ON boltdp.models TO PUBLIC;
 ALTER TABLE boltdp.models ENABLE ROW LEVEL SECURITY;
 CREATE POLICY readers ON boltdp.models FOR SELECT USING (granted_to IS NULL OR (
 	stored OPERATOR(pg_catalog.<=) pg_catalog.now() AND EXISTS (SELECT FROM pg_catalog.pg_roles r

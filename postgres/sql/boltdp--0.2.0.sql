@@ -180,7 +180,6 @@ CREATE TABLE boltdp.models (
 	present double precision[],               -- and from there on
 	granted_to text[]                         -- roles that it is for; NULL: everybody
 );
-GRANT SELECT ON boltdp.models TO PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');
 
 CREATE FUNCTION boltdp.predict(model text, x real[]) RETURNS text
@@ -243,6 +242,9 @@ CREATE INDEX ON boltdp.requests (requested) WHERE state OPERATOR(pg_catalog.=) '
 SELECT pg_catalog.pg_extension_config_dump('boltdp.requests', '');
 
 -- A model with `granted_to` is for these roles and their members, from when it is `stored` on; others are for everybody.
+-- By columns: the number of the transaction that stored it would tell when that was.
+GRANT SELECT (name, private, loss, classes, weights, low, high, middle, factor, intercept, projection, schema, certificate,
+	stored, cut, parameter, steps, places, absent, present, granted_to) ON boltdp.models TO PUBLIC;
 ALTER TABLE boltdp.models ENABLE ROW LEVEL SECURITY;
 CREATE POLICY readers ON boltdp.models FOR SELECT USING (granted_to IS NULL OR (
 	stored OPERATOR(pg_catalog.<=) pg_catalog.now() AND EXISTS (SELECT FROM pg_catalog.pg_roles r

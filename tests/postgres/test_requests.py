@@ -248,6 +248,8 @@ FORBIDDEN: tuple[Any, ...] = (
     "UPDATE boltdp.requests SET epsilon = 0",
     "DELETE FROM boltdp.requests",
     "SELECT state FROM boltdp.requests",
+    "SELECT xmin FROM boltdp.requests",
+    "SELECT xmin FROM boltdp.models",
     "SELECT channel FROM boltdp.serving",
     "SELECT * FROM boltdp.allowances",
     "SELECT * FROM boltdp_ledger.entries",
