@@ -46,6 +46,8 @@ def test_a_role_without_a_right_to_the_table_gets_a_model(desk: Desk) -> None:
     with pytest.raises(psycopg.errors.UndefinedObject):
         desk.ask("bob", predict)
     assert desk.ask("bob", "SELECT * FROM boltdp.models") == desk.ask("bob", "SELECT * FROM boltdp.answers") == []
+    desk.ask("postgres", "UPDATE boltdp.models SET granted_to = granted_to || 'bob'::text WHERE name = 'ann/1'")
+    assert desk.ask("bob", predict) == desk.ask("ann", predict)
     (model,) = desk.ask("ann", "SELECT private, certificate FROM boltdp.models")
     assert model["private"]
     assert desk.spent() == pytest.approx(0.2)
@@ -300,7 +302,7 @@ def test_a_dump_keeps_what_was_asked_allowed_and_spent(server: Server, desk: Des
     desk.ask(
         "postgres", "DROP EXTENSION boltdp CASCADE; DROP SCHEMA boltdp, boltdp_ledger CASCADE; DROP TABLE patients"
     )
-    restore = [programs / "psql", desk.uri("postgres"), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
+    restore: list[Any] = [programs / "psql", desk.uri("postgres"), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
     done = subprocess.run(restore, input=dump, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     assert [desk.ask("postgres", query) for query in tables] == before
