@@ -177,9 +177,9 @@ CREATE TABLE boltdp.models (
 	steps integer[],                          -- if numbers have curves: how many steps each number of x has,
 	places double precision[],                -- and of all of them, end to end, where they are,
 	absent double precision[],                -- what the feature is below
-	present double precision[]                -- and from there on
+	present double precision[],               -- and from there on
+	granted_to text[]                         -- roles that it is for; NULL: everybody
 );
-GRANT SELECT ON boltdp.models TO PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('boltdp.models', '');
 
 CREATE FUNCTION boltdp.predict(model text, x real[]) RETURNS text
@@ -190,3 +190,221 @@ CREATE FUNCTION boltdp.predict_proba(model text, x real[]) RETURNS double precis
 	AS 'MODULE_PATHNAME', 'boltdp_predict_proba_float4' LANGUAGE C STABLE STRICT PARALLEL SAFE;
 CREATE FUNCTION boltdp.predict_proba(model text, x double precision[]) RETURNS double precision[]
 	AS 'MODULE_PATHNAME', 'boltdp_predict_proba_float8' LANGUAGE C STABLE STRICT PARALLEL SAFE;
+
+-- Models for those who may not see the rows. An analyst asks by boltdp.request; `boltdp postgres worker`, with a role of its
+-- own, trains what owners of tables have allowed. Nothing here is run as its owner but a view and a trigger: rights are those
+-- of the caller, and rows are told apart by row-level security.
+
+-- Who serves; one row, made by boltdp.allow_worker.
+CREATE TABLE boltdp.serving (
+	single boolean PRIMARY KEY DEFAULT true CHECK (single),
+	channel text NOT NULL,                    -- of NOTIFY: any role may listen to one whose name it knows
+	grain interval NOT NULL CHECK (grain OPERATOR(pg_catalog.>=) interval '1 second') -- answers appear at its multiples only
+);
+SELECT pg_catalog.pg_extension_config_dump('boltdp.serving', '');
+
+-- What owners of tables allow, written by boltdp.allow_training.
+CREATE TABLE boltdp.allowances (
+	relation regclass,
+	role name,
+	dataset text NOT NULL,                    -- what the table is called in requests and in the ledger
+	label text NOT NULL,
+	columns text[] NOT NULL,
+	epsilon double precision NOT NULL,        -- that all models of the role may spend together
+	delta double precision NOT NULL,
+	groups text,                              -- a public column, by which there may be a model for each group
+	group_values text[],
+	schema json,                              -- as in a schema file; without it, what the table declares
+	PRIMARY KEY (relation, role)
+);
+SELECT pg_catalog.pg_extension_config_dump('boltdp.allowances', '');
+
+CREATE TABLE boltdp.requests (
+	role name DEFAULT CURRENT_USER,
+	number integer,                           -- of the role's own: the numbers tell nothing of others
+	dataset text NOT NULL,
+	label text NOT NULL,
+	columns text[],                           -- NULL: all that are allowed
+	groups text,
+	epsilon double precision NOT NULL,
+	delta double precision NOT NULL,
+	requested timestamptz NOT NULL,
+	state text NOT NULL DEFAULT 'waiting',
+	reason text,
+	models text[],
+	published timestamptz,                    -- from when on the answer may be seen
+	charged_to name,                          -- the role of the allowance whose budget this has spent
+	worker_pid integer,                       -- the session that serves it; one that is gone has been killed
+	worker_start timestamptz,
+	PRIMARY KEY (role, number)
+);
+CREATE INDEX ON boltdp.requests (requested) WHERE state OPERATOR(pg_catalog.=) 'waiting';
+SELECT pg_catalog.pg_extension_config_dump('boltdp.requests', '');
+
+-- A model with `granted_to` is for these roles and their members, from when it is `stored` on; others are for everybody.
+-- By columns: the number of the transaction that stored it would tell when that was.
+GRANT SELECT (name, private, loss, classes, weights, low, high, middle, factor, intercept, projection, schema, certificate,
+	stored, cut, parameter, steps, places, absent, present, granted_to) ON boltdp.models TO PUBLIC;
+ALTER TABLE boltdp.models ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON boltdp.models FOR SELECT USING (granted_to IS NULL OR (
+	stored OPERATOR(pg_catalog.<=) pg_catalog.now() AND EXISTS (SELECT FROM pg_catalog.pg_roles r
+	WHERE r.rolname::pg_catalog.text OPERATOR(pg_catalog.=) ANY (granted_to) AND pg_catalog.pg_has_role(r.oid, 'USAGE'))));
+CREATE POLICY inserting ON boltdp.models FOR INSERT WITH CHECK (true);
+CREATE POLICY updating ON boltdp.models FOR UPDATE USING (true);
+CREATE POLICY deleting ON boltdp.models FOR DELETE USING (true);
+
+-- Owners see and change what they allow of their own tables; only roles named by boltdp.allow_owner have any right to the table.
+ALTER TABLE boltdp.allowances ENABLE ROW LEVEL SECURITY;
+CREATE POLICY owners ON boltdp.allowances USING (pg_catalog.pg_has_role(
+	(SELECT c.relowner FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) relation::pg_catalog.oid), 'USAGE'));
+CREATE POLICY workers ON boltdp.allowances FOR SELECT
+	USING (pg_catalog.has_table_privilege('boltdp.requests'::regclass, 'UPDATE'));
+
+-- Whoever asks sees the numbers of their own requests, and all else by boltdp.answers.
+ALTER TABLE boltdp.requests ENABLE ROW LEVEL SECURITY;
+CREATE POLICY asking ON boltdp.requests FOR INSERT WITH CHECK (role OPERATOR(pg_catalog.=) CURRENT_USER);
+CREATE POLICY own ON boltdp.requests FOR SELECT USING (role OPERATOR(pg_catalog.=) CURRENT_USER
+	OR pg_catalog.has_table_privilege('boltdp.requests'::regclass, 'UPDATE'));
+CREATE POLICY serving ON boltdp.requests FOR UPDATE USING (true);
+GRANT INSERT (dataset, label, columns, groups, epsilon, delta), SELECT (role, number) ON boltdp.requests TO PUBLIC;
+
+-- Numbers a request and wakes the worker. It runs as the owner, since who asks must not see the channel.
+CREATE FUNCTION boltdp.take_request() RETURNS trigger LANGUAGE plpgsql VOLATILE
+	SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+	heard text;
+BEGIN
+	IF NEW.number IS NOT NULL THEN
+		RETURN NEW; -- of a dump: nobody who asks may give one
+	END IF;
+	IF length(NEW.dataset) > 200 OR length(NEW.label) > 63 OR length(NEW.groups) > 63 OR cardinality(NEW.columns) > 1600
+		OR EXISTS (SELECT FROM unnest(NEW.columns) AS one WHERE one IS NULL OR length(one) > 63) THEN
+		RAISE EXCEPTION 'a request must name a table and columns' USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	IF (SELECT count(*) FROM boltdp.requests r
+		WHERE r.role = NEW.role AND (r.published IS NULL OR r.published > now())) >= 100 THEN
+		RAISE EXCEPTION 'a role must not have more than 100 requests waiting' USING ERRCODE = 'program_limit_exceeded';
+	END IF;
+	NEW.number := 1 + COALESCE((SELECT max(r.number) FROM boltdp.requests r WHERE r.role = NEW.role), 0);
+	NEW.requested := clock_timestamp();
+	SELECT s.channel INTO heard FROM boltdp.serving s;
+	IF FOUND THEN
+		PERFORM pg_notify(heard, '');
+	END IF;
+	RETURN NEW;
+END$body$;
+REVOKE ALL ON FUNCTION boltdp.take_request() FROM PUBLIC;
+CREATE TRIGGER take BEFORE INSERT ON boltdp.requests FOR EACH ROW EXECUTE FUNCTION boltdp.take_request();
+
+-- For analysts: ask, look, and see what one may ask for.
+
+CREATE FUNCTION boltdp.request(dataset text, label text, epsilon double precision, delta double precision DEFAULT 0,
+	columns text[] DEFAULT NULL, groups text DEFAULT NULL) RETURNS integer LANGUAGE plpgsql VOLATILE
+	SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+	given integer;
+BEGIN
+	FOR attempt IN 1 .. 10 LOOP
+		BEGIN
+			INSERT INTO boltdp.requests AS r (dataset, label, columns, groups, epsilon, delta)
+				VALUES ($1, $2, $5, $6, $3, $4) RETURNING r.number INTO given;
+			RETURN given;
+		EXCEPTION WHEN unique_violation THEN
+			NULL; -- another session of the role was given this number
+		END;
+	END LOOP;
+	RAISE EXCEPTION 'another session of this role is asking' USING ERRCODE = 'serialization_failure';
+END$body$;
+
+CREATE VIEW boltdp.answers WITH (security_barrier) AS
+	SELECT r.number AS request, r.dataset, r.epsilon, r.delta,
+		CASE WHEN shown THEN r.state ELSE 'waiting' END AS state, CASE WHEN shown THEN r.reason END AS reason,
+		CASE WHEN shown THEN r.models END AS models, CASE WHEN shown THEN r.published END AS published
+	FROM boltdp.requests r,
+		LATERAL (SELECT COALESCE(r.published OPERATOR(pg_catalog.<=) pg_catalog.now(), false) AS shown) AS by_now
+	WHERE r.role OPERATOR(pg_catalog.=) CURRENT_USER;
+GRANT SELECT ON boltdp.answers TO PUBLIC;
+
+CREATE FUNCTION boltdp.status(request integer) RETURNS SETOF boltdp.answers LANGUAGE sql STABLE
+	SET search_path = pg_catalog, pg_temp AS 'SELECT * FROM boltdp.answers a WHERE a.request = $1';
+
+CREATE VIEW boltdp.allowed WITH (security_barrier) AS
+	SELECT a.dataset, a.label, a.columns, a.groups, a.group_values, a.epsilon, a.delta FROM boltdp.allowances a
+	WHERE EXISTS (SELECT FROM pg_catalog.pg_roles r
+		WHERE r.rolname OPERATOR(pg_catalog.=) a.role AND pg_catalog.pg_has_role(r.oid, 'USAGE'));
+GRANT SELECT ON boltdp.allowed TO PUBLIC;
+
+-- For owners of tables: let a role have models of a table, within a budget; the table's name in requests is returned.
+CREATE FUNCTION boltdp.allow_training(relation regclass, to_role name, label text, columns text[],
+	epsilon double precision, delta double precision DEFAULT 0, groups text DEFAULT NULL,
+	group_values text[] DEFAULT NULL, schema json DEFAULT NULL) RETURNS text LANGUAGE plpgsql VOLATILE
+	SET search_path = pg_catalog, pg_temp AS $body$
+DECLARE
+	called text;
+	missing text;
+BEGIN
+	IF NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = $1 AND c.relkind IN ('r', 'p', 'v', 'm')
+		AND pg_has_role(c.relowner, 'USAGE')) THEN
+		RAISE EXCEPTION 'only the owner of a table may allow training' USING ERRCODE = 'insufficient_privilege';
+	END IF;
+	IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = $2) THEN
+		RAISE EXCEPTION 'to_role must be a role, got "%"', $2 USING ERRCODE = 'undefined_object';
+	END IF;
+	IF NOT COALESCE(cardinality($4) > 0 AND NOT $3 = ANY ($4), false) THEN
+		RAISE EXCEPTION 'columns must be the features, at least one and not the label'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	SELECT n INTO missing FROM unnest(ARRAY[$3] || $4 || CASE WHEN $7 IS NULL THEN '{}' ELSE ARRAY[$7] END) AS n
+		WHERE NOT EXISTS (SELECT FROM pg_attribute t
+			WHERE t.attrelid = $1 AND t.attname = n AND t.attnum > 0 AND NOT t.attisdropped) LIMIT 1;
+	IF FOUND THEN
+		RAISE EXCEPTION 'the table must have the column "%"', missing USING ERRCODE = 'undefined_column';
+	END IF;
+	IF NOT COALESCE($5 BETWEEN 1e-12 AND 1e6 AND ($6 = 0 OR $6 >= 1e-100 AND $6 < 1), false) THEN
+		RAISE EXCEPTION 'epsilon must be between 1e-12 and 1e6 and delta in [0, 1), got % and %', $5, $6
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	IF ($7 IS NULL) <> ($8 IS NULL) OR cardinality($8) = 0 OR array_position($8, NULL) IS NOT NULL
+		OR cardinality($8) > (SELECT count(DISTINCT g) FROM unnest($8) AS g) THEN
+		RAISE EXCEPTION 'group_values must be given with groups, and list each public group once'
+			USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	-- A table that is renamed keeps its name here, and so its budget.
+	SELECT a.dataset INTO called FROM boltdp.allowances a WHERE a.relation = $1 LIMIT 1;
+	IF NOT FOUND THEN
+		SELECT CASE WHEN n.nspname = 'public' THEN '' ELSE quote_ident(n.nspname) || '.' END || quote_ident(c.relname)
+			INTO called FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1;
+	END IF;
+	INSERT INTO boltdp.allowances AS a VALUES ($1, $2, called, $3, $4, $5, $6, $7, $8, $9)
+		ON CONFLICT ON CONSTRAINT allowances_pkey DO UPDATE SET label = $3, columns = $4, epsilon = $5, delta = $6,
+			groups = $7, group_values = $8, schema = $9;
+	RETURN called;
+END$body$;
+
+-- Models that were released stay; requests that wait are refused.
+CREATE FUNCTION boltdp.revoke_training(relation regclass, from_role name) RETURNS boolean LANGUAGE plpgsql VOLATILE
+	SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+	DELETE FROM boltdp.allowances a WHERE a.relation = $1 AND a.role = $2;
+	RETURN FOUND;
+END$body$;
+
+-- For the administrator. The worker runs what tables, views and their policies contain with its own rights: so only roles that
+-- are trusted may offer tables to it.
+CREATE FUNCTION boltdp.allow_worker(role name, grain interval DEFAULT '10 minutes') RETURNS void LANGUAGE plpgsql VOLATILE
+	SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+	EXECUTE format('GRANT SELECT, UPDATE ON boltdp.requests, boltdp.serving TO %I', $1);
+	EXECUTE format('GRANT SELECT ON boltdp.allowances TO %I', $1);
+	EXECUTE format('GRANT INSERT ON boltdp.models TO %I', $1);
+	INSERT INTO boltdp.serving AS s VALUES (true, 'boltdp_' || replace(gen_random_uuid()::text, '-', ''), $2)
+		ON CONFLICT ON CONSTRAINT serving_pkey DO UPDATE SET grain = $2;
+END$body$;
+REVOKE ALL ON FUNCTION boltdp.allow_worker(name, interval) FROM PUBLIC;
+
+CREATE FUNCTION boltdp.allow_owner(role name) RETURNS void LANGUAGE plpgsql VOLATILE
+	SET search_path = pg_catalog, pg_temp AS $body$
+BEGIN
+	EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON boltdp.allowances TO %I', $1);
+END$body$;
+REVOKE ALL ON FUNCTION boltdp.allow_owner(name) FROM PUBLIC;

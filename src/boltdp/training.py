@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from boltdp.algorithms import Job, algorithm_of
@@ -53,6 +53,21 @@ def train(
     (True, (1, 2))
     """
     context = settings.context() if context is None else context
+    planned = plan_rows(engine, schema, settings, reasons=known_faults(reasons, context))
+    with charged(account, planned.certificate, engine, planned.schema, context) as commit:
+        return commit(train_planned(engine, planned, context))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What will be trained, from public numbers."""
+
+    schema: Schema  #: with its curves
+    certificate: Certificate
+
+
+def plan_rows(engine: Engine, schema: Schema, settings: Settings, *, reasons: tuple[str, ...] = ()) -> Planned:
+    """The plan of a training on the rows of `engine`, which are counted; `reasons` are why it is not private."""
     whole, settings = settings.budget, within(settings.weighed(schema), schema)
     rows = engine.count()
     schema = curved(settings, schema, rows=rows)
@@ -63,16 +78,21 @@ def train(
         dims=schema.dims,
         classes=len(schema.classes),
         before=before,
-        reasons=known_faults(reasons, context),
+        reasons=reasons,
         person_rows=schema.max_rows,
     )
     if schema.spent is not None:
         certificate = after(schema.spent, certificate, whole)
+    return Planned(schema, certificate)
+
+
+def train_planned(engine: Engine, planned: Planned, context: Context) -> Model:
+    """Train as planned on the rows of `engine`, and release the result; nothing is charged here."""
+    certificate = planned.certificate
     ordered = algorithm_of(certificate).ordered
-    with charged(account, certificate, engine, schema, context) as commit:
-        with prepared_rows(engine, schema, certificate.moments, context, ordered=ordered) as (prepared, standardized):
-            model = train_prepared(prepared, standardized, certificate, context)
-        return commit(replace(model, trained_where=engine.where))
+    with prepared_rows(engine, planned.schema, certificate.moments, context, ordered=ordered) as (prepared, schema):
+        model = train_prepared(prepared, schema, certificate, context)
+    return replace(model, trained_where=engine.where)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from boltdp.privacy.accounting import (
     EPSILON_STEPS,
     Charge,
     OneOfSeveral,
+    Parallel,
     Release,
     check_charge,
     composed_delta,
@@ -250,6 +251,16 @@ def test_unknown_events_are_refused() -> None:
     with pytest.raises(ParameterError, match=r"known events"):
         check_charge(Release(Budget(1.0), spoiled(Plain(Mechanism("gaussian", 1.0, 1), 1.0), ("why",))))
     check_charge(certify(perturbed_objective(PROBLEM, Budget(1.0)), Budget(1.0)))
+
+
+def test_events_about_rows_of_their_own_spend_what_the_worst_of_them_does() -> None:
+    events = tuple(certificate(0.5, delta).spent for delta in (1e-7, 1e-6))
+    event = Parallel(events)
+    for epsilon in (0.4, 0.5):
+        assert event.delta(epsilon) == max(one.delta(epsilon) for one in events)
+    assert event.children == events
+    assert from_record(Event, to_record(event)) == event  # type: ignore[type-abstract]
+    check_charge(Release(Budget(0.5, 1e-6), event))
 
 
 def test_one_of_several_spends_what_the_worst_of_them_does() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import closing
 from pathlib import Path
 
 import click
 
 from boltdp.cli.options import FILE, load_model, scoring_threshold
-from boltdp.cli.terminal import RowsBar, emit, emit_table, examples
+from boltdp.cli.terminal import RowsBar, emit, emit_table, examples, note
 from boltdp.errors import BoltdpError, require
 from boltdp.model import Threshold
 
@@ -103,6 +104,36 @@ def store(model_path: str, uri: str, *, name: str | None, replace: bool, thresho
     name = name or Path(model_path).stem
     store_model(uri, name, model, replace=replace)
     emit(f"stored as {name!r}: SELECT boltdp.predict({quoted(name)}, x) FROM ...")
+
+
+@postgres.command(
+    epilog=examples(
+        "boltdp ledger set-budget postgresql://localhost/hospital patients --epsilon 3 --composition basic "
+        "--writer trainer",
+        "boltdp postgres worker postgresql://trainer@localhost/hospital",
+        "boltdp postgres worker postgresql://trainer@localhost/hospital --once",
+    )
+)
+@click.argument("uri")
+@click.option("--once", is_flag=True, help="Serve the requests that wait, and end.")
+@click.option("--ledger", "ledger", metavar="LEDGER", help="Charge this one.  [default: that of the database]")
+def worker(uri: str, *, once: bool, ledger: str | None) -> None:
+    """Train for roles that may not see the rows: serve the requests in the database at URI, until it is stopped.
+
+    A role asks by SELECT boltdp.request('patients', label => 'outcome', epsilon => 0.2) and looks by boltdp.status.
+    The worker trains in the server what the owner of the table has allowed by boltdp.allow_training, charges the
+    ledger, and stores the model for boltdp.predict. Its role needs SELECT on the tables and what
+    boltdp.allow_worker gives. Several workers may run at once.
+    """
+    require("postgres", "PostgreSQL")
+    from boltdp.ledger import open_ledger
+    from boltdp.worker import Worker
+
+    with closing(Worker(uri, open_ledger(ledger or uri), say=note)) as serving:
+        if not once:
+            note("waiting for requests; Ctrl-C ends it")
+        served = serving.run(once=once)
+    emit(f"requests served: {served}")
 
 
 @postgres.command(epilog=examples("boltdp postgres demo", "boltdp postgres demo --rows 1000000"))

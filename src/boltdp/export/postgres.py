@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -57,8 +57,8 @@ def quoted(text: str) -> str:
     return f"E'{''.join(escaped)}'"
 
 
-def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> None:
-    """Put a released model into `boltdp.models`; one that is there is replaced only if asked to."""
+def model_row(name: str, model: Model) -> dict[str, Any]:
+    """The row of `boltdp.models` that a model is."""
     schema = model.schema
     projection, parameter = schema.projection, model.certificate.problem.loss.parameter
     matrix = None if projection is None else projection_matrix(projection, schema.encoded_dims).tolist()
@@ -79,6 +79,19 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
         row["cut"] = model.cut
     if parameter != 1:
         row["parameter"] = parameter
+    return row
+
+
+def insertion(row: Mapping[str, Any]) -> sql.Composed:
+    """The statement that puts such a row into the table."""
+    return sql.SQL("INSERT INTO boltdp.models ({}) VALUES ({})").format(
+        sql.SQL(", ").join(map(sql.Identifier, row)), sql.SQL(", ").join(map(sql.Placeholder, row))
+    )
+
+
+def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> None:
+    """Put a released model into `boltdp.models`; one that is there is replaced only if asked to."""
+    row = model_row(name, model)
 
     def run() -> bool:
         with psycopg.connect(uri) as connection:
@@ -87,12 +100,7 @@ def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> 
             _check_table(connection, name)
             if replace:
                 connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])
-            done = connection.execute(
-                sql.SQL("INSERT INTO boltdp.models ({}) VALUES ({}) ON CONFLICT (name) DO NOTHING").format(
-                    sql.SQL(", ").join(map(sql.Identifier, row)), sql.SQL(", ").join(map(sql.Placeholder, row))
-                ),
-                row,
-            )
+            done = connection.execute(insertion(row) + sql.SQL(" ON CONFLICT (name) DO NOTHING"), row)
             return done.rowcount == 1
 
     if not _attempt(run, f"the model {name!r} cannot be stored"):

@@ -112,6 +112,34 @@ class OneOfSeveral(Event):
 
 
 @dataclass(frozen=True)
+class Parallel(Event):
+    """Several events, each about rows of its own: a row belongs to one of them by something public.
+
+    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> from boltdp.privacy.recipe import Problem
+    >>> wards = [Problem(loss=Logistic(), dims=9, rows=rows, regularization=0.01) for rows in (1000, 2000)]
+    >>> Parallel(tuple(perturbed_objective(ward, Budget(1.0)) for ward in wards)).delta(1.0)
+    0.0
+    """
+
+    kind = "parallel"
+    events: tuple[Event, ...]
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """The largest delta of any of them: a row is in one.
+
+        Proof: composition.md 7
+        """
+        return max(event.delta(epsilon, target=target) for event in self.events)
+
+    @property
+    def children(self) -> tuple[Event, ...]:
+        """All of them."""
+        return self.events
+
+
+@dataclass(frozen=True)
 class Spent:
     """What several releases spend together.
 

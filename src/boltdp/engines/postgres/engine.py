@@ -29,6 +29,7 @@ from boltdp.engines.postgres.source import (
     describe,
     find_table,
     first_rows_source,
+    group_source,
     part_source,
     query_source,
     read_arrays,
@@ -156,9 +157,21 @@ class PostgresEngine(Engine):
 
     def slice(self, start: int, stop: int) -> PostgresSlice:
         """The rows at positions start to stop - 1, as they are now, and in the server if this engine's are."""
-        part = PostgresSlice(self, start, stop)
+        check_part(start, stop, rows=self.count(), what="a slice")
+        part = PostgresSlice(self, part_source(self._source, start, stop), stop - start)
         self._slices.append(part)
         return part
+
+    def group(self, column: str, value: str) -> PostgresSlice:
+        """The rows whose public `column` is `value`, compared as text; all groups are seen as of one moment.
+
+        That moment lasts until this engine is closed. Groups of one column never share a row.
+        """
+        source = group_source(self._source, column, value)
+        self._session.begin()
+        query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(source)
+        ((rows,),) = self._session.ask(query, fault="the rows cannot be counted", theirs=self._theirs)
+        return PostgresSlice(self, source, rows, last=False)
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
         """Encode the rows as they are now, and permute them if asked to: in the server, or streamed to this process."""
@@ -244,7 +257,7 @@ def memory_bytes(memory: int | str | None) -> int:
 
 
 class PostgresSlice(PostgresEngine):
-    """Some rows of a table, view or query, by their positions in the order in which a scan meets them.
+    """Some rows of a table, view or query: a slice, by their positions in the order of a scan, or a group.
 
     It has a session of its own, which is closed with that of the whole, so that neither disturbs the other's
     transaction, and it sees the rows as the whole did when the slice was made, until they are prepared. So slices that
@@ -252,15 +265,15 @@ class PostgresSlice(PostgresEngine):
     as they are then.
     """
 
-    def __init__(self, whole: PostgresEngine, start: int, stop: int) -> None:
-        """Use `PostgresEngine.slice`."""
-        check_part(start, stop, rows=whole.count(), what="a slice")
+    def __init__(self, whole: PostgresEngine, source: Composed, rows: int, *, last: bool = True) -> None:
+        """Use `PostgresEngine.slice` or `PostgresEngine.group`; `last`: none is made after one was prepared."""
         self.layout, self.shuffle, self.in_server = whole.layout, whole.shuffle, whole.in_server
         self.spool, self.memory_bytes = whole.spool, whole.memory_bytes
         self._whole, self._theirs, self._streamed = whole, whole._theirs, whole._streamed
         self._columns = whole._described()
-        self._source = part_source(whole._source, start, stop)
-        self._rows = self._count = stop - start
+        self._source = source
+        self._rows = self._count = rows
+        self._last = last
         self._slices = []
         self._session = whole._session.beside()
 
@@ -275,6 +288,7 @@ class PostgresSlice(PostgresEngine):
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
         """Encode the rows, and permute them if asked to: in the server, or streamed to this process."""
         prepared = super().prepare(schema, context, ordered=ordered)
-        # Passes may take hours: no transaction stays open for them.
-        self._whole._end_snapshot()
+        if self._last:
+            # Passes may take hours: no transaction stays open for them.
+            self._whole._end_snapshot()
         return prepared

@@ -128,6 +128,14 @@ def first_rows_source(source: Composed, columns: Sequence[SourceColumn], unit: S
     )
 
 
+def group_source(source: Composed, column: str, value: str) -> Composed:
+    """The rows of a source whose column, as text, is a value."""
+    return sql.SQL(
+        "(SELECT * FROM {source} WHERE {column}::pg_catalog.text OPERATOR(pg_catalog.=) {value}::pg_catalog.text)"
+        " AS source"
+    ).format(source=source, column=sql.Identifier("source", column), value=sql.Literal(value))
+
+
 def describe(session: Session, source: Composed, *, theirs: bool = False) -> dict[str, SourceColumn]:
     """The columns of a source; `theirs` says that it is the user's query."""
     fields = session.fields(source, theirs=theirs)

@@ -1,0 +1,188 @@
+"""Workers that are killed, woken, stopped, or several at once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+
+from boltdp import worker
+from boltdp.cli import main
+from boltdp.context import Context
+from boltdp.engines.postgres.server import Server
+from boltdp.worker import REASONS
+from tests.ledger.charges import started
+from tests.postgres.desk import SECRET_NAME, Desk, opened_desk
+from tests.postgres.test_training import wait_until
+
+#: A worker that kills itself when it comes to a place, or when it has passed it.
+KILLED = """
+import os, signal, sys
+from boltdp import worker
+from boltdp.ledger import open_ledger
+from boltdp.ledger.book import Account, Reservation
+
+uri, stage = sys.argv[1:]
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def dying(self, *arguments):
+    answer(self, *arguments)
+    die()
+
+answer = worker.Worker._answer
+place, replacement = {
+    "claimed": ((worker.Worker, "_trained"), die),
+    "planned": ((worker.Worker, "_charge"), die),
+    "charged": ((Account, "charged"), die),
+    "reserved": ((worker, "train_planned"), die),
+    "trained": ((Reservation, "commit"), die),
+    "noted": ((worker.Worker, "_answer"), die),
+    "storing": ((worker, "insertion"), die),
+    "answered": ((worker.Worker, "_answer"), dying),
+}[stage]
+setattr(*place, replacement)
+worker.Worker(uri, open_ledger(uri), say=print).run(once=True)
+"""
+
+#: Stages before which nothing was charged to the role, and before which nothing was reserved in the ledger.
+RETRIED, UNRESERVED = ("claimed", "planned"), ("claimed", "planned", "charged")
+STAGES = (*UNRESERVED, "reserved", "trained", "noted", "storing", "answered")
+
+#: A worker that waits for nothing but a notification.
+WAITING = """
+import signal, sys
+from boltdp import worker
+from boltdp.ledger import open_ledger
+
+worker.PATROL = 3600.0
+uri = sys.argv[1]
+serving = worker.Worker(uri, open_ledger(uri), say=lambda text: print(text, flush=True))
+print("ready", flush=True)
+serving.run()
+"""
+
+ONCE = """
+import sys
+from boltdp import worker
+from boltdp.ledger import open_ledger
+
+uri = sys.argv[1]
+serving = worker.Worker(uri, open_ledger(uri), say=lambda text: print(text, flush=True))
+print("ready", flush=True)
+sys.stdin.readline()
+serving.run(once=True)
+"""
+
+
+@pytest.fixture
+def desk(server: Server) -> Iterator[Desk]:
+    with opened_desk(server, epsilon=100.0) as opened:
+        opened.ask("hospital", "UPDATE boltdp.allowances SET epsilon = 100")
+        yield opened
+
+
+def at_work(desk: Desk) -> int:
+    query = "SELECT FROM pg_stat_activity WHERE application_name = 'boltdp worker'"
+    return len(desk.ask("postgres", query))
+
+
+def test_a_killed_worker_leaves_no_model_unpaid_and_none_paid_twice(desk: Desk) -> None:
+    for stage in STAGES:
+        before, models = desk.spent(), len(desk.ask("postgres", "SELECT FROM boltdp.models"))
+        number = desk.request()
+        process = started(KILLED, desk.uri("trainer"), stage)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL, stage
+        wait_until(lambda: at_work(desk) == 0)
+        desk.serve()
+        kept, made = desk.kept(number), len(desk.ask("postgres", "SELECT FROM boltdp.models")) - models
+        done = stage in (*RETRIED, "answered")
+        assert (kept["state"], kept["reason"]) == (("done", None) if done else ("failed", REASONS["failed"])), stage
+        assert made == done, stage
+        paid = stage in RETRIED or stage not in UNRESERVED
+        assert desk.spent() - before == pytest.approx(0.2 if paid else 0.0), stage
+        assert kept["charged_to"] == "ann"
+    desk.ledger.check()
+
+
+def test_an_interrupted_training_is_served_again_unless_noise_was_drawn(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for drawn in (False, True):
+        number = desk.request()
+
+        def interrupted(engine: object, plan: object, context: Context, drawn: bool = drawn) -> None:
+            del engine, plan
+            context.randomness.drawn = drawn
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(worker, "train_planned", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                desk.serve()
+        kept = desk.kept(number)
+        assert (kept["state"], kept["charged_to"]) == ("waiting", "ann" if drawn else None)
+        assert desk.spent() == pytest.approx(0.4 if drawn else 0.0)
+        desk.serve()
+        assert desk.kept(number)["state"] == ("failed" if drawn else "done")
+    assert desk.spent() == pytest.approx(0.4)
+
+
+def test_a_fault_is_a_failure_whose_text_nobody_sees(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(*_: object) -> None:
+        raise RuntimeError(SECRET_NAME)
+
+    desk.request()
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "train_planned", faulty)
+        assert desk.serve() == ["ann/1: RuntimeError", f"ann/1: failed, {REASONS['failed']}"]
+    desk.publish()
+    assert desk.status(1)["reason"] == REASONS["failed"]
+    assert desk.spent() == pytest.approx(0.2)
+
+
+def test_the_command_serves_what_waits(desk: Desk) -> None:
+    desk.request()
+    done = CliRunner().invoke(main, ["postgres", "worker", desk.uri("trainer"), "--once"])
+    assert (done.exit_code, done.stdout) == (0, "requests served: 1\n")
+    assert "note: ann/1: done" in done.stderr
+    desk.ask("hospital", "DROP SCHEMA boltdp_ledger CASCADE")
+    done = CliRunner().invoke(main, ["postgres", "worker", desk.uri("trainer"), "--once"])
+    assert done.exit_code == 1
+    assert "there is no ledger in" in done.stderr
+
+
+def test_two_workers_never_serve_one_request_twice(desk: Desk) -> None:
+    running = [started(ONCE, desk.uri("trainer")) for _ in range(2)]
+    for one in running:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "ready\n"
+    desk.ask("ann", "SELECT boltdp.request('patients', 'outcome', 0.2) FROM generate_series(1, 6)")
+    said = [line for one in running for line in one.communicate("\n")[0].splitlines()]
+    assert sorted(said) == [f"ann/{number}: done" for number in range(1, 7)]
+    assert desk.ledger.spent("patients").spent.releases == 6
+    assert desk.ledger.check() == 13
+
+
+def test_a_request_wakes_the_worker_and_a_signal_ends_it(desk: Desk) -> None:
+    process = started(WAITING, desk.uri("trainer"))
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        desk.request()
+        assert process.stdout.readline() == "ann/1: done\n"
+        desk.request(dataset="nothing")
+        assert process.stdout.readline().startswith("ann/2: refused")
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    assert process.returncode != 0
