@@ -350,3 +350,10 @@ def test_every_row_is_in_one_bin_whatever_is_in_it() -> None:
     place = [*(column.name for column in model.schema.columns)].index("ward") + 1
     counts = sum(bins.count(model, block, place) for block in encoded(open_source(rows_of(2)), model.schema))
     assert counts.sum() == ROWS  # type: ignore[union-attr]
+
+
+def test_a_model_that_protects_persons_is_not_evaluated_by_rows() -> None:
+    model = model_of(2)
+    persons = replace(model, schema=replace(model.schema, unit="patient", max_rows=2))
+    with pytest.raises(ParameterError, match="must not be of a model that protects persons"):
+        measure(persons, open_source(rows_of(2)), Budget(1.0))

@@ -445,6 +445,11 @@ def measure(
     from boltdp.context import Context
     from boltdp.engines.base import check_columns, scanned
 
+    if model.schema.unit is not None:
+        raise ParameterError(
+            "an evaluation within a budget protects rows, and must not be of a model that protects persons",
+            hint="evaluate it on rows that may be looked at, without --epsilon",
+        )
     context = replace(Context() if context is None else context, on_bad_row="neutral")
     categories = _categories(model.schema, by)
     check_columns(model.schema, engine.columns())

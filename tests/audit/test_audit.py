@@ -32,6 +32,7 @@ from boltdp.cli.training import planned
 from boltdp.context import Context
 from boltdp.data.schema import Categorical, Numeric, Schema, TimePart, Vector
 from boltdp.engines import open_source
+from boltdp.engines.people import FirstRows
 from boltdp.engines.prepared import Prepared
 from boltdp.errors import ParameterError
 from boltdp.kernel.moments import Moments
@@ -265,6 +266,15 @@ def test_rows_that_moments_do_not_shorten_are_caught(monkeypatch: pytest.MonkeyP
 def test_a_person_with_more_rows_than_the_noise_is_for_is_caught(settings: Settings) -> None:
     assert faults(replay_of(audited(settings))) == []
     assert "one row moves it 2 times as far" in faults(replay_of(audited(settings), changed=2))[0]
+
+
+@pytest.mark.parametrize("settings", [HUBER, SCANS, Settings(epsilon=1.0)], ids=["bolton", "noisy-gd", "auto"])
+def test_a_rule_for_persons_that_is_not_kept_is_caught(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    people = replace(SCHEMA, unit="patient", max_rows=2)
+    kept = audit(*planned(settings, people, rows=300), trials=2000)
+    assert not kept.broken
+    monkeypatch.setattr(FirstRows, "count", lambda _, ids: np.ones(len(ids), bool))
+    assert audit(*planned(settings, people, rows=300), trials=2000).broken
 
 
 # ---- the command ------------------------------------------------------------------------------------------------

@@ -84,8 +84,9 @@ def limits(stage: Stage) -> list[Limit]:
         case ObjectivePerturbation():
             simplex = event.problem.loss.simplex
             assert simplex is not None
+            counted = event.problem.person_rows or 1
             return [
-                Limit(stage, "linear term", event.linear, 2.0 * math.sqrt(simplex.edge_squared)),
+                Limit(stage, "linear term", event.linear, 2.0 * counted * math.sqrt(simplex.edge_squared)),
                 Limit(stage, "weights", event.end, event.sensitivity.total),
             ]
     return []

@@ -158,19 +158,24 @@ class Report:
         }
 
 
+#: Rows of the person in which neighbours differ, beyond those that count.
+UNCOUNTED = 2
+
+
 def audit(
     schema: Schema,
     certificate: Certificate,
     *,
     trials: int | None = None,
     seed: int = 0,
-    changed: int = 1,
+    changed: int | None = None,
     progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> Report:
     """Attack what a certificate claims: by replay, by its exact loss, and as a black box.
 
     No rows are needed: they are made up. `seed` is of the made-up rows and of the search, never of the noise; `trials`
-    are trainings of the black box on each of two data sets, and `changed` rows differ between neighbours of a replay.
+    are trainings of the black box on each of two data sets. `changed` rows differ between neighbours of a replay: one,
+    or, where persons are protected, all rows of one who has more of them than count.
 
     >>> from boltdp.data.schema import Numeric
     >>> from boltdp.planning import plan
@@ -182,6 +187,8 @@ def audit(
     """
     audited, random = subject(schema, certificate), np.random.default_rng(seed)
     replay = Replay([])
+    if changed is None:
+        changed = 1 if schema.max_rows is None else schema.max_rows + UNCOUNTED
     if any(limits(stage) for stage in audited.replayed):
         tables = list(islice(pairs(audited.schema, audited.rows, seed=seed, changed=changed), PAIRS))
         replay = replayed(audited, tables, lambda done: progress("replay", done, PAIRS))

@@ -76,7 +76,12 @@ class Pair:
         tables = []
         for which in (0, 1):
             order[list(self.places)] = which
-            tables.append(distinct.take(pa.array(order)))
+            table = distinct.take(pa.array(order))
+            if schema.unit is not None:  # what differs are the rows of one person, and nobody else has several
+                ids = np.arange(rows)
+                ids[list(self.places)] = -1
+                table = table.append_column(schema.unit, pa.array(ids))
+            tables.append(table)
         return tables[0], tables[1]
 
 

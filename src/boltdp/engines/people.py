@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from boltdp.arraytypes import Booleans, Integers, PackedRows
 from boltdp.context import Context
+from boltdp.data.buffers import plain_array, values
 from boltdp.data.encode import Encoder
 from boltdp.data.schema import Schema
 from boltdp.data.source import ColumnType
@@ -87,7 +88,7 @@ def counted(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordB
     with ending(batches):
         for batch in batches:
             *cells, ids = batch.columns
-            yield pa.RecordBatch.from_arrays([*cells, pa.array(first.count(ids))], batch.schema.names)
+            yield pa.RecordBatch.from_arrays([*cells, plain_array(first.count(ids))], batch.schema.names)
 
 
 class CountedEncoder:
@@ -102,7 +103,7 @@ class CountedEncoder:
         """Packed rows, in `out` if it is given."""
         *cells, counts = batch.columns
         rows = self._encoder.encode(pa.RecordBatch.from_arrays(cells, batch.schema.names[:-1]), out)
-        rows[~counts.to_numpy(zero_copy_only=False)] = self._neutral
+        rows[~values(counts)] = self._neutral
         return rows
 
 

@@ -75,8 +75,8 @@ def _beside(source: Any) -> Ledger | None:
     while _PATTERN & set(str(folder)):
         folder = folder.parent
     # Of a directory of files, also the one in it.
-    found = [open_ledger(one / BESIDE) for one in (Path(source), folder) if one.is_dir()]
-    return next((one for one in found if one.exists()), None)
+    beside = [open_ledger(one / BESIDE) for one in (Path(source), folder) if one.is_dir()]
+    return next((one for one in beside if one.exists()), None)
 
 
 def _name(source: Any, *, table: str | None, query: str | None) -> str | None:
