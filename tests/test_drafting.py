@@ -16,6 +16,7 @@ import pytest
 
 from boltdp.compare import compare
 from boltdp.context import Context
+from boltdp.data.counted import value_counts
 from boltdp.data.schema import Categorical, Numeric, Schema, Vector
 from boltdp.data.source import ColumnType, Kind
 from boltdp.drafting import SEEDED_DRAFT, draft_privately, plan_draft
@@ -282,3 +283,10 @@ def test_tuning_and_noiseless_training_state_it_too(schema: Schema) -> None:
 def test_comparing_on_rows_that_may_be_looked_at_leaves_it_out(schema: Schema) -> None:
     made = compare(open_source(table()), schema, Settings(epsilon=None), names=["objective"], epsilons=[0.5], repeats=1)
     assert len(made.runs) == 1
+
+
+def test_a_text_that_cannot_be_decoded_is_counted_as_none() -> None:
+    broken = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"a\xff")]
+    )
+    assert value_counts(broken) == {"a": 1}

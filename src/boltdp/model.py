@@ -83,6 +83,11 @@ class Model:
             self.schema.feature_clip_norm,
         ):
             raise ParameterError("the standardization of the certificate must be that of the schema's features")
+        if certificate.problem.person_rows != self.schema.max_rows:
+            raise ParameterError(
+                f"the certificate must be for max_rows {self.schema.max_rows} of the schema, "
+                f"got {certificate.problem.person_rows}"
+            )
         if certificate.draft != self.schema.spent:
             raise ParameterError("the certificate must have what the schema has spent, and no other draft of one")
         if self.threshold is not None:

@@ -107,8 +107,10 @@ def charged(
         yield lambda model: model
         return
     from boltdp.engines.base import check_columns  # it reads rows, which a plan does not
+    from boltdp.engines.people import check_unit
 
     check_columns(schema, engine.columns())
+    check_unit(schema, engine.columns(), context)
 
     def commit(model: Model) -> Model:
         reservation.note(digest(model.to_dict()))

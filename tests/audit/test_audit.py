@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -127,11 +128,19 @@ def test_the_exact_loss_is_at_most_what_is_claimed_and_most_of_it(settings: Sett
     assert all(delta <= most * (1 + 1e-6) + 0.3 * (settings is SCANS) for _, most, delta in found.curve)
 
 
-@pytest.mark.parametrize(("settings", "trials"), [(HUBER, 20_000), (SCANS, 6_000)], ids=["bolton", "noisy-gd"])
-def test_a_black_box_proves_much_of_what_is_claimed_and_no_more(settings: Settings, trials: int) -> None:
+@pytest.mark.parametrize(
+    ("settings", "trials", "least"),
+    [
+        pytest.param(HUBER, 20_000, 0.5, id="bolton"),
+        pytest.param(SCANS, 6_000, 0.3, id="noisy-gd"),  # what it proves of 1 is 0.5 to 0.8, by chance
+        pytest.param(SCANS, 40_000, 0.6, id="noisy-gd, many", marks=pytest.mark.slow),
+    ],
+)
+def test_a_black_box_proves_much_of_what_is_claimed_and_no_more(settings: Settings, trials: int, least: float) -> None:
     found = attack_on(settings, trials=trials)
     assert not found.broken
-    assert 0.6 * found.stage.budget.epsilon <= found.epsilon[0] <= found.stage.budget.epsilon
+    assert found.epsilon[1] <= found.stage.budget.epsilon
+    assert least * found.stage.budget.epsilon <= found.epsilon[0]
     assert found.epsilon[1] <= found.epsilon[0]
 
 
@@ -275,6 +284,16 @@ def test_a_rule_for_persons_that_is_not_kept_is_caught(settings: Settings, monke
     assert not kept.broken
     monkeypatch.setattr(FirstRows, "count", lambda _, ids: np.ones(len(ids), bool))
     assert audit(*planned(settings, people, rows=300), trials=2000).broken
+
+
+def test_audits_at_once_leave_noise_as_it_was() -> None:
+    original, made = vars(release)["add_noise"], audited(SCANS, rows=50)
+    audits = [threading.Thread(target=replay_of, args=(made,), kwargs={"count": 3}) for _ in range(4)]
+    for one in audits:
+        one.start()
+    for one in audits:
+        one.join()
+    assert vars(release)["add_noise"] is original
 
 
 # ---- the command ------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections import Counter
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pandas as pd
@@ -123,3 +124,33 @@ def test_a_projection_and_standardizing_have_the_same_rows() -> None:
         standardized = train(open_source(many), schema, asked).schema.standardization
         assert standardized is not None
         assert standardized.centers[0] == pytest.approx(1 / 400, abs=1e-4)
+
+
+def counting(ids: pa.ChunkedArray | pa.Array, most: int = 1) -> int:
+    first = FirstRows(most)
+    chunks = ids.chunks if isinstance(ids, pa.ChunkedArray) else [ids]
+    return int(sum(first.count(chunk).sum() for chunk in chunks))
+
+
+def test_ids_in_dictionaries_are_those_that_they_stand_for() -> None:
+    numbers = [pa.array([0.0, -0.0, np.nan, np.nan]).dictionary_encode()] * 5
+    assert counting(pa.chunked_array(numbers)) == 2, "one zero, and all that are missing"
+    days = pa.array([2**30], pa.int32()).view(pa.date32()).dictionary_encode()
+    assert counting(days) == 1
+
+
+def test_ids_that_are_no_text_are_told_apart_and_never_quoted() -> None:
+    broken = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
+    )
+    assert counting(broken) == 2
+
+
+def test_ids_of_objects_are_compared_as_they_print() -> None:
+    long = [Decimal("12345678901234567890"), Decimal("12345678901234567891")]
+    for ids in (long, [UUID(int=1), UUID(int=2)], [b"a", b"b"], [datetime.date(2024, 1, 1), datetime.date(2024, 1, 2)]):
+        rows = pd.DataFrame({"age": [1.0, 2.0], "sick": [0, 1], "id": pd.Series(ids, dtype=object)})
+        with open_source(rows) as engine:
+            kept = [batch.column(0) for batch in engine.batches_keeping([], ["id"])]
+        assert len({cell for part in kept for cell in part.to_pylist()}) == 2
+        assert None not in kept[0].to_pylist()

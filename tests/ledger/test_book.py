@@ -6,7 +6,6 @@ import copy
 import pickle
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import SEEDED, Noiseless, spoiled
 from boltdp.privacy.noise import Mechanism
+from boltdp.privacy.objective import perturbed_objective
 
 from ..privacy.test_accounting import Plain
 from .charges import PROBLEM, charge
@@ -132,13 +132,9 @@ def test_unknown_events_are_refused(ledger: Ledger) -> None:
 
 
 def test_relations_are_not_mixed(ledger: Ledger) -> None:
-    class Other:
-        value = "replace-person"
-
     ledger.reserve("visits", charge())
-    other: Any = replace(charge(), adjacency=Other())  # type: ignore[arg-type]
     with pytest.raises(LedgerError, match="about replace-person, and those before it about another"):
-        ledger.reserve("visits", other)
+        ledger.reserve("visits", person_charge(0.1))
 
 
 @pytest.mark.parametrize("name", ["", " visits", "a\nb", "\x1b[2J", "v" * 201])
@@ -234,3 +230,37 @@ def test_what_is_no_address_is_refused() -> None:
 def test_the_relation_is_recorded(ledger: Ledger) -> None:
     ledger.reserve("visits", charge())
     assert ledger.history()[-1].adjacency is Adjacency.REPLACE_ONE
+
+
+def person_charge(epsilon: float = 0.5) -> Release:
+    budget = Budget(epsilon)
+    people = replace(PROBLEM, person_rows=2)
+    return Release(budget, perturbed_objective(people, budget), Adjacency.REPLACE_PERSON)
+
+
+def test_blocks_are_refused_for_persons_who_may_have_rows_in_several(ledger: Ledger) -> None:
+    ledger.reserve("visits", person_charge())
+    with pytest.raises(LedgerError, match="who may have rows in several"):
+        ledger.reserve("visits", person_charge(), blocks=["2026-01"])
+
+
+def test_a_name_is_not_taken_for_a_list_of_blocks(ledger: Ledger) -> None:
+    with pytest.raises(ParameterError, match="blocks must be a list of names"):
+        ledger.reserve("visits", charge(), blocks="jan")
+    with pytest.raises(ParameterError, match="blocks must be a list of names"):
+        find_account("rows.csv", ledger=ledger, blocks="jan")
+
+
+def test_a_ledger_is_found_behind_links_patterns_and_addresses_of_files(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "rows.csv").write_text("age,sick\n1,0\n")
+    open_ledger(kept / ".boltdp-ledger.db").set_budget("rows.csv", Budget(1.0))
+    (tmp_path / "link.csv").symlink_to(kept / "rows.csv")
+    for source in (tmp_path / "link.csv", f"{tmp_path}/kep[t]/rows.csv", f"file://{kept}/rows.csv", kept):
+        found = find_account(source, dataset="rows.csv")
+        assert found is not None, source
+        assert Path(found.ledger.address).resolve() == (kept / ".boltdp-ledger.db").resolve()
+    open_ledger(tmp_path / ".boltdp-ledger.db").set_budget("rows.csv", Budget(1.0))
+    with pytest.raises(ParameterError, match="must have one ledger beside it"):
+        find_account(tmp_path / "link.csv", dataset="rows.csv")

@@ -26,6 +26,7 @@ from boltdp.privacy.accounting import (
     spent_by,
     spent_epsilon,
 )
+from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, certify
 from boltdp.privacy.composition import Losses, delta_of_sum, interpolated
@@ -251,6 +252,10 @@ def test_unknown_events_are_refused() -> None:
     with pytest.raises(ParameterError, match=r"known events"):
         check_charge(Release(Budget(1.0), spoiled(Plain(Mechanism("gaussian", 1.0, 1), 1.0), ("why",))))
     check_charge(certify(perturbed_objective(PROBLEM, Budget(1.0)), Budget(1.0)))
+    with pytest.raises(ParameterError, match="must be about the relation of its events"):
+        check_charge(Release(Budget(1.0), perturbed_objective(PROBLEM, Budget(1.0)), Adjacency.REPLACE_PERSON))
+    with pytest.raises(ParameterError, match="must be at least one"):
+        Parallel(())
 
 
 def test_events_about_rows_of_their_own_spend_what_the_worst_of_them_does() -> None:

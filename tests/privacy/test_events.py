@@ -707,7 +707,7 @@ def test_every_event_that_can_be_read_states_a_profile_of_its_own() -> None:
         assert "delta" in kind.__dict__
         assert dataclasses.is_dataclass(kind)
         assert not getattr(kind, "__abstractmethods__", frozenset())
-    assert len(known_events()) == 14
+    assert len(known_events()) == 15
 
 
 def test_an_event_of_its_own_kind_has_no_noise_and_no_faults_unless_it_says_so() -> None:

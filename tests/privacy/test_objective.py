@@ -128,7 +128,8 @@ def test_what_is_not_proved_is_refused(plan: Problem, message: str) -> None:
 def test_there_is_no_ball_no_pass_and_no_published_analysis() -> None:
     """What the proof does not speak of has no place in the event."""
     fields = {field.name for kind in (Problem, ObjectivePerturbation) for field in dataclasses.fields(kind)}
-    assert fields == {"loss", "dims", "rows", "regularization", "class_weights", "problem", "linear", "end"}
+    stated = {"loss", "dims", "rows", "regularization", "class_weights", "person_rows"}
+    assert fields == {*stated, "problem", "linear", "end"}
 
 
 def test_noise_of_another_space_or_of_another_kind_is_refused() -> None:

@@ -150,7 +150,7 @@ def sample(mechanism: Mechanism, count: int, random: np.random.Generator) -> Dou
     """Draws of q for an estimate, in doubles.
 
     >>> lengths = np.linalg.norm(sample(Mechanism("spherical", 1.0, 3), 9999, np.random.default_rng(1)), axis=1)
-    >>> bool(abs(gamma(3)(np.median(lengths)[None])[0] - 0.5) < 0.02)
+    >>> bool(abs(lengths.mean() - 3.0) < 0.1)
     True
     """
     normals = random.standard_normal((count, mechanism.dimensions))

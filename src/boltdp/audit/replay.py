@@ -224,22 +224,29 @@ def _answered(subject: Subject, table: pa.Table, first: _Run) -> _Run:
     return _Run(draws, model, [])
 
 
+#: One audit at a time watches: each puts back what it found.
+_WATCHING = threading.Lock()
+
+
 @contextmanager
 def watched(observe: Callable[[AddNoise, Mechanism, Doubles, RandomBytes], Doubles]) -> Iterator[None]:
-    """Let `observe` answer for the function that adds noise, in this thread alone."""
+    """Let `observe` answer for the function that adds noise, in this thread alone; another audit waits for its turn."""
     name, thread = "add_noise", threading.get_ident()
-    honest: AddNoise = getattr(release, name)
+    with _WATCHING:
+        honest: AddNoise = getattr(release, name)
+        watching = True
 
-    def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
-        if threading.get_ident() != thread:
-            return honest(mechanism, vector, random_bytes)
-        return observe(honest, mechanism, vector, random_bytes)
+        def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
+            if not watching or threading.get_ident() != thread:
+                return honest(mechanism, vector, random_bytes)
+            return observe(honest, mechanism, vector, random_bytes)
 
-    setattr(release, name, add_noise)
-    try:
-        yield
-    finally:
-        setattr(release, name, honest)
+        setattr(release, name, add_noise)
+        try:
+            yield
+        finally:
+            watching = False
+            setattr(release, name, honest)
 
 
 def _run(

@@ -77,8 +77,10 @@ def schema(
 
     if public and epsilon is not None:
         raise ParameterError("give either --public or --epsilon")
-    if epsilon is None and (delta or ledger or dataset or blocks):
-        raise ParameterError("--delta and what is charged must be given only with --epsilon")
+    if epsilon is None and delta:
+        raise ParameterError("--delta must be given only with --epsilon")
+    if epsilon is None and (ledger or dataset or blocks):
+        raise ParameterError("--ledger, --dataset and --blocks must be given only with --epsilon")
     if output is not None:
         _refuse_existing(output)
         check_writable(output)

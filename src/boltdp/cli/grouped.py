@@ -13,7 +13,7 @@ from boltdp.cli.terminal import emit
 GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "Data": (("rows", "features", "classes", "table", "query", "schema_path", "label", "unit", "max_rows", "test"), ()),
     "Privacy": (("epsilon", "epsilons", "delta", "noiseless", "in_server"), ()),
-    "Ledger": (("ledger", "dataset", "blocks"), ()),
+    "Ledger": ((), ("ledger", "dataset", "blocks")),
     "Choosing": (
         ("grids", "method", "public", "public_rows", "algorithms", "repeats"),
         ("trials", "inverse_radius"),

@@ -14,6 +14,7 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +65,24 @@ def text(cell: Any) -> str | None:
     return None
 
 
+def printed(cell: Any) -> str | None:
+    """A cell as it prints, so that different ones differ: what `text` makes of it, or a decimal, a date, an id.
+
+    >>> [printed(cell) for cell in ("F", 7, Decimal("0.10"), UUID(int=7), date(2024, 2, 29), b"id")]
+    ['F', '7', '0.10', '00000000-0000-0000-0000-000000000007', '2024-02-29', '6964']
+    """
+    try:
+        if isinstance(cell, Decimal):
+            return str(cell) if cell.is_finite() else None
+        if isinstance(cell, bytes):
+            return cell.hex()
+        if isinstance(cell, (date, UUID)):
+            return str(cell)
+    except Exception:  # whatever a type of somebody else's raises
+        return None
+    return text(cell)
+
+
 def moment(cell: Any) -> str | None:
     """A timestamp or a date as its text in ISO 8601, in UTC if it has a zone; a text as it is, else None.
 
@@ -108,7 +127,7 @@ def vector(cell: Any) -> list[float] | Doubles | None:
 def column(cells: Any, kind: str | None) -> pa.Array:
     """Cells as an Arrow column of the declared kind: "number", "list", or texts, also those of timestamps.
 
-    They may be a list, an array of objects, or one of pandas' own arrays.
+    Those that are "kept" are texts as they print. They may be a list, an array of objects, or one of pandas' own.
 
     >>> column([1, "x", 2.5], "number").to_pylist()
     [1.0, None, 2.5]
@@ -167,7 +186,8 @@ def _each(cells: Iterable[Any], kind: str | None) -> pa.Array:
         return pa.array(np.fromiter(map(number, cells), np.float64), from_pandas=True)
     if kind == "list":
         return pa.array(list(map(vector, cells)), pa.list_(pa.float64()))
-    return pa.array(list(map(moment if kind == "timestamp" else text, cells)), pa.string())
+    of_kind = {"timestamp": moment, "kept": printed}
+    return pa.array(list(map(of_kind.get(kind or "", text), cells)), pa.string())
 
 
 def objects(values: Sequence[Any]) -> npt.NDArray[np.object_]:

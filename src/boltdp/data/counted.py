@@ -13,6 +13,7 @@ from boltdp.arraytypes import Doubles
 from boltdp.data import cells as single
 from boltdp.data.buffers import values
 from boltdp.data.encode import numbers_of
+from boltdp.data.source import ColumnType
 from boltdp.data.values import Value
 
 
@@ -54,6 +55,8 @@ def value_counts(cells: pa.Array) -> Counter[Value]:
     counts: Counter[Value] = Counter()
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
+    if ColumnType.of(cells.type).kind == "text":
+        cells = cells.cast(pa.large_binary())  # some texts of Arrow cannot be decoded, and are none to declare
     for one in pc.value_counts(cells).to_pylist():
         value = _declarable(one["values"])
         if value is not None:
@@ -62,6 +65,11 @@ def value_counts(cells: pa.Array) -> Counter[Value]:
 
 
 def _declarable(value: Any) -> Value | None:
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            return None
     if isinstance(value, str):
         return value if value.strip() else None
     if value is None or isinstance(value, bool):

@@ -155,7 +155,7 @@ class ArrayEngine(Engine):
         self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The same with other columns, or the same ones again, as they are."""
-        kinds = [*((parse or {}).get(name) for name in columns), *(None for _ in keep)]
+        kinds = [*((parse or {}).get(name) for name in columns), *("kept" for _ in keep)]
         columns = [*columns, *keep]
         chosen = [self._columns[name] for name in columns]
         # Columns of nothing hold the places of the others while Arrow cuts the rows.

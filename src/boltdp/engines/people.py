@@ -112,7 +112,9 @@ def _coded(ids: pa.Array) -> tuple[Integers, list[Any]]:
     kind = ids.type
     try:
         if pa.types.is_dictionary(kind):
-            ids = ids.dictionary_decode()
+            return _coded(ids.dictionary_decode())
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            ids = ids.cast(pa.large_binary())  # some texts of Arrow cannot be decoded
         elif pa.types.is_floating(kind):
             ids = pc.add(pc.if_else(pc.is_nan(ids), None, ids), 0.0)  # of two zeros, one
         elif pa.types.is_temporal(kind) and not pa.types.is_interval(kind):

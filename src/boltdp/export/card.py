@@ -246,7 +246,8 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
             "privacy_loss": {
                 "privacy_unit": certificate.adjacency.unit.capitalize(),
                 "privacy_unit_details": _listed(_unit(certificate), persons),
-                "number_of_privacy_units": certificate.rows,
+                # How many persons there are is private.
+                "number_of_privacy_units": certificate.rows if certificate.person_rows is None else None,
                 "privacy_parameters": {"epsilon": budget.epsilon, **({"delta": budget.delta} if budget.delta else {})},
                 "privacy_parameters_details": _listed([certificate.promise()], points),
             },
@@ -395,7 +396,11 @@ def _unit(certificate: Certificate) -> tuple[str, ...]:
     return (
         f"{certificate.adjacency.unit.capitalize()}. Neighbouring data sets ({certificate.adjacency.value}): "
         f"{certificate.adjacency.meaning}.",
-        "Someone with g rows is protected by less: with pure differential privacy by g times epsilon.",
+        *(
+            ["Someone with g rows is protected by less: with pure differential privacy by g times epsilon."]
+            if certificate.person_rows is None
+            else [f"Of each person's rows at most {certificate.person_rows:,} count."]
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from boltdp.errors import BoltdpError, ParameterError
 from boltdp.ledger.entries import BEGINNING, Entry, LedgerError, Line, Standing, check_name, read_chain, read_standings
 from boltdp.ledger.store import Moment, Store
 from boltdp.privacy.accounting import Charge, Rule, Spent, check_charge, spent_by, spent_epsilon
+from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import CertificateError, compare_records
 from boltdp.privacy.records import to_record
@@ -175,6 +176,12 @@ class Ledger:
         rows of the release belong to, each row to one of them by something public; none: any of the data set.
         """
         check_charge(charge)
+        if isinstance(blocks, str):
+            raise ParameterError(f"blocks must be a list of names, got {blocks!r}")
+        if blocks and charge.adjacency is Adjacency.REPLACE_PERSON:
+            raise LedgerError(
+                "blocks must not be named for a release that protects persons, who may have rows in several of them"
+            )
         reserved: list[Reservation] = []
 
         def make(entries: list[Entry]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ def find_account(
     >>> find_account("patients.csv", ledger="ledger.db").dataset
     'patients.csv'
     """
+    if isinstance(blocks, str):
+        raise ParameterError(f"blocks must be a list of names, got {blocks!r}")
     found = _beside(source) if ledger is None else open_ledger(_in_folder(ledger))
     if found is None:
         if dataset is not None or blocks:
@@ -67,16 +70,25 @@ def _in_folder(address: str | Path | Ledger) -> str | Path | Ledger:
 
 def _beside(source: Any) -> Ledger | None:
     if isinstance(source, str) and source.startswith(POSTGRES):
-        found = open_ledger(source)
-        return found if found.exists() else None
+        inside = open_ledger(source)
+        return inside if inside.exists() else None
     if not isinstance(source, (str, Path)) or SPARK.fullmatch(str(source)):
         return None  # rows that are in memory, or in a cluster
-    folder = Path(source).parent
-    while _PATTERN & set(str(folder)):
-        folder = folder.parent
-    # Of a directory of files, also the one in it.
-    beside = [open_ledger(one / BESIDE) for one in (Path(source), folder) if one.is_dir()]
-    return next((one for one in beside if one.exists()), None)
+    name = str(source).removeprefix("file://")
+    files, folder = [Path(name)], Path(name)
+    if _PATTERN & set(name):
+        while _PATTERN & set(str(folder)):
+            folder = folder.parent
+        files = [folder, *map(Path, glob.glob(name, recursive=True))]
+    # Beside the file and what it is a link to, and in a directory of files.
+    places = [one for file in files for one in (file, file.parent, file.resolve(), file.resolve().parent)]
+    folders = {place.resolve(): place for place in reversed(places) if place.is_dir()}
+    found = [one for one in (open_ledger(folder / BESIDE) for folder in folders.values()) if one.exists()]
+    if len(found) > 1:
+        raise ParameterError(
+            f"the data must have one ledger beside it, and there are {len(found)}", hint="name one with --ledger"
+        )
+    return found[0] if found else None
 
 
 def _name(source: Any, *, table: str | None, query: str | None) -> str | None:

@@ -126,6 +126,10 @@ class Parallel(Event):
     kind = "parallel"
     events: tuple[Event, ...]
 
+    def __post_init__(self) -> None:
+        if not self.events:
+            raise ParameterError("parallel events must be at least one, got none")
+
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         """The largest delta of any of them: a row is in one.
 
@@ -191,6 +195,9 @@ def check_charge(charge: Charge) -> None:
     for event in charge.spent.walk():
         if known_events().get(getattr(event, "kind", "")) is not type(event):
             raise ParameterError(f"a release must be made of known events, got {type(event).__name__!r}")
+    relations = {Adjacency.of(event.person_rows) for event in charge.spent.walk() if not event.children}
+    if relations != {charge.adjacency}:
+        raise ParameterError(f"a release must be about the relation of its events, got {charge.adjacency.value}")
 
 
 def spent_by(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:

@@ -15,10 +15,10 @@ class Adjacency(Enum):
     def unit(self) -> str:
         """What is protected, in two words.
 
-        >>> Adjacency.REPLACE_ONE.unit
-        'one row'
+        >>> Adjacency.REPLACE_ONE.unit, Adjacency.REPLACE_PERSON.unit
+        ('one row', 'one person')
         """
-        return "one row"
+        return "one row" if self is Adjacency.REPLACE_ONE else "one person"
 
     @property
     def meaning(self) -> str:

@@ -131,7 +131,8 @@ def first_rows_source(source: Composed, columns: Sequence[SourceColumn], unit: S
 def group_source(source: Composed, column: str, value: str) -> Composed:
     """The rows of a source whose column, as text, is a value."""
     return sql.SQL(
-        "(SELECT * FROM {source} WHERE {column}::pg_catalog.text OPERATOR(pg_catalog.=) {value}::pg_catalog.text)"
+        '(SELECT * FROM {source} WHERE ({column}::pg_catalog.text COLLATE pg_catalog."C") OPERATOR(pg_catalog.=)'
+        " {value}::pg_catalog.text)"
         " AS source"
     ).format(source=source, column=sql.Identifier("source", column), value=sql.Literal(value))
 
