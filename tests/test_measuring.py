@@ -31,7 +31,8 @@ from boltdp.privacy.certificate import OVERSPENT
 from boltdp.privacy.counts import NoisyCounts, noisy_counts
 from boltdp.privacy.events import SEEDED
 from boltdp.privacy.release import Randomness, release_counts
-from boltdp.settings import Multiclass
+from boltdp.settings import Multiclass, Settings
+from boltdp.training import train
 from tests.export.test_sql import make_model
 from tests.privacy.test_attack_whitebox import caught
 
@@ -353,7 +354,9 @@ def test_every_row_is_in_one_bin_whatever_is_in_it() -> None:
 
 
 def test_a_model_that_protects_persons_is_not_evaluated_by_rows() -> None:
-    model = model_of(2)
-    persons = replace(model, schema=replace(model.schema, unit="patient", max_rows=2))
+    table = rows_of(2)
+    table = table.append_column("patient", pa.array(range(table.num_rows)))
+    schema = replace(model_of(2).schema, unit="patient", max_rows=2)
+    model = train(open_source(table), schema, Settings(epsilon=1.0))
     with pytest.raises(ParameterError, match="must not be of a model that protects persons"):
-        measure(persons, open_source(rows_of(2)), Budget(1.0))
+        measure(model, open_source(table), Budget(1.0))
