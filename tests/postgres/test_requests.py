@@ -13,7 +13,7 @@ import pytest
 from boltdp.engines.postgres.server import Server
 from boltdp.privacy.budget import Budget
 from boltdp.worker import REASONS, Worker, WorkerError
-from tests.postgres.desk import ALLOW, ROWS, WARDS, Desk, opened_desk
+from tests.postgres.desk import ALLOW, ROWS, TABLE, WARDS, Desk, opened_desk
 from tests.postgres.statements import recorded
 
 
@@ -172,8 +172,7 @@ def test_a_model_for_each_group_is_charged_once(desk: Desk) -> None:
 
 def test_a_relation_whose_name_looks_like_the_table_s_is_neither_read_nor_in_the_way(desk: Desk) -> None:
     desk.ask("postgres", "GRANT CREATE ON SCHEMA public TO bob")
-    desk.ask("bob", 'CREATE TABLE "public.patients" (LIKE patients INCLUDING CONSTRAINTS)')
-    desk.ask("bob", 'INSERT INTO "public.patients" SELECT i FROM generate_series(1, 50) AS i')
+    desk.ask("bob", TABLE.replace("patients", '"public.patients"').replace(str(ROWS), "50"))
     desk.ask("bob", 'GRANT SELECT ON "public.patients" TO trainer')
     desk.request()
     assert desk.serve() == ["ann/1: done"]
