@@ -180,6 +180,21 @@ def test_a_relation_whose_name_looks_like_the_table_s_is_neither_read_nor_in_the
     assert [one.problem.rows for one in charge.spent.walk() if hasattr(one, "problem")] == [ROWS]
 
 
+def test_a_model_of_the_same_name_stays_and_the_worker_goes_on(desk: Desk) -> None:
+    desk.request()
+    desk.serve()
+    (model,) = desk.ask("postgres", "SELECT * FROM boltdp.models")
+    # Numbers begin anew for a role whose requests are cleared away.
+    desk.ask("postgres", "DELETE FROM boltdp.requests")
+    desk.request()
+    desk.request(dataset="nothing")
+    said = desk.serve()
+    assert said[0] == f"ann/1: failed, {REASONS['failed']}"
+    assert said[1].startswith("ann/2: refused")
+    assert desk.ask("postgres", "SELECT * FROM boltdp.models") == [model]
+    assert (desk.kept()["models"], desk.kept()["charged_to"], desk.spent()) == (None, "ann", pytest.approx(0.4))
+
+
 def test_an_owner_declares_the_schema_where_the_table_does_not(desk: Desk) -> None:
     schema = '{"label": "outcome", "classes": [false, true], "numeric": {"age": [0, 120], "id": [0, 5000]}}'
     allow = "SELECT boltdp.allow_training('patients', 'ann', 'outcome', '{age,id}', 1, schema => %s)"
@@ -218,6 +233,7 @@ NOT_ALLOWED = (
     "'ann', 'outcome', '{age}', 1, groups => 'ward'",
     "'ann', 'outcome', '{age}', 1, groups => 'ward', group_values => '{north,north}'",
     "'ann', 'outcome', '{age}', 1, groups => 'ward', group_values => '{}'",
+    "'ann', 'outcome', '{age}', 1, groups => 'outcome', group_values => '{true,false}'",
     "'ann', 'outcome', '{age}', 1, groups => 'ward', group_values => ARRAY(SELECT 'w' || generate_series(1, 501))",
 )
 
