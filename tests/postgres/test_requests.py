@@ -15,6 +15,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.worker import REASONS, Worker, WorkerError
 from tests.postgres.desk import ALLOW, ROWS, TABLE, WARDS, Desk, opened_desk
 from tests.postgres.statements import recorded
+from tests.postgres.test_training import wait_until
 
 
 @pytest.fixture
@@ -108,6 +109,29 @@ def test_which_statements_are_run_does_not_depend_on_the_rows(desk: Desk, delta:
         sent.append([re.sub("boltdp_[0-9a-f]+|[0-9]+", "", text) for text in statements])
     assert sent[0] == sent[1]
     assert len(sent[0]) > 50
+
+
+def test_how_often_long_values_are_fetched_does_not_depend_on_the_rows(desk: Desk) -> None:
+    """The server counts for everybody how often it fetches what does not fit into a row."""
+    desk.ask("hospital", "ALTER TABLE patients DROP CONSTRAINT patients_sex_check, ALTER sex SET STORAGE EXTERNAL")
+    desk.ask("hospital", "ALTER TABLE patients ALTER name SET STORAGE EXTERNAL")
+    desk.ask("hospital", "UPDATE patients SET sex = repeat('F', 9000), name = repeat('2026-01-01 ', 900) WHERE id < 10")
+    schema = '{"label": "outcome", "classes": [false, true], "categorical": {"sex": ["F", "M"]},'
+    schema += ' "timestamp": {"name": ["month", "hour"]}}'
+    allow = "SELECT boltdp.allow_training('patients', 'ann', 'outcome', '{sex,name}', 1, schema => %s)"
+    desk.ask("hospital", allow, [schema])
+
+    def counted() -> tuple[int, int]:
+        query = "SELECT t.seq_scan, l.idx_scan FROM pg_class c JOIN pg_stat_all_tables t ON t.relid = c.oid"
+        query += " JOIN pg_stat_all_tables l ON l.relid = c.reltoastrelid WHERE c.relname = 'patients'"
+        (found,) = desk.ask("ann", query)
+        return found["seq_scan"], found["idx_scan"]
+
+    scans, fetches = counted()
+    desk.request(epsilon=0.3)
+    assert desk.serve() == ["ann/1: done"]
+    wait_until(lambda: counted()[0] == scans + 2)
+    assert counted()[1] == fetches
 
 
 def test_another_role_is_refused_what_was_not_allowed_to_it(desk: Desk) -> None:
