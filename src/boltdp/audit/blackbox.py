@@ -21,7 +21,7 @@ from boltdp.audit.exactloss import minimised, output_distance, trained
 from boltdp.audit.minimiser import log_ratio, sample
 from boltdp.audit.statistics import normal_quantile, rate_bounds
 from boltdp.audit.subject import Stage
-from boltdp.audit.worst import Opposed, certified, prepared, small, worst
+from boltdp.audit.worst import Opposed, certified, classes_of, opposed, prepared, small, worst
 from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.privacy.events import Training
@@ -116,9 +116,9 @@ def expected(losses: Doubles, trials: int) -> tuple[float, float]:
 def _outputs(stage: Stage, trials: int, random: np.random.Generator, done: Callable[[int, int], None]) -> Attacked:
     event = small(stage, rows=ROWS)
     assert isinstance(event, OutputPerturbation)
-    pair = worst(lambda pair: output_distance(stage, event, pair), random=random)
+    pair = worst(lambda pair: output_distance(stage, event, pair), event.problem, random=random, ordered=True)
     certificate = certified(event, stage.budget)
-    centres = [trained(rows, stage, event) for rows in pair.rows(ROWS, dims=event.problem.dims)]
+    centres = [trained(rows, stage, event) for rows in pair.rows(event.problem.rows, dims=event.problem.dims)]
     move = (centres[0] - centres[1]).ravel()
     tried = sample(event.noise, FINELY, random)
     _, cut = expected(log_ratio(event.noise, tried, np.broadcast_to(move, tried.shape)), trials)
@@ -141,7 +141,7 @@ def _minimisers(stage: Stage, trials: int, random: np.random.Generator, done: Ca
     def harm(pair: Opposed) -> float:
         return expected(minimised(event, pair).losses(event.linear, drawn), trials)[0]
 
-    pair = worst(harm, random=random)
+    pair = worst(harm, event.problem, random=random)
     basis, neighbours = event.problem.loss.basis, minimised(event, pair)
     _, cut = expected(neighbours.losses(event.linear, sample(event.linear, FINELY, random)), trials)
     scores: Scores = []
@@ -153,14 +153,15 @@ def _minimisers(stage: Stage, trials: int, random: np.random.Generator, done: Ca
 
 def _others(stage: Stage, trials: int, done: Callable[[int, int], None]) -> Attacked:
     if isinstance(stage.event, NoisyGradients):
-        event, pair = small(stage, rows=10, scans=SCANS), Opposed(1e-3, loud=0.0)
+        event = small(stage, rows=10, scans=SCANS)
     else:
-        event, pair = small(stage, rows=4, dims=1), Opposed(loud=0.0, flipped=True)
+        event = small(stage, rows=4, dims=1)
+    pair = opposed(event.problem)
     first, second = (released.reshape(trials, -1) for released in _trainings(stage, event, pair, trials, done))
     if isinstance(event, NoisyGradients):
         # The two data sets mirror each other: so do their weights, and the middle is 0.
         loss, dims = event.problem.loss, event.problem.dims
-        towards = -np.outer(loss.slopes(np.zeros(loss.vectors), 1, positive=1), np.eye(dims)[0]).ravel()
+        towards = -np.outer(loss.slopes(np.zeros(loss.vectors), pair.label, positive=1), np.eye(dims)[0]).ravel()
         return [first @ towards, second @ towards], 0.0, pair, event
     # Without a density the score is the projection on the line through both means, which the first halves tell.
     half = trials // 2
@@ -173,7 +174,7 @@ def _trainings(
 ) -> list[Doubles]:
     """Released weights, of shape (trials, vectors, dims), for each of the two data sets."""
     certificate, algorithm = certified(event, stage.budget), ALGORITHMS[event.algorithm]
-    classes, context, released = max(2, event.problem.loss.vectors), Context(seed=1, threads=1), []
+    classes, context, released = classes_of(event.problem), Context(seed=1, threads=1), []
     for which, rows in enumerate(pair.rows(event.problem.rows, dims=event.problem.dims)):
         found: list[Doubles] = []
         with prepared(rows) as held:

@@ -16,6 +16,8 @@ from boltdp.privacy.recipe import Problem
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+#: How often q is turned to where v is, which turns with it.
+TURNS = 3
 #: A row: the index of its class, and its features.
 Row = tuple[int, Doubles]
 
@@ -23,6 +25,8 @@ Row = tuple[int, Doubles]
 @dataclass(frozen=True)
 class Neighbours:
     """Two data sets: their different rows, rows that they share with how often, and a linear pull on the weights.
+
+    A person may have the same row several `times`.
 
     The pull is what rows do that are wrong by far, however the weights are: they have a slope and no curvature.
     Weights are in the coordinates in which they can move, `Problem.dimensions` of them.
@@ -33,6 +37,7 @@ class Neighbours:
     other: Row
     shared: tuple[tuple[Row, int], ...] = ()
     pull: tuple[float, ...] | None = None
+    times: int = 1
 
     @cached_property
     def basis(self) -> Doubles:
@@ -43,6 +48,7 @@ class Neighbours:
     def derivatives(self, row: Row, weights: Doubles) -> tuple[Doubles, Doubles]:
         """Gradient and Hessian of a row's loss, at each of the weights."""
         (label, x), loss, basis = row, self.plan.loss, self.basis
+        weight = 1.0 if self.plan.class_weights is None else self.plan.class_weights[label]
         scores = (weights @ basis).reshape(len(weights), loss.vectors, -1) @ x
         if loss.vectors > 1:
             odds = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -50,11 +56,11 @@ class Neighbours:
             slopes = odds - np.eye(loss.vectors)[label]
             bends = odds[:, :, None] * np.eye(loss.vectors) - odds[:, :, None] * odds[:, None, :]
         else:
-            side, wanted = 2 * label - 1, loss.margin if isinstance(loss, MarginLogistic) else 0.0
+            side, wanted = (1 if label == 1 else -1), loss.margin if isinstance(loss, MarginLogistic) else 0.0
             wrong = _logistic(wanted - side * scores)
             slopes, bends = -side * wrong, (wrong * _logistic(side * scores - wanted))[:, :, None]
         turned = (basis.reshape(len(basis), loss.vectors, -1) @ x).T
-        return slopes @ turned, turned.T @ bends @ turned
+        return weight * slopes @ turned, weight * turned.T @ bends @ turned
 
     def rest(self, weights: Doubles) -> tuple[Doubles, Doubles]:
         """The same of all that both data sets have, the penalty included."""
@@ -75,7 +81,7 @@ class Neighbours:
 
         def slope_and_bend(weights: Doubles) -> tuple[Doubles, Doubles]:
             (slope, bend), (gradient, hessian) = self.rest(weights), self.derivatives(self.row, weights)
-            return slope + gradient + noise, bend + hessian
+            return slope + self.times * gradient + noise, bend + self.times * hessian
 
         slope, bend = slope_and_bend(weights)
         for _ in range(200):
@@ -93,12 +99,27 @@ class Neighbours:
             weights = ahead
         raise AssertionError("Newton's method must converge")
 
+    def moves(self, weights: Doubles) -> Doubles:
+        """V: what is to be added to q for the other data set to have the same weights."""
+        (gradient, _), (others, _) = (self.derivatives(row, weights) for row in (self.row, self.other))
+        return np.asarray(self.times * (gradient - others))
+
+    def aligned(self, lengths: Doubles) -> Doubles:
+        """Minimisers for q of these lengths that point where v does: no q of its length makes the move likelier."""
+        weights = self.minimisers(np.zeros((len(lengths), self.plan.dimensions)))
+        for _ in range(TURNS):
+            moves = self.moves(weights)
+            far = np.maximum(np.linalg.norm(moves, axis=1, keepdims=True), 1e-300)
+            weights = self.minimisers(lengths[:, None] * moves / far)
+        return weights
+
     def losses_at(self, mechanism: Mechanism, weights: Doubles) -> Doubles:
         """The logarithm of how much likelier each of the weights are than with the other row."""
         slope, bend = self.rest(weights)
         (gradient, hessian), (others, other) = (self.derivatives(row, weights) for row in (self.row, self.other))
-        moved = log_ratio(mechanism, -slope - gradient, gradient - others)
-        volumes: Doubles = np.linalg.slogdet(bend + hessian)[1] - np.linalg.slogdet(bend + other)[1]
+        moved = log_ratio(mechanism, -slope - self.times * gradient, self.times * (gradient - others))
+        before, after = bend + self.times * hessian, bend + self.times * other
+        volumes: Doubles = np.linalg.slogdet(before)[1] - np.linalg.slogdet(after)[1]
         return moved + volumes
 
     def losses(self, mechanism: Mechanism, noise: Doubles) -> Doubles:
