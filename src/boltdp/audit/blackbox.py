@@ -21,7 +21,7 @@ from boltdp.audit.exactloss import minimised, output_distance, trained
 from boltdp.audit.minimiser import log_ratio, sample
 from boltdp.audit.statistics import normal_quantile, rate_bounds
 from boltdp.audit.subject import Stage
-from boltdp.audit.worst import Opposed, certified, classes_of, opposed, prepared, small, worst
+from boltdp.audit.worst import Opposed, certified, classes_of, opposed, placed, prepared, small, worst
 from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.privacy.events import Training
@@ -116,7 +116,7 @@ def expected(losses: Doubles, trials: int) -> tuple[float, float]:
 def _outputs(stage: Stage, trials: int, random: np.random.Generator, done: Callable[[int, int], None]) -> Attacked:
     event = small(stage, rows=ROWS)
     assert isinstance(event, OutputPerturbation)
-    pair = worst(lambda pair: output_distance(stage, event, pair), event.problem, random=random, ordered=True)
+    pair = worst(lambda pair: output_distance(stage, event, pair), event.problem, random=random, also=placed)
     certificate = certified(event, stage.budget)
     centres = [trained(rows, stage, event) for rows in pair.rows(event.problem.rows, dims=event.problem.dims)]
     move = (centres[0] - centres[1]).ravel()

@@ -21,7 +21,7 @@ from boltdp.audit.minimiser import Neighbours, log_ratio, quadrature, sample
 from boltdp.audit.replay import AddNoise, Draw, Replayed, watched
 from boltdp.audit.statistics import largest_epsilon, least_spent
 from boltdp.audit.subject import Stage
-from boltdp.audit.worst import Opposed, certified, classes_of, prepared, small, worst
+from boltdp.audit.worst import Opposed, certified, classes_of, leant, placed, prepared, small, worst
 from boltdp.context import Context
 from boltdp.privacy.events import Event
 from boltdp.privacy.gradients import NoisyGradients
@@ -37,11 +37,11 @@ DESCENTS, ERRORS = 400, 3.3
 #: Rows that are trained on, at most: by SGD, and in each of the descents.
 MOST_TRAINED, MOST_DESCENDED = 20_000, 200
 #: Of a search, and of what is found by it: pieces of the quadrature; and draws where there are more dimensions.
-COARSE, FINE, FEW_DRAWS, DRAWS = 3, 8, 1_000, 20_000
-#: How far draws lean to where the loss is large, in scales of the noise.
+COARSE, FINE, FEW_DRAWS, DRAWS = 3, 8, 3_000, 40_000
+#: How far draws lean to where the loss is large, in scales of the noise: as many by each.
 LEANS = (0.0, 3.0, 6.0, 12.0, 24.0)
 #: Lengths of the linear term at which the largest loss is looked for.
-LENGTHS = 24
+LENGTHS = 48
 #: Epsilon is looked for up to this many times what is claimed.
 FARTHEST = 64.0
 #: Points of a drawn curve.
@@ -142,7 +142,7 @@ def _output(stage: Stage, random: np.random.Generator) -> Exact:
     event, whole = small(stage, rows=rows), small(stage, rows=rows, dims=stage.event.problem.dims)
     assert isinstance(event, OutputPerturbation)
     assert isinstance(whole, OutputPerturbation)
-    pair = worst(lambda pair: output_distance(stage, event, pair), event.problem, random=random, ordered=True)
+    pair = worst(lambda pair: output_distance(stage, event, pair), event.problem, random=random, also=placed)
     distance = output_distance(stage, event, pair)
     reached = distance / sensitivity(event.problem).total
     return _closed(
@@ -286,7 +286,7 @@ def _objective(stage: Stage, random: np.random.Generator) -> Exact:
     assert isinstance(event, ObjectivePerturbation)
     noise, claimed, problem = event.linear, stage.budget, event.problem
     exact = noise.dimensions == 2
-    lengths = np.geomspace(0.1 * noise.scale, 4.0 * problem.rows * problem.loss.lipschitz + noise.scale, LENGTHS)
+    lengths = np.geomspace(0.1 * noise.scale, problem.rows * problem.loss.lipschitz + noise.scale, LENGTHS)
 
     def largest(neighbours: Neighbours) -> float:
         return float(neighbours.losses_at(noise, neighbours.aligned(lengths)).max())
@@ -295,11 +295,14 @@ def _objective(stage: Stage, random: np.random.Generator) -> Exact:
         places, masses = quadrature(noise, fine=fine)
         return Losses(neighbours.losses(noise, places), masses, exact=True)
 
-    def drawn(neighbours: Neighbours, lean: float, *, count: int) -> Losses:
+    def drawn(neighbours: Neighbours, from_noise: Doubles) -> Losses:
         (towards,) = neighbours.moves(neighbours.minimisers(np.zeros((1, noise.dimensions))))
-        leaning = lean * noise.scale * towards / max(float(np.linalg.norm(towards)), 1e-300)
-        places = sample(noise, count, random) + leaning
-        weights = np.exp(log_ratio(noise, places, np.broadcast_to(-leaning, places.shape))) / count
+        towards *= noise.scale / max(float(np.linalg.norm(towards)), 1e-300)
+        leans = np.outer(LEANS, towards)
+        places = from_noise + np.resize(leans, from_noise.shape)
+        # How likely each place is by one of the leans, beside how likely it is without.
+        likelier = [np.exp(-log_ratio(noise, places, np.broadcast_to(-lean, places.shape))) for lean in leans]
+        weights = len(leans) / np.sum(likelier, axis=0) / len(places)
         return Losses(neighbours.losses(noise, places), weights, exact=False)
 
     def proved(found: Losses) -> float:
@@ -309,17 +312,16 @@ def _objective(stage: Stage, random: np.random.Generator) -> Exact:
         neighbours = minimised(event, pair)
         if not claimed.delta:
             return largest(neighbours)
-        if exact:
-            return proved(integrated(neighbours, fine=COARSE))
-        return max(proved(drawn(neighbours, lean, count=FEW_DRAWS)) for lean in LEANS)
+        return proved(integrated(neighbours, fine=COARSE) if exact else drawn(neighbours, few))
 
-    pair = worst(harm, problem, random=random)
+    few = sample(noise, FEW_DRAWS, random)
+    pair = worst(harm, problem, random=random, also=None if claimed.delta else leant)
     neighbours = minimised(event, pair)
     if exact:
         found, how = integrated(neighbours, fine=FINE), "integrated over the density"
     else:
-        lean = max(LEANS, key=lambda lean: proved(drawn(neighbours, lean, count=FEW_DRAWS)))
-        found, how = drawn(neighbours, lean, count=DRAWS), f"{DRAWS:,} draws of the density, weighed"
+        found = drawn(neighbours, sample(noise, DRAWS, random))
+        how = f"{DRAWS:,} draws of the density, weighed"
     most = max(largest(neighbours), float(found.losses.max()))
     return _found(
         stage,

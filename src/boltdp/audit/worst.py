@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,8 +21,8 @@ from boltdp.privacy.events import Training
 from boltdp.privacy.gradients import NoisyGradients
 from boltdp.privacy.recipe import Problem
 
-#: Steps of the search for the worst.
-STEPS = 40
+#: Steps of the search for the worst, and how far they go in its first half and then.
+STEPS, FAR, NEAR = 40, 0.5, 0.15
 #: Places among the others that are tried.
 PLACES = 8
 #: A step of gradient descent that leaves the weights at zero, nearly.
@@ -33,15 +34,16 @@ class Opposed:
     """Two persons with rows of one class: those of the one have a first feature that is opposite to the other's.
 
     Where rows are protected, and not persons, it is one row against another. The others are all alike, but that some
-    may be turned around and of another class. They drive the weights along the second feature to where both persons'
-    rows are wrong: then these pull with all their force, whatever the noise does. Short ones drive the weights farther.
+    may be turned around and of another class. They drive the weights to where both persons' rows are wrong: then these
+    pull with all their force, whatever the noise does. Short ones drive the weights farther, and those that lean to the
+    first feature let the noise do it.
     """
 
     label: int = 1  #: the class of the rows that differ: none weighs more
     rival: int = 0  #: the class that they are to be taken for
-    angles: tuple[float, float] = (0.0, 0.0)  #: of the one's rows and the other's, to the first feature
+    angle: float = 0.0  #: of these rows to the first feature, to either side
     length: float = 0.0  #: of the others: 0 is neutral
-    tilt: float = 0.0  #: of the others, from the second feature to the first
+    lean: float = math.pi / 2  #: of the others to the first feature
     rivals: float = 0.0  #: the share of the others that are of the rival class
     count: int = 1  #: rows of a person
     place: float = 1.0  #: of these among all rows, from 0 to 1
@@ -49,22 +51,19 @@ class Opposed:
 
     def __str__(self) -> str:
         rows = "two rows" if self.count == 1 else f"{self.count} rows and {self.count} others"
-        apart = f"{rows} {math.degrees(math.pi - sum(self.angles)):.0f} degrees apart"
+        apart = f"{rows} {math.degrees(math.pi - 2 * self.angle):.0f} degrees apart"
         return f"{apart}, all wrong" if self.length > 0 else apart
 
     @property
     def differing(self) -> tuple[Row, Row]:
         """A row of the one, and a row of the other."""
-        one, other = self.angles
-        return (
-            (self.label, np.array([math.cos(one), math.sin(one)])),
-            (self.label, np.array([-math.cos(other), math.sin(other)])),
-        )
+        along, across = math.cos(self.angle), math.sin(self.angle)
+        return (self.label, np.array([along, across])), (self.label, np.array([-along, across]))
 
     @property
     def others(self) -> tuple[Row, Row]:
         """A row of the rival class, and one that is not."""
-        along = self.length * np.array([math.sin(self.tilt), math.cos(self.tilt)])
+        along = self.length * np.array([math.cos(self.lean), math.sin(self.lean)])
         return (self.rival, along), (self.label, -along)
 
     def places(self, rows: int) -> Integers:
@@ -111,20 +110,15 @@ def opposed(problem: Problem) -> Opposed:
     heaviest = sorted(range(len(weights)), key=lambda label: (-weights[label], label != 1))
     # A model with one vector tells the second class from the others.
     rivals = [one for one in heaviest[1:] if problem.loss.vectors > 1 or (one == 1) != (heaviest[0] == 1)]
-    shares = {"rivals": 1.0} if problem.loss.vectors > 1 else {}
-    return Opposed(label=heaviest[0], rival=rivals[0], count=min(problem.changed_rows, problem.rows), **shares)
+    return Opposed(label=heaviest[0], rival=rivals[0], count=min(problem.changed_rows, problem.rows))
 
 
-#: Where a search begins: the angles of the rows that differ, the length of the others, and the place.
-STARTS = (
-    (0.0, 0.0, 1.0),
-    (0.0, 0.0, 0.0),
-    (0.1, 1.0, 1.0),
-    (0.3, 1.0, 1.0),
-    (0.5, 1.0, 1.0),
-    (0.2, 0.3, 1.0),
-    (0.4, 0.3, 1.0),
-)
+#: Where a search begins: the angle of the rows that differ, and the length of the others.
+STARTS = ((0.0, 0.0), (0.1, 1.0), (0.3, 1.0), (0.5, 1.0), (0.2, 0.3), (0.4, 0.3))
+#: And, where they lean: the angle of the rows that differ, and the lean of the others.
+LEANING = ((0.2, 0.04), (0.3, 0.1), (0.5, 0.3))
+
+Move: TypeAlias = Callable[[Opposed, np.random.Generator, float], Opposed]
 
 
 def worst(
@@ -132,72 +126,54 @@ def worst(
     problem: Problem,
     *,
     random: np.random.Generator,
-    ordered: bool = False,
+    also: Move | None = None,
     steps: int = STEPS,
 ) -> Opposed:
-    """The pair that does most harm, by climbing from the best of a few; `ordered`: where places matter.
+    """The pair that does most harm, by climbing from the best of a few; `also` is tried, where it matters.
 
     >>> from boltdp.privacy.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=2, rows=9)
-    >>> pair = worst(lambda pair: -abs(sum(pair.angles) - 0.4), problem, random=np.random.default_rng(1))
-    >>> round(sum(pair.angles), 1)
-    0.4
+    >>> round(worst(lambda pair: -abs(pair.angle - 0.2), problem, random=np.random.default_rng(1)).angle, 1)
+    0.2
     """
-    first = opposed(problem)
-    starts = [
-        replace(first, angles=(angle, angle), length=length, place=place)
-        for angle, length, place in STARTS
-        if ordered or place == 1.0
-    ]
-    moves = [_turned, _turned_apart, _stretched, _tilted]
-    if problem.loss.vectors > 1:
-        moves.append(_mixed)
-    if ordered:
-        moves.append(_placed)
+    first, several = opposed(problem), problem.loss.vectors > 1
+    starts = [replace(first, angle=angle, length=length) for angle, length in STARTS]
+    if also is leant:
+        starts += [replace(first, angle=angle, length=1.0, lean=lean) for angle, lean in LEANING]
+    starts = [replace(start, rivals=rivals) for start in starts for rivals in ((1.0, 0.5) if several else (0.0,))]
+    moves = [turned, stretched] + [also] * (also is not None) + [mixed] * several
     found = [harm(start) for start in starts]
     most = max(found)
     best = starts[found.index(most)]
     for step in range(steps):
-        tried = moves[step % len(moves)](best, random, 0.5 if step < steps // 2 else 0.15)
-        if tried == best:
-            continue
-        reached = harm(tried)
-        if reached > most:
+        tried = moves[step % len(moves)](best, random, FAR if step < steps // 2 else NEAR)
+        if tried != best and (reached := harm(tried)) > most:
             best, most = tried, reached
     return best
 
 
-def _grown(number: float, random: np.random.Generator, far: float) -> float:
-    return number * math.exp(far * random.standard_normal())
+def turned(pair: Opposed, random: np.random.Generator, far: float) -> Opposed:
+    """With rows that differ at another angle."""
+    return replace(pair, angle=min(max(pair.angle, 0.01) * math.exp(far * random.standard_normal()), 1.4))
 
 
-def _turned(pair: Opposed, random: np.random.Generator, far: float) -> Opposed:
-    factor = _grown(1.0, random, far)
-    one, other = (min(max(angle, 0.01) * factor, 1.4) for angle in pair.angles)
-    return replace(pair, angles=(one, other))
+def stretched(pair: Opposed, random: np.random.Generator, far: float) -> Opposed:
+    """With shorter or longer others."""
+    return replace(pair, length=min(pair.length * math.exp(far * random.standard_normal()), 1.0))
 
 
-def _turned_apart(pair: Opposed, random: np.random.Generator, far: float) -> Opposed:
-    which = int(random.integers(2))
-    turned = list(_turned(pair, random, far).angles)
-    turned[which] = pair.angles[which]
-    return replace(pair, angles=(turned[0], turned[1]))
+def leant(pair: Opposed, random: np.random.Generator, far: float) -> Opposed:
+    """With others that lean otherwise: only where the noise may be as long as it likes."""
+    return replace(pair, lean=min(pair.lean * math.exp(far * random.standard_normal()), 2.0))
 
 
-def _stretched(pair: Opposed, random: np.random.Generator, far: float) -> Opposed:
-    return replace(pair, length=min(_grown(pair.length, random, far), 1.0))
-
-
-def _tilted(pair: Opposed, random: np.random.Generator, far: float) -> Opposed:
-    return replace(pair, tilt=float(np.clip(pair.tilt + far * random.standard_normal(), -1.5, 1.5)))
-
-
-def _mixed(pair: Opposed, random: np.random.Generator, far: float) -> Opposed:
+def mixed(pair: Opposed, random: np.random.Generator, far: float) -> Opposed:
+    """With more or less of the others in the rival class."""
     return replace(pair, rivals=float(np.clip(pair.rivals + far * random.standard_normal(), 0.0, 1.0)))
 
 
-def _placed(pair: Opposed, random: np.random.Generator, far: float) -> Opposed:
-    del far
+def placed(pair: Opposed, random: np.random.Generator, _: float) -> Opposed:
+    """With rows that differ at other places: only where the order matters."""
     place = float(random.integers(PLACES + 1)) / PLACES
     return replace(pair, place=place, spread=pair.count > 1 and bool(random.integers(2)))
 
