@@ -2,9 +2,8 @@
 
 What an attacker would do, who knows everything but which of the two it was: a score of what was released, and a
 threshold that is chosen beforehand where the density is known, else on one half of the trainings and judged on the
-other. Clopper and Pearson's bounds on both
-rates then prove an epsilon. Few rows and two features, so that thousands of trainings take seconds; noise that is added
-once, after training, is drawn anew for the same weights.
+other. Clopper and Pearson's bounds on both rates then prove an epsilon. Few rows and two features, so that thousands of
+trainings take seconds; noise that is added once, after training, is drawn anew for the same weights.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 
 from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.arraytypes import Doubles
-from boltdp.audit.exactloss import minimised, output_distance, trained
+from boltdp.audit.exactloss import MOST_TRAINED, minimised, output_distance, trained
 from boltdp.audit.minimiser import log_ratio, sample
 from boltdp.audit.statistics import normal_quantile, rate_bounds
 from boltdp.audit.subject import Stage
@@ -36,7 +35,7 @@ CONFIDENCES = (0.95, 0.999)
 #: Trainings on each of the two data sets, if nothing else is asked for: noise alone, descents, minimisers, others.
 TRIALS = {OutputPerturbation: 50_000, NoisyGradients: 6_000, ObjectivePerturbation: 3_000}
 OTHER_TRIALS = 3_000
-#: Rows, and scans of gradient descent, of a training.
+#: Rows, where each of many trainings reads them, and scans of gradient descent.
 ROWS, SCANS = 2_000, 4
 #: Trainings at once, at most.
 AT_ONCE = 250
@@ -114,22 +113,24 @@ def expected(losses: Doubles, trials: int) -> tuple[float, float]:
 
 
 def _outputs(stage: Stage, trials: int, random: np.random.Generator, done: Callable[[int, int], None]) -> Attacked:
-    event = small(stage, rows=ROWS)
+    assert isinstance(stage.event, OutputPerturbation)
+    event = small(stage, rows=min(max(ROWS, stage.event.problem.rows), MOST_TRAINED))
     assert isinstance(event, OutputPerturbation)
     pair = worst(lambda pair: output_distance(stage, event, pair), event.problem, random=random, also=placed)
     certificate = certified(event, stage.budget)
     centres = [trained(rows, stage, event) for rows in pair.rows(event.problem.rows, dims=event.problem.dims)]
-    move = (centres[0] - centres[1]).ravel()
+    centre, move = _free(event, centres[0]), _free(event, centres[0] - centres[1])
     tried = sample(event.noise, FINELY, random)
     _, cut = expected(log_ratio(event.noise, tried, np.broadcast_to(move, tried.shape)), trials)
     scores: Scores = []
     for which, weights in enumerate(centres):
-        drawn = np.empty((trials, weights.size))
+        drawn = np.empty((trials, *weights.shape))
         for number in range(trials):
-            drawn[number] = release_weights(weights, certificate, Randomness()).ravel()
+            drawn[number] = release_weights(weights, certificate, Randomness())
             if number % 1000 == 999:
                 done(which * trials + number + 1, 2 * trials)
-        scores.append(log_ratio(event.noise, drawn - centres[0].ravel(), np.broadcast_to(move, drawn.shape)))
+        noise = _free(event, drawn) - centre
+        scores.append(log_ratio(event.noise, noise, np.broadcast_to(move, noise.shape)))
     return scores, cut, pair, event
 
 
@@ -142,13 +143,18 @@ def _minimisers(stage: Stage, trials: int, random: np.random.Generator, done: Ca
         return expected(minimised(event, pair).losses(event.linear, drawn), trials)[0]
 
     pair = worst(harm, event.problem, random=random)
-    basis, neighbours = event.problem.loss.basis, minimised(event, pair)
+    neighbours = minimised(event, pair)
     _, cut = expected(neighbours.losses(event.linear, sample(event.linear, FINELY, random)), trials)
     scores: Scores = []
     for released in _trainings(stage, event, pair, trials, done):
-        free = released if basis is None else basis @ released
-        scores.append(neighbours.losses_at(event.linear, free.reshape(trials, -1)))
+        scores.append(neighbours.losses_at(event.linear, _free(event, released)))
     return scores, cut, pair, event
+
+
+def _free(event: Training, weights: Doubles) -> Doubles:
+    """Weights in the coordinates in which they can move: of each training, if there are several."""
+    basis, dimensions = event.problem.loss.basis, event.problem.dimensions
+    return np.asarray(weights if basis is None else basis @ weights).reshape(-1, dimensions)
 
 
 def _others(stage: Stage, trials: int, done: Callable[[int, int], None]) -> Attacked:
