@@ -141,7 +141,7 @@ def worst(
     if also is leant:
         starts += [replace(first, angle=angle, length=1.0, lean=lean) for angle, lean in LEANING]
     starts = [replace(start, rivals=rivals) for start in starts for rivals in ((1.0, 0.5) if several else (0.0,))]
-    moves = [turned, stretched] + [also] * (also is not None) + [mixed] * several
+    moves: list[Move] = [turned, stretched, *([] if also is None else [also]), *([mixed] if several else [])]
     found = [harm(start) for start in starts]
     most = max(found)
     best = starts[found.index(most)]
