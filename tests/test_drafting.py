@@ -53,8 +53,8 @@ def table(**more: Any) -> pa.Table:
     return pa.table(given | more)
 
 
-def drafted(rows: Any, budget: Budget = BUDGET, label: str = "sick") -> Schema:
-    return Schema.from_toml(draft_privately(open_source(rows), label, budget))
+def drafted(rows: Any, budget: Budget = BUDGET, label: str = "sick", context: Context | None = None) -> Schema:
+    return Schema.from_toml(draft_privately(open_source(rows), label, budget, context=context))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,9 @@ def schema() -> Schema:
     return drafted(table().drop_columns(["name"]))
 
 
-def test_bounds_hold_most_numbers_and_are_not_much_wider(schema: Schema) -> None:
+def test_bounds_hold_most_numbers_and_are_not_much_wider() -> None:
+    # By chance a bound is farther off in one of a hundred drafts.
+    schema = drafted(table().drop_columns(["name"]), context=Context(randomness=Randomness(1)))
     found = {column.name: column for column in schema.columns if isinstance(column, Numeric)}
     for name, low, high in (("age", 18, 90), ("year", 1990, 2020), ("flag", 0, 1), ("paid", 20, 4000)):
         column = found[name]

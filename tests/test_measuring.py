@@ -23,16 +23,16 @@ from boltdp.engines import open_source
 from boltdp.engines.base import encoded
 from boltdp.errors import DataError, ParameterError
 from boltdp.files.sealed import ModelFileError, sealed
-from boltdp.ledger import Account, BudgetExceeded, Ledger, open_ledger
+from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
 from boltdp.measuring import NO_GROUP, TABLE_BINS, NoisyEvaluation, measure, plan_bins
 from boltdp.model import Model
+from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT
 from boltdp.privacy.counts import NoisyCounts, noisy_counts
 from boltdp.privacy.events import SEEDED
 from boltdp.privacy.release import Randomness, release_counts
-from boltdp.settings import Multiclass, Settings
-from boltdp.training import train
+from boltdp.settings import Multiclass
 from tests.export.test_sql import make_model
 from tests.privacy.test_attack_whitebox import caught
 
@@ -353,10 +353,74 @@ def test_every_row_is_in_one_bin_whatever_is_in_it() -> None:
     assert counts.sum() == ROWS  # type: ignore[union-attr]
 
 
-def test_a_model_that_protects_persons_is_not_evaluated_by_rows() -> None:
+# ---- persons ------------------------------------------------------------------------------------------------------
+
+
+def visits_of(*, persons: int) -> pa.Table:
+    """Rows of which each person has several: all have their first one, in turn, then their second."""
     table = rows_of(2)
-    table = table.append_column("patient", pa.array(range(table.num_rows)))
-    schema = replace(model_of(2).schema, unit="patient", max_rows=2)
-    model = train(open_source(table), schema, Settings(epsilon=1.0))
-    with pytest.raises(ParameterError, match="must not be of a model that protects persons"):
-        measure(model, open_source(table), Budget(1.0))
+    return table.append_column("patient", pa.array([i % persons for i in range(table.num_rows)]))
+
+
+def persons_model(most: int) -> Model:
+    return make_model(replace(model_of(2).schema, unit="patient", max_rows=most), seed=3)
+
+
+def test_rows_of_a_person_beyond_those_that_count_are_not_evaluated() -> None:
+    table = visits_of(persons=500)
+    found = measure(persons_model(3), open_source(table), ALL, by="ward")
+    first = measure(model_of(2), open_source(table.slice(0, 1500)), ALL, by="ward")
+    for name in ("accuracy", "area under the curve", "log loss"):
+        assert value(found.scores, name) == pytest.approx(value(first.scores, name), abs=0.01)
+        assert value(found.by_group["north"], name) == pytest.approx(value(first.by_group["north"], name), abs=0.03)
+    left_out = ROWS - 1500
+    assert found.rows_without_class.value == pytest.approx(first.rows_without_class.value + left_out, abs=0.1)
+
+
+@pytest.mark.parametrize("budget", [Budget(1.0), Budget(1.0, 0.3)])
+def test_all_rows_of_a_person_move_the_counts_by_what_the_noise_is_for_and_no_more(budget: Budget) -> None:
+    most, table = 4, visits_of(persons=500)
+    mine = np.array(table["patient"]) == 7
+    assert mine.sum() > most
+
+    def counts(label: str) -> Doubles:
+        """With other rows of this person, all alike."""
+        columns = {name: np.array(table[name].to_pylist(), dtype=object) for name in table.column_names}
+        for name, given_cell in (("f0", 1.0), ("f1", 1.0), ("f2", 1.0), ("ward", "north"), ("y", label)):
+            columns[name][mine] = given_cell
+        rows = pa.table({name: pa.array(cells.tolist()) for name, cells in columns.items()})
+        return np.array(measure(persons_model(most), open_source(rows), ALL, by="ward").counts)
+
+    moved = np.rint(counts("a") - counts("b"))
+    event = noisy_counts(budget, releases=1, summed=True, person_rows=most)
+    assert event.noise.kind == ("gaussian" if budget.delta else "spherical")
+    norm = np.linalg.norm(moved) if budget.delta else np.abs(moved).sum()
+    assert norm == pytest.approx(event.sensitivity)
+    assert event.delta(budget.epsilon) <= budget.delta
+    assert replace(event, person_rows=most + 1).delta(budget.epsilon) > budget.delta
+
+
+def test_an_evaluation_of_persons_says_so_and_is_charged_for_persons(ledger: Ledger, tmp_path: Path) -> None:
+    engine, account = open_source(visits_of(persons=500)), Account(ledger, "rows.parquet")
+    found = measure(persons_model(2), engine, Budget(0.5), account=account)
+    assert found.promise().endswith("Protected is a person, of whom the first 2 rows count.")
+    path = tmp_path / "evaluation.json"
+    path.write_text(json.dumps(found.sealed()))
+    assert NoisyEvaluation.load(path) == found
+    with pytest.raises(ParameterError, match="must be about the relation of its counts"):
+        replace(found, adjacency=Adjacency.REPLACE_ONE)
+    with pytest.raises(LedgerError, match="about another relation"):
+        measure(model_of(2), engine, Budget(0.1), account=account)
+
+
+def test_intervals_are_wider_where_persons_are_the_sample() -> None:
+    engine = open_source(visits_of(persons=ROWS))
+    rows, persons = (measure(model, engine, ALL).scores["accuracy"] for model in (model_of(2), persons_model(4)))
+    assert rows is not None
+    assert persons is not None
+    assert persons.high - persons.low == pytest.approx(2 * (rows.high - rows.low), rel=0.01)
+
+
+def test_values_are_not_told_of_persons() -> None:
+    with pytest.raises(ParameterError, match="counts that tell values"):
+        noisy_counts(Budget(1.0, 1e-6), releases=1, unknown=1, person_rows=2)

@@ -218,6 +218,13 @@ class NoisyEvaluation:
             raise ParameterError("an evaluation must have the classes and groups of its bins")
         if not isinstance(self._event, NoisyCounts) or (self._event.releases, self._event.unknown) != (1, 0):
             raise ParameterError("an evaluation must be of counts that were released once, of public bins")
+        if self.adjacency is not Adjacency.of(self.person_rows):
+            raise ParameterError("an evaluation must be about the relation of its counts")
+
+    @property
+    def person_rows(self) -> int | None:
+        """How many of a person's rows count, if persons are protected and not rows."""
+        return self._event.person_rows
 
     @property
     def _event(self) -> Event:
@@ -238,9 +245,10 @@ class NoisyEvaluation:
         """What is promised, in plain words."""
         if self.reasons:
             return f"NOT PRIVATE: {'; '.join(self.reasons)}."
+        protected = "" if self.person_rows is None else f" Protected is a person, of whom {_first(self.person_rows)}."
         return (
             f"Differentially private with {self.budget.describe()}: all figures are computed from {len(self.counts):,} "
-            f"counts of the {self.rows:,} rows, each with noise of deviation {self.noise:.3g}."
+            f"counts of the {self.rows:,} rows, each with noise of deviation {self.noise:.3g}.{protected}"
         )
 
     @cached_property
@@ -370,7 +378,8 @@ class NoisyEvaluation:
         variance = self.noise**2 * float((gradient**2).sum() - gradient.sum() ** 2 / len(self.counts))
         if sampled:
             counts = np.maximum(self._table, 0.0)
-            variance += max(0.0, float((counts * gradient**2).sum() - (counts * gradient).sum() ** 2 / self.rows))
+            spread = float((counts * gradient**2).sum() - (counts * gradient).sum() ** 2 / self.rows)
+            variance += (self.person_rows or 1) * max(0.0, spread)
         reach = TWO_SIDED * math.sqrt(variance)
         low, middle, high = (max(0.0, min(one, most)) for one in (value - reach, value, value + reach))
         return Score(middle, low, high)
@@ -429,6 +438,7 @@ def measure(
 ) -> NoisyEvaluation:
     """How well `model` predicts the private rows of `engine`, which must have the label, within a budget.
 
+    A model that protects persons is evaluated on those of their rows that count, and the counts protect persons too.
     `by` is a categorical column of the schema: figures are also given for each of its categories. `account` is charged
     before a row is read.
 
@@ -443,25 +453,23 @@ def measure(
     (True, ())
     """
     from boltdp.context import Context
-    from boltdp.engines.base import check_columns, scanned
+    from boltdp.engines.base import check_columns, counted_scan
+    from boltdp.engines.people import check_unit
 
-    if model.schema.unit is not None:
-        raise ParameterError(
-            "an evaluation within a budget protects rows, and must not be of a model that protects persons",
-            hint="evaluate it on rows that may be looked at, without --epsilon",
-        )
     context = replace(Context() if context is None else context, on_bad_row="neutral")
     categories = _categories(model.schema, by)
     check_columns(model.schema, engine.columns())
+    check_unit(model.schema, engine.columns(), context)
     rows = engine.count()
-    event = noisy_counts(budget, releases=1, summed=True)
+    event = noisy_counts(budget, releases=1, summed=True, person_rows=model.schema.max_rows)
     bins = plan_bins(model, rows=rows, groups=len(categories), noise=event.noise.deviation)
     spent = spoiled(event, () if context.randomness.seed is None else (SEEDED,))
+    adjacency = Adjacency.of(event.person_rows)
 
     def released() -> NoisyEvaluation:
         place = None if by is None else cell_of(model.schema, by)
         counts, stage = np.zeros(bins.cells, np.int64), context.at("counting", rows)
-        for block in scanned(engine, model.schema, _Counting(model, bins, place), context=context):
+        for block in counted_scan(engine, model.schema, _Counting(model, bins, place), context=context):
             counts += block
             stage.done(int(counts.sum()))
         if counts.sum() != rows:
@@ -478,11 +486,12 @@ def measure(
             counts=tuple(noisy),
             budget=budget,
             spent=spent,
+            adjacency=adjacency,
         )
 
     if account is None:
         return released()
-    with account.charged(Release(budget, spent), drawn=lambda: context.randomness.drawn) as reservation:
+    with account.charged(Release(budget, spent, adjacency), drawn=lambda: context.randomness.drawn) as reservation:
         found = released()
         reservation.note(found.sealed()["digest"])
     return found
@@ -546,6 +555,10 @@ def _half(rows: int, tables: int, noise: float) -> int:
         return noise * math.sqrt(tables * half / 2.0) / max(rows, 1) + COARSENESS / (2.0 * half) ** 2
 
     return min(range(1, MOST_BINS + 1), key=error)
+
+
+def _first(rows: int) -> str:
+    return "the first row counts" if rows == 1 else f"the first {rows:,} rows count"
 
 
 def digest_of_model(model: Model) -> str:

@@ -22,7 +22,7 @@ from boltdp.data.reading import cell_of, plain, reading
 from boltdp.data.schema import Categorical, Numeric, Schema, Standardization, TimePart, Vector
 from boltdp.data.source import LONGEST_BATCH
 from boltdp.engines import Engine, Prepared
-from boltdp.engines.base import encoded, scanned_keeping
+from boltdp.engines.base import counted_scan, encoded, scanned_keeping
 from boltdp.engines.prepared import Partition
 from boltdp.engines.spool import spool
 from boltdp.errors import DataError, ParameterError
@@ -170,6 +170,9 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
         found = content(prepared)
     if ordered:
         np.testing.assert_array_equal(found, in_order(expected, seed=4))
+        np.testing.assert_array_equal(
+            np.vstack([*counted_scan(source.engine, schema, np.copy, context=Context())]), expected
+        )
     else:
         one, other = (np.sort(some.view(np.uint32), axis=0) for some in (found, expected))
         np.testing.assert_array_equal(one, other)

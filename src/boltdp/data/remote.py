@@ -6,6 +6,7 @@ They are fetched once, before a row is read, so that they cannot change meanwhil
 from __future__ import annotations
 
 import glob
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -24,6 +25,7 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _SINGLE = ("http", "https")
 #: Bytes that are fetched at a time.
 _PART = 1 << 22
+_CREDENTIALS = "credentials are taken from where s3fs and gcsfs look for them: the environment, or their own files"
 
 
 def is_remote(source: str) -> bool:
@@ -71,6 +73,9 @@ def _open(address: str, name: str) -> tuple[Any, str]:
     try:
         import fsspec
 
+        # What these log where nobody asked for logs goes to stderr, and may quote headers.
+        for library in ("fsspec", "gcsfs", "s3fs", "aiohttp", "aiobotocore", "google"):
+            logging.getLogger(library).addHandler(logging.NullHandler())
         filesystem, path = fsspec.core.url_to_fs(address)
         return filesystem, path
     except ImportError:
@@ -101,15 +106,17 @@ def _attempt(action: Callable[[], T], name: str) -> T:
     try:
         return action()
     except Exception as error:
-        # fsspec makes "no such file" of a server that does not answer, and names the cause.
-        fault: BaseException = error.__cause__ or error
-    if isinstance(fault, FileNotFoundError) or getattr(fault, "status", None) == 404:
+        # fsspec makes "no such file" of a server that does not answer, and names the cause; one that answers has a
+        # `response`, and then the error says what the answer was.
+        cause = error.__cause__
+        fault: BaseException = error if cause is None or hasattr(cause, "response") else cause
+    status = getattr(fault, "status", None) or getattr(fault, "code", None)
+    if isinstance(fault, FileNotFoundError) or status == 404:
         raise DataError(f"{name!r} cannot be read: there is no such file")
-    if isinstance(fault, PermissionError):
-        raise DataError(
-            f"{name!r} cannot be read: access is denied",
-            hint="credentials are taken from where s3fs and gcsfs look for them: the environment, or their own files",
-        )
+    if isinstance(fault, PermissionError) or status in (401, 403):
+        raise DataError(f"{name!r} cannot be read: access is denied", hint=_CREDENTIALS)
+    if "Credentials" in type(fault).__name__:
+        raise DataError(f"{name!r} cannot be read: no credentials were found", hint=_CREDENTIALS)
     raise DataError(
         f"{name!r} cannot be read: it cannot be reached ({type(fault).__name__})",
         hint="is there a network, and is the address right?",

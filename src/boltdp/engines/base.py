@@ -34,7 +34,17 @@ from boltdp.parallel import ending, in_order
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Engine", "Prepared", "Slice", "Summation", "check_columns", "encoded", "scanned", "scanned_keeping"]
+__all__ = [
+    "Engine",
+    "Prepared",
+    "Slice",
+    "Summation",
+    "check_columns",
+    "counted_scan",
+    "encoded",
+    "scanned",
+    "scanned_keeping",
+]
 
 R = TypeVar("R")
 
@@ -255,6 +265,25 @@ def scanned(
     """What `work`, in several threads or where the rows are, makes of each block of packed rows, in their order."""
     check_columns(schema, engine.columns(), label=label)
     return engine.scan(schema, work, Context() if context is None else context, label=label)
+
+
+def counted_scan(engine: Engine, schema: Schema, work: Callable[[PackedRows], R], *, context: Context) -> Iterator[R]:
+    """What `work` makes of each block of packed rows, of which a person's rows beyond those that count are neutral.
+
+    With a unit, rows are streamed through this process.
+
+    >>> from boltdp.engines.arrays import ArrayEngine
+    >>> rows = ArrayEngine.from_arrow(pa.table({"who": ["a", "a", "b"], "age": [3, 4, 5], "y": [1, 1, 1]}))
+    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 10),), unit="who", max_rows=1)
+    >>> [block[:, 1].tolist() for block in counted_scan(rows, schema, lambda block: block, context=Context())]
+    [[-0.4000000059604645, nan, 0.0]]
+    """
+    if schema.unit is None:
+        return scanned(engine, schema, work, context=context)
+    check_columns(schema, engine.columns())
+    check_unit(schema, engine.columns(), context)
+    batches, encoder = _for_training(engine, schema, context)
+    return in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
 
 def scanned_keeping(

@@ -18,7 +18,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import Event, rounded_up
 from boltdp.privacy.noise import Mechanism, calibrate, gaussian_sigma, precision, upper
 from boltdp.privacy.output import check_dimensions
-from boltdp.privacy.recipe import IF_GIVEN
+from boltdp.privacy.recipe import IF_GIVEN, check_person_rows, check_single_rows
 
 #: Of two noises that are enough, the one is taken that exceeds less with this probability.
 RARE = 1e-6
@@ -39,9 +39,13 @@ class NoisyCounts(Event):
     unknown: int  #: u: of these, how many tell values that only rows know
     #: Such a value is let out if its noisy count is above this
     threshold: int | None = field(default=None, metadata=IF_GIVEN)
+    person_rows: int | None = field(default=None, metadata=IF_GIVEN)  #: g, as `Problem` has it
 
     def __post_init__(self) -> None:
         check_dimensions(self.noise, 1)
+        check_person_rows(self.person_rows)
+        if self.unknown:
+            check_single_rows(self.person_rows, "counts that tell values")
         whole_number(self.releases, "releases", least=1)
         if whole_number(self.unknown, "unknown", least=0) > self.releases:
             raise ParameterError(f"unknown must be at most the {self.releases} releases, got {self.unknown}")
@@ -52,12 +56,13 @@ class NoisyCounts(Event):
 
     @property
     def sensitivity(self) -> float:
-        """How far one row can move all counts of all releases together: in L1 for Laplace's noise, in L2 for the other.
+        """How far one row, or person, can move all counts of all releases: in L1 for Laplace's noise, else in L2.
 
         Proof: counts.md 1
+        Proof: people.md 2
         """
-        moved = 2.0 * self.releases
-        return moved if self.noise.kind == "spherical" else rounded_up(math.sqrt(moved))
+        in_l1, in_l2 = _moved(self.releases, self.person_rows)
+        return in_l1 if self.noise.kind == "spherical" else in_l2
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
         """What the noise spends, and the probability that the value of a single row is told.
@@ -98,7 +103,15 @@ class NoisyCounts(Event):
         return {"sensitivity": self.sensitivity}
 
 
-def noisy_counts(budget: Budget, *, releases: int, unknown: int = 0, summed: bool = False) -> NoisyCounts:
+def _moved(releases: int, person_rows: int | None) -> tuple[float, float]:
+    """How far all counts together move, in L1 and in L2."""
+    rows = 1 if person_rows is None else person_rows
+    return 2.0 * rows * releases, rounded_up(rows * rounded_up(math.sqrt(2.0 * releases)))
+
+
+def noisy_counts(
+    budget: Budget, *, releases: int, unknown: int = 0, summed: bool = False, person_rows: int | None = None
+) -> NoisyCounts:
     """The event of so many releases that keep a budget; `unknown` of them tell values, which needs a delta.
 
     Of two noises that are enough, the one with the shorter tail is taken; if counts will be `summed`, the one with the
@@ -110,19 +123,21 @@ def noisy_counts(budget: Budget, *, releases: int, unknown: int = 0, summed: boo
     Traceback (most recent call last):
     boltdp.errors.ParameterError: delta must be > 0 to tell values that only rows know, got 0.0
     """
-    noise = calibrate(2.0 * releases, dimensions=1, budget=Budget(budget.epsilon))
+    in_l1, in_l2 = _moved(releases, person_rows)
+    noise = calibrate(in_l1, dimensions=1, budget=Budget(budget.epsilon))
     if budget.delta:
         sigma = gaussian_sigma(Budget(budget.epsilon, budget.delta / 2 if unknown else budget.delta))
-        gaussian = Mechanism("gaussian", rounded_up(rounded_up(math.sqrt(2.0 * releases)) * sigma), 1)
+        gaussian = Mechanism("gaussian", rounded_up(in_l2 * sigma), 1)
         # In one dimension `deviation` is that of Laplace's noise too.
         noise = min(noise, gaussian, key=lambda one: one.deviation if summed else rarely_above(one, RARE))
     if not unknown:
-        return NoisyCounts(noise=noise, releases=releases, unknown=0)
+        return NoisyCounts(noise=noise, releases=releases, unknown=0, person_rows=person_rows)
     if not budget.delta > 0:
         raise ParameterError(f"delta must be > 0 to tell values that only rows know, got {budget.delta}")
     # Half of delta, for either of two directions; one more, for the rounding of this line.
     least = 1 + 2.0**-noise.grid + rarely_above(noise, budget.delta / (4 * unknown))
-    return NoisyCounts(noise=noise, releases=releases, unknown=unknown, threshold=math.ceil(least) + 1)
+    threshold = math.ceil(least) + 1
+    return NoisyCounts(noise=noise, releases=releases, unknown=unknown, threshold=threshold, person_rows=person_rows)
 
 
 def rarely_above(noise: Mechanism, probability: float) -> float:
