@@ -320,7 +320,7 @@ def test_a_rule_for_persons_that_is_not_kept_is_caught(settings: Settings, monke
     monkeypatch.setattr(FirstRows, "count", lambda _, ids: np.ones(len(ids), bool))
     broken = audit(*planned(settings, people, rows=300), trials=100)
     assert broken.broken
-    assert "one person moves it 2 times as far" in next(one.found for one in broken.findings if one.broken)
+    assert "one person moves it" in next(one.found for one in broken.findings if one.broken)
 
 
 def test_audits_at_once_leave_noise_as_it_was() -> None:
