@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from boltdp.algorithms import Job, algorithm_of
 from boltdp.algorithms.shared.base import check_rows
-from boltdp.algorithms.standardize import plan_moments, prepared_rows
+from boltdp.algorithms.standardize import plan_moments, prepared_rows, standardized
 from boltdp.context import Context
+from boltdp.data.reading import plain, reading
 from boltdp.data.schema import Schema
 from boltdp.files.sealed import digest
 from boltdp.model import Model
@@ -21,6 +22,7 @@ from boltdp.settings import Settings
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine, Prepared
+    from boltdp.engines.postgres import PostgresGroups
     from boltdp.ledger import Account
     from boltdp.privacy.accounting import Charge
 
@@ -53,7 +55,7 @@ def train(
     (True, (1, 2))
     """
     context = settings.context() if context is None else context
-    planned = plan_rows(engine, schema, settings, reasons=known_faults(reasons, context))
+    planned = plan_rows(engine.count(), schema, settings, reasons=known_faults(reasons, context))
     with charged(account, planned.certificate, engine, planned.schema, context) as commit:
         return commit(train_planned(engine, planned, context))
 
@@ -66,10 +68,9 @@ class Planned:
     certificate: Certificate
 
 
-def plan_rows(engine: Engine, schema: Schema, settings: Settings, *, reasons: tuple[str, ...] = ()) -> Planned:
-    """The plan of a training on the rows of `engine`, which are counted; `reasons` are why it is not private."""
+def plan_rows(rows: int, schema: Schema, settings: Settings, *, reasons: tuple[str, ...] = ()) -> Planned:
+    """The plan of a training on so many rows; `reasons` are why it is not private."""
     whole, settings = settings.budget, within(settings.weighed(schema), schema)
-    rows = engine.count()
     schema = curved(settings, schema, rows=rows)
     before = plan_moments(settings, schema, rows=rows)
     certificate = plan(
@@ -93,6 +94,33 @@ def train_planned(engine: Engine, planned: Planned, context: Context) -> Model:
     with prepared_rows(engine, planned.schema, certificate.moments, context, ordered=ordered) as (prepared, schema):
         model = train_prepared(prepared, schema, certificate, context)
     return replace(model, trained_where=engine.where)
+
+
+def train_groups(groups: PostgresGroups, plans: Sequence[Planned], context: Context) -> list[Model]:
+    """Train as planned on the rows of each group, and release the results; nothing is charged here.
+
+    All groups are prepared by one scan of the source; one more comes before it if features that are to be projected are
+    standardized. Each model has the bits that it would have if it were trained on the rows of its group alone.
+    """
+    schemas = [planned.schema for planned in plans]
+    certificates = [planned.certificate for planned in plans]
+
+    def seen(tables: Sequence[Prepared]) -> Iterator[Schema]:
+        for prepared, schema, certificate in zip(tables, schemas, certificates, strict=True):
+            rows = certificate.problem.rows
+            yield standardized(prepared, schema, certificate.moments, context.randomness, rows=rows)
+
+    if any(planned.schema.projection is not None and planned.certificate.moments is not None for planned in plans):
+        unprojected, unordered = [plain(schema) for schema in schemas], [False for _ in plans]
+        with groups.prepared(unprojected, context, ordered=unordered, last=False) as tables:
+            schemas = list(seen(tables))
+    ordered = [algorithm_of(certificate).ordered for certificate in certificates]
+    with groups.prepared(schemas, context, ordered=ordered) as tables:
+        models = [
+            train_prepared(prepared.read_by(reading(schema)), schema, certificate, context)
+            for prepared, schema, certificate in zip(tables, seen(tables), certificates, strict=True)
+        ]
+    return [replace(model, trained_where=groups.where) for model in models]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ number of rows. Answers can be seen from multiples of a coarse unit of time on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -23,10 +23,11 @@ from psycopg.rows import class_row
 
 from boltdp import stopping
 from boltdp.algorithms.standardize import plan_moments
+from boltdp.context import Context
 from boltdp.data.draft import declared_schema
 from boltdp.data.schema import Schema
 from boltdp.engines.base import check_columns
-from boltdp.engines.postgres import PostgresEngine, Session
+from boltdp.engines.postgres import PostgresEngine, PostgresGroups, Session
 from boltdp.errors import BoltdpError
 from boltdp.export.postgres import insertion, model_row
 from boltdp.files.sealed import digest
@@ -36,7 +37,7 @@ from boltdp.model import Model
 from boltdp.privacy.accounting import Charge, Parallel, Release, Spent
 from boltdp.privacy.budget import Budget
 from boltdp.settings import Settings
-from boltdp.training import Planned, plan_rows, train_planned
+from boltdp.training import Planned, plan_rows, train_groups, train_planned
 
 Refusal = Literal["not allowed", "bad budget", "over budget", "not possible"]
 
@@ -64,8 +65,8 @@ RETURNING r.role::text, r.number, r.dataset, r.label, r.columns, r.groups, r.eps
 """
 
 _ALLOWANCES = """
-SELECT a.dataset, a.role::text, n.nspname::text || '.' || c.relname::text AS relation, a.label, a.columns, a.epsilon,
-  a.delta, a.groups, a.group_values, a.schema
+SELECT a.dataset, a.role::text, n.nspname::text AS namespace, c.relname::text AS relation, a.label, a.columns,
+  a.epsilon, a.delta, a.groups, a.group_values, a.schema
 FROM boltdp.allowances a JOIN pg_class c ON c.oid = a.relation::oid JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_roles g ON g.rolname = a.role JOIN pg_roles r ON r.rolname = %s
 WHERE a.dataset = %s AND pg_has_role(r.oid, g.oid, 'USAGE') ORDER BY a.role <> r.rolname, a.role
@@ -135,6 +136,7 @@ class Allowance:
 
     dataset: str
     role: str
+    namespace: str
     relation: str
     label: str
     columns: list[str]
@@ -147,7 +149,9 @@ class Allowance:
     def allows(self, request: Request) -> bool:
         """Whether the request stays within it, its budget aside.
 
-        >>> allowed = Allowance("patients", "ann", "public.patients", "ill", ["age", "sex"], 1, 0, None, None, None)
+        >>> table = {"dataset": "patients", "namespace": "public", "relation": "patients", "schema": None}
+        >>> budget, groups = {"epsilon": 1.0, "delta": 0.0}, {"groups": None, "group_values": None}
+        >>> allowed = Allowance(role="ann", label="ill", columns=["age", "sex"], **table, **budget, **groups)
         >>> asked = Request("ann", 1, "patients", "ill", ["age"], None, 0.2, 0, False)
         >>> allowed.allows(asked), allowed.allows(replace(asked, columns=["name"]))
         (True, False)
@@ -188,6 +192,46 @@ def settings_for(budget: Budget, schema: Schema, *, rows: int) -> Settings:
     pays = plan_moments(usual, schema, rows=rows) is not None
     algorithm = "noisy-gd" if budget.delta else "bolton"
     return replace(usual, algorithm=algorithm, standardize="private" if pays else "none")
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is to be trained: a model of all rows, or one for each group."""
+
+    engine: PostgresEngine
+    groups: PostgresGroups | None
+    plans: dict[str, Planned]  #: by the name of the model
+
+    @classmethod
+    def planned(cls, request: Request, allowance: Allowance, engine: PostgresEngine, budget: Budget) -> _Work:
+        """From the number of rows, of each group if there are any."""
+        schema = allowance.schema_for(request, engine)
+        check_columns(schema, engine.columns())
+        values = allowance.group_values or []
+        groups = None if request.groups is None else engine.groups(request.groups, values)
+        names = [request.name] if groups is None else [f"{request.name}:{value}" for value in values]
+        plans = [
+            plan_rows(rows, schema, settings_for(budget, schema, rows=rows))
+            for rows in ([engine.count()] if groups is None else groups.rows)
+        ]
+        return cls(engine, groups, dict(zip(names, plans, strict=True)))
+
+    def charge(self, budget: Budget) -> Charge:
+        """What it costs: that of groups is as much as that of one."""
+        first, *_ = certificates = [plan.certificate for plan in self.plans.values()]
+        if self.groups is None:
+            return first
+        return Release(budget, Parallel(tuple(one.spent for one in certificates)), first.adjacency)
+
+    def train(self, context: Context) -> dict[str, Model]:
+        """A model by its name."""
+        plans = list(self.plans.values())
+        models = (
+            [train_planned(self.engine, plans[0], context)]
+            if self.groups is None
+            else train_groups(self.groups, plans, context)
+        )
+        return dict(zip(self.plans, models, strict=True))
 
 
 class Worker:
@@ -285,36 +329,27 @@ class Worker:
         allowance = next((one for one in allowances if self._has(one, budget)), None)
         if allowance is None:
             raise Refused("over budget")
-        groups: Sequence[str | None] = [None] if request.groups is None else allowance.group_values or []
         with self._refusing(request, BoltdpError, "not possible"):
-            engine = PostgresEngine(self._uri, table=allowance.relation, where="server")
+            # By both its names: whoever may create something could give it the name that one text would be.
+            table = allowance.namespace, allowance.relation
+            engine = PostgresEngine(self._uri, table=table, where="server")
         with engine:
             with self._refusing(request, BoltdpError, "not possible"):
-                plans = self._plans(request, allowance, engine, groups, budget)
+                work = _Work.planned(request, allowance, engine, budget)
             with self._refusing(request, LedgerError, "over budget"):
                 self._check_ledger(request.dataset)
             self._charge(request, allowance, budget)
-            return self._train_charged(request, engine, dict(zip(groups, plans, strict=True)), budget)
+            return self._train_charged(request, work, budget)
 
-    def _train_charged(
-        self, request: Request, engine: PostgresEngine, plans: dict[str | None, Planned], budget: Budget
-    ) -> dict[str, Model]:
-        """Reserve in the ledger what the role was charged, and train; the charge of groups is that of one."""
-        first, *_ = certificates = [plan.certificate for plan in plans.values()]
-        charge: Charge = first
-        if request.groups is not None:
-            charge = Release(budget, Parallel(tuple(one.spent for one in certificates)), first.adjacency)
+    def _train_charged(self, request: Request, work: _Work, budget: Budget) -> dict[str, Model]:
+        """Reserve in the ledger what the role was charged, and train."""
         context = Settings(epsilon=budget.epsilon).context()
-        models: dict[str, Model] = {}
         try:
             account = Account(self._ledger, request.dataset)
-            with account.charged(charge, drawn=lambda: context.randomness.drawn) as reservation:
-                for group, plan in plans.items():
-                    name = request.name if group is None else f"{request.name}:{group}"
-                    with _rows(engine, request, group) as part:
-                        models[name] = train_planned(part, plan, context)
+            with account.charged(work.charge(budget), drawn=lambda: context.randomness.drawn) as reservation:
+                models = work.train(context)
                 digests = [digest(model.to_dict()) for model in models.values()]
-                reservation.commit(digests[0] if request.groups is None else digest({"models": digests}))
+                reservation.commit(digests[0] if work.groups is None else digest({"models": digests}))
         except BudgetExceeded:
             self._uncharge(request)
             raise Refused("over budget") from None
@@ -330,23 +365,6 @@ class Worker:
                 f"the budget of the data set {dataset!r} must have the composition 'basic': analysts may ask for more "
                 "by what they saw of earlier models"
             )
-
-    def _plans(
-        self,
-        request: Request,
-        allowance: Allowance,
-        engine: PostgresEngine,
-        groups: Sequence[str | None],
-        budget: Budget,
-    ) -> list[Planned]:
-        schema = allowance.schema_for(request, engine)
-        check_columns(schema, engine.columns())
-        plans = []
-        for group in groups:
-            with _rows(engine, request, group) as part:
-                settings = settings_for(budget, schema, rows=part.count())
-                plans.append(plan_rows(part, schema, settings))
-        return plans
 
     @contextmanager
     def _refusing(self, request: Request, kind: type[BoltdpError], why: Refusal) -> Iterator[None]:
@@ -404,13 +422,3 @@ class Worker:
 def _one(done: psycopg.Cursor[Any]) -> None:
     if done.rowcount != 1:
         raise WorkerError("the request was taken by another worker")
-
-
-@contextmanager
-def _rows(engine: PostgresEngine, request: Request, group: str | None) -> Iterator[PostgresEngine]:
-    """The rows of a group; all, if there are no groups."""
-    if group is None or request.groups is None:
-        yield engine
-        return
-    with closing(engine.group(request.groups, group)) as part:
-        yield part

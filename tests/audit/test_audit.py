@@ -61,6 +61,9 @@ SOUND = {
 }
 HUBER = Settings(epsilon=1.0, algorithm="bolton", loss="huber")
 SCANS = Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd")
+JOINT = Settings(epsilon=1.0, delta=1e-6, algorithm="objective")
+CONVEX = Settings(epsilon=1.0, algorithm="bolton", regularization=0.01)
+WEIGHTED = Settings(epsilon=1.0, algorithm="objective", loss="logistic", class_weights=(0.2, 1.0))
 PAPER = Settings(epsilon=1.0, algorithm="bolton", regularization=0.01, batch_size=50, passes=5, analysis="paper")
 
 
@@ -77,14 +80,18 @@ def faults(replay: Replay) -> list[str]:
     return [fault for one in replay.stages for fault in one.faults(mistake=1e-5)]
 
 
-def loss_of(settings: Settings, *, rows: int = 100_000) -> Exact:
-    found = exact_loss(audited(settings, rows=rows).stages[-1], None, random=np.random.default_rng(1))
+def of_persons(schema: Schema, rows: int) -> Schema:
+    return replace(schema, unit="patient", max_rows=rows)
+
+
+def loss_of(settings: Settings, schema: Schema = SCHEMA, *, rows: int = 100_000) -> Exact:
+    found = exact_loss(audited(settings, schema, rows=rows).stages[-1], None, random=np.random.default_rng(1))
     assert found is not None
     return found
 
 
-def attack_on(settings: Settings, *, trials: int, rows: int = 100_000) -> BlackBox:
-    stage = audited(settings, rows=rows).stages[-1]
+def attack_on(settings: Settings, schema: Schema = SCHEMA, *, trials: int, rows: int = 100_000) -> BlackBox:
+    stage = audited(settings, schema, rows=rows).stages[-1]
     return black_box(stage, trials=trials, random=np.random.default_rng(1), done=lambda *_: None)
 
 
@@ -115,40 +122,68 @@ def test_a_sound_training_stands_a_replay(settings: Settings, schema: Schema) ->
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [SOUND["auto"], SOUND["auto, delta"], SOUND["bolton"], HUBER, SCANS, SOUND["bolton, delta"]],
-    ids=["auto", "auto, delta", "bolton", "huber", "noisy-gd", "bolton, delta"],
+    ("settings", "schema"),
+    [
+        pytest.param(SOUND["auto"], SCHEMA, id="auto"),
+        pytest.param(SOUND["auto"], THREE, id="auto, three classes"),
+        pytest.param(SOUND["auto"], of_persons(SCHEMA, 2), id="auto, persons"),
+        pytest.param(SOUND["auto"], of_persons(THREE, 5), id="auto, three classes, persons", marks=pytest.mark.slow),
+        pytest.param(SOUND["auto, delta"], SCHEMA, id="auto, delta"),
+        pytest.param(SOUND["auto, delta"], of_persons(SCHEMA, 5), id="auto, delta, persons", marks=pytest.mark.slow),
+        pytest.param(JOINT, THREE, id="objective, delta, three classes"),
+        pytest.param(WEIGHTED, SCHEMA, id="objective, class weights"),
+        pytest.param(SOUND["bolton"], SCHEMA, id="bolton"),
+        pytest.param(SOUND["bolton"], THREE, id="bolton, three classes"),
+        pytest.param(SOUND["bolton"], of_persons(SCHEMA, 5), id="bolton, persons"),
+        pytest.param(HUBER, of_persons(SCHEMA, 2), id="huber, persons"),
+        pytest.param(SOUND["bolton, delta"], SCHEMA, id="bolton, delta"),
+        pytest.param(CONVEX, SCHEMA, id="bolton, strongly convex"),
+        pytest.param(SCANS, SCHEMA, id="noisy-gd"),
+        pytest.param(SCANS, of_persons(SCHEMA, 5), id="noisy-gd, persons"),
+        pytest.param(SCANS, THREE, id="noisy-gd, three classes", marks=pytest.mark.slow),
+    ],
 )
-def test_the_exact_loss_is_at_most_what_is_claimed_and_most_of_it(settings: Settings) -> None:
-    found = loss_of(settings)
+def test_the_exact_loss_is_at_most_what_is_claimed_and_most_of_it(settings: Settings, schema: Schema) -> None:
+    found = loss_of(settings, schema)
     assert not found.broken
     claimed = found.stage.budget
-    least = 0.8 if settings.regularization is None else 0.5
-    assert least * claimed.epsilon <= found.epsilon <= claimed.epsilon * (1 + 1e-6)
+    assert 0.8 * claimed.epsilon <= found.epsilon <= claimed.epsilon * (1 + 1e-6)
     assert all(delta <= most * (1 + 1e-6) + 0.3 * (settings is SCANS) for _, most, delta in found.curve)
 
 
+@pytest.mark.parametrize("settings", [SOUND["auto"], JOINT, SOUND["bolton"]], ids=["pure", "delta", "bolton"])
+def test_a_person_with_one_row_is_as_a_row(settings: Settings) -> None:
+    assert loss_of(settings, of_persons(SCHEMA, 1)).epsilon == pytest.approx(loss_of(settings).epsilon, rel=1e-9)
+
+
+def test_a_strong_penalty_keeps_rows_from_being_wrong_by_far() -> None:
+    """The noise is for slopes of 1, which the logistic loss has only far from zero: docs/audit.md."""
+    strong = replace(WEIGHTED, class_weights=None, regularization=0.1)
+    found = loss_of(strong)
+    assert 0.6 * found.stage.budget.epsilon <= found.epsilon <= 0.7 * found.stage.budget.epsilon
+
+
 @pytest.mark.parametrize(
-    ("settings", "trials", "least"),
+    ("settings", "persons", "trials", "least"),
     [
-        pytest.param(HUBER, 20_000, 0.5, id="bolton"),
-        pytest.param(SCANS, 6_000, 0.3, id="noisy-gd"),  # what it proves of 1 is 0.5 to 0.8, by chance
-        pytest.param(SCANS, 40_000, 0.6, id="noisy-gd, many", marks=pytest.mark.slow),
+        pytest.param(HUBER, None, 20_000, 0.8, id="bolton"),
+        pytest.param(HUBER, 5, 20_000, 0.8, id="bolton, persons"),
+        pytest.param(SOUND["bolton"], 5, 50_000, 0.6, id="bolton, logistic, persons"),
+        pytest.param(SCANS, None, 6_000, 0.3, id="noisy-gd"),  # what it proves of 1 is 0.5 to 0.8, by chance
+        pytest.param(SCANS, None, 40_000, 0.6, id="noisy-gd, many", marks=pytest.mark.slow),
+        pytest.param(SCANS, 5, 40_000, 0.6, id="noisy-gd, persons, many", marks=pytest.mark.slow),
+        pytest.param(SOUND["auto"], None, 4_000, 0.6, id="objective", marks=pytest.mark.slow),
+        pytest.param(SOUND["auto"], 5, 4_000, 0.6, id="objective, persons", marks=pytest.mark.slow),
     ],
 )
-def test_a_black_box_proves_much_of_what_is_claimed_and_no_more(settings: Settings, trials: int, least: float) -> None:
-    found = attack_on(settings, trials=trials)
+def test_a_black_box_proves_much_of_what_is_claimed_and_no_more(
+    settings: Settings, persons: int | None, trials: int, least: float
+) -> None:
+    found = attack_on(settings, SCHEMA if persons is None else of_persons(SCHEMA, persons), trials=trials)
     assert not found.broken
     assert found.epsilon[1] <= found.stage.budget.epsilon
     assert least * found.stage.budget.epsilon <= found.epsilon[0]
     assert found.epsilon[1] <= found.epsilon[0]
-
-
-@pytest.mark.slow
-def test_a_black_box_proves_much_of_what_objective_perturbation_claims() -> None:
-    found = attack_on(SOUND["auto"], trials=4_000)
-    assert not found.broken
-    assert 0.6 * found.stage.budget.epsilon <= found.epsilon[0] <= found.stage.budget.epsilon
 
 
 def test_white_box_algorithms_are_attacked_as_black_boxes() -> None:
@@ -279,11 +314,13 @@ def test_a_person_with_more_rows_than_the_noise_is_for_is_caught(settings: Setti
 
 @pytest.mark.parametrize("settings", [HUBER, SCANS, Settings(epsilon=1.0)], ids=["bolton", "noisy-gd", "auto"])
 def test_a_rule_for_persons_that_is_not_kept_is_caught(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    people = replace(SCHEMA, unit="patient", max_rows=2)
-    kept = audit(*planned(settings, people, rows=300), trials=2000)
+    people = of_persons(SCHEMA, 2)
+    kept = audit(*planned(settings, people, rows=300), trials=500)
     assert not kept.broken
     monkeypatch.setattr(FirstRows, "count", lambda _, ids: np.ones(len(ids), bool))
-    assert audit(*planned(settings, people, rows=300), trials=2000).broken
+    broken = audit(*planned(settings, people, rows=300), trials=100)
+    assert broken.broken
+    assert "one person moves it" in next(one.found for one in broken.findings if one.broken)
 
 
 def test_audits_at_once_leave_noise_as_it_was() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -117,6 +118,74 @@ def test_a_trainer_appends_charges_of_its_own_and_nothing_else(plain: str, ledge
         with pytest.raises(LedgerError, match=why):
             act()
     ledger.check()
+
+
+#: How an entry of a charge is changed, and none of it can be read: what is replaced, and by what.
+UNREADABLE = (
+    ('"kind":"reserve"', '"kind":"gift"'),
+    ('"kind":"reserve"', '"kind":null'),
+    ('"kind":"reserve"', '"kind":"return"'),
+    ('"number":3', '"number":3.0'),
+    ('"when":"2', '"when":"\\u001b[2J2'),
+    ('"dataset":"visits"', '"dataset":"others"'),
+    ('"dataset":"visits"', '"dataset":7'),
+    ('"dataset":"visits"', '"dataset":"visits","dataset":"visits"'),
+    ('"dataset":"visits",', ""),
+    ('"previous":', '"more":1,"previous":'),
+    ('"blocks":[]', '"blocks":["a","a"]'),
+    ('"blocks":[]', '"blocks":[7]'),
+    ('"blocks":[]', '"blocks":[null]'),
+    ('"blocks":[]', '"blocks":[""]'),
+    ('"blocks":[]', '"blocks":[" a"]'),
+    ('"blocks":[]', '"blocks":["a\\u202eb"]'),
+    ('"blocks":[]', '"blocks":["a\\ud800b"]'),
+    ('"blocks":[]', '"blocks":["a\\u0000b"]'),
+    ('"blocks":[]', '"blocks":["' + "a" * 201 + '"]'),
+    ('"blocks":[]', '"blocks":{}'),
+    ('"epsilon":0.1', '"epsilon":"0.1"'),
+    ('"epsilon":0.1', '"epsilon":0'),
+    ('"epsilon":0.1', '"epsilon":1e400'),
+    ('"epsilon":0.1', '"epsilon":1e7'),
+    ('"delta":0.0', '"delta":0.99999999999999999999999'),
+    ('"delta":0.0', '"delta":1e-200'),
+    ('"delta":0.0', '"delta":-1'),
+    ('"delta":0.0', '"delta":0.0,"gamma":0.0'),
+    ('"composition":null', '"composition":"basic"'),
+    ('"not_private":null', '"not_private":true'),
+    ('"adjacency":"replace-one"', '"adjacency":"any"'),
+    ('"event":{', '"event":null,"other":{'),
+    ('"event":{', '"event":{"a":1,"a":1,'),
+    ('"event":{', '"event":{"a":' + "1" * 5000 + ","),
+    ('"event":{', '"event":{"a":' + "[" * 2000 + "]" * 2000 + ","),
+    ('"event":{"kind":"', '"event":{"kind":"\\u009b'),
+    ('"reasons":[]', '"reasons":[1]'),
+    ('"reasons":[]', '"reasons":["\\u001b[2J"]'),
+    ('"reserved":null', '"reserved":1'),
+    ('"released":null', '"released":"sha256:0"'),
+    ("{", "["),
+    ("{", '{"a":NaN,'),
+)
+
+
+def test_an_entry_that_could_not_be_read_is_not_appended(plain: str, ledger: Ledger) -> None:
+    trainer = open_ledger(as_role(plain, "trainer"))
+    trainer.reserve("visits", charge())
+    _, charged = trainer.history()
+    record = replace(charged, number=3, previous=charged.line.digest).line.record
+    append = "SELECT boltdp_ledger.append(%s)"
+    with psycopg.connect(as_role(plain, "trainer"), autocommit=True) as connection:
+        for old, new in UNREADABLE:
+            assert old in record
+            try:
+                connection.execute(append, [record.replace(old, new, 1)])
+            except psycopg.Error:
+                continue
+            pytest.fail(f"{old} may become {new[:50]}")
+        # As if written by another hand, it is the same entry.
+        connection.execute(append, [record.replace(",", ", ").replace('"epsilon": 0.1', '"epsilon": 1e-1')])
+    for name in ("Zürich 北京", "a" * 200, "it's", "\U0001f3e5", "\u0378"):
+        trainer.reserve("visits", charge(), blocks=[name, "b\\c"]).commit(DIGEST)
+    assert ledger.check() == 13
 
 
 @pytest.mark.parametrize(

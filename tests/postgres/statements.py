@@ -19,7 +19,7 @@ _TOKEN = re.compile(
 )
 #: Words of the grammar that may stand before a parenthesis; what COALESCE and the like do is found by operator class.
 _BEFORE = re.compile(
-    "ALL|AND|ANY|ARRAY|AS|BY|COALESCE|CONFLICT|COPY|ELSE|EXISTS|FROM|GREATEST|JOIN|LEAST|NOT|ON|OPERATOR|OR|OVER"
+    "ALL|AND|ANY|ARRAY|AS|BY|COALESCE|CONFLICT|COPY|ELSE|EXISTS|FILTER|FROM|GREATEST|JOIN|LEAST|NOT|ON|OPERATOR|OR|OVER"
     "|SELECT|STDIN|STDOUT|THEN|VALUES|WHEN|WHERE|WITH"
 )
 #: Types that the grammar knows itself.

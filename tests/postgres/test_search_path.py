@@ -20,7 +20,7 @@ from boltdp.engines.postgres.server import Server
 from boltdp.export.postgres import ModelStoreError, store_model
 from boltdp.model import Model
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.training import plan_rows, train, train_groups
 from boltdp.tuning import candidates, tune
 from tests.postgres.statements import recorded, unqualified
 
@@ -84,6 +84,7 @@ def everything(uri: str) -> dict[str, Any]:
     """Train, tune, store and predict in all ways; what came of it."""
     results: dict[str, Any] = {}
     models: list[Model] = []
+    context = BOLTON.context()
 
     def keep(name: str, model: Model) -> None:
         results[f"{len(results)} {name}"] = model.weights.tolist()
@@ -100,6 +101,10 @@ def everything(uri: str) -> dict[str, Any]:
         keep("portions", tune(engine, SCHEMA, grid, method="portions"))
         halves = engine.slice(0, ROWS // 2), engine.slice(ROWS // 2, ROWS)
         keep("public", tune(halves[0], SCHEMA, grid, method="public", public=halves[1]))
+        if engine.in_server:
+            groups = engine.groups("sex", ["F", "M"])
+            for model in train_groups(groups, [plan_rows(rows, SCHEMA, BOLTON) for rows in groups.rows], context):
+                keep("group", model)
     with PostgresEngine(uri, table="people", shuffle="random") as engine:
         train(engine, SCHEMA, seeded(permutation="fresh"))
     with PostgresEngine(uri, table="people") as engine:

@@ -157,14 +157,20 @@ def prepared_rows(
         check_rows(rows, clip_norm=event.clip_norm)
         if schema.projection is not None:
             with engine.prepare(plain(schema), context.at("standardizing", rows), ordered=False) as unprojected:
-                check_count(unprojected, rows)
-                schema = standardized_by(moments(unprojected, schema), schema, event, context.randomness, rows=rows)
-                event = None
+                schema = standardized(unprojected, schema, event, context.randomness, rows=rows)
     with engine.prepare(schema, preparing, ordered=ordered) as prepared:
-        if event is not None:
-            check_count(prepared, rows)
-            schema = standardized_by(moments(prepared, schema), schema, event, context.randomness, rows=rows)
+        schema = standardized(prepared, schema, event, context.randomness, rows=rows)
         yield prepared.read_by(reading(schema)), schema
+
+
+def standardized(
+    prepared: Prepared, schema: Schema, event: NoisyMoments | None, randomness: Randomness, *, rows: int
+) -> Schema:
+    """The schema with a standardization from noisy moments of the rows; as it is without an event, or if it has one."""
+    if event is None or schema.standardization is not None:
+        return schema
+    check_count(prepared, rows)
+    return standardized_by(moments(prepared, schema), schema, event, randomness, rows=rows)
 
 
 def moments(prepared: Prepared, schema: Schema) -> Integers:

@@ -2,9 +2,8 @@
 
 What an attacker would do, who knows everything but which of the two it was: a score of what was released, and a
 threshold that is chosen beforehand where the density is known, else on one half of the trainings and judged on the
-other. Clopper and Pearson's bounds on both
-rates then prove an epsilon. Few rows and two features, so that thousands of trainings take seconds; noise that is added
-once, after training, is drawn anew for the same weights.
+other. Clopper and Pearson's bounds on both rates then prove an epsilon. Few rows and two features, so that thousands of
+trainings take seconds; noise that is added once, after training, is drawn anew for the same weights.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import numpy as np
 
 from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.arraytypes import Doubles
-from boltdp.audit.exactloss import minimised, output_distance, trained
+from boltdp.audit.exactloss import MOST_TRAINED, minimised, output_distance, trained
 from boltdp.audit.minimiser import log_ratio, sample
 from boltdp.audit.statistics import normal_quantile, rate_bounds
 from boltdp.audit.subject import Stage
-from boltdp.audit.worst import Opposed, certified, prepared, small, worst
+from boltdp.audit.worst import Opposed, certified, classes_of, opposed, placed, prepared, small, worst
 from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.privacy.events import Training
@@ -36,7 +35,7 @@ CONFIDENCES = (0.95, 0.999)
 #: Trainings on each of the two data sets, if nothing else is asked for: noise alone, descents, minimisers, others.
 TRIALS = {OutputPerturbation: 50_000, NoisyGradients: 6_000, ObjectivePerturbation: 3_000}
 OTHER_TRIALS = 3_000
-#: Rows, and scans of gradient descent, of a training.
+#: Rows, where each of many trainings reads them, and scans of gradient descent.
 ROWS, SCANS = 2_000, 4
 #: Trainings at once, at most.
 AT_ONCE = 250
@@ -114,22 +113,24 @@ def expected(losses: Doubles, trials: int) -> tuple[float, float]:
 
 
 def _outputs(stage: Stage, trials: int, random: np.random.Generator, done: Callable[[int, int], None]) -> Attacked:
-    event = small(stage, rows=ROWS)
+    assert isinstance(stage.event, OutputPerturbation)
+    event = small(stage, rows=min(max(ROWS, stage.event.problem.rows), MOST_TRAINED))
     assert isinstance(event, OutputPerturbation)
-    pair = worst(lambda pair: output_distance(stage, event, pair), random=random)
+    pair = worst(lambda pair: output_distance(stage, event, pair), event.problem, random=random, also=placed)
     certificate = certified(event, stage.budget)
-    centres = [trained(rows, stage, event) for rows in pair.rows(ROWS, dims=event.problem.dims)]
-    move = (centres[0] - centres[1]).ravel()
+    centres = [trained(rows, stage, event) for rows in pair.rows(event.problem.rows, dims=event.problem.dims)]
+    centre, move = _free(event, centres[0]), _free(event, centres[0] - centres[1])
     tried = sample(event.noise, FINELY, random)
     _, cut = expected(log_ratio(event.noise, tried, np.broadcast_to(move, tried.shape)), trials)
     scores: Scores = []
     for which, weights in enumerate(centres):
-        drawn = np.empty((trials, weights.size))
+        drawn = np.empty((trials, *weights.shape))
         for number in range(trials):
-            drawn[number] = release_weights(weights, certificate, Randomness()).ravel()
+            drawn[number] = release_weights(weights, certificate, Randomness())
             if number % 1000 == 999:
                 done(which * trials + number + 1, 2 * trials)
-        scores.append(log_ratio(event.noise, drawn - centres[0].ravel(), np.broadcast_to(move, drawn.shape)))
+        noise = _free(event, drawn) - centre
+        scores.append(log_ratio(event.noise, noise, np.broadcast_to(move, noise.shape)))
     return scores, cut, pair, event
 
 
@@ -141,26 +142,32 @@ def _minimisers(stage: Stage, trials: int, random: np.random.Generator, done: Ca
     def harm(pair: Opposed) -> float:
         return expected(minimised(event, pair).losses(event.linear, drawn), trials)[0]
 
-    pair = worst(harm, random=random)
-    basis, neighbours = event.problem.loss.basis, minimised(event, pair)
+    pair = worst(harm, event.problem, random=random)
+    neighbours = minimised(event, pair)
     _, cut = expected(neighbours.losses(event.linear, sample(event.linear, FINELY, random)), trials)
     scores: Scores = []
     for released in _trainings(stage, event, pair, trials, done):
-        free = released if basis is None else basis @ released
-        scores.append(neighbours.losses_at(event.linear, free.reshape(trials, -1)))
+        scores.append(neighbours.losses_at(event.linear, _free(event, released)))
     return scores, cut, pair, event
+
+
+def _free(event: Training, weights: Doubles) -> Doubles:
+    """Weights in the coordinates in which they can move: of each training, if there are several."""
+    basis, dimensions = event.problem.loss.basis, event.problem.dimensions
+    return np.asarray(weights if basis is None else basis @ weights).reshape(-1, dimensions)
 
 
 def _others(stage: Stage, trials: int, done: Callable[[int, int], None]) -> Attacked:
     if isinstance(stage.event, NoisyGradients):
-        event, pair = small(stage, rows=10, scans=SCANS), Opposed(1e-3, loud=0.0)
+        event = small(stage, rows=10, scans=SCANS)
     else:
-        event, pair = small(stage, rows=4, dims=1), Opposed(loud=0.0, flipped=True)
+        event = small(stage, rows=4, dims=1)
+    pair = opposed(event.problem)
     first, second = (released.reshape(trials, -1) for released in _trainings(stage, event, pair, trials, done))
     if isinstance(event, NoisyGradients):
         # The two data sets mirror each other: so do their weights, and the middle is 0.
         loss, dims = event.problem.loss, event.problem.dims
-        towards = -np.outer(loss.slopes(np.zeros(loss.vectors), 1, positive=1), np.eye(dims)[0]).ravel()
+        towards = -np.outer(loss.slopes(np.zeros(loss.vectors), pair.label, positive=1), np.eye(dims)[0]).ravel()
         return [first @ towards, second @ towards], 0.0, pair, event
     # Without a density the score is the projection on the line through both means, which the first halves tell.
     half = trials // 2
@@ -173,7 +180,7 @@ def _trainings(
 ) -> list[Doubles]:
     """Released weights, of shape (trials, vectors, dims), for each of the two data sets."""
     certificate, algorithm = certified(event, stage.budget), ALGORITHMS[event.algorithm]
-    classes, context, released = max(2, event.problem.loss.vectors), Context(seed=1, threads=1), []
+    classes, context, released = classes_of(event.problem), Context(seed=1, threads=1), []
     for which, rows in enumerate(pair.rows(event.problem.rows, dims=event.problem.dims)):
         found: list[Doubles] = []
         with prepared(rows) as held:

@@ -17,11 +17,11 @@ import numpy as np
 
 from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.arraytypes import Doubles, Floats
-from boltdp.audit.minimiser import Neighbours, quadrature, sample
+from boltdp.audit.minimiser import Neighbours, log_ratio, quadrature, sample
 from boltdp.audit.replay import AddNoise, Draw, Replayed, watched
 from boltdp.audit.statistics import largest_epsilon, least_spent
 from boltdp.audit.subject import Stage
-from boltdp.audit.worst import Opposed, certified, prepared, small, worst
+from boltdp.audit.worst import Opposed, certified, classes_of, leant, placed, prepared, small, worst
 from boltdp.context import Context
 from boltdp.privacy.events import Event
 from boltdp.privacy.gradients import NoisyGradients
@@ -37,7 +37,11 @@ DESCENTS, ERRORS = 400, 3.3
 #: Rows that are trained on, at most: by SGD, and in each of the descents.
 MOST_TRAINED, MOST_DESCENDED = 20_000, 200
 #: Of a search, and of what is found by it: pieces of the quadrature; and draws where there are more dimensions.
-COARSE, FINE, DRAWS = 3, 8, 20_000
+COARSE, FINE, FEW_DRAWS, DRAWS = 3, 8, 3_000, 40_000
+#: How far draws lean to where the loss is large, in scales of the noise: as many by each.
+LEANS = (0.0, 3.0, 6.0, 12.0, 24.0)
+#: Lengths of the linear term at which the largest loss is looked for.
+LENGTHS = 48
 #: Epsilon is looked for up to this many times what is claimed.
 FARTHEST = 64.0
 #: Points of a drawn curve.
@@ -121,7 +125,8 @@ def trained(rows: Floats, stage: Stage, event: OutputPerturbation) -> Doubles:
     """The weights before the noise."""
     job = Job(certified(event, stage.budget), Randomness())
     with prepared(rows) as held:
-        (weights,) = ALGORITHMS[event.algorithm].run(held, [job], classes=2, context=Context(seed=1, threads=1))
+        context, classes = Context(seed=1, threads=1), classes_of(event.problem)
+        (weights,) = ALGORITHMS[event.algorithm].run(held, [job], classes=classes, context=context)
     return weights
 
 
@@ -137,7 +142,7 @@ def _output(stage: Stage, random: np.random.Generator) -> Exact:
     event, whole = small(stage, rows=rows), small(stage, rows=rows, dims=stage.event.problem.dims)
     assert isinstance(event, OutputPerturbation)
     assert isinstance(whole, OutputPerturbation)
-    pair = worst(lambda pair: output_distance(stage, event, pair), random=random)
+    pair = worst(lambda pair: output_distance(stage, event, pair), event.problem, random=random, also=placed)
     distance = output_distance(stage, event, pair)
     reached = distance / sensitivity(event.problem).total
     return _closed(
@@ -172,7 +177,7 @@ class Descents:
 def descents(stage: Stage, event: NoisyGradients, pair: Opposed, *, count: int, lean: Doubles) -> Descents:
     """Descents whose noise leans by `lean` in each scan; the neighbour is given what the first one released."""
     certificate = certified(event, stage.budget)
-    classes = max(2, event.problem.loss.vectors)
+    classes = classes_of(event.problem)
     draws: list[Draw] = []
     answers: list[Doubles] = []
 
@@ -206,7 +211,7 @@ def _gradients(stage: Stage, random: np.random.Generator) -> Exact:
         few = descents(stage, event, pair, count=3, lean=none)
         return float(np.sum((few.other - few.given) ** 2))
 
-    pair = worst(harm, random=random, steps=8)
+    pair = worst(harm, event.problem, random=random, steps=8)
     few = descents(stage, event, pair, count=3, lean=none)
     move = (few.other - few.given).mean(axis=(0, 1))
     square = max(event.scans * float(move @ move) / event.noise.scale**2, 1e-12)
@@ -241,52 +246,88 @@ def _gradients(stage: Stage, random: np.random.Generator) -> Exact:
 
 def minimised(event: ObjectivePerturbation, pair: Opposed) -> Neighbours:
     """The same two data sets, for the density of the minimiser."""
-    one, other = pair.features()
-    others = round(pair.loud * event.problem.rows) - 1
-    shared = (((0, np.array([0.0, 1.0])), others),) if others > 0 else ()
-    return Neighbours(event.problem, one, other, shared=shared)
+    problem = event.problem
+    (one, other), (rival, like) = ([(k, x[: problem.dims]) for k, x in rows] for rows in (pair.differing, pair.others))
+    left = problem.rows - pair.count if pair.length > 0 and problem.dims > 1 else 0
+    rivals = round(pair.rivals * left)
+    shared = tuple((row, count) for row, count in ((rival, rivals), (like, left - rivals)) if count)
+    return Neighbours(problem, one, other, shared=shared, times=pair.count)
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The loss at values of q, and what each of these weighs: exactly, or, drawn at random, on average."""
+
+    losses: Doubles
+    weights: Doubles
+    exact: bool
+
+    def spent(self, epsilon: float) -> float:
+        """Of delta."""
+        return float(self._terms(epsilon).sum())
+
+    def error(self, epsilon: float) -> float:
+        """Of that, but for a small probability."""
+        if self.exact:
+            return 0.0
+        return ERRORS * float(np.std(self._terms(epsilon), ddof=1)) * math.sqrt(len(self.losses))
+
+    def least(self, epsilon: float) -> float:
+        """What is certainly spent."""
+        return self.spent(epsilon) - self.error(epsilon)
+
+    def _terms(self, epsilon: float) -> Doubles:
+        return np.asarray(self.weights * -np.expm1(np.minimum(epsilon - self.losses, 0.0)))
 
 
 def _objective(stage: Stage, random: np.random.Generator) -> Exact:
     assert isinstance(stage.event, ObjectivePerturbation)
     event = small(stage, rows=stage.event.problem.rows)
     assert isinstance(event, ObjectivePerturbation)
-    noise, claimed = event.linear, stage.budget
+    noise, claimed, problem = event.linear, stage.budget, event.problem
+    exact = noise.dimensions == 2
+    lengths = np.geomspace(0.1 * noise.scale, problem.rows * problem.loss.lipschitz + noise.scale, LENGTHS)
 
-    def points(fine: int) -> tuple[Doubles, Doubles]:
-        if noise.dimensions == 2:
-            return quadrature(noise, fine=fine)
-        count = DRAWS * fine // FINE
-        return sample(noise, count, random), np.full(count, 1.0 / count)
+    def largest(neighbours: Neighbours) -> float:
+        return float(neighbours.losses_at(noise, neighbours.aligned(lengths)).max())
 
-    def spending(losses: Doubles, masses: Doubles) -> Callable[[float], float]:
-        return lambda epsilon: float(masses @ -np.expm1(np.minimum(epsilon - losses, 0.0)))
+    def integrated(neighbours: Neighbours, *, fine: int) -> Losses:
+        places, masses = quadrature(noise, fine=fine)
+        return Losses(neighbours.losses(noise, places), masses, exact=True)
 
-    coarse = points(COARSE)
+    def drawn(neighbours: Neighbours, from_noise: Doubles) -> Losses:
+        (towards,) = neighbours.moves(neighbours.minimisers(np.zeros((1, noise.dimensions))))
+        towards *= noise.scale / max(float(np.linalg.norm(towards)), 1e-300)
+        leans = np.outer(LEANS, towards)
+        places = from_noise + np.resize(leans, from_noise.shape)
+        # How likely each place is by one of the leans, beside how likely it is without.
+        likelier = [np.exp(-log_ratio(noise, places, np.broadcast_to(-lean, places.shape))) for lean in leans]
+        weights = len(leans) / np.sum(likelier, axis=0) / len(places)
+        return Losses(neighbours.losses(noise, places), weights, exact=False)
+
+    def proved(found: Losses) -> float:
+        return largest_epsilon(found.least, delta=claimed.delta, most=FARTHEST * claimed.epsilon)
 
     def harm(pair: Opposed) -> float:
-        losses = minimised(event, pair).losses(noise, coarse[0])
-        return float(losses.max()) + spending(losses, coarse[1])(claimed.epsilon)
+        neighbours = minimised(event, pair)
+        if not claimed.delta:
+            return largest(neighbours)
+        return proved(integrated(neighbours, fine=COARSE) if exact else drawn(neighbours, few))
 
-    pair = worst(harm, random=random)
-    places, masses = points(FINE)
-    losses = minimised(event, pair).losses(noise, places)
-    spent = spending(losses, masses)
-    exact = noise.dimensions == 2
-    spread = np.zeros(1) if exact else masses
-    how = "integrated over the density" if exact else f"{len(masses):,} draws of the density"
-
-    def error(epsilon: float) -> float:
-        if exact:
-            return 0.0
-        terms = -np.expm1(np.minimum(epsilon - losses, 0.0))
-        return ERRORS * float(np.std(terms, ddof=1)) / math.sqrt(len(spread))
-
+    few = sample(noise, FEW_DRAWS, random)
+    pair = worst(harm, problem, random=random, also=None if claimed.delta else leant)
+    neighbours = minimised(event, pair)
+    if exact:
+        found, how = integrated(neighbours, fine=FINE), "integrated over the density"
+    else:
+        found = drawn(neighbours, sample(noise, DRAWS, random))
+        how = f"{DRAWS:,} draws of the density, weighed"
+    most = max(largest(neighbours), float(found.losses.max()))
     return _found(
         stage,
-        spent,
-        lambda epsilon: spent(epsilon) - error(epsilon) if claimed.delta else float(losses.max() > epsilon),
-        lambda epsilon: spent(epsilon) + error(epsilon),
+        found.spent,
+        found.least if claimed.delta else lambda epsilon: float(most > epsilon),
+        lambda epsilon: found.spent(epsilon) + found.error(epsilon),
         str(pair),
         how,
         event=event,

@@ -16,6 +16,10 @@ from boltdp.privacy.recipe import Problem
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+#: Of Newton's method: until it converges, and where it need not.
+MOST_STEPS, FEW_STEPS = 200, 25
+#: How often q is turned to where v is, which turns with it.
+TURNS = 4
 #: A row: the index of its class, and its features.
 Row = tuple[int, Doubles]
 
@@ -23,6 +27,8 @@ Row = tuple[int, Doubles]
 @dataclass(frozen=True)
 class Neighbours:
     """Two data sets: their different rows, rows that they share with how often, and a linear pull on the weights.
+
+    A person may have the same row several `times`.
 
     The pull is what rows do that are wrong by far, however the weights are: they have a slope and no curvature.
     Weights are in the coordinates in which they can move, `Problem.dimensions` of them.
@@ -33,6 +39,7 @@ class Neighbours:
     other: Row
     shared: tuple[tuple[Row, int], ...] = ()
     pull: tuple[float, ...] | None = None
+    times: int = 1
 
     @cached_property
     def basis(self) -> Doubles:
@@ -43,6 +50,7 @@ class Neighbours:
     def derivatives(self, row: Row, weights: Doubles) -> tuple[Doubles, Doubles]:
         """Gradient and Hessian of a row's loss, at each of the weights."""
         (label, x), loss, basis = row, self.plan.loss, self.basis
+        weight = 1.0 if self.plan.class_weights is None else self.plan.class_weights[label]
         scores = (weights @ basis).reshape(len(weights), loss.vectors, -1) @ x
         if loss.vectors > 1:
             odds = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -50,11 +58,11 @@ class Neighbours:
             slopes = odds - np.eye(loss.vectors)[label]
             bends = odds[:, :, None] * np.eye(loss.vectors) - odds[:, :, None] * odds[:, None, :]
         else:
-            side, wanted = 2 * label - 1, loss.margin if isinstance(loss, MarginLogistic) else 0.0
+            side, wanted = (1 if label == 1 else -1), loss.margin if isinstance(loss, MarginLogistic) else 0.0
             wrong = _logistic(wanted - side * scores)
             slopes, bends = -side * wrong, (wrong * _logistic(side * scores - wanted))[:, :, None]
         turned = (basis.reshape(len(basis), loss.vectors, -1) @ x).T
-        return slopes @ turned, turned.T @ bends @ turned
+        return weight * slopes @ turned, weight * turned.T @ bends @ turned
 
     def rest(self, weights: Doubles) -> tuple[Doubles, Doubles]:
         """The same of all that both data sets have, the penalty included."""
@@ -68,20 +76,31 @@ class Neighbours:
         return slope, bend
 
     def minimisers(self, noise: Doubles) -> Doubles:
-        """For each q, by Newton's method with steps that are halved until the gradient gets shorter."""
+        """For each q, by Newton's method."""
+        weights, left = self._descended(noise, steps=MOST_STEPS)
+        assert left.max() < self._enough, "Newton's method must converge"
+        return weights
+
+    @property
+    def _enough(self) -> float:
+        """Of a gradient that is as good as 0."""
+        return 1e-9 * max(1.0, 1e-3 * self.plan.rows)
+
+    def _descended(self, noise: Doubles, *, steps: int) -> tuple[Doubles, Doubles]:
+        """Weights for each q, by steps that are halved until the gradient gets shorter, and how long it is there."""
         strength = self.plan.rows * self.plan.regularization
         weights = np.zeros_like(noise) if self.pull is None else (np.array(self.pull) - noise) / strength
-        enough = 1e-9 * max(1.0, 1e-3 * self.plan.rows)
+        enough = self._enough
 
         def slope_and_bend(weights: Doubles) -> tuple[Doubles, Doubles]:
             (slope, bend), (gradient, hessian) = self.rest(weights), self.derivatives(self.row, weights)
-            return slope + gradient + noise, bend + hessian
+            return slope + self.times * gradient + noise, bend + self.times * hessian
 
         slope, bend = slope_and_bend(weights)
-        for _ in range(200):
+        for _ in range(steps):
             left = np.linalg.norm(slope, axis=1)
             if left.max() < enough:
-                return weights
+                break
             step, share = np.linalg.solve(bend, slope[:, :, None])[:, :, 0], np.ones(len(noise))
             for _ in range(50):
                 ahead = weights - share[:, None] * step
@@ -91,14 +110,32 @@ class Neighbours:
                     break
                 share[worse] /= 2
             weights = ahead
-        raise AssertionError("Newton's method must converge")
+        return weights, np.linalg.norm(slope, axis=1)
+
+    def moves(self, weights: Doubles) -> Doubles:
+        """V: what is to be added to q for the other data set to have the same weights."""
+        (gradient, _), (others, _) = (self.derivatives(row, weights) for row in (self.row, self.other))
+        return np.asarray(self.times * (gradient - others))
+
+    def aligned(self, lengths: Doubles) -> Doubles:
+        """Weights for q of about these lengths that point where v does: no others make the move likelier.
+
+        What the loss is at weights does not depend on how they were found.
+        """
+        weights = np.zeros((len(lengths), self.plan.dimensions))
+        for _ in range(TURNS):
+            moves = self.moves(weights)
+            far = np.maximum(np.linalg.norm(moves, axis=1, keepdims=True), 1e-300)
+            weights, _ = self._descended(lengths[:, None] * moves / far, steps=FEW_STEPS)
+        return weights
 
     def losses_at(self, mechanism: Mechanism, weights: Doubles) -> Doubles:
         """The logarithm of how much likelier each of the weights are than with the other row."""
         slope, bend = self.rest(weights)
         (gradient, hessian), (others, other) = (self.derivatives(row, weights) for row in (self.row, self.other))
-        moved = log_ratio(mechanism, -slope - gradient, gradient - others)
-        volumes: Doubles = np.linalg.slogdet(bend + hessian)[1] - np.linalg.slogdet(bend + other)[1]
+        moved = log_ratio(mechanism, -slope - self.times * gradient, self.times * (gradient - others))
+        before, after = bend + self.times * hessian, bend + self.times * other
+        volumes: Doubles = np.linalg.slogdet(before)[1] - np.linalg.slogdet(after)[1]
         return moved + volumes
 
     def losses(self, mechanism: Mechanism, noise: Doubles) -> Doubles:

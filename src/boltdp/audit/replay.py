@@ -69,6 +69,13 @@ class Limit:
     noise: Mechanism
     sensitivity: float
 
+    @property
+    def who(self) -> str:
+        """May move it so far."""
+        event = self.stage.event
+        persons = event.person_rows if isinstance(event, NoisyMoments) else event.problem.person_rows
+        return "one row" if persons is None else "one person"
+
 
 def limits(stage: Stage) -> list[Limit]:
     """Of each kind of release that a stage makes; none where noise is drawn inside the kernel."""
@@ -106,7 +113,7 @@ class Replayed:
         """What is wrong, in words."""
         noise, found = self.limit.noise, []
         if self.ratio > 1.0 + ROUNDING:
-            found.append(f"one row moves it {self.ratio:.3g} times as far as the noise is for")
+            found.append(f"{self.limit.who} moves it {self.ratio:.3g} times as far as the noise is for")
         drawn = np.array(self.noises)
         if len(drawn) < 2:
             return found

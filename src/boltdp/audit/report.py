@@ -57,7 +57,7 @@ class Report:
         lines = []
         for one in replay.stages:
             faults = one.faults(mistake=MISTAKE / len(replay.stages))
-            far = f"one row moves it {one.ratio:.3f} sensitivities, {one.pairs} neighbours"
+            far = f"{one.limit.who} moves it {one.ratio:.3f} sensitivities, {one.pairs} neighbours"
             what = f"{one.limit.stage.name}: {one.limit.name}"
             lines.append(Finding("replay", what, "at most 1", "; ".join(faults) or far, bool(faults)))
         if replay.stages:

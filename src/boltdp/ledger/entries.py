@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,6 +27,13 @@ Kind = Literal["budget", "reserve", "release", "return"]
 BEGINNING = "boltdp-ledger 1"
 #: Characters of a name, at most.
 LONGEST_NAME = 200
+#: Those that no name may have, since they are not seen or obeyed by a terminal: for a class of a regular expression, in
+#: Python and in PostgreSQL alike. What is printable would be decided by each version of Python for itself.
+UNSEEN = (
+    r"\u0001-\u001f\u007f-\u00a0\u00ad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ue000-\uf8ff"
+    r"\ufeff\ufff0-\uffff\U000e0000-\U000e0fff"
+)
+_REFUSED = re.compile(f"[\\x00{UNSEEN}\\ud800-\\udfff]")  # PostgreSQL has no texts with these
 
 
 class LedgerError(BoltdpError):
@@ -141,10 +149,17 @@ def read_chain(lines: Iterable[Line]) -> list[Entry]:
 
 @lru_cache(maxsize=4096)
 def _read(record: str) -> Entry:
-    found = json.loads(record)
-    if _written(found) != record:  # a key that stands twice, a number that is none
-        raise ValueError("it is not written as boltdp writes it")
-    return from_record(Entry, found)
+    return from_record(Entry, json.loads(record, object_pairs_hook=_once, parse_constant=_no_number))
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a name stands twice in it")
+    return found
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is not a number")
 
 
 def _written(record: Any) -> str:
@@ -158,7 +173,12 @@ def check_name(name: object, what: str) -> str:
     Traceback (most recent call last):
     boltdp.errors.ParameterError: dataset must be named by up to 200 printable characters, got ''
     """
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable() or name != name.strip():
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= LONGEST_NAME
+        or name != name.strip(" ")
+        or _REFUSED.search(name) is not None
+    ):
         raise ParameterError(f"{what} must be named by up to {LONGEST_NAME} printable characters, got {shown(name)}")
     return name
 

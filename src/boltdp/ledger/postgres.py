@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import fields
 from typing import Any, TypeAlias
 
 from boltdp import stopping
-from boltdp.ledger.entries import LedgerError, Line
+from boltdp.ledger.entries import LONGEST_NAME, UNSEEN, Entry, LedgerError, Line
 from boltdp.ledger.store import Moment, Store
 
 #: Runs a statement with values and gives its rows.
@@ -23,6 +24,12 @@ SCHEMA = "boltdp_ledger"
 VERSION = 1
 #: How long a process waits for others, in milliseconds.
 PATIENCE = 120_000
+
+#: Bytes of an entry, and values inside each other in it, at most: the events of hundreds of models take a part of that.
+LONGEST_RECORD, DEEPEST = 2**22, 50
+_UNSEEN = UNSEEN.replace("\\", "\\\\")  # as it is written in a text with escapes
+
+_FIELDS = [field.name for field in fields(Entry)]
 
 _FIXED = "SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
 
@@ -49,17 +56,57 @@ END""",
     "append": (
         "(record text)",
         "void",
-        """
+        rf"""
 DECLARE
   entry json := record::json;
   kind text := entry->>'kind';
+  blocks text[] := ARRAY(SELECT json_array_elements_text(entry->'blocks'));
   last boltdp_ledger.head%ROWTYPE;
   sealed text := 'sha256:' || encode(sha256(convert_to(record, 'UTF8')), 'hex');
   owner oid := (SELECT nspowner FROM pg_namespace WHERE nspname = 'boltdp_ledger');
 BEGIN
   SELECT * INTO STRICT last FROM boltdp_ledger.head FOR UPDATE;
-  IF (entry->>'number')::bigint IS DISTINCT FROM last.number + 1 OR entry->>'previous' IS DISTINCT FROM last.digest THEN
+  IF entry->>'number' IS DISTINCT FROM (last.number + 1)::text OR entry->>'previous' IS DISTINCT FROM last.digest THEN
     RAISE EXCEPTION 'the entry does not follow the last one';
+  END IF;
+  -- One that cannot be read would make the ledger useless to everybody.
+  IF NOT COALESCE(
+    (SELECT string_agg(key, ' ' ORDER BY place) = '{" ".join(_FIELDS)}'
+      AND string_agg(json_typeof(value), ' ' ORDER BY place) ~ ('^number( string){{4}} array ' || CASE kind
+        WHEN 'budget' THEN 'object string boolean null null array null null'
+        WHEN 'reserve' THEN '(object|null) null null string object array null null'
+        WHEN 'release' THEN 'null null null null null array number string'
+        WHEN 'return' THEN 'null null null null null array number null' END || ' string$')
+      FROM json_each(entry) WITH ORDINALITY AS field(key, value, place))
+    AND octet_length(record) <= {LONGEST_RECORD}
+    AND regexp_replace(record, E'"([^"\\\\]|\\\\.)*"', '', 'g') !~ '[0-9]{{40}}'
+    AND entry->>'when' ~ '^[0-9]{{4}}(-[0-9]{{2}}){{2}}T[0-9]{{2}}(:[0-9]{{2}}){{2}}Z$'
+    AND (SELECT bool_and(length(name) BETWEEN 1 AND {LONGEST_NAME} AND name = btrim(name) AND name !~ E'[{_UNSEEN}]')
+      FROM unnest(blocks || ARRAY[entry->>'dataset', COALESCE(entry->>'released', '-'),
+        COALESCE(entry->'event'->>'kind', '-')]) AS name)
+    AND cardinality(blocks) = (SELECT count(DISTINCT block) FROM unnest(blocks) AS block)
+    AND (kind = 'reserve' OR json_array_length(entry->'blocks') + json_array_length(entry->'reasons') = 0)
+    AND NOT EXISTS (SELECT FROM json_array_elements(entry->'blocks') AS one WHERE json_typeof(one) <> 'string')
+    AND NOT EXISTS (SELECT FROM json_array_elements(entry->'reasons') AS one
+      WHERE json_typeof(one) <> 'string' OR one#>>'{{}}' ~ E'[{_UNSEEN}]')
+    AND COALESCE(entry->>'composition', 'basic') IN ('basic', 'curves')
+    AND COALESCE(entry->>'adjacency', 'replace-one') IN ('replace-one', 'replace-person')
+    AND COALESCE(entry->>'reserved', '1') ~ '^[1-9][0-9]{{0,17}}$'
+    AND CASE json_typeof(entry->'budget') WHEN 'null' THEN true ELSE
+      (SELECT string_agg(key || ' ' || json_typeof(value), ', ' ORDER BY place)
+        FROM json_each(entry->'budget') WITH ORDINALITY AS field(key, value, place)) = 'epsilon number, delta number'
+      AND (entry->'budget'->>'epsilon')::float8 BETWEEN 1e-12 AND 1e6
+      AND ((entry->'budget'->>'delta')::float8 = 0 OR
+        (entry->'budget'->>'delta')::float8 >= 1e-100 AND (entry->'budget'->>'delta')::float8 < 1) END
+    AND NOT EXISTS (
+      WITH RECURSIVE part(value, depth) AS (
+        SELECT entry, 1 UNION ALL SELECT inside.value, depth + 1 FROM part, LATERAL (
+          SELECT value FROM json_each(CASE json_typeof(part.value) WHEN 'object' THEN part.value END)
+          UNION ALL SELECT value FROM json_array_elements(CASE json_typeof(part.value) WHEN 'array' THEN part.value END)
+        ) AS inside WHERE depth <= {DEEPEST})
+      SELECT FROM part WHERE depth > {DEEPEST} OR json_typeof(value) = 'object'
+        AND (SELECT count(*) <> count(DISTINCT key) FROM json_each(value))), false) THEN
+    RAISE EXCEPTION 'an entry must be one that can be read' USING ERRCODE = 'invalid_parameter_value';
   END IF;
   IF entry->>'by' IS DISTINCT FROM session_user::text AND NOT pg_has_role(session_user, owner, 'MEMBER') THEN
     RAISE EXCEPTION 'an entry must be in the name of the role that appends it' USING ERRCODE = 'insufficient_privilege';
@@ -68,13 +115,15 @@ BEGIN
     RAISE EXCEPTION 'only the owner of the ledger may set a budget' USING ERRCODE = 'insufficient_privilege';
   ELSIF kind IN ('release', 'return') THEN
     PERFORM 1 FROM boltdp_ledger.entries e WHERE e.number = (entry->>'reserved')::bigint
-      AND e.record::json->>'kind' = 'reserve' AND e.record::json->>'by' = entry->>'by';
+      AND e.record::json->>'kind' = 'reserve' AND e.record::json->>'by' = entry->>'by'
+      AND e.record::json->>'dataset' = entry->>'dataset';
     IF NOT FOUND THEN
       RAISE EXCEPTION 'only who reserved a charge may release it or give it back'
         USING ERRCODE = 'insufficient_privilege';
     END IF;
-  ELSIF kind IS NULL OR kind NOT IN ('budget', 'reserve') THEN
-    RAISE EXCEPTION 'an entry must be of a known kind';
+  ELSIF kind = 'reserve' AND NOT EXISTS (SELECT FROM boltdp_ledger.entries e
+    WHERE e.record::json->>'kind' = 'budget' AND e.record::json->>'dataset' = entry->>'dataset') THEN
+    RAISE EXCEPTION 'a charge must be of a data set that has a budget' USING ERRCODE = 'invalid_parameter_value';
   END IF;
   INSERT INTO boltdp_ledger.entries VALUES (last.number + 1, record, sealed);
   UPDATE boltdp_ledger.head SET number = last.number + 1, digest = sealed;

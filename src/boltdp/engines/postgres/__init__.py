@@ -13,8 +13,8 @@ COPY and spooled here; the bits are the same.
 PostgreSQL's messages may quote rows, so only those that cannot are passed on, and its exceptions are not chained.
 """
 
-from boltdp.engines.postgres.engine import PostgresEngine, PostgresSlice
+from boltdp.engines.postgres.engine import PostgresEngine, PostgresGroups, PostgresSlice
 from boltdp.engines.postgres.session import Session
 from boltdp.engines.postgres.table import Layout, PreparedTable
 
-__all__ = ["Layout", "PostgresEngine", "PostgresSlice", "PreparedTable", "Session"]
+__all__ = ["Layout", "PostgresEngine", "PostgresGroups", "PostgresSlice", "PreparedTable", "Session"]

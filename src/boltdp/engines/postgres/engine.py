@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -29,17 +31,19 @@ from boltdp.engines.postgres.source import (
     describe,
     find_table,
     first_rows_source,
-    group_source,
+    grouped_source,
     part_source,
     query_source,
     read_arrays,
 )
-from boltdp.engines.postgres.table import Layout, PreparedTable, Shuffle
+from boltdp.engines.postgres.table import Layout, Packing, PreparedTable, Shuffle
 from boltdp.engines.prepared import check_part
 from boltdp.errors import DataError, ParameterError
 
 Where = Literal["auto", "server", "client"]
 LEAST_MEMORY = 2**20
+#: Each has a table while models are trained, for which the server keeps some locks.
+MOST_GROUPS = 500
 
 
 class PostgresEngine(Engine):
@@ -61,7 +65,7 @@ class PostgresEngine(Engine):
         self,
         uri: str,
         *,
-        table: str | None = None,
+        table: str | tuple[str, str] | None = None,
         query: str | None = None,
         where: Where = "auto",
         layout: Layout = "packed",
@@ -88,7 +92,7 @@ class PostgresEngine(Engine):
         self._streamed: str | None = None  #: why rows are sent to this process, if they are
         try:
             self._theirs = query is not None  # so names in it are looked up as they would be in their own session
-            self._source = query_source(query) if query is not None else find_table(self._session, str(table))
+            self._source = find_table(self._session, table) if table is not None else query_source(str(query))
             self.in_server = self._decide(where)
         except BaseException:
             self.close()
@@ -162,16 +166,9 @@ class PostgresEngine(Engine):
         self._slices.append(part)
         return part
 
-    def group(self, column: str, value: str) -> PostgresSlice:
-        """The rows whose public `column` is `value`, compared as text; all groups are seen as of one moment.
-
-        That moment lasts until this engine is closed. Groups of one column never share a row.
-        """
-        source = group_source(self._source, column, value)
-        self._session.begin()
-        query = sql.SQL("SELECT pg_catalog.count(*) FROM {}").format(source)
-        ((rows,),) = self._session.ask(query, fault="the rows cannot be counted", theirs=self._theirs)
-        return PostgresSlice(self, source, rows, last=False)
+    def groups(self, column: str, values: Sequence[str]) -> PostgresGroups:
+        """The rows whose public `column`, as text, is each of the values: counted now, to be prepared together."""
+        return PostgresGroups(self, column, values)
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
         """Encode the rows as they are now, and permute them if asked to: in the server, or streamed to this process."""
@@ -182,20 +179,8 @@ class PostgresEngine(Engine):
         try:
             if self._stays(context):
                 self._session.begin()  # so that a table that cannot be filled goes with the transaction
-                plan, columns = packed_columns(schema, self._described())
-                prepared = PreparedTable.create(
-                    self._session,
-                    plan=plan,
-                    columns=columns,
-                    source=self._counted(schema),
-                    theirs=self._theirs,
-                    rows=rows,
-                    cells=cells_of(schema),
-                    reading=reading(schema),
-                    layout=self.layout,
-                    seed=None if self.shuffle == "random" else context.seed,
-                    ordered=ordered,
-                )
+                packing = self._packing(schema, rows=rows, ordered=ordered)
+                (prepared,) = self._packed([packing], self._counted(schema), context)
                 context.done(rows)
             else:
                 prepared = super().prepare(schema, context, ordered=ordered)
@@ -224,6 +209,20 @@ class PostgresEngine(Engine):
         if self.in_server:
             self._streamed = None if context.on_bad_row == "neutral" else "bad rows are reported"
         return self._streamed is None
+
+    def _packing(self, schema: Schema, *, rows: int, ordered: bool, which: Composed | None = None) -> Packing:
+        plan, columns = packed_columns(schema, self._described())
+        return Packing(plan, columns, cells_of(schema), reading(schema), rows, ordered, which)
+
+    def _packed(self, packings: Sequence[Packing], source: Composed, context: Context) -> list[PreparedTable]:
+        return PreparedTable.create(
+            self._session,
+            packings,
+            source=source,
+            theirs=self._theirs,
+            layout=self.layout,
+            seed=None if self.shuffle == "random" else context.seed,
+        )
 
     def _counted(self, schema: Schema) -> Composed:
         """The source of a schema's rows, for training: rows of a person beyond those that count are neutral."""
@@ -257,7 +256,7 @@ def memory_bytes(memory: int | str | None) -> int:
 
 
 class PostgresSlice(PostgresEngine):
-    """Some rows of a table, view or query: a slice, by their positions in the order of a scan, or a group.
+    """Some rows of a table, view or query, by their positions in the order of a scan.
 
     It has a session of its own, which is closed with that of the whole, so that neither disturbs the other's
     transaction, and it sees the rows as the whole did when the slice was made, until they are prepared. So slices that
@@ -265,15 +264,14 @@ class PostgresSlice(PostgresEngine):
     as they are then.
     """
 
-    def __init__(self, whole: PostgresEngine, source: Composed, rows: int, *, last: bool = True) -> None:
-        """Use `PostgresEngine.slice` or `PostgresEngine.group`; `last`: none is made after one was prepared."""
+    def __init__(self, whole: PostgresEngine, source: Composed, rows: int) -> None:
+        """Use `PostgresEngine.slice`."""
         self.layout, self.shuffle, self.in_server = whole.layout, whole.shuffle, whole.in_server
         self.spool, self.memory_bytes = whole.spool, whole.memory_bytes
         self._whole, self._theirs, self._streamed = whole, whole._theirs, whole._streamed
         self._columns = whole._described()
         self._source = source
         self._rows = self._count = rows
-        self._last = last
         self._slices = []
         self._session = whole._session.beside()
 
@@ -288,7 +286,75 @@ class PostgresSlice(PostgresEngine):
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
         """Encode the rows, and permute them if asked to: in the server, or streamed to this process."""
         prepared = super().prepare(schema, context, ordered=ordered)
-        if self._last:
-            # Passes may take hours: no transaction stays open for them.
-            self._whole._end_snapshot()
+        # Passes may take hours: no transaction stays open for them.
+        self._whole._end_snapshot()
         return prepared
+
+
+class PostgresGroups:
+    """Rows in groups, by a public column; those that are in none of them are left out.
+
+    All groups are counted by one statement, and prepared by one, as of one moment. So no row is in two of them, and how
+    often the rows are read does not depend on how many groups there are. They are prepared in the server only.
+    """
+
+    def __init__(self, whole: PostgresEngine, column: str, values: Sequence[str]) -> None:
+        """Use `PostgresEngine.groups`."""
+        if not 0 < len(set(values)) == len(values) <= MOST_GROUPS:
+            raise ParameterError(f"groups must be 1 to {MOST_GROUPS} different values, got {len(values)}")
+        if column not in whole.columns():
+            raise DataError(f"the data must have the column {column!r}, by which it is in groups")
+        self._whole, self._session = whole, whole._session
+        number = f"boltdp_{secrets.token_hex(8)}"
+        self._source = grouped_source(whole._source, column, values, number)
+        self._number = sql.Identifier("source", number)
+        self._session.begin()
+        query = sql.SQL("SELECT {number}, pg_catalog.count(*) FROM {source} GROUP BY {number}").format(
+            number=self._number, source=self._source
+        )
+        found = dict(self._session.ask(query, fault="the rows cannot be counted", theirs=whole._theirs))
+        self.rows = [int(found.get(number, 0)) for number in range(1, 1 + len(values))]  #: of each group
+
+    @property
+    def where(self) -> str:
+        """Where the rows are prepared and the passes run, in words."""
+        return self._whole.where
+
+    @contextmanager
+    def prepared(
+        self, schemas: Sequence[Schema], context: Context, *, ordered: Sequence[bool], last: bool = True
+    ) -> Iterator[list[PreparedTable]]:
+        """Encode the rows of each group by a schema of its own, in one scan, into tables that go when this ends.
+
+        `last`: they are not prepared again, so that the transaction can end.
+        """
+        whole = self._whole
+        if any(schema.unit is not None for schema in schemas):
+            raise ParameterError("groups must be of rows: a person's may be in several")
+        if not whole._stays(context):
+            raise ParameterError(f"groups must be prepared in the server, got rows {whole.where}")
+        for schema in schemas:
+            check_columns(schema, whole.columns())
+        try:
+            self._session.begin()
+            packings = [
+                whole._packing(schema, rows=rows, ordered=order, which=self._which(number))
+                for number, (schema, rows, order) in enumerate(zip(schemas, self.rows, ordered, strict=True), 1)
+            ]
+            tables = whole._packed(packings, self._source, context)
+            context.done(sum(self.rows))
+            if last:
+                whole._end_snapshot()
+                for table in tables:
+                    table.settle()
+        except BaseException:
+            self._session.rollback()
+            whole._count = None
+            raise
+        with ExitStack() as closing:
+            for table in tables:
+                closing.enter_context(table)
+            yield tables
+
+    def _which(self, number: int) -> Composed:
+        return sql.SQL("{} OPERATOR(pg_catalog.=) {}").format(self._number, sql.Literal(number))

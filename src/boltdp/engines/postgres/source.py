@@ -37,8 +37,13 @@ _ENUM = "enum"
 _TEXTS = ("text", "varchar", "bpchar", _ENUM)  # that the extension compares by itself
 
 
-def find_table(session: Session, name: str) -> Composed:
-    """A table or view by its name, with or without a schema. Names are taken as they are: dots, quotes, case."""
+def find_table(session: Session, name: str | tuple[str, str]) -> Composed:
+    """A table or view by its name, with or without a schema. Names are taken as they are: dots, quotes, case.
+
+    A pair is its schema and its name there, which no other has; nothing is looked up.
+    """
+    if not isinstance(name, str):
+        return sql.SQL("{} AS source").format(sql.Identifier(*name))
     named = session.ask(
         "SELECT nspname, relname FROM pg_catalog.pg_class c"
         " JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) relnamespace"
@@ -128,13 +133,20 @@ def first_rows_source(source: Composed, columns: Sequence[SourceColumn], unit: S
     )
 
 
-def group_source(source: Composed, column: str, value: str) -> Composed:
-    """The rows of a source whose column, as text, is a value."""
+def grouped_source(source: Composed, column: str, values: Sequence[str], number: str) -> Composed:
+    """The rows of a source and, as a column `number`, which of the values their column is, as text: from 1; or NULL.
+
+    It is found once a row: without OFFSET, it would be wherever it is asked for.
+    """
     return sql.SQL(
-        '(SELECT * FROM {source} WHERE ({column}::pg_catalog.text COLLATE pg_catalog."C") OPERATOR(pg_catalog.=)'
-        " {value}::pg_catalog.text)"
-        " AS source"
-    ).format(source=source, column=sql.Identifier("source", column), value=sql.Literal(value))
+        "(SELECT source.*, pg_catalog.array_position({values}::pg_catalog.text[],"
+        ' {column}::pg_catalog.text COLLATE pg_catalog."C") AS {number} FROM {source} OFFSET 0) AS source'
+    ).format(
+        values=sql.Literal(list(values)),
+        column=sql.Identifier("source", column),
+        number=sql.Identifier(number),
+        source=source,
+    )
 
 
 def describe(session: Session, source: Composed, *, theirs: bool = False) -> dict[str, SourceColumn]:

@@ -10,6 +10,7 @@ import copy
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from boltdp.context import Context
 from boltdp.data.source import BATCH_ROWS
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.engines.prepared import Prepared, check_ordered, check_part, check_width, joined_positions
+from boltdp.errors import DataError
 from boltdp.kernel import State
 from boltdp.kernel.packing import of_hashes
 from boltdp.kernel.reading import Reading
@@ -38,6 +40,19 @@ DRAWN_BYTES = 256 * 2**20
 POSITION_BYTES = 48
 
 
+@dataclass(frozen=True)
+class Packing:
+    """How rows of a source become those of a table."""
+
+    plan: bytes  #: by which their columns are encoded
+    columns: Composed
+    cells: int
+    reading: Reading | None
+    rows: int
+    ordered: bool
+    which: Composed | None = None  #: a condition on public columns; None: all rows
+
+
 class PreparedTable(Prepared):
     """Packed rows in a temporary table, or those of them from one position to another."""
 
@@ -53,25 +68,37 @@ class PreparedTable(Prepared):
     def create(
         cls,
         session: Session,
+        packings: Sequence[Packing],
         *,
-        plan: bytes,
-        columns: Composed,
         source: Composed,
         theirs: bool,
-        rows: int,
-        cells: int,
-        reading: Reading | None,
         layout: Layout,
         seed: int | None,
-        ordered: bool,
-    ) -> PreparedTable:
-        """Encode the columns of a source by a plan into a new table; see `Session.ask` for `theirs`.
+    ) -> list[PreparedTable]:
+        """Encode the rows of a source into new tables, one for each packing, in one scan; `Session.ask` has `theirs`.
 
         Their order follows from the seed; None stands for one that nobody knows.
         """
-        table = _Table(session, rows=rows, cells=cells, layout=layout, random=seed is None, ordered=ordered)
-        table.fill(plan, columns, source, seed=seed, theirs=theirs)
-        return cls(table, 0, rows, reading=reading)
+        tables = [
+            _Table(session, rows=one.rows, cells=one.cells, layout=layout, random=seed is None, ordered=one.ordered)
+            for one in packings
+        ]
+        session.reserve(sum(table.size for table in tables))
+        for table in tables:
+            table.make()
+        # Each plan is sent once.
+        plans = list(dict.fromkeys(one.plan for one in packings))
+        rows = sum(one.rows for one in packings)
+        calls = []
+        for table, one in zip(tables, packings, strict=True):
+            share = max(1, session.memory * one.rows // max(1, rows))
+            call = table.pack(plans.index(one.plan) + 1, one.columns, seed=seed, memory=share)
+            calls.append(call if one.which is None else sql.SQL("{} FILTER (WHERE {})").format(call, one.which))
+        fill = sql.SQL("SELECT {} FROM {}").format(sql.SQL(", ").join(calls), source)
+        (packed,) = session.ask(fill, plans, fault="the rows cannot be prepared", theirs=theirs)
+        if [number or 0 for number in packed] != [one.rows for one in packings]:
+            raise DataError("the data changed while it was read: its number of rows is not what it was")
+        return [cls(table, 0, one.rows, reading=one.reading) for table, one in zip(tables, packings, strict=True)]
 
     def settle(self) -> None:
         """Make the rows quicker to scan, once the transaction that wrote them has ended."""
@@ -142,19 +169,17 @@ class _Table:
         self._block_rows = max(1, TUPLE_BYTES // (4 * (1 + cells))) if layout == "packed" else 1
         self._name = self._new_name()
 
-    def fill(self, plan: bytes, columns: Composed, source: Composed, *, seed: int | None, theirs: bool) -> None:
-        """Encode the rows of a source, and put each in its place."""
-        self._make()
+    def pack(self, plan: int, columns: Composed, *, seed: int | None, memory: int) -> Composed:
+        """The aggregate that encodes rows by the plan that is sent as so many-th, and puts each in its place."""
         order = sql.SQL("{}, {}").format(sql.Literal(self._rows), _seed(seed))
-        pack = sql.SQL("SELECT boltdp.pack({}, $1::pg_catalog.bytea, {}, {}, {}, {}) FROM {}").format(
+        return sql.SQL("boltdp.pack({}, {}::pg_catalog.bytea, {}, {}, {}, {})").format(
             self._target(),
+            sql.SQL(f"${plan}"),
             sql.Literal(self._block_rows),
             order if self.ordered else sql.SQL("NULL, NULL"),
-            sql.Literal(self._session.memory),
+            sql.Literal(memory),
             columns,
-            source,
         )
-        self._session.ask(pack, [plan], fault="the rows cannot be prepared", theirs=theirs)
 
     def _new_name(self) -> sql.Identifier:
         return sql.Identifier("pg_temp", f"boltdp_{secrets.token_hex(8)}")
@@ -163,12 +188,14 @@ class _Table:
         """The table as an argument."""
         return sql.SQL("{}::pg_catalog.regclass").format(sql.Literal(self._name.as_string()))
 
-    def _make(self) -> None:
-        """Make the table, empty."""
+    @property
+    def size(self) -> int:
+        """Bytes of the table, about."""
         # Tuples have a header and alignment, and pages a margin: an eighth more, rounded up to whole blocks.
-        self._session.reserve(
-            -(-self._rows // self._block_rows) * (self._block_rows * (4 * self.cells + 4) * 9 // 8 + 64)
-        )
+        return -(-self._rows // self._block_rows) * (self._block_rows * (4 * self.cells + 4) * 9 // 8 + 64)
+
+    def make(self) -> None:
+        """Make the table, empty."""
         fault = "the rows cannot be prepared"
         create = "CREATE TEMPORARY TABLE {} (start bigint, block real[]) USING heap WITH (toast_tuple_target = 8160)"
         self._session.ask(sql.SQL(create).format(self._name), fault=fault)
@@ -190,7 +217,7 @@ class _Table:
         """Those of the rows from start to stop - 1 that sums of a share take; how many they are is private."""
         few = copy.copy(self)
         few._name, few._rows, few.ordered = self._new_name(), stop - start, False
-        few._make()
+        few.make()
         # Once for each block: a subquery without OFFSET would be merged, and its function called twice.
         sampled = sql.SQL("SELECT start, boltdp.sampled({}, {}) AS few FROM {} WHERE {} OFFSET 0").format(
             self._block(start, stop), sql.Literal(of_hashes(share)), self._name, self._within(start, stop)
@@ -259,7 +286,7 @@ class _Table:
         """Permute the rows from start to stop - 1, into a new table."""
         old, self._name = self._name, self._new_name()
         try:
-            self._make()
+            self.make()
             repack = sql.SQL("SELECT boltdp.repack({}, {}, {}, {}, {}, {}, {}, start, block) FROM {}").format(
                 self._target(),
                 *map(sql.Literal, (self._block_rows, self._rows)),
