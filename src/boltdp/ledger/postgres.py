@@ -71,42 +71,49 @@ BEGIN
   END IF;
   -- One that cannot be read would make the ledger useless to everybody.
   IF NOT COALESCE(
-    (SELECT string_agg(key, ' ' ORDER BY place) = '{" ".join(_FIELDS)}'
-      AND string_agg(json_typeof(value), ' ' ORDER BY place) ~ ('^number( string){{4}} array ' || CASE kind
+    array_to_string(ARRAY(SELECT json_object_keys(entry)), ' ') = '{" ".join(_FIELDS)}'
+    AND array_to_string(ARRAY(SELECT json_typeof(value) FROM json_each(entry)), ' ') =
+      'number string string string string array ' || CASE kind
         WHEN 'budget' THEN 'object string boolean null null array null null'
-        WHEN 'reserve' THEN '(object|null) null null string object array null null'
+        WHEN 'reserve' THEN CASE json_typeof(entry->'budget') WHEN 'null' THEN 'null' ELSE 'object' END
+          || ' null null string object array null null'
         WHEN 'release' THEN 'null null null null null array number string'
-        WHEN 'return' THEN 'null null null null null array number null' END || ' string$')
-      FROM json_each(entry) WITH ORDINALITY AS field(key, value, place))
+        WHEN 'return' THEN 'null null null null null array number null' END || ' string'
     AND octet_length(record) <= {LONGEST_RECORD}
-    AND regexp_replace(record, E'"([^"\\\\]|\\\\.)*"', '', 'g') !~ '[0-9]{{40}}'
-    AND entry->>'when' ~ '^[0-9]{{4}}(-[0-9]{{2}}){{2}}T[0-9]{{2}}(:[0-9]{{2}}){{2}}Z$'
-    AND (SELECT bool_and(length(name) BETWEEN 1 AND {LONGEST_NAME} AND name = btrim(name) AND name !~ E'[{_UNSEEN}]')
-      FROM unnest(blocks || ARRAY[entry->>'dataset', COALESCE(entry->>'released', '-'),
-        COALESCE(entry->'event'->>'kind', '-')]) AS name)
-    AND cardinality(blocks) = (SELECT count(DISTINCT block) FROM unnest(blocks) AS block)
-    AND (kind = 'reserve' OR json_array_length(entry->'blocks') + json_array_length(entry->'reasons') = 0)
-    AND NOT EXISTS (SELECT FROM json_array_elements(entry->'blocks') AS one WHERE json_typeof(one) <> 'string')
-    AND NOT EXISTS (SELECT FROM json_array_elements(entry->'reasons') AS one
-      WHERE json_typeof(one) <> 'string' OR one#>>'{{}}' ~ E'[{_UNSEEN}]')
-    AND COALESCE(entry->>'composition', 'basic') IN ('basic', 'curves')
-    AND COALESCE(entry->>'adjacency', 'replace-one') IN ('replace-one', 'replace-person')
-    AND COALESCE(entry->>'reserved', '1') ~ '^[1-9][0-9]{{0,17}}$'
-    AND CASE json_typeof(entry->'budget') WHEN 'null' THEN true ELSE
-      (SELECT string_agg(key || ' ' || json_typeof(value), ', ' ORDER BY place)
-        FROM json_each(entry->'budget') WITH ORDINALITY AS field(key, value, place)) = 'epsilon number, delta number'
-      AND (entry->'budget'->>'epsilon')::float8 BETWEEN 1e-12 AND 1e6
-      AND ((entry->'budget'->>'delta')::float8 = 0 OR
-        (entry->'budget'->>'delta')::float8 >= 1e-100 AND (entry->'budget'->>'delta')::float8 < 1) END
-    AND NOT EXISTS (
-      WITH RECURSIVE part(value, depth) AS (
-        SELECT entry, 1 UNION ALL SELECT inside.value, depth + 1 FROM part, LATERAL (
-          SELECT value FROM json_each(CASE json_typeof(part.value) WHEN 'object' THEN part.value END)
-          UNION ALL SELECT value FROM json_array_elements(CASE json_typeof(part.value) WHEN 'array' THEN part.value END)
-        ) AS inside WHERE depth <= {DEEPEST})
-      SELECT FROM part WHERE depth > {DEEPEST} OR json_typeof(value) = 'object'
-        AND (SELECT count(*) <> count(DISTINCT key) FROM json_each(value))), false) THEN
+    AND length(entry->>'when') = 20 AND entry->>'when' ~ '^[0-9TZ:-]+$'
+    AND length(COALESCE(entry->>'reserved', '1')) <= 18 AND COALESCE(entry->>'reserved', '1') ~ '^[1-9][0-9]*$'
+    AND length(COALESCE(entry->>'released', '-')) <= {LONGEST_NAME} AND COALESCE(entry->>'released', '-') ~ '^[!-~]+$'
+    AND (kind = 'reserve' OR json_array_length(entry->'blocks') + json_array_length(entry->'reasons') = 0), false) THEN
     RAISE EXCEPTION 'an entry must be one that can be read' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  IF kind IN ('budget', 'reserve') THEN -- the others have none of this, and the server would plan it for them too
+    IF NOT COALESCE(
+      regexp_replace(record, E'"([^"\\\\]|\\\\.)*"', '', 'g') !~ '[0-9]{{40}}'
+      AND (SELECT bool_and(length(name) BETWEEN 1 AND {LONGEST_NAME} AND name = btrim(name) AND name !~ E'[{_UNSEEN}]')
+        FROM unnest(blocks || ARRAY[entry->>'dataset', COALESCE(entry->'event'->>'kind', '-')]) AS name)
+      AND cardinality(blocks) = (SELECT count(DISTINCT block) FROM unnest(blocks) AS block)
+      AND NOT EXISTS (SELECT FROM json_array_elements(entry->'blocks') AS one WHERE json_typeof(one) <> 'string')
+      AND NOT EXISTS (SELECT FROM json_array_elements(entry->'reasons') AS one
+        WHERE json_typeof(one) <> 'string' OR one#>>'{{}}' ~ E'[{_UNSEEN}]')
+      AND COALESCE(entry->>'composition', 'basic') IN ('basic', 'curves')
+      AND COALESCE(entry->>'adjacency', 'replace-one') IN ('replace-one', 'replace-person')
+      AND CASE json_typeof(entry->'budget') WHEN 'null' THEN true ELSE
+        ARRAY(SELECT key || ' ' || json_typeof(value) FROM json_each(entry->'budget')) =
+          ARRAY['epsilon number', 'delta number']
+        AND (entry->'budget'->>'epsilon')::float8 BETWEEN 1e-12 AND 1e6
+        AND ((entry->'budget'->>'delta')::float8 = 0 OR
+          (entry->'budget'->>'delta')::float8 >= 1e-100 AND (entry->'budget'->>'delta')::float8 < 1) END
+      AND NOT EXISTS (
+        WITH RECURSIVE part(value, depth) AS (
+          SELECT entry, 1 UNION ALL SELECT inside.value, depth + 1 FROM part, LATERAL (
+            SELECT value FROM json_each(CASE json_typeof(part.value) WHEN 'object' THEN part.value END)
+            UNION ALL
+            SELECT value FROM json_array_elements(CASE json_typeof(part.value) WHEN 'array' THEN part.value END)
+          ) AS inside WHERE depth <= {DEEPEST})
+        SELECT FROM part WHERE depth > {DEEPEST} OR json_typeof(value) = 'object'
+          AND (SELECT count(*) <> count(DISTINCT key) FROM json_each(value))), false) THEN
+      RAISE EXCEPTION 'an entry must be one that can be read' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
   END IF;
   IF entry->>'by' IS DISTINCT FROM session_user::text AND NOT pg_has_role(session_user, owner, 'MEMBER') THEN
     RAISE EXCEPTION 'an entry must be in the name of the role that appends it' USING ERRCODE = 'insufficient_privilege';
