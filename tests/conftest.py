@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,13 +34,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pg_config of a server with the extension, which is built once for all processes that share the tests."""
+    from boltdp.engines.postgres.extension import install
+    from boltdp.engines.postgres.server import copy_server
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with (folder / "extended").open("a+") as known:
+        fcntl.flock(known, fcntl.LOCK_EX)
+        known.seek(0)
+        found = known.read()
+        if not found:
+            pg_config = copy_server(folder / "copied", None) / "pg_config"
+            install(pg_config)
+            known.write(found := str(pg_config))
+    return Path(found)
+
+
+@pytest.fixture(scope="session")
+def server(extended: Path) -> Iterator[Server]:
     """A real PostgreSQL server with the extension, started from a wheel when a test first asks for it."""
     import psycopg
 
     from boltdp.engines.postgres.server import private_server
 
-    with private_server() as running:
+    with private_server(pg_config=extended, extension=False) as running:
         with psycopg.connect(running.uri, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION boltdp")
         yield running

@@ -296,6 +296,9 @@ BEGIN
 		RAISE EXCEPTION 'epsilon must be between 1e-12 and 1e6 and delta in [0, 1), got % and %', $5, $6
 			USING ERRCODE = 'invalid_parameter_value';
 	END IF;
+	IF $7 = $3 THEN
+		RAISE EXCEPTION 'groups must be a public column, and not the label' USING ERRCODE = 'invalid_parameter_value';
+	END IF;
 	IF ($7 IS NULL) <> ($8 IS NULL) OR cardinality($8) NOT BETWEEN 1 AND 500 OR array_position($8, NULL) IS NOT NULL
 		OR cardinality($8) > (SELECT count(DISTINCT g) FROM unnest($8) AS g) THEN
 		RAISE EXCEPTION 'group_values must be given with groups, and list each public group once, up to 500'

@@ -19,6 +19,7 @@
 
 #include <math.h>
 
+#include "access/detoast.h"
 #include "access/htup_details.h"
 #include "arrays.h"
 #include "catalog/pg_enum.h"
@@ -68,6 +69,7 @@ typedef struct Lookup
 	Entry	   *entries;		/* as declared */
 	uint32		mask;
 	Entry	   *places;			/* NULL until the type of the column is known */
+	int			longest;		/* of the texts */
 } Lookup;
 
 /* One column, and the argument that it is. */
@@ -301,6 +303,7 @@ Place(Lookup *lookup, Entry entry)
 			(entry.text == NULL || memcmp(lookup->places[at].text, entry.text, entry.length) == 0))
 			return;
 	lookup->places[at] = entry;
+	lookup->longest = Max(lookup->longest, entry.length);
 }
 
 /* Make the table, of what values of this type are found by. */
@@ -313,6 +316,7 @@ FillLookup(Column *column)
 	while (size < 2 * (uint32) lookup->count)
 		size *= 2;
 	lookup->mask = size - 1;
+	lookup->longest = 0;
 	lookup->places = palloc(size * sizeof(Entry));
 	for (uint32 i = 0; i < size; i++)
 		lookup->places[i] = (Entry) {.code = -1};
@@ -539,8 +543,13 @@ CodeOf(const Column *column, Datum value)
 		key = KeyOf(NumberOf(column->type, value));
 	else
 	{
-		struct varlena *given = PG_DETOAST_DATUM_PACKED(value);
+		struct varlena *given = (struct varlena *) DatumGetPointer(value);
 
+		/* What is too long to match is not fetched from where it is: anybody can see how often the server does that. */
+		if (VARATT_IS_EXTERNAL(given) && column->type != BPCHAROID &&
+			toast_raw_datum_size(value) > (Size) lookup->longest + VARHDRSZ)
+			return -1;
+		given = PG_DETOAST_DATUM_PACKED(value);
 		text = VARDATA_ANY(given);
 		length = VARSIZE_ANY_EXHDR(given);
 		if (column->type == BPCHAROID)

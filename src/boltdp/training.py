@@ -115,11 +115,11 @@ def train_groups(groups: PostgresGroups, plans: Sequence[Planned], context: Cont
         with groups.prepared(unprojected, context, ordered=unordered, last=False) as tables:
             schemas = list(seen(tables))
     ordered = [algorithm_of(certificate).ordered for certificate in certificates]
+    models = []
     with groups.prepared(schemas, context, ordered=ordered) as tables:
-        models = [
-            train_prepared(prepared.read_by(reading(schema)), schema, certificate, context)
-            for prepared, schema, certificate in zip(tables, seen(tables), certificates, strict=True)
-        ]
+        for prepared, schema, certificate in zip(tables, seen(tables), certificates, strict=True):
+            with prepared:  # nothing of a group is kept longer than it is needed
+                models.append(train_prepared(prepared.read_by(reading(schema)), schema, certificate, context))
     return [replace(model, trained_where=groups.where) for model in models]
 
 

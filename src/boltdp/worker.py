@@ -301,7 +301,12 @@ class Worker:
             self._let_go(request)
             raise
         with stopping.shielded():
-            self._answer(request, state, reason, models)
+            try:
+                self._answer(request, state, reason, models)
+            except psycopg.errors.UniqueViolation:
+                # Somebody has stored a model of this name: it stays what it is.
+                state, reason = "failed", REASONS["failed"]
+                self._answer(request, state, reason, {})
         self._say(f"{request.name}: {state}" + ("" if reason is None else f", {reason}"))
         return True
 

@@ -18,7 +18,7 @@ from boltdp.data.check import check_source
 from boltdp.data.encode import Encoder
 from boltdp.data.schema import Categorical, Numeric, Schema, TimePart, Vector
 from boltdp.data.source import ColumnType
-from boltdp.data.times import FIRST_DAY, LAST_DAY, PARTS, PATTERN, part_codes
+from boltdp.data.times import FIRST_DAY, LAST_DAY, LONGEST, PARTS, PATTERN, part_codes
 from boltdp.drafting import plan_draft
 from boltdp.engines import open_source
 from boltdp.engines.base import encoded
@@ -121,6 +121,9 @@ def test_the_pattern_has_every_day_of_the_calendar_and_no_other() -> None:
                     there = False
                 assert bool(re.fullmatch(PATTERN, f"{year:04}-{month:02}-{day:02}")) == there
     assert not any(re.fullmatch(PATTERN, f"0000-{month:02}-29") for month in range(13))
+    longest = "2024-02-29T23:59:59.123456789+00:00"
+    assert re.fullmatch(PATTERN, longest)
+    assert len(longest) == LONGEST
 
 
 @given(st.lists(st.none() | st.datetimes(), min_size=1), st.sampled_from(["s", "ms", "us"]))

@@ -8,7 +8,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from typing_extensions import LiteralString
 
+from boltdp import training
 from boltdp.context import Context
 from boltdp.data.schema import Categorical, Numeric, Projection, Schema
 from boltdp.engines.postgres import PostgresEngine
@@ -16,7 +18,7 @@ from boltdp.engines.postgres.server import Server
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
-from boltdp.training import Planned, plan_rows, train_groups, train_planned
+from boltdp.training import Planned, plan_rows, train_groups, train_planned, train_prepared
 from boltdp.worker import settings_for
 from tests.postgres.test_slices import content, sessions
 from tests.postgres.test_training import wait_until
@@ -30,6 +32,8 @@ CREATE TABLE visits AS SELECT i * 7919 % 121 AS age, CASE WHEN i % 3 = 0 THEN 'F
 FROM generate_series(1, 3000) AS i
 """
 SCHEMA = Schema("ill", (False, True), (Numeric("age", 0, 120), Categorical("sex", ("F", "M"))))
+#: How many tables with rows there are.
+LEFT: LiteralString = "SELECT count(*) FROM pg_class WHERE relname LIKE 'boltdp\\_%' AND relpersistence = 't'"
 PROJECTED = replace(SCHEMA, projection=Projection(dims=2, seed=3))
 
 
@@ -107,8 +111,7 @@ def test_groups_are_of_one_moment_and_leave_nothing(server: Server, admin: psyco
             assert [len(content(first)), len(content(second))] == groups.rows == [300, 300]
             # Passes may take long, and must not keep the server from tidying up.
             assert sessions(admin) == ["idle"]
-        left = "SELECT count(*) FROM pg_class WHERE relname LIKE 'boltdp\\_%' AND relpersistence = 't'"
-        assert engine._session.ask(left, fault="") == [(0,)]
+        assert engine._session.ask(LEFT, fault="") == [(0,)]
         message = "the data changed while it was read: its number of rows is not what it was"
         for ordered, what in ((False, message), (True, "the rows cannot be prepared")):
             with (
@@ -116,8 +119,46 @@ def test_groups_are_of_one_moment_and_leave_nothing(server: Server, admin: psyco
                 groups.prepared([SCHEMA] * 2, Context(), ordered=[ordered] * 2),
             ):
                 pass
-        assert engine._session.ask(left, fault="") == [(0,)]
+        assert engine._session.ask(LEFT, fault="") == [(0,)]
         assert engine.groups("tenth", ["1", "2"]).rows == [0, 600]
+
+
+def test_no_index_puts_the_rows_of_a_group_in_the_order_of_their_values(
+    server: Server, admin: psycopg.Connection, table: str
+) -> None:
+    def rows(uri: str) -> list[list[Any]]:
+        with (
+            PostgresEngine(uri, table=table) as engine,
+            engine.groups("ward", [*SIZES]).prepared([SCHEMA] * 3, Context(), ordered=[False] * 3) as tables,
+        ):
+            return [[block.tolist() for block in prepared.blocks()] for prepared in tables]
+
+    before = rows(server.uri)
+    admin.execute("CREATE INDEX ON visits (ward, ill, age) INCLUDE (sex)")
+    admin.execute("VACUUM ANALYZE visits")
+    assert rows(server.uri + "&options=-c%20enable_seqscan%3Doff%20-c%20enable_bitmapscan%3Doff") == before
+
+
+def test_what_is_made_of_a_group_goes_when_its_model_is_trained(
+    server: Server, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the training of another fails."""
+    left: list[Any] = []
+    with PostgresEngine(server.uri, table=table) as engine:
+
+        def watched(*arguments: Any) -> Model:
+            left.extend(engine._session.ask(LEFT, fault=""))
+            assert engine._session.known is None
+            if len(left) == 3:
+                raise RuntimeError
+            return train_prepared(*arguments)
+
+        groups = engine.groups("ward", list(SIZES))
+        plans = [planned(SCHEMA, rows, delta=0.0) for rows in groups.rows]
+        monkeypatch.setattr(training, "train_prepared", watched)
+        with pytest.raises(RuntimeError):
+            train_groups(groups, plans, seeded())
+        assert [*left, *engine._session.ask(LEFT, fault="")] == [(3,), (2,), (1,), (0,)]
 
 
 def test_groups_that_cannot_be_are_refused_before_a_row_is_read(server: Server, table: str) -> None:

@@ -15,6 +15,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.worker import REASONS, Worker, WorkerError
 from tests.postgres.desk import ALLOW, ROWS, TABLE, WARDS, Desk, opened_desk
 from tests.postgres.statements import recorded
+from tests.postgres.test_training import wait_until
 
 
 @pytest.fixture
@@ -110,6 +111,29 @@ def test_which_statements_are_run_does_not_depend_on_the_rows(desk: Desk, delta:
     assert len(sent[0]) > 50
 
 
+def test_how_often_long_values_are_fetched_does_not_depend_on_the_rows(desk: Desk) -> None:
+    """The server counts for everybody how often it fetches what does not fit into a row."""
+    desk.ask("hospital", "ALTER TABLE patients DROP CONSTRAINT patients_sex_check, ALTER sex SET STORAGE EXTERNAL")
+    desk.ask("hospital", "ALTER TABLE patients ALTER name SET STORAGE EXTERNAL")
+    desk.ask("hospital", "UPDATE patients SET sex = repeat('F', 9000), name = repeat('2026-01-01 ', 900) WHERE id < 10")
+    schema = '{"label": "outcome", "classes": [false, true], "categorical": {"sex": ["F", "M"]},'
+    schema += ' "timestamp": {"name": ["month", "hour"]}}'
+    allow = "SELECT boltdp.allow_training('patients', 'ann', 'outcome', '{sex,name}', 1, schema => %s)"
+    desk.ask("hospital", allow, [schema])
+
+    def counted() -> tuple[int, int]:
+        query = "SELECT t.seq_scan, l.idx_scan FROM pg_class c JOIN pg_stat_all_tables t ON t.relid = c.oid"
+        query += " JOIN pg_stat_all_tables l ON l.relid = c.reltoastrelid WHERE c.relname = 'patients'"
+        (found,) = desk.ask("ann", query)
+        return found["seq_scan"], found["idx_scan"]
+
+    scans, fetches = counted()
+    desk.request(epsilon=0.3)
+    assert desk.serve() == ["ann/1: done"]
+    wait_until(lambda: counted()[0] == scans + 2)
+    assert counted()[1] == fetches
+
+
 def test_another_role_is_refused_what_was_not_allowed_to_it(desk: Desk) -> None:
     desk.request("bob")
     desk.serve()
@@ -180,6 +204,22 @@ def test_a_relation_whose_name_looks_like_the_table_s_is_neither_read_nor_in_the
     assert [one.problem.rows for one in charge.spent.walk() if hasattr(one, "problem")] == [ROWS]
 
 
+def test_a_model_of_the_same_name_stays_and_the_worker_goes_on(desk: Desk) -> None:
+    desk.request()
+    desk.serve()
+    (model,) = desk.ask("postgres", "SELECT * FROM boltdp.models")
+    # Numbers begin anew for a role whose requests are cleared away.
+    desk.ask("postgres", "DELETE FROM boltdp.requests")
+    desk.request()
+    desk.request(dataset="nothing")
+    said = desk.serve()
+    assert said[0] == f"ann/1: failed, {REASONS['failed']}"
+    assert said[1].startswith("ann/2: refused")
+    assert desk.ask("postgres", "SELECT * FROM boltdp.models") == [model]
+    assert (desk.kept()["models"], desk.kept()["charged_to"]) == (None, "ann")
+    assert desk.spent() == pytest.approx(0.4)
+
+
 def test_an_owner_declares_the_schema_where_the_table_does_not(desk: Desk) -> None:
     schema = '{"label": "outcome", "classes": [false, true], "numeric": {"age": [0, 120], "id": [0, 5000]}}'
     allow = "SELECT boltdp.allow_training('patients', 'ann', 'outcome', '{age,id}', 1, schema => %s)"
@@ -218,6 +258,7 @@ NOT_ALLOWED = (
     "'ann', 'outcome', '{age}', 1, groups => 'ward'",
     "'ann', 'outcome', '{age}', 1, groups => 'ward', group_values => '{north,north}'",
     "'ann', 'outcome', '{age}', 1, groups => 'ward', group_values => '{}'",
+    "'ann', 'outcome', '{age}', 1, groups => 'outcome', group_values => '{true,false}'",
     "'ann', 'outcome', '{age}', 1, groups => 'ward', group_values => ARRAY(SELECT 'w' || generate_series(1, 501))",
 )
 

@@ -15,13 +15,13 @@ from boltdp.context import Context
 from boltdp.engines.postgres.server import Server
 from boltdp.worker import REASONS
 from tests.ledger.charges import started
-from tests.postgres.desk import SECRET_NAME, Desk, opened_desk
+from tests.postgres.desk import ALLOW, SECRET_NAME, Desk, opened_desk
 from tests.postgres.test_training import wait_until
 
 #: A worker that kills itself when it comes to a place, or when it has passed it.
 KILLED = """
 import os, signal, sys
-from boltdp import worker
+from boltdp import training, worker
 from boltdp.ledger import open_ledger
 from boltdp.ledger.book import Account, Reservation
 
@@ -34,12 +34,19 @@ def dying(self, *arguments):
     answer(self, *arguments)
     die()
 
-answer = worker.Worker._answer
+def second(*arguments, trained=[]):
+    if trained:
+        die()
+    trained.append(train(*arguments))
+    return trained[0]
+
+answer, train = worker.Worker._answer, training.train_prepared
 place, replacement = {
     "claimed": ((worker.Worker, "_trained"), die),
     "planned": ((worker.Worker, "_charge"), die),
     "charged": ((Account, "charged"), die),
     "reserved": ((worker, "train_planned"), die),
+    "one of two": ((training, "train_prepared"), second),
     "trained": ((Reservation, "commit"), die),
     "noted": ((worker.Worker, "_answer"), die),
     "storing": ((worker, "insertion"), die),
@@ -108,6 +115,20 @@ def test_a_killed_worker_leaves_no_model_unpaid_and_none_paid_twice(desk: Desk) 
         assert desk.spent() - before == pytest.approx(0.2 if paid else 0.0), stage
         assert kept["charged_to"] == "ann"
     desk.ledger.check()
+
+
+def test_a_worker_that_is_killed_between_two_groups_leaves_neither_rows_nor_a_model(desk: Desk) -> None:
+    desk.ask("hospital", ALLOW + ", epsilon => 100, groups => 'ward', group_values => '{north,south}')")
+    number = desk.request(groups="ward")
+    process = started(KILLED, desk.uri("trainer"), "one of two")
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    wait_until(lambda: at_work(desk) == 0)
+    wait_until(lambda: desk.ask("postgres", "SELECT FROM pg_class WHERE relpersistence = 't' AND relkind = 'r'") == [])
+    desk.serve()
+    assert desk.kept(number)["state"] == "failed"
+    assert desk.ask("postgres", "SELECT FROM boltdp.models") == []
+    assert desk.spent() == pytest.approx(0.2)
 
 
 def test_an_interrupted_training_is_served_again_unless_noise_was_drawn(

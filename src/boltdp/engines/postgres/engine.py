@@ -324,7 +324,7 @@ class PostgresGroups:
     def prepared(
         self, schemas: Sequence[Schema], context: Context, *, ordered: Sequence[bool], last: bool = True
     ) -> Iterator[list[PreparedTable]]:
-        """Encode the rows of each group by a schema of its own, in one scan, into tables that go when this ends.
+        """Encode the rows of each group by a schema of its own, in one scan, into tables that go at the end of this.
 
         `last`: they are not prepared again, so that the transaction can end.
         """

@@ -114,7 +114,15 @@ def install(pg_config: str | Path = "pg_config") -> None:
         build = Path(folder) / "postgres"
         # The package may be where nobody can write, and object files of another server would be in the way.
         shutil.copytree(SOURCES, build, ignore=shutil.ignore_patterns("*.o", "*.so"))
-        command = ["make", "-C", str(build), f"PG_CONFIG={pg_config}", f"KERNEL={KERNEL}", "install"]
+        command = [
+            "make",
+            f"-j{os.cpu_count() or 1}",
+            "-C",
+            str(build),
+            f"PG_CONFIG={pg_config}",
+            f"KERNEL={KERNEL}",
+            "install",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = [line for line in done.stderr.splitlines() if line.strip()][-5:]

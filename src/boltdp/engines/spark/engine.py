@@ -20,7 +20,7 @@ from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.base import Engine, Prepared, Slice, check_columns
 from boltdp.engines.people import check_unit
 from boltdp.engines.spark import tasks
-from boltdp.engines.spark.blocks import Place, PreparedBlocks, Stored, check_faults, level, rows_of
+from boltdp.engines.spark.blocks import Place, PreparedBlocks, Stored, check_faults, level, part_bounds, rows_of
 from boltdp.engines.spark.session import Session, quietly
 from boltdp.errors import DataError, ParameterError, listed, near
 
@@ -167,7 +167,9 @@ class SparkEngine(Engine):
         if schema.unit is None or schema.max_rows is None:
             source, batches, files = self._source(names, placed=ordered or not whole)
         else:
-            counted = self._first_rows(names, schema.unit, schema.max_rows)
+            # Not as many parts as the session shuffles into, which few rows are not worth.
+            parts = len(part_bounds(rows, width=1 + cells_of(schema), scanned=rows, parts=self.parts)) - 1
+            counted = self._first_rows(names, schema.unit, schema.max_rows, parts=parts)
             source, batches, files = self._source(names, placed=False, frame=counted)
         width, read_by = 1 + cells_of(schema), reading(schema)
         # Rows in order are scanned once, if at all, before they move.
@@ -234,7 +236,7 @@ class SparkEngine(Engine):
         source = self._session.ask(lambda: _analysed(frame.select(*cells)), "the columns cannot be read")
         return source, tasks.Batches(tuple(single), bool(files), __version__, arrays), files
 
-    def _first_rows(self, names: Sequence[str], unit: str, most: int) -> Any:
+    def _first_rows(self, names: Sequence[str], unit: str, most: int, *, parts: int) -> Any:
         """The columns, in the original order; all cells of rows that do not count are missing: `engines.people`."""
         from pyspark.sql import functions
 
@@ -257,8 +259,8 @@ class SparkEngine(Engine):
                 functions.when(functions.col("place") <= most, functions.col(f"c{i}")).alias(name)
                 for i, name in enumerate(names)
             ]
-            placed = numbered.withColumn("place", functions.expr(place)).orderBy(*keys)
-            return placed.select(*counted)
+            placed = numbered.withColumn("place", functions.expr(place))
+            return placed.repartitionByRange(parts, *keys).sortWithinPartitions(*keys).select(*counted)
 
     def _in_pieces(self, numbered: Any) -> bool:
         """Whether each part of a file is in one piece, as `in_file_order` asks."""
