@@ -40,8 +40,9 @@ from boltdp.kernel.moments import Moments
 from boltdp.privacy import release
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.noise import Mechanism
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.recipe import Problem, Recipe
 from boltdp.privacy.release import RandomBytes, Randomness
+from boltdp.privacy.sensitivity import sensitivity
 from boltdp.settings import Settings
 from boltdp.training import train
 
@@ -164,22 +165,24 @@ def test_a_strong_penalty_keeps_rows_from_being_wrong_by_far() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "persons", "trials", "least"),
+    ("settings", "schema", "trials", "least"),
     [
-        pytest.param(HUBER, None, 20_000, 0.8, id="bolton"),
-        pytest.param(HUBER, 5, 20_000, 0.8, id="bolton, persons"),
-        pytest.param(SOUND["bolton"], 5, 50_000, 0.6, id="bolton, logistic, persons"),
-        pytest.param(SCANS, None, 6_000, 0.3, id="noisy-gd"),  # what it proves of 1 is 0.5 to 0.8, by chance
-        pytest.param(SCANS, None, 40_000, 0.6, id="noisy-gd, many", marks=pytest.mark.slow),
-        pytest.param(SCANS, 5, 40_000, 0.6, id="noisy-gd, persons, many", marks=pytest.mark.slow),
-        pytest.param(SOUND["auto"], None, 4_000, 0.6, id="objective", marks=pytest.mark.slow),
-        pytest.param(SOUND["auto"], 5, 4_000, 0.6, id="objective, persons", marks=pytest.mark.slow),
+        pytest.param(HUBER, SCHEMA, 20_000, 0.8, id="bolton"),
+        pytest.param(HUBER, of_persons(SCHEMA, 5), 20_000, 0.8, id="bolton, persons"),
+        pytest.param(SOUND["bolton"], THREE, 10_000, 0.5, id="bolton, three classes"),
+        pytest.param(SOUND["bolton"], of_persons(SCHEMA, 5), 50_000, 0.6, id="bolton, logistic, persons"),
+        pytest.param(SCANS, SCHEMA, 6_000, 0.3, id="noisy-gd"),  # what it proves of 1 is 0.5 to 0.8, by chance
+        pytest.param(SCANS, SCHEMA, 40_000, 0.6, id="noisy-gd, many", marks=pytest.mark.slow),
+        pytest.param(SCANS, of_persons(SCHEMA, 5), 40_000, 0.6, id="noisy-gd, persons, many", marks=pytest.mark.slow),
+        pytest.param(SOUND["auto"], SCHEMA, 4_000, 0.6, id="objective", marks=pytest.mark.slow),
+        pytest.param(SOUND["auto"], of_persons(SCHEMA, 5), 4_000, 0.6, id="objective, persons", marks=pytest.mark.slow),
+        pytest.param(SOUND["auto"], THREE, 6_000, 0.6, id="objective, three classes", marks=pytest.mark.slow),
     ],
 )
 def test_a_black_box_proves_much_of_what_is_claimed_and_no_more(
-    settings: Settings, persons: int | None, trials: int, least: float
+    settings: Settings, schema: Schema, trials: int, least: float
 ) -> None:
-    found = attack_on(settings, SCHEMA if persons is None else of_persons(SCHEMA, persons), trials=trials)
+    found = attack_on(settings, schema, trials=trials)
     assert not found.broken
     assert found.epsilon[1] <= found.stage.budget.epsilon
     assert least * found.stage.budget.epsilon <= found.epsilon[0]
@@ -310,6 +313,20 @@ def test_rows_that_moments_do_not_shorten_are_caught(monkeypatch: pytest.MonkeyP
 def test_a_person_with_more_rows_than_the_noise_is_for_is_caught(settings: Settings) -> None:
     assert faults(replay_of(audited(settings))) == []
     assert "one row moves it 2 times as far" in faults(replay_of(audited(settings), changed=2))[0]
+
+
+@pytest.mark.parametrize("settings", [HUBER, SCANS, SOUND["auto"]], ids=["bolton", "noisy-gd", "auto"])
+def test_noise_for_fewer_rows_than_a_person_has_is_caught(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    sensitivity.cache_clear()
+    monkeypatch.setattr(Problem, "changed_rows", 1)
+    found = loss_of(settings, of_persons(SCHEMA, 2))
+    sensitivity.cache_clear()
+    assert found.broken
+    assert found.epsilon > 1.5 * found.stage.budget.epsilon
+
+
+def test_a_person_may_own_all_rows() -> None:
+    assert not audit(*planned(HUBER, of_persons(SCHEMA, 1000), rows=200), trials=100).broken
 
 
 @pytest.mark.parametrize("settings", [HUBER, SCANS, Settings(epsilon=1.0)], ids=["bolton", "noisy-gd", "auto"])

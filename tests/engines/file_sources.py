@@ -64,7 +64,7 @@ def from_parquet(request: pytest.FixtureRequest) -> Iterator[Source]:
         yield Source(engine, SCHEMA, reference())
 
 
-@register("parquet glob", buckets=EVERY)
+@register("parquet glob", buckets=("few buckets",))
 def from_parquet_glob(request: pytest.FixtureRequest) -> Iterator[Source]:
     def write(folder: Path) -> None:
         folder.mkdir()
@@ -146,14 +146,14 @@ def from_duckdb_table(request: pytest.FixtureRequest) -> Iterator[Source]:
         yield Source(engine, SCHEMA, reference())
 
 
-@register("duckdb query", buckets=EVERY)
+@register("duckdb query", buckets=("few buckets",))
 def from_duckdb_query(request: pytest.FixtureRequest) -> Iterator[Source]:
     query, path = 'SELECT sick, scan, sex, visits, age FROM "the rows" ORDER BY id', database(request, "query.duckdb")
     with open_source(path, query=query, spool=path.parent) as engine:
         yield Source(engine, SCHEMA, reference())
 
 
-@register("duckdb relation", buckets=EVERY)
+@register("duckdb relation", buckets=("few buckets",))
 def from_duckdb_relation(_: pytest.FixtureRequest) -> Iterator[Source]:
     with duckdb.connect() as connection:
         connection.register("given", table())
@@ -161,7 +161,7 @@ def from_duckdb_relation(_: pytest.FixtureRequest) -> Iterator[Source]:
             yield Source(engine, SCHEMA, reference())
 
 
-@register("csv projected", buckets=EVERY, cannot=UNTYPED)
+@register("csv projected", buckets=("many buckets",), cannot=UNTYPED)
 def with_projection(request: pytest.FixtureRequest) -> Iterator[Source]:
     with open_source(csv_file(request)) as engine:
         yield projected(engine)

@@ -331,7 +331,7 @@ def cut(source: Source, count: int, *, fresh: bool) -> list[Partition]:
     ]
 
 
-@pytest.mark.parametrize(("count", "fresh"), [(1, True), (2, False), (3, True), (8, False), (8, True)])
+@pytest.mark.parametrize(("count", "fresh"), [(1, True), (2, False), (3, True), (8, False)])
 def test_partitions_give_the_bits_of_passes_over_parts_of_the_array(spooled: Source, count: int, fresh: bool) -> None:
     rows, expected = in_order(spooled.packed, 9), cut(spooled, count, fresh=fresh)
     for part in expected:

@@ -248,7 +248,7 @@ def minimised(event: ObjectivePerturbation, pair: Opposed) -> Neighbours:
     """The same two data sets, for the density of the minimiser."""
     problem = event.problem
     (one, other), (rival, like) = ([(k, x[: problem.dims]) for k, x in rows] for rows in (pair.differing, pair.others))
-    left = problem.rows - pair.count if pair.length > 0 and problem.dims > 1 else 0
+    left = problem.rows - pair.count if pair.length > 0 else 0
     rivals = round(pair.rivals * left)
     shared = tuple((row, count) for row, count in ((rival, rivals), (like, left - rivals)) if count)
     return Neighbours(problem, one, other, shared=shared, times=pair.count)
@@ -285,7 +285,7 @@ def _objective(stage: Stage, random: np.random.Generator) -> Exact:
     event = small(stage, rows=stage.event.problem.rows)
     assert isinstance(event, ObjectivePerturbation)
     noise, claimed, problem = event.linear, stage.budget, event.problem
-    exact = noise.dimensions == 2
+    exact = problem.loss.vectors == 1 and problem.dims == 2
     lengths = np.geomspace(0.1 * noise.scale, problem.rows * problem.loss.lipschitz + noise.scale, LENGTHS)
 
     def largest(neighbours: Neighbours) -> float:

@@ -72,9 +72,7 @@ class Limit:
     @property
     def who(self) -> str:
         """May move it so far."""
-        event = self.stage.event
-        persons = event.person_rows if isinstance(event, NoisyMoments) else event.problem.person_rows
-        return "one row" if persons is None else "one person"
+        return "one row" if self.stage.event.person_rows is None else "one person"
 
 
 def limits(stage: Stage) -> list[Limit]:

@@ -45,6 +45,7 @@ class Opposed:
     length: float = 0.0  #: of the others: 0 is neutral
     lean: float = math.pi / 2  #: of the others to the first feature
     rivals: float = 0.0  #: the share of the others that are of the rival class
+    turned: int | None = None  #: the class of the rest of them, which are turned around; None: as the rows that differ
     count: int = 1  #: rows of a person
     place: float = 1.0  #: of these among all rows, from 0 to 1
     spread: bool = False  #: whether they are far from each other
@@ -62,9 +63,9 @@ class Opposed:
 
     @property
     def others(self) -> tuple[Row, Row]:
-        """A row of the rival class, and one that is not."""
+        """A row of the rival class, and one that is turned around."""
         along = self.length * np.array([math.cos(self.lean), math.sin(self.lean)])
-        return (self.rival, along), (self.label, -along)
+        return (self.rival, along), (self.label if self.turned is None else self.turned, -along)
 
     def places(self, rows: int) -> Integers:
         """Where the rows of a person are."""
@@ -106,11 +107,16 @@ def opposed(problem: Problem) -> Opposed:
     >>> pair.label, pair.rival, pair.count
     (0, 1, 3)
     """
+    label, rival, *_ = _by_weight(problem)
+    return Opposed(label=label, rival=rival, count=min(problem.person_rows or 1, problem.rows))
+
+
+def _by_weight(problem: Problem) -> list[int]:
+    """The heaviest class, and then those that its rows can be taken for."""
     weights = problem.class_weights or (1.0,) * classes_of(problem)
-    heaviest = sorted(range(len(weights)), key=lambda label: (-weights[label], label != 1))
-    # A model with one vector tells the second class from the others.
-    rivals = [one for one in heaviest[1:] if problem.loss.vectors > 1 or (one == 1) != (heaviest[0] == 1)]
-    return Opposed(label=heaviest[0], rival=rivals[0], count=min(problem.changed_rows, problem.rows))
+    first, *others = sorted(range(len(weights)), key=lambda label: (-weights[label], label != 1))
+    # A model with one vector tells the second class from all others.
+    return [first, *(one for one in others if problem.loss.vectors > 1 or 1 in (first, one))]
 
 
 #: Where a search begins: the angle of the rows that differ, and the length of the others.
@@ -136,12 +142,16 @@ def worst(
     >>> round(worst(lambda pair: -abs(pair.angle - 0.2), problem, random=np.random.default_rng(1)).angle, 1)
     0.2
     """
-    first, several = opposed(problem), problem.loss.vectors > 1
+    first, (_, _, *more), several = opposed(problem), _by_weight(problem), problem.loss.vectors > 1
     starts = [replace(first, angle=angle, length=length) for angle, length in STARTS]
     if also is leant:
         starts += [replace(first, angle=angle, length=1.0, lean=lean) for angle, lean in LEANING]
     starts = [replace(start, rivals=rivals) for start in starts for rivals in ((1.0, 0.5) if several else (0.0,))]
-    moves: list[Move] = [turned, stretched, *([] if also is None else [also]), *([mixed] if several else [])]
+    if several and more:
+        # Between two classes, to either side: one feature is enough.
+        between = replace(first, lean=0.0, rivals=0.5, turned=more[0])
+        starts += [replace(between, length=length) for length in (0.3, 1.0)]
+    moves: list[Move] = [widened, stretched, *([] if also is None else [also]), *([mixed] if several else [])]
     found = [harm(start) for start in starts]
     most = max(found)
     best = starts[found.index(most)]
@@ -152,7 +162,7 @@ def worst(
     return best
 
 
-def turned(pair: Opposed, random: np.random.Generator, far: float) -> Opposed:
+def widened(pair: Opposed, random: np.random.Generator, far: float) -> Opposed:
     """With rows that differ at another angle."""
     return replace(pair, angle=min(max(pair.angle, 0.01) * math.exp(far * random.standard_normal()), 1.4))
 
@@ -189,7 +199,7 @@ def small(stage: Stage, *, rows: int, dims: int = 2, scans: int | None = None) -
     problem, step = event.problem, None
     if isinstance(event, NoisyGradients) and at_zero(problem) >= event.clip:
         step = SHORT_STEP
-    rows = max(rows, min(2 * problem.changed_rows, problem.rows))
+    rows = max(rows, min(2 * (problem.person_rows or 1), problem.rows))
     return resized(event, stage.budget, rows=rows, dims=min(dims, problem.dims), scans=scans, step=step)
 
 
