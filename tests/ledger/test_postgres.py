@@ -15,6 +15,7 @@ from psycopg import sql
 from boltdp.engines.postgres.server import private_server
 from boltdp.ledger import BudgetExceeded, Ledger, LedgerError, open_ledger
 from boltdp.ledger.postgres import FUNCTIONS, script
+from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 
 from .charges import charge, race, started
@@ -158,6 +159,12 @@ UNREADABLE = (
     ('"event":{', '"event":{"a":' + "1" * 5000 + ","),
     ('"event":{', '"event":{"a":' + "[" * 2000 + "]" * 2000 + ","),
     ('"event":{"kind":"', '"event":{"kind":"\\u009b'),
+    ('"event":{"kind":', '"event":{"kind":5,"other":'),
+    ('"event":{"kind":', '"event":{"kind":null,"other":'),
+    ('"event":{"kind":', '"event":{"other":'),
+    ('"event":{', '"event":{"a":-1e999,'),
+    ('"event":{', '"event":{"a":1E+0200,'),
+    ('"event":{', '"event":{"a":1e1000,'),
     ('"reasons":[]', '"reasons":[1]'),
     ('"reasons":[]', '"reasons":["\\u001b[2J"]'),
     ('"reserved":null', '"reserved":1'),
@@ -186,6 +193,29 @@ def test_an_entry_that_could_not_be_read_is_not_appended(plain: str, ledger: Led
     for name in ("Zürich 北京", "a" * 200, "it's", "\U0001f3e5", "\u0378"):
         trainer.reserve("visits", charge(), blocks=[name, "b\\c"]).commit(DIGEST)
     assert ledger.check() == 13
+
+
+def test_a_charge_about_another_relation_neither_stops_the_others_nor_passes_a_check(
+    plain: str, ledger: Ledger
+) -> None:
+    trainer = open_ledger(as_role(plain, "trainer"))
+    first = trainer.reserve("visits", charge())
+
+    def append_about_persons() -> None:
+        *_, last = trainer.history()
+        reserved = replace(trainer.history()[1], number=last.number + 1, previous=last.line.digest)
+        record = replace(reserved, adjacency=Adjacency.REPLACE_PERSON).line.record
+        with psycopg.connect(as_role(plain, "trainer"), autocommit=True) as connection:
+            connection.execute("SELECT boltdp_ledger.append(%s)", [record])
+
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="the relation of those before it"):
+        append_about_persons()
+    trainer.reserve("visits", charge()).give_back()
+    first.give_back()
+    ledger.check()
+    append_about_persons()  # which is the first of those that count, but whose events protect rows
+    with pytest.raises(LedgerError, match="the relation of its events"):
+        ledger.check()
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def _entry_line(entry: Entry) -> tuple[str, ...]:
     epsilon, delta = ("", "") if entry.budget is None else (f"{entry.budget.epsilon:g}", f"{entry.budget.delta:g}")
     what = {
         "budget": f"composition {entry.composition}",
-        "reserve": entry.event.get("kind", "") if isinstance(entry.event, dict) else "",
+        "reserve": str(entry.event.get("kind", "")) if isinstance(entry.event, dict) else "",
         "release": f"entry {entry.reserved}: {(entry.released or '')[:SHOWN_DIGEST]}",
         "return": f"entry {entry.reserved}",
     }[entry.kind]

@@ -246,7 +246,8 @@ class Ledger:
                 try:
                     compare_records(entry.event, to_record(charge.spent), f"entry {entry.number} of the ledger")
                     compare_records(list(entry.reasons), list(charge.reasons), f"entry {entry.number} of the ledger")
-                except CertificateError as fault:
+                    check_charge(charge)
+                except (CertificateError, ParameterError) as fault:
                     raise LedgerError(str(fault)) from None
         return len(entries)
 

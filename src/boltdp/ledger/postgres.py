@@ -88,7 +88,9 @@ BEGIN
   END IF;
   IF kind IN ('budget', 'reserve') THEN -- the others have none of this, and the server would plan it for them too
     IF NOT COALESCE(
-      regexp_replace(record, E'"([^"\\\\]|\\\\.)*"', '', 'g') !~ '[0-9]{{40}}'
+      -- No number is longer than Python reads, or beyond its largest.
+      regexp_replace(record, E'"([^"\\\\]|\\\\.)*"', '', 'g')
+        !~ '[0-9]{{40}}|[eE][+]?0*([2-9][0-9]{{2}}|[1-9][0-9]{{3}})'
       AND (SELECT bool_and(length(name) BETWEEN 1 AND {LONGEST_NAME} AND name = btrim(name) AND name !~ E'[{_UNSEEN}]')
         FROM unnest(blocks || ARRAY[entry->>'dataset', COALESCE(entry->'event'->>'kind', '-')]) AS name)
       AND cardinality(blocks) = (SELECT count(DISTINCT block) FROM unnest(blocks) AS block)
@@ -96,7 +98,9 @@ BEGIN
       AND NOT EXISTS (SELECT FROM json_array_elements(entry->'reasons') AS one
         WHERE json_typeof(one) <> 'string' OR one#>>'{{}}' ~ E'[{_UNSEEN}]')
       AND COALESCE(entry->>'composition', 'basic') IN ('basic', 'curves')
+      AND COALESCE(json_typeof(entry->'event'->'kind'), '-') = CASE kind WHEN 'reserve' THEN 'string' ELSE '-' END
       AND COALESCE(entry->>'adjacency', 'replace-one') IN ('replace-one', 'replace-person')
+      AND (cardinality(blocks) = 0 OR entry->>'adjacency' = 'replace-one')
       AND CASE json_typeof(entry->'budget') WHEN 'null' THEN true ELSE
         ARRAY(SELECT key || ' ' || json_typeof(value) FROM json_each(entry->'budget')) =
           ARRAY['epsilon number', 'delta number']
@@ -131,6 +135,12 @@ BEGIN
   ELSIF kind = 'reserve' AND NOT EXISTS (SELECT FROM boltdp_ledger.entries e
     WHERE e.record::json->>'kind' = 'budget' AND e.record::json->>'dataset' = entry->>'dataset') THEN
     RAISE EXCEPTION 'a charge must be of a data set that has a budget' USING ERRCODE = 'invalid_parameter_value';
+  -- Of two relations nothing adds up: one such charge would stop all others for ever.
+  ELSIF kind = 'reserve' AND EXISTS (SELECT FROM boltdp_ledger.entries e
+    WHERE e.record::json->>'adjacency' <> entry->>'adjacency' AND e.record::json->>'dataset' = entry->>'dataset'
+      AND NOT EXISTS (SELECT FROM boltdp_ledger.entries r WHERE (r.record::json->>'reserved')::bigint = e.number
+        AND r.record::json->>'kind' = 'return')) THEN
+    RAISE EXCEPTION 'a charge must be about the relation of those before it' USING ERRCODE = 'invalid_parameter_value';
   END IF;
   INSERT INTO boltdp_ledger.entries VALUES (last.number + 1, record, sealed);
   UPDATE boltdp_ledger.head SET number = last.number + 1, digest = sealed;
