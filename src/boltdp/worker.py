@@ -28,6 +28,7 @@ from boltdp.data.draft import declared_schema
 from boltdp.data.schema import Schema
 from boltdp.engines.base import check_columns
 from boltdp.engines.postgres import PostgresEngine, PostgresGroups, Session
+from boltdp.engines.postgres.session import unreachable
 from boltdp.errors import BoltdpError
 from boltdp.export.postgres import insertion, model_row
 from boltdp.files.sealed import digest
@@ -247,7 +248,7 @@ class Worker:
         try:
             self._connection = psycopg.connect(uri, autocommit=True, application_name="boltdp worker")
         except psycopg.Error as fault:
-            raise WorkerError(f"PostgreSQL cannot be reached: {str(fault).strip().splitlines()[0]}") from None
+            raise WorkerError(f"PostgreSQL cannot be reached: {unreachable(fault)}") from None
         try:
             reason = None if self._listen() else "no role was named to serve"
         except psycopg.Error as fault:

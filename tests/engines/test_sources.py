@@ -23,6 +23,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
+from fsspec.implementations.memory import MemoryFile
 
 from boltdp import PrivateLogisticRegression
 from boltdp.context import Context
@@ -502,6 +503,38 @@ def test_address_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
     assert message.startswith("'http://127.0.0.1:1/rows.csv' cannot be read: it cannot be reached (")
     assert "is no kind of address" in told(lambda: open_source("mysql://host/rows.csv", spool=tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"zip://rows.csv::http://me:{SECRET}@127.0.0.1:1/rows.zip",
+        f"simplecache::http://me:{SECRET}@127.0.0.1:1/rows.csv",
+        f"http://me:{SECRET}/{SECRET}@127.0.0.1:1/rows.csv",
+        f"http://me:{SECRET}?{SECRET}@127.0.0.1:1/rows.csv",
+        f"http://me:{SECRET}#{SECRET}@127.0.0.1:1/rows.csv",
+        f"http://a\u2100:{SECRET}@127.0.0.1:1/rows.csv",
+        f"http://me:{SECRET}@[127.0.0.1:1/rows.csv",
+    ],
+)
+def test_no_part_of_a_password_in_an_address_is_told(tmp_path: Path, address: str) -> None:
+    assert SECRET not in told(lambda: open_source(address, spool=tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_at_an_address_is_not_copied_out_of_its_directory(tmp_path: Path) -> None:
+    memory, spool = fsspec.filesystem("memory"), tmp_path / "spool"
+    spool.mkdir()
+    for name in ("rows.csv", "../../planted.csv"):  # object stores take any name
+        path = f"/boltdp-test/visits/{name}"
+        memory.store[path] = MemoryFile(memory, path, b"age\n1\n")
+    try:
+        for address in ("memory://boltdp-test/visits", "memory://boltdp-test/visits/**/*.csv"):
+            assert "may have '..' in its path" in told(lambda address=address: open_source(address, spool=spool))
+    finally:
+        memory.store.clear()
+    assert list(tmp_path.rglob("*")) == [spool]
 
 
 def test_directories_and_patterns_at_an_address_are_read_in_order() -> None:

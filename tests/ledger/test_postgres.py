@@ -361,8 +361,20 @@ def test_a_database_without_a_ledger_has_none(plain: str, owner: psycopg.Connect
     assert not ledger.exists()
 
 
-def test_a_server_that_is_not_there_is_an_error_without_a_password() -> None:
-    ledger = open_ledger("postgresql://ann:secret@/postgres?host=/nowhere")
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "postgresql://ann:secret@/postgres?host=/nowhere",
+        "postgresql:///postgres?host=/nowhere&password=secret",
+        "postgresql:///postgres?password=secret&host=/nowhere",
+        "postgresql://ann:sec/secret@/postgres?host=/nowhere",
+        "postgresql://ann:a@secret@/postgres",
+        "postgresql://ann:secret%zz@/postgres",
+        "postgresql://ann:secret secret@/postgres",
+    ],
+)
+def test_a_server_that_is_not_there_is_an_error_without_a_password(uri: str) -> None:
+    ledger = open_ledger(uri)
     with pytest.raises(LedgerError, match="cannot be used") as fault:
         ledger.history()
     assert "secret" not in str(fault.value)

@@ -13,14 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from boltdp.data.formats import Files, format_of, found
 from boltdp.errors import DataError
 
 T = TypeVar("T")
 
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+::)*[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 #: Protocols whose address is that of one file: they have no directories, and a question mark is no pattern.
 _SINGLE = ("http", "https")
 #: Bytes that are fetched at a time.
@@ -40,34 +39,55 @@ def is_remote(source: str) -> bool:
 def plain_address(address: str) -> str:
     """An address without what may be a secret in it: passwords, and signatures after a question mark.
 
+    A password may have any character, and an address may have others inside it: where it is not clear, less is shown.
+
     >>> plain_address("https://me:secret@host/rows.csv?signature=secret")
     'https://host/rows.csv'
+    >>> plain_address("zip://rows.csv::https://me:sec/ret@host/rows.zip")
+    'zip://rows.csv::https://host/rows.zip'
     """
-    parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return "::".join(map(_plain, address.split("::")))
+
+
+def _plain(address: str) -> str:
+    protocol, separator, rest = address.partition("://")
+    before, _, after = rest.rpartition("@")
+    shown = after if ":" in before or "/" not in before else rest
+    return protocol + separator + re.split("[?#;]", shown)[0]
 
 
 def fetch(address: str, folder: Path) -> Files:
     """The files at an address, copied to a directory."""
-    name, protocol = plain_address(address), urlsplit(address).scheme.lower()
+    name, protocol = plain_address(address), _protocol(address)
     filesystem, path = _open(address, name)
     single = protocol in _SINGLE
     paths = [path] if single else _attempt(lambda: _find(filesystem, path), name)
     if not paths:
         raise DataError(f"no file is at {name!r}, or matches it")
+    if not single and any(".." in one.split("/") for one in paths):
+        # Whoever may write there could have it copied to anywhere here.
+        raise DataError(f"no file at {name!r} may have '..' in its path")
     shared = os.path.dirname(path) if single else os.path.commonpath([os.path.dirname(one) for one in paths])
     copies = []
     for one in paths:
-        inside = os.path.basename(urlsplit(one).path) if single else os.path.relpath(one, shared)
+        inside = os.path.basename(_path(one)) if single else os.path.relpath(one, shared)
         copy = folder / inside
-        copy.parent.mkdir(parents=True, exist_ok=True)
         _attempt(partial(_copy, filesystem, one, copy), name)
         copies.append(str(copy))
     return found(name, copies, root=str(folder), what="address")
 
 
+def _protocol(address: str) -> str:
+    return address.partition(":")[0].lower()
+
+
+def _path(address: str) -> str:
+    """The path on a web server; the standard library's errors about an address quote it."""
+    return re.split("[?#]", address.partition("://")[2].partition("/")[2])[0]
+
+
 def _open(address: str, name: str) -> tuple[Any, str]:
-    protocol = urlsplit(address).scheme.lower()
+    protocol = _protocol(address)
     reason: str | None = None
     hint: str | None = "pip install 'boltdp[remote]'"
     try:
@@ -76,6 +96,8 @@ def _open(address: str, name: str) -> tuple[Any, str]:
         # What these log where nobody asked for logs goes to stderr, and may quote headers.
         for library in ("fsspec", "gcsfs", "s3fs", "aiohttp", "aiobotocore", "google"):
             logging.getLogger(library).addHandler(logging.NullHandler())
+        if address[len(protocol) :].startswith("::"):  # such as simplecache::https://..., which keep their own copies
+            raise ValueError
         filesystem, path = fsspec.core.url_to_fs(address)
         return filesystem, path
     except ImportError:
@@ -96,6 +118,7 @@ def _find(filesystem: Any, path: str) -> list[str]:
 
 
 def _copy(filesystem: Any, path: str, copy: Path) -> None:
+    copy.parent.mkdir(parents=True, exist_ok=True)
     with filesystem.open(path, "rb") as source, copy.open("wb") as target:
         while part := source.read(_PART):
             target.write(part)

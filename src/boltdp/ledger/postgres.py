@@ -220,7 +220,9 @@ class PostgresStore(Store):
     def __init__(self, uri: str) -> None:
         self.uri = uri
         # As it may be shown: without a password.
-        self.address = re.sub(r"(?<=://)([^:@/]*):[^@/]*@", r"\1@", uri)
+        self.address = re.sub(
+            r"(?i)(?<=[?&])(ssl)?password=[^&]*&?", "", re.sub(r"(?<=://)([^:@/?]*):.*@", r"\1@", uri)
+        ).rstrip("?&")
 
     def exists(self) -> bool:
         """Whether the database has a schema of this name."""
@@ -335,8 +337,10 @@ class PostgresStore(Store):
                 ask(_SESSION, [str(PATIENCE)])
                 yield ask
         except psycopg.Error as fault:
-            # Nothing here has to do with rows, so that the server may be quoted; but not a whole URI.
-            reason = fault.diag.message_primary or next(iter(str(fault).splitlines()), type(fault).__name__)
+            # Nothing here has to do with rows, so that the server may be quoted; but not the URI.
+            from boltdp.engines.postgres.session import unreachable
+
+            reason = fault.diag.message_primary or unreachable(fault)
         else:
             return
         raise LedgerError(f"the ledger in {self.address!r} cannot be used: {reason}")

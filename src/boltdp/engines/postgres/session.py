@@ -9,6 +9,7 @@ statements that contain the user's own query are run with the user's search path
 
 from __future__ import annotations
 
+import re
 import secrets
 import struct
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -353,16 +354,25 @@ def _attempt(action: Callable[[], T], fault: str, *, ours: bool = False) -> T:
     raise DataError(f"{fault}: {reason}", hint=hint)
 
 
+def unreachable(error: psycopg.Error) -> str:
+    """Why there is no connection, in words without a password: one with an @ is taken for the name of a host.
+
+    >>> unreachable(psycopg.OperationalError("failed to resolve host 'ret@host': unknown"))
+    "failed to resolve host 'host': unknown"
+    """
+    text = str(error).strip().splitlines()
+    if isinstance(error, psycopg.OperationalError) and text:
+        return re.sub(r"""(['\"])[^'\"]*@""", r"\1", text[0].strip())
+    return type(error).__name__  # of an address that cannot be read, which is quoted
+
+
 def _reason(error: psycopg.Error, *, ours: bool) -> tuple[str, str | None]:
     state = error.sqlstate
     # Between two statements the server's last words get lost.
     if (state or "").startswith("57P") or (state is None and "server closed the connection" in str(error)):
         return "the server ended the connection", ENDED
     if state is None:
-        text = str(error).strip().splitlines()
-        if isinstance(error, psycopg.OperationalError) and text:
-            return text[0].strip(), None
-        return type(error).__name__, None
+        return unreachable(error), None
     if state == "57014":
         return "the statement was cancelled", None
     if state == "53100":
