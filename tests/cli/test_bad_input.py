@@ -150,6 +150,13 @@ def test_train_without_a_schema_says_how_to_make_one(run: Run, rows: Path) -> No
     assert "--label sick" in result.stderr
 
 
+def test_a_hint_has_no_password_of_the_address_in_it(run: Run) -> None:
+    address = f"https://me:{SECRET}@host/rows.csv?signature={SECRET}"
+    result = run("train", address, "--label", "sick", "--epsilon", 1, "-o", "model.json")
+    assert "`boltdp schema https://host/rows.csv --label sick" in " ".join(result.stderr.split())
+    assert SECRET not in result.output
+
+
 @pytest.mark.parametrize("output", ["no/such/folder/model.json", "rows.parquet/model.json", ".", "/dev/full"])
 @pytest.mark.usefixtures("rows")
 def test_an_output_that_cannot_be_written_is_told_before_a_row_is_read(run: Run, output: str) -> None:

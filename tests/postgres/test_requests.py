@@ -70,6 +70,7 @@ REFUSED: list[tuple[dict[str, Any], Any]] = [
     ({"columns": ["no such column"]}, "not allowed"),
     ({"columns": []}, "not allowed"),
     ({"columns": ["age", "age"]}, "not allowed"),
+    ({"columns": [["age", "sex"], ["age", "sex"]]}, "not allowed"),
     ({"groups": "ward"}, "not allowed"),
     ({"dataset": "patients'; DROP TABLE patients; --"}, "not allowed"),
     ({"epsilon": 0.0}, "bad budget"),

@@ -435,10 +435,12 @@ def _schema_of(
         )
         return schema
     if path is None:
+        from boltdp.data.remote import plain_address
+
+        named = plain_address(source) or "--query ..."
         raise ParameterError(
             "give --schema, which says what is public about the data",
-            hint=f"`boltdp schema {source or '--query ...'} --label {label or 'COLUMN'} -o schema.toml` drafts one to "
-            "complete",
+            hint=f"`boltdp schema {named} --label {label or 'COLUMN'} -o schema.toml` drafts one to complete",
         )
     schema = Schema.load(path)
     if label is not None and label != schema.label:
