@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from boltdp.errors import ParameterError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, find_account, open_ledger
 from boltdp.ledger.entries import BEGINNING, Entry, read_chain, read_standings
-from boltdp.privacy.accounting import Release
+from boltdp.privacy.accounting import Charge, Release, Rule, Spent, spent_by
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import SEEDED, Noiseless, spoiled
@@ -100,6 +101,29 @@ def test_blocks_are_charged_one_by_one(ledger: Ledger) -> None:
     with pytest.raises(BudgetExceeded):
         ledger.reserve("visits", charge(0.95), blocks=["2027-01"])  # what named no block counts for new ones too
     ledger.reserve("visits", charge(0.9), blocks=["2027-01"])
+
+
+def test_a_charge_for_very_many_blocks_does_not_stop_the_others(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [f"b{i}" for i in range(2000)]
+    ledger.reserve("visits", charge(0.1), blocks=many)
+    ledger.reserve("visits", charge(0.2), blocks=["b7", "new"])
+    added: list[int] = []
+
+    def counted(charges: Sequence[Charge], budget: Budget, *, rule: Rule, whole_curves: bool = False) -> Spent:
+        added.append(len(charges))
+        return spent_by(charges, budget, rule=rule, whole_curves=whole_curves)
+
+    monkeypatch.setattr("boltdp.ledger.book.spent_by", counted)
+    ledger.reserve("visits", charge(0.3))
+    ledger.reserve("visits", charge(0.05), blocks=[*many, "newer"])
+    report = ledger.spent("visits")
+    assert len(added) < 20  # not once for each block
+    assert list(report.blocks) == [*many, "new", "newer"]
+    shown = {block: round(report.blocks[block].epsilon, 9) for block in ("b0", "b7", "new", "newer")}
+    assert shown == {"b0": 0.45, "b7": 0.65, "new": 0.5, "newer": 0.35}
+    assert report.spent == report.blocks["b7"]
 
 
 def test_a_data_set_without_a_budget_is_refused(ledger: Ledger) -> None:

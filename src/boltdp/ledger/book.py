@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -289,10 +289,12 @@ class Ledger:
 
     def _check(self, dataset: str, standing: Standing, charge: Charge, blocks: Sequence[str]) -> Spent:
         """What is spent with one more charge, in the block where it is most; refused if that is too much."""
-        named: list[str | None] = [*blocks] if blocks else [None, *standing.blocks]
-        after = []
-        for block in named:
-            charges = _charges(standing, block)
+        after, wanted = [], set(blocks)
+        for names, entries in standing.shares(blocks):
+            block = next((name for name in names if not wanted or name in wanted), None)
+            if wanted and block is None:
+                continue
+            charges: list[Charge] = [*map(LateCharge, entries)]
             spent = spent_by([*charges, charge], standing.budget, rule=standing.composition)
             if charge.budget is not None and not spent.within(standing.budget):
                 before = spent_by(charges, standing.budget, rule=standing.composition)
@@ -301,25 +303,23 @@ class Ledger:
         return max(after, key=_size)
 
     def _report(self, dataset: str, standing: Standing, *, whole_curves: bool) -> DatasetReport:
-        def of(block: str | None) -> Spent:
-            rule = standing.composition
-            return spent_by(_charges(standing, block), standing.budget, rule=rule, whole_curves=whole_curves)
-
-        blocks = {block: of(block) for block in standing.blocks}
-        named: list[str | None] = [None, *standing.blocks]
-        worst = max(named, key=lambda block: _size(of(block)))
-        epsilon = None
-        if whole_curves and standing.composition == "curves":
-            epsilon = spent_epsilon(_charges(standing, worst), standing.budget)
+        rule, shares = standing.composition, []
+        for names, entries in standing.shares():
+            charges: list[Charge] = [*map(LateCharge, entries)]
+            shares.append((names, charges, spent_by(charges, standing.budget, rule=rule, whole_curves=whole_curves)))
+        _, most, spent = max(shares, key=lambda share: _size(share[2]))
+        by_block = {name: one for names, _, one in shares for name in names}
+        blocks = dict.fromkeys(block for entry in standing.charges.values() for block in entry.blocks)
+        epsilon = spent_epsilon(most, standing.budget) if whole_curves and rule == "curves" else None
         return DatasetReport(
             dataset=dataset,
             budget=standing.budget,
             composition=standing.composition,
             not_private=standing.not_private,
-            spent=of(worst),
+            spent=replace(spent),  # told apart from that of a block
             epsilon=epsilon,
             unfinished=len(standing.open),
-            blocks=blocks,
+            blocks={block: by_block[block] for block in blocks},
         )
 
 
@@ -365,10 +365,6 @@ def open_ledger(address: str | Path | Ledger) -> Ledger:
     from boltdp.ledger.sqlite import SQLiteStore
 
     return Ledger(SQLiteStore(address))
-
-
-def _charges(standing: Standing, block: str | None) -> list[Charge]:
-    return [LateCharge(entry) for entry in standing.charged(block)]
 
 
 class LateCharge:

@@ -193,14 +193,25 @@ class Standing:
     charges: dict[int, Entry] = field(default_factory=dict)  #: reserved or released, by number
     open: set[int] = field(default_factory=set)  #: those that are reserved only
 
-    @property
-    def blocks(self) -> list[str]:
-        """All that were ever charged, in the order in which they came."""
-        return list(dict.fromkeys(block for entry in self.charges.values() for block in entry.blocks))
+    def shares(self, blocks: Iterable[str] = ()) -> list[tuple[list[str | None], list[Entry]]]:
+        """Blocks whose rows have the same charges, with these: all blocks that were ever charged, and the given ones.
 
-    def charged(self, block: str | None) -> list[Entry]:
-        """What a row of this block has spent; None: a row of a block that was never named."""
-        return [entry for entry in self.charges.values() if not entry.blocks or block in entry.blocks]
+        None, which is the first, is a block that was never named. Blocks may be many, of one charge even, and are
+        gone through once.
+        """
+        own: dict[str | None, list[int]] = {None: [], **{block: [] for block in blocks}}
+        for number, entry in self.charges.items():
+            for block in entry.blocks:
+                own.setdefault(block, []).append(number)
+        alike: dict[tuple[int, ...], list[str | None]] = {}
+        for name, numbers in own.items():
+            alike.setdefault(tuple(numbers), []).append(name)
+        found = []
+        for numbers, names in alike.items():
+            theirs = set(numbers)
+            charges = [entry for number, entry in self.charges.items() if not entry.blocks or number in theirs]
+            found.append((names, charges))
+        return found
 
 
 def read_standings(entries: Sequence[Entry]) -> dict[str, Standing]:
