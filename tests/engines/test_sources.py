@@ -531,7 +531,7 @@ def test_a_file_at_an_address_is_not_copied_out_of_its_directory(tmp_path: Path)
         memory.store[path] = MemoryFile(memory, path, b"age\n1\n")
     try:
         for address in ("memory://boltdp-test/visits", "memory://boltdp-test/visits/**/*.csv"):
-            assert "may have '..' in its path" in told(lambda address=address: open_source(address, spool=spool))
+            assert "may have '..' in its path" in told(functools.partial(open_source, address, spool=spool))
     finally:
         memory.store.clear()
     assert list(tmp_path.rglob("*")) == [spool]

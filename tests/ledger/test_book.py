@@ -285,6 +285,22 @@ def test_a_ledger_is_found_behind_links_patterns_and_addresses_of_files(tmp_path
         found = find_account(source, dataset="rows.csv")
         assert found is not None, source
         assert Path(found.ledger.address).resolve() == (kept / ".boltdp-ledger.db").resolve()
+    for query in (
+        f"SELECT * FROM '{kept}/rows.csv'",
+        f"WITH a AS (FROM '{kept}/*.csv') SELECT age FROM a WHERE age > 1",
+    ):
+        found = find_account("", query=query, dataset="rows.csv")
+        assert found is not None, query
+        assert Path(found.ledger.address).resolve() == (kept / ".boltdp-ledger.db").resolve()
     open_ledger(tmp_path / ".boltdp-ledger.db").set_budget("rows.csv", Budget(1.0))
     with pytest.raises(ParameterError, match="must have one ledger beside it"):
         find_account(tmp_path / "link.csv", dataset="rows.csv")
+
+
+def test_a_table_in_a_query_is_not_a_file_beside_which_a_ledger_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_ledger(tmp_path / ".boltdp-ledger.db").set_budget("visits", Budget(1.0))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    assert find_account("elsewhere/h.duckdb", query="SELECT * FROM visits") is None

@@ -241,7 +241,8 @@ def _check_kind(columns: Mapping[str, ColumnType], name: str, kinds: Sequence[Ki
     hint = None
     if kind == "text" and "number" in kinds:
         quoted = '"' + name.replace('"', '""') + '"'
-        hint = f"declare its categories, or make numbers of it in a query: TRY_CAST({quoted} AS DOUBLE) AS {quoted}"
+        numbers = f"TRY_CAST({quoted} AS DOUBLE) AS {quoted}"
+        hint = f"declare its categories, or make numbers of it in a query, in DuckDB by {numbers}"
     elif "number" in kinds and kind == "list":
         hint = f"declare it as a vector: {name} = {{ length = 3, bounds = [low, high] }} in [vector]"
     raise DataError(f"column {name!r} must have {wanted}, its type is {kind!r}", hint=hint)

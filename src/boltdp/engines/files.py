@@ -488,8 +488,26 @@ def _files_of_table(table: str, source: str, held: ExitStack, spool: str | Path 
         return _found(source, held, spool)
     if is_remote(table):
         return _found(table, held, spool)
+    path = _path_of_table(table, source)
+    return None if path is None else find_files(path)
+
+
+def _path_of_table(table: str, source: str) -> Path | None:
+    """The file, pattern or directory that a table in a query is, unless it is none."""
     path = Path(source, table) if source and Path(source).is_dir() else Path(table)
-    return find_files(path) if format_of(path) is not None or path.is_dir() else None
+    return path if format_of(path) is not None or path.is_dir() else None
+
+
+def paths_in_query(source: str, query: str) -> list[str]:
+    """The files, patterns and directories of this machine that a query names.
+
+    >>> paths_in_query("", "SELECT * FROM 'visits.parquet' JOIN people USING (id)")
+    ['visits.parquet']
+    """
+    with closing(duckdb.connect()) as connection:
+        tables = _tables_of(connection, query, "the query cannot be run")
+    paths = [_path_of_table(table, source) for table in tables if not is_remote(table)]
+    return [str(path) for path in paths if path is not None]
 
 
 def _tables_of(connection: duckdb.DuckDBPyConnection, query: str, fault: str) -> list[str]:

@@ -207,8 +207,8 @@ class Standing:
         for name, numbers in own.items():
             alike.setdefault(tuple(numbers), []).append(name)
         found = []
-        for numbers, names in alike.items():
-            theirs = set(numbers)
+        for those, names in alike.items():
+            theirs = set(those)
             charges = [entry for number, entry in self.charges.items() if not entry.blocks or number in theirs]
             found.append((names, charges))
         return found

@@ -35,7 +35,7 @@ def find_account(
     """
     if isinstance(blocks, str):
         raise ParameterError(f"blocks must be a list of names, got {blocks!r}")
-    found = _beside(source) if ledger is None else open_ledger(_in_folder(ledger))
+    found = _beside(source, query) if ledger is None else open_ledger(_in_folder(ledger))
     if found is None:
         if dataset is not None or blocks:
             raise ParameterError(
@@ -68,18 +68,18 @@ def _in_folder(address: str | Path | Ledger) -> str | Path | Ledger:
     return Path(address) / BESIDE
 
 
-def _beside(source: Any) -> Ledger | None:
+def _beside(source: Any, query: str | None) -> Ledger | None:
     if isinstance(source, str) and source.startswith(POSTGRES):
         inside = open_ledger(source)
         return inside if inside.exists() else None
     if not isinstance(source, (str, Path)) or SPARK.fullmatch(str(source)):
         return None  # rows that are in memory, or in a cluster
-    name = str(source).removeprefix("file://")
-    files, folder = [Path(name)], Path(name)
-    if _PATTERN & set(name):
-        while _PATTERN & set(str(folder)):
-            folder = folder.parent
-        files = [folder, *map(Path, glob.glob(name, recursive=True))]
+    names = [str(source)]
+    if query is not None:
+        from boltdp.engines.files import paths_in_query
+
+        names += paths_in_query(names[0], query)
+    files = [file for name in names for file in _files(name.removeprefix("file://"))]
     # Beside the file and what it is a link to, and in a directory of files.
     places = [one for file in files for one in (file, file.parent, file.resolve(), file.resolve().parent)]
     folders = {place.resolve(): place for place in reversed(places) if place.is_dir()}
@@ -89,6 +89,16 @@ def _beside(source: Any) -> Ledger | None:
             f"the data must have one ledger beside it, and there are {len(found)}", hint="name one with --ledger"
         )
     return found[0] if found else None
+
+
+def _files(name: str) -> list[Path]:
+    """What a name stands for; of a pattern, the directory that all are in too."""
+    folder = Path(name)
+    if not _PATTERN & set(name):
+        return [folder]
+    while _PATTERN & set(str(folder)):
+        folder = folder.parent
+    return [folder, *map(Path, glob.glob(name, recursive=True))]
 
 
 def _name(source: Any, *, table: str | None, query: str | None) -> str | None:
