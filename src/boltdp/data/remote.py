@@ -68,13 +68,14 @@ def fetch(address: str, folder: Path) -> Files:
         # Whoever may write there could have it copied to anywhere here.
         raise DataError(f"no file at {name!r} may have '..' in its path")
     shared = os.path.dirname(path) if single else os.path.commonpath([os.path.dirname(one) for one in paths])
-    copies = []
-    for one in paths:
-        inside = os.path.basename(_path(one)) if single else os.path.relpath(one, shared)
-        copy = folder / inside
+    inside = [os.path.basename(_path(one)) if single else os.path.relpath(one, shared) for one in paths]
+    if len(set(inside)) < len(inside):
+        # The rows of one would stand for those of another, and be read twice.
+        raise DataError(f"the files at {name!r} must have different paths; to a store, a//b and a/b are two")
+    copies = [folder / one for one in inside]
+    for one, copy in zip(paths, copies, strict=True):
         _attempt(partial(_copy, filesystem, one, copy), name)
-        copies.append(str(copy))
-    return found(name, copies, root=str(folder), what="address")
+    return found(name, [str(copy) for copy in copies], root=str(folder), what="address")
 
 
 def _protocol(address: str) -> str:
@@ -119,7 +120,7 @@ def _find(filesystem: Any, path: str) -> list[str]:
 
 def _copy(filesystem: Any, path: str, copy: Path) -> None:
     copy.parent.mkdir(parents=True, exist_ok=True)
-    with filesystem.open(path, "rb") as source, copy.open("wb") as target:
+    with filesystem.open(path, "rb") as source, copy.open("xb") as target:
         while part := source.read(_PART):
             target.write(part)
 
