@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.ratio import Ratio
 from boltdp.engines.postgres.server import private_server
-from boltdp.ledger import Ledger, open_ledger
+from boltdp.ledger import Account, Ledger, open_ledger
 from boltdp.planning import plan
 from boltdp.privacy.budget import Budget
 from boltdp.settings import Settings
@@ -37,7 +37,8 @@ def _measured(name: str, ledger: Ledger) -> Ratio:
     ledger.set_budget("rows", Budget(10.0, 1e-6))
 
     def charge() -> None:
-        ledger.reserve("rows", certificate).commit("sha256:" + "0" * 64)
+        with Account(ledger, "rows").charged(certificate, drawn=lambda: True) as reservation:
+            reservation.commit("sha256:" + "0" * 64)
 
     for _ in range(BEFORE):
         charge()

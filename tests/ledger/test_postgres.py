@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from boltdp.engines.postgres.server import private_server
-from boltdp.ledger import BudgetExceeded, Ledger, LedgerError, open_ledger
+from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
 from boltdp.ledger.postgres import FUNCTIONS, script
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
@@ -61,6 +62,24 @@ def test_budgets_charges_and_releases(ledger: Ledger) -> None:
         ledger.reserve("visits", charge())
     assert ledger.check() == 21
     assert {entry.by for entry in ledger.history()} == {"postgres"}
+
+
+def test_a_charge_uses_one_connection_and_another_if_the_server_ended_it(
+    ledger: Ledger, owner: psycopg.Connection[Any]
+) -> None:
+    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with Account(ledger, "visits").charged(charge(), drawn=lambda: True) as reservation:
+        (before,) = owner.execute(f"SELECT pid {others}").fetchall()
+        ledger.history()
+        assert owner.execute(f"SELECT pid {others}").fetchall() == [before]
+        owner.execute(f"SELECT pg_terminate_backend(pid, 5000) {others}")
+        reservation.commit(DIGEST)
+    assert [entry.kind for entry in ledger.history()] == ["budget", "reserve", "release"]
+    for _ in range(100):  # a backend goes a moment after its connection
+        if owner.execute(f"SELECT count(*) {others}").fetchall() == [(0,)]:
+            return
+        time.sleep(0.1)
+    raise AssertionError("a connection was left open")
 
 
 def test_processes_that_want_more_than_there_is_get_exactly_what_there_is(plain: str, ledger: Ledger) -> None:

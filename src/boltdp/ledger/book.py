@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -213,6 +213,10 @@ class Ledger:
         self._append(make, by)
         return reserved[0]
 
+    def kept_open(self) -> AbstractContextManager[None]:
+        """Use one connection for what is done inside, where there are connections."""
+        return self._store.kept_open()
+
     def spent(self, dataset: str, *, whole_curves: bool = False) -> DatasetReport:
         """What was spent of a budget; `whole_curves` computes what the curves say even if sums are within it."""
         return self._report(dataset, self._standing(self.history(), dataset), whole_curves=whole_curves)
@@ -338,14 +342,15 @@ class Account:
         Where it is interrupted from outside before `drawn`, that is before any noise was drawn, the charge is given
         back. It stays after any other fault: whether there is one may depend on a row.
         """
-        reservation = self.ledger.reserve(self.dataset, charge, blocks=self.blocks)
-        try:
-            yield reservation
-        except KeyboardInterrupt:
-            if not drawn():
-                with stopping.shielded():
-                    reservation.give_back()
-            raise
+        with self.ledger.kept_open():
+            reservation = self.ledger.reserve(self.dataset, charge, blocks=self.blocks)
+            try:
+                yield reservation
+            except KeyboardInterrupt:
+                if not drawn():
+                    with stopping.shielded():
+                        reservation.give_back()
+                raise
 
 
 def open_ledger(address: str | Path | Ledger) -> Ledger:

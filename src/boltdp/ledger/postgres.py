@@ -8,9 +8,11 @@ refuse it to the owner too, and to a superuser who has not switched them off.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from typing import Any, TypeAlias
 
 from boltdp import stopping
@@ -215,10 +217,11 @@ SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false),
 
 
 class PostgresStore(Store):
-    """Every operation is a connection of its own."""
+    """Every operation is a connection of its own, unless one is kept open."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
+        self._spare = _Spare()
         # As it may be shown: without a password.
         self.address = re.sub(
             r"(?i)(?<=[?&])(ssl)?password=[^&]*&?", "", re.sub(r"(?<=://)([^:@/?]*):.*@", r"\1@", uri)
@@ -316,6 +319,18 @@ class PostgresStore(Store):
         return [Line(record, digest) for _, record, digest in stored]
 
     @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """One connection is used again and again by what is done inside."""
+        self._spare.wanted += 1
+        try:
+            yield
+        finally:
+            self._spare.wanted -= 1
+            if not self._spare.wanted and self._spare.connection is not None:
+                self._spare.connection.close()
+                self._spare.connection = None
+
+    @contextmanager
     def _session(self) -> Iterator[Ask]:
         try:
             import psycopg
@@ -324,18 +339,17 @@ class PostgresStore(Store):
                 "a ledger in PostgreSQL needs the package psycopg", hint="pip install 'boltdp[postgres]'"
             ) from None
         try:
-            with (
-                stopping.shielded(),
-                closing(psycopg.connect(self.uri, autocommit=True, prepare_threshold=None)) as connection,
-                psycopg.RawCursor(connection) as cursor,
-            ):
-
-                def ask(query: Any, values: Sequence[Any]) -> list[Any]:
-                    cursor.execute(query, values)
-                    return cursor.fetchall() if cursor.description is not None else []
-
-                ask(_SESSION, [str(PATIENCE)])
-                yield ask
+            with stopping.shielded():
+                connection, ask = self._answering()
+                try:
+                    yield ask
+                except BaseException:
+                    connection.close()  # which undoes what was not committed
+                    raise
+                if self._spare.wanted and self._spare.connection is None:
+                    self._spare.connection = connection
+                else:
+                    connection.close()
         except psycopg.Error as fault:
             # Nothing here has to do with rows, so that the server may be quoted; but not the URI.
             from boltdp.engines.postgres.session import unreachable
@@ -344,6 +358,39 @@ class PostgresStore(Store):
         else:
             return
         raise LedgerError(f"the ledger in {self.address!r} cannot be used: {reason}")
+
+    def _answering(self) -> tuple[Any, Ask]:
+        """A connection that has just answered: the one that is spare, if it still does, or a new one."""
+        import psycopg
+
+        spare, self._spare.connection = self._spare.connection, None
+        for old in (spare, None):
+            connection = old or psycopg.connect(self.uri, autocommit=True, prepare_threshold=None)
+            ask = partial(_ask, connection)
+            try:
+                ask(_SESSION, [str(PATIENCE)])
+            except BaseException as fault:
+                connection.close()
+                if old is None or not isinstance(fault, psycopg.OperationalError):
+                    raise
+            else:
+                break
+        return connection, ask
+
+
+class _Spare(threading.local):
+    """The connection of a thread that waits to be used again, and whether it should."""
+
+    wanted = 0
+    connection: Any = None
+
+
+def _ask(connection: Any, query: Any, values: Sequence[Any]) -> list[Any]:
+    import psycopg
+
+    with psycopg.RawCursor(connection) as cursor:
+        cursor.execute(query, values)
+        return cursor.fetchall() if cursor.description is not None else []
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from boltdp.errors import ParameterError
@@ -42,6 +43,11 @@ class Store(ABC):
 
         Nobody else appends meanwhile. If `make` raises, nothing was appended.
         """
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """What is done inside, in this thread, may use one connection, where there are connections."""
+        yield
 
     def allow(self, role: str) -> None:
         """Let a role append charges, where there are roles."""
