@@ -55,6 +55,7 @@ def train(
     (True, (1, 2))
     """
     context = settings.context() if context is None else context
+    within(settings.weighed(schema), schema)  # what is wrong with these is told before rows are counted
     planned = plan_rows(engine.count(), schema, settings, reasons=known_faults(reasons, context))
     with charged(account, planned.certificate, engine, planned.schema, context) as commit:
         return commit(train_planned(engine, planned, context))
