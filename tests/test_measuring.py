@@ -409,6 +409,8 @@ def test_an_evaluation_of_persons_says_so_and_is_charged_for_persons(ledger: Led
     assert NoisyEvaluation.load(path) == found
     with pytest.raises(ParameterError, match="must be about the relation of its counts"):
         replace(found, adjacency=Adjacency.REPLACE_ONE)
+    seeded = measure(persons_model(2), engine, Budget(0.5), context=Context(randomness=Randomness(7)))
+    assert (seeded.person_rows, seeded.reasons) == (2, (SEEDED,))
     with pytest.raises(LedgerError, match="about another relation"):
         measure(model_of(2), engine, Budget(0.1), account=account)
 

@@ -224,7 +224,7 @@ class NoisyEvaluation:
     @property
     def person_rows(self) -> int | None:
         """How many of a person's rows count, if persons are protected and not rows."""
-        return self._event.person_rows
+        return self.spent.person_rows
 
     @property
     def _event(self) -> Event:

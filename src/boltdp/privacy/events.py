@@ -85,8 +85,11 @@ class Event(ABC):
 
     @property
     def person_rows(self) -> int | None:
-        """How many of a person's rows count, if neighbours differ in a person; None: in a row."""
-        return None
+        """How many of a person's rows count, if neighbours differ in a person; None: in a row.
+
+        All that an event is made of must have the same.
+        """
+        return self.children[0].person_rows if self.children else None
 
     def walk(self) -> Iterator[Event]:
         """Itself and all that it is made of, whatever the depth."""
