@@ -24,6 +24,8 @@ _ADDRESS = re.compile(r"([a-z][a-z0-9+.-]+::)*[a-z][a-z0-9+.-]+://", re.IGNORECA
 _SINGLE = ("http", "https")
 #: Bytes that are fetched at a time.
 _PART = 1 << 22
+#: Takes what these libraries log where nobody asked for logs: on stderr it might quote headers.
+_SILENCE = logging.NullHandler()
 _CREDENTIALS = "credentials are taken from where s3fs and gcsfs look for them: the environment, or their own files"
 
 
@@ -94,9 +96,8 @@ def _open(address: str, name: str) -> tuple[Any, str]:
     try:
         import fsspec
 
-        # What these log where nobody asked for logs goes to stderr, and may quote headers.
         for library in ("fsspec", "gcsfs", "s3fs", "aiohttp", "aiobotocore", "google"):
-            logging.getLogger(library).addHandler(logging.NullHandler())
+            logging.getLogger(library).addHandler(_SILENCE)
         if address[len(protocol) :].startswith("::"):  # such as simplecache::https://..., which keep their own copies
             raise ValueError
         filesystem, path = fsspec.core.url_to_fs(address)
