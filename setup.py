@@ -15,7 +15,7 @@ KERNEL = "src/boltdp/kernel/"
 
 
 class PlainName(build_ext):  # type: ignore[misc]
-    """The library is `_kernel.so`, as `boltdp.library` looks for it, whichever Python builds it."""
+    """The library is `_kernel.so`, as `boltdp._native` looks for it, whichever Python builds it."""
 
     def get_ext_filename(self, fullname: str) -> str:
         """Where it is put, without the suffix of extension modules."""

@@ -19,12 +19,12 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from bench.ratio import Ratio
 from bench.turns import take_turns
-from boltdp.data.schema import Schema
-from boltdp.data.synth import synthesize
 from boltdp.engines import open_source
-from boltdp.engines.spool import spool_directory
+from boltdp.engines.local_store import spool_directory
+from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.synthesize import synthesize
+from boltdp.workflows.train import train
 
 DIMS = 50
 EPOCHS = 10

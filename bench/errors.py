@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.ratio import Ratio
-from boltdp.algorithms.select import error_counts
 from boltdp.context import Context
-from boltdp.data.schema import array_schema
 from boltdp.engines import ArrayEngine
 from boltdp.engines.base import Prepared
+from boltdp.schema.schema import array_schema
+from boltdp.workflows.select import error_counts
 
 DIMS = 50
 MODELS = 100  #: as many as tuning by trials makes in the mean

@@ -15,9 +15,9 @@ from sklearn.linear_model import SGDClassifier
 
 from bench.ratio import Ratio
 from boltdp import kernel
-from boltdp.privacy.losses import Logistic
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.losses import Logistic
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
 
 SHAPES = ((1_000_000, 50), (60_000, 784))
 REPEATS = 15

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.ratio import Ratio
-from boltdp.engines.postgres.server import private_server
+from boltdp.engines.postgres.local_server import private_server
 from boltdp.ledger import Account, Ledger, open_ledger
-from boltdp.planning import plan
 from boltdp.privacy.budget import Budget
 from boltdp.settings import Settings
+from boltdp.workflows.plan import plan
 
 #: Charges in the ledger before the first that is measured, and measured ones.
 BEFORE, REPEATS = 50, 21

@@ -8,11 +8,11 @@ import numpy as np
 
 from bench.ratio import Ratio
 from boltdp.context import Context
-from boltdp.data.schema import array_schema
 from boltdp.engines import ArrayEngine
-from boltdp.planning import plan
+from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
-from boltdp.training import train_prepared
+from boltdp.workflows.plan import plan
+from boltdp.workflows.train import train_prepared
 
 DIMS = 50
 REPEATS = 5

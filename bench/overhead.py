@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from bench.ratio import Ratio
-from boltdp.data.schema import array_schema
 from boltdp.engines import ArrayEngine
+from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.train import train
 
 DIMS = 50
 REPEATS = 9

@@ -21,19 +21,19 @@ import psycopg
 from bench.ratio import Ratio
 from boltdp import kernel
 from boltdp.context import Context
-from boltdp.data.reading import reading
-from boltdp.data.schema import Schema, array_schema
-from boltdp.data.synth import synthetic_blocks
+from boltdp.encoding.plan import reading
 from boltdp.engines.base import Prepared
 from boltdp.engines.postgres import Layout, PostgresEngine, PreparedTable
-from boltdp.engines.postgres.load import load_rows
-from boltdp.engines.postgres.server import Server, private_server
+from boltdp.engines.postgres.copy_rows import load_rows
+from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.kernel import State
-from boltdp.privacy.losses import Logistic
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.losses import Logistic
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
+from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.synthesize import synthetic_blocks
+from boltdp.workflows.train import train
 
 DIMS = 50
 SCHEMA: Schema = array_schema(dims=DIMS, classes=(0, 1))

@@ -18,20 +18,20 @@ import pyarrow.parquet as pq
 
 from bench.ratio import Ratio
 from bench.turns import REPEATS, take_turns
+from boltdp._threads import processors
 from boltdp.context import Context
-from boltdp.data.reading import reading
-from boltdp.data.schema import Categorical, Schema
-from boltdp.data.synth import synthesize
+from boltdp.encoding.plan import reading
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encoded
-from boltdp.engines.spool import spool_directory
-from boltdp.kernel.moments import Moments
-from boltdp.kernel.objective import Sums
-from boltdp.kernel.sums import Summation
-from boltdp.parallel import processors
-from boltdp.privacy.losses import Logistic
+from boltdp.engines.local_store import spool_directory
+from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.sum_state import Summation
+from boltdp.losses import Logistic
+from boltdp.schema.schema import Categorical, Schema
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.synthesize import synthesize
+from boltdp.workflows.train import train
 
 DIMS = 50
 CATEGORIES = 100

@@ -17,13 +17,13 @@ from typing import TypedDict
 
 from bench.ratio import Ratio
 from boltdp.context import Context
-from boltdp.data.synth import synthesize, synthetic_schema
 from boltdp.engines import DuckDBEngine
-from boltdp.engines.spool import spool_directory
+from boltdp.engines.local_store import spool_directory
 from boltdp.kernel import State
-from boltdp.privacy.losses import Logistic
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.losses import Logistic
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
+from boltdp.workflows.synthesize import synthesize, synthetic_schema
 
 DIMS = 50
 PASSES = 5

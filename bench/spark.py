@@ -22,19 +22,19 @@ import numpy as np
 
 from bench.ratio import Ratio
 from boltdp.context import Context
-from boltdp.data.synth import synthesize, synthetic_schema
 from boltdp.engines import Engine, open_source
-from boltdp.engines.prepared import Partition, Prepared
+from boltdp.engines.local_store import spool_directory
+from boltdp.engines.prepared_rows import Partition, Prepared
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.session import Session
-from boltdp.engines.spool import spool_directory
 from boltdp.kernel import State
-from boltdp.kernel.objective import Sums
-from boltdp.privacy.losses import Logistic
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.kernel.loss_derivatives import Sums
+from boltdp.losses import Logistic
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.synthesize import synthesize, synthetic_schema
+from boltdp.workflows.train import train
 
 DIMS = 50
 PASSES = 10

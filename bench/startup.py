@@ -12,10 +12,10 @@ import numpy as np
 import boltdp
 from bench.ratio import Ratio
 from bench.turns import processor_seconds
-from boltdp.data.schema import array_schema
 from boltdp.engines import open_source
+from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.train import train
 
 SECONDS = 0.35
 REPEATS = 10

@@ -19,15 +19,15 @@ import psycopg
 from bench.postgres import SCHEMA, backend, backend_seconds, load, prepared
 from bench.ratio import Ratio
 from boltdp.context import Context
-from boltdp.data.schema import Schema
-from boltdp.data.synth import synthetic_blocks
 from boltdp.engines import ArrayEngine
 from boltdp.engines.base import Prepared
-from boltdp.engines.postgres.server import private_server
-from boltdp.planning import plan
+from boltdp.engines.postgres.local_server import private_server
 from boltdp.privacy.certificate import Certificate
+from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.training import train_prepared
+from boltdp.workflows.plan import plan
+from boltdp.workflows.synthesize import synthetic_blocks
+from boltdp.workflows.train import train_prepared
 
 BATCH_SIZES = (1, 10, 50, 500)
 PASSES = 2

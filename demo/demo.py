@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from statsmodels.datasets import randhie
 
-from boltdp.data.schema import Schema
 from boltdp.engines import open_source
+from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.train import train
 
 HERE = Path(__file__).parent
 OUTPUT = HERE / "output"

@@ -30,12 +30,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from boltdp.data.benchmarks import BENCHMARKS
-from boltdp.files import replacing
+from boltdp._files import replacing
 from boltdp.privacy.budget import Budget
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.train import train
 from experiments import rivals
+from experiments.datasets import BENCHMARKS
 from experiments.store import add_line, lines
 from experiments.tasks import Answer, Scores, Task, better, budget_of, judged
 

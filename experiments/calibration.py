@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from boltdp.arraytypes import Doubles, Integers
-from boltdp.privacy.losses import Logistic
+from boltdp._arrays import Doubles, Integers
+from boltdp.losses import Logistic
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.train import train
 from experiments.tasks import Task, budget_of
 
 EDGES = np.array([0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0])

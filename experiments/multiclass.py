@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from boltdp.context import Context
-from boltdp.data.benchmarks import BENCHMARKS
 from boltdp.engines import open_source
 from boltdp.engines.base import encoded
-from boltdp.planning import plan
 from boltdp.settings import Multiclass, Settings
-from boltdp.training import train_prepared
+from boltdp.workflows.plan import plan
+from boltdp.workflows.train import train_prepared
+from experiments.datasets import BENCHMARKS
 
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 REPEATS = 10

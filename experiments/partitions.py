@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from boltdp.context import Context
-from boltdp.data.benchmarks import BENCHMARKS
 from boltdp.engines import open_source
 from boltdp.engines.base import Prepared
-from boltdp.planning import plan
 from boltdp.settings import Settings
-from boltdp.training import train_prepared
+from boltdp.workflows.plan import plan
+from boltdp.workflows.train import train_prepared
+from experiments.datasets import BENCHMARKS
 from experiments.whitebox import TRAINING, accuracies
 
 DATA = "covtype"

@@ -16,11 +16,11 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from boltdp.data.benchmarks import BENCHMARKS
 from boltdp.engines import open_source
-from boltdp.evaluation import evaluate
+from boltdp.evaluation.metrics import evaluate
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.train import train
+from experiments.datasets import BENCHMARKS
 
 DATA, UNIT = BENCHMARKS["diabetes"], "patient_nbr"
 EPSILONS = (0.1, 0.5, 1.0, None)

@@ -21,13 +21,13 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
-from boltdp.algorithms.standardize import plan_moments
-from boltdp.arraytypes import Doubles, Integers
-from boltdp.planning import plan
+from boltdp._arrays import Doubles, Integers
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.plan import plan
+from boltdp.workflows.standardize import plan_moments
+from boltdp.workflows.train import train
 from experiments.tasks import Answer, Task
 
 Rng: TypeAlias = np.random.Generator

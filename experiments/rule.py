@@ -24,15 +24,15 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 
-from boltdp import planning
-from boltdp.algorithms import noisygd, objective, standardize
-from boltdp.data.benchmarks import BENCHMARKS
-from boltdp.data.schema import Schema
+from boltdp._files import replacing
+from boltdp.algorithms import noisy_gd, objective
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine
-from boltdp.files import replacing
+from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows import plan, standardize
+from boltdp.workflows.train import train
+from experiments.datasets import BENCHMARKS
 from experiments.tasks import Answer, Scores, Task, better, halves, judged
 
 EPSILONS: Mapping[str, Sequence[float]] = {
@@ -64,21 +64,21 @@ CHOICES: Mapping[str, tuple[dict[str, Any], Sequence[tuple[Any, str, Any]]]] = {
         {},
         [
             _times(objective, "REGULARIZATION", 0.5),
-            _times(noisygd, "REACH", 2.0),
-            _times(noisygd, "JOINT_REACH", 2.0),
+            _times(noisy_gd, "REACH", 2.0),
+            _times(noisy_gd, "JOINT_REACH", 2.0),
         ],
     ),
     "Lambda * 2, steps / 2": (
         {},
         [
             _times(objective, "REGULARIZATION", 2.0),
-            _times(noisygd, "REACH", 0.5),
-            _times(noisygd, "JOINT_REACH", 0.5),
+            _times(noisy_gd, "REACH", 0.5),
+            _times(noisy_gd, "JOINT_REACH", 0.5),
         ],
     ),
     "no curves": ({"curves": 0}, ()),
-    "half the steps of curves": ({}, [(planning, "STEPS", {most: n // 2 for most, n in planning.STEPS.items()})]),
-    "twice the steps of curves": ({}, [(planning, "STEPS", {most: n * 2 for most, n in planning.STEPS.items()})]),
+    "half the steps of curves": ({}, [(plan, "STEPS", {most: n // 2 for most, n in plan.STEPS.items()})]),
+    "twice the steps of curves": ({}, [(plan, "STEPS", {most: n * 2 for most, n in plan.STEPS.items()})]),
     "intercept 0.15": ({}, [(standardize, "INTERCEPT", 0.15)]),
     "intercept 0.6": ({}, [(standardize, "INTERCEPT", 0.6)]),
     "always objective": ({"algorithm": "objective", "standardize": "private"}, ()),
@@ -114,7 +114,7 @@ def run(task: str, repeats: int, output: Path) -> None:
                 continue
             if settings.algorithm != "auto":
                 # The curves and the loss that "auto" would have.
-                shaped = planning.curved(replace(settings, algorithm="auto", standardize="auto"), schema, rows=rows)
+                shaped = plan.curved(replace(settings, algorithm="auto", standardize="auto"), schema, rows=rows)
                 settings = replace(settings, loss="margin" if settings.algorithm == "objective" else "logistic")
             else:
                 shaped = schema

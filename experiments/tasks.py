@@ -11,21 +11,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp.algorithms.standardize import moments, plan_moments, standardized_by
-from boltdp.arraytypes import Doubles, Integers
+from boltdp._arrays import Doubles, Integers
 from boltdp.context import Context
-from boltdp.data.benchmarks import BENCHMARKS, Benchmark
-from boltdp.data.reading import features, plain
-from boltdp.data.schema import Categorical, Schema, array_schema
+from boltdp.encoding.plan import features, plain
 from boltdp.engines import open_source
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine, encoded
 from boltdp.model import Model
-from boltdp.privacy import events
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.noise import gaussian_sigma
+from boltdp.privacy.events import event
+from boltdp.privacy.mechanisms import gaussian_sigma
 from boltdp.privacy.release import Randomness
+from boltdp.schema.schema import Categorical, Schema, array_schema
 from boltdp.settings import Settings
+from boltdp.workflows.standardize import moments, plan_moments, standardized_by
+from experiments.datasets import BENCHMARKS, Benchmark
 
 #: By metric; no log loss where a way gives no probabilities.
 Scores: TypeAlias = dict[str, float]
@@ -149,14 +149,14 @@ class Task:
         assert planned.event.distance is not None
         return self._centred(planned), (deviation**-2 - planned.event.distance**2) ** -0.5
 
-    def _moments(self, budget: Budget, algorithm: str) -> events.Part | None:
+    def _moments(self, budget: Budget, algorithm: str) -> event.Part | None:
         """What centring takes before an algorithm, if "auto" would centre at all."""
         asked = Settings(epsilon=budget.epsilon, delta=budget.delta)
         if plan_moments(asked, self.schema, rows=self.rows) is None:
             return None
         return plan_moments(replace(asked, algorithm=algorithm, standardize="private"), self.schema, rows=self.rows)
 
-    def _centred(self, planned: events.Part) -> Schema:
+    def _centred(self, planned: event.Part) -> Schema:
         event: Any = planned.event
         with self.training.prepare(plain(self.schema), Context(), ordered=False) as prepared:
             sums = moments(prepared, self.schema)

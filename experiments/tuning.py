@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.algorithms.select import error_counts
 from boltdp.context import Context
-from boltdp.data.benchmarks import BENCHMARKS
-from boltdp.data.reading import features
-from boltdp.data.schema import Schema, array_schema
+from boltdp.encoding.plan import features
 from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.base import Engine, encoded
 from boltdp.model import Model
+from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
-from boltdp.training import train
-from boltdp.tuning import Method, candidates, tune
+from boltdp.workflows.select import error_counts
+from boltdp.workflows.train import train
+from boltdp.workflows.tune import Method, candidates, tune
+from experiments.datasets import BENCHMARKS
 
 EPSILONS = (0.1, 0.5, 2.0)
 #: The paper's grid: k in {5, 10}, b = 50, and lambda, with R = 1/lambda.

@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp.context import Context
-from boltdp.data.benchmarks import BENCHMARKS
-from boltdp.data.schema import Schema
 from boltdp.engines import open_source
 from boltdp.engines.base import Prepared
 from boltdp.model import Model
-from boltdp.planning import plan
+from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.training import train_prepared
+from boltdp.workflows.plan import plan
+from boltdp.workflows.train import train_prepared
+from experiments.datasets import BENCHMARKS
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 #: Rows to train on, as many as in the paper; the others are for testing.

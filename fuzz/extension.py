@@ -18,20 +18,20 @@ from typing import Any
 import numpy as np
 import psycopg
 
-from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector
-from boltdp.data.source import ColumnType, Kind
-from boltdp.engines.postgres.encoding import packed_columns
-from boltdp.engines.postgres.extension import KERNEL, SOURCES, ask_pg_config, install
-from boltdp.engines.postgres.server import Server, private_server
+from boltdp.engines.postgres.build import KERNEL, SOURCES, ask_pg_config, install
+from boltdp.engines.postgres.encoding_plan import packed_columns
+from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import DataError
 from boltdp.kernel import State
-from boltdp.kernel.errors import Errors
-from boltdp.kernel.moments import Moments
-from boltdp.kernel.objective import Sums
-from boltdp.privacy.losses import Logistic, Multinomial
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.misclassification import Errors
+from boltdp.losses import Logistic, Multinomial
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
+from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, Vector
+from boltdp.schema.source_columns import ColumnType, Kind
 from fuzz.sanitized import SANITIZERS, runtime
 from fuzz.target import Target, scrambled
 

@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector
+from boltdp._files.sealed import sealed
 from boltdp.engines import open_source
 from boltdp.engines.base import encoded
-from boltdp.files.sealed import sealed
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate, verify
+from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, Vector
 from boltdp.settings import Settings
-from boltdp.training import train
-from boltdp.tuning import candidates, tune
+from boltdp.workflows.train import train
+from boltdp.workflows.tune import candidates, tune
 from fuzz.target import SECRET, Target, damaged, scrambled
 
 COLUMNS = (Numeric("age", 0, 100, curve=(18, 65.5)), Categorical("sex", ("F", "M")), Vector("scan", 2, -3, 3))

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import boltdp.library
+import boltdp._native
 
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 #: Not optimised: nothing is missed by that, and compiling takes a quarter of the time.
@@ -27,12 +27,12 @@ def runtime() -> str:
 def use_sanitized_kernel() -> None:
     """Take the library that the parent built, if this is such a child; before the kernel is imported."""
     if _BUILT in os.environ:
-        boltdp.library._PATH = Path(os.environ[_BUILT])
+        boltdp._native._PATH = Path(os.environ[_BUILT])
 
 
 def run_sanitized(arguments: Sequence[str]) -> int:
     """Build the library, run `python -m fuzz` again with it, and give its exit code."""
-    kernel = Path(boltdp.library.__file__).parent / "kernel"
+    kernel = Path(boltdp._native.__file__).parent / "kernel"
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder) / "kernel.so"
         subprocess.run(["cc", *_FLAGS, "-o", str(built), *map(str, sorted(kernel.glob("*.c"))), "-lm"], check=True)

@@ -10,15 +10,15 @@ import numpy.typing as npt
 
 from boltdp import kernel
 from boltdp.kernel import State
-from boltdp.kernel.errors import Errors
-from boltdp.kernel.moments import Moments
-from boltdp.kernel.objective import Sums
-from boltdp.kernel.reading import Kind as Segmented
-from boltdp.kernel.reading import Reading, Segment, scores
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
-from boltdp.privacy.noise import Kind, Mechanism
-from boltdp.privacy.recipe import Averaging, Recipe
-from boltdp.privacy.schedules import Growth, Schedule
+from boltdp.kernel.feature_map import Kind as Segmented
+from boltdp.kernel.feature_map import Reading, Segment, scores
+from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.misclassification import Errors
+from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.step_schedules import Growth, Schedule
+from boltdp.privacy.training_problem import Averaging, Recipe
 from fuzz.target import Target, scrambled
 
 _ODD = (np.nan, np.inf, -np.inf, 1e38, -1e38, 1e-45, 0.0)

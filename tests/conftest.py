@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from boltdp.engines.postgres.server import Server
+    from boltdp.engines.postgres.local_server import Server
 
 # The machine that runs the tests may be busy: how long an example takes says nothing. The examples are the same every
 # time, so that a failure is the fault of the change that is tested; `make explore` tries others.
@@ -36,8 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pg_config of a server with the extension, which is built once for all processes that share the tests."""
-    from boltdp.engines.postgres.extension import install
-    from boltdp.engines.postgres.server import copy_server
+    from boltdp.engines.postgres.build import install
+    from boltdp.engines.postgres.local_server import copy_server
 
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -58,7 +58,7 @@ def server(extended: Path) -> Iterator[Server]:
     """A real PostgreSQL server with the extension, started from a wheel when a test first asks for it."""
     import psycopg
 
-    from boltdp.engines.postgres.server import private_server
+    from boltdp.engines.postgres.local_server import private_server
 
     with private_server(pg_config=extended, extension=False) as running:
         with psycopg.connect(running.uri, autocommit=True) as connection:

@@ -3,8 +3,8 @@
 A proof is cited by a line of its own in a docstring or a comment: the word `Proof`, a colon, the file, its sections.
 Two files take two lines:
 
-    Proof: objective.md 3
-    Proof: noise.md 2, 6
+    Proof: objective_perturbation.md 3
+    Proof: mechanisms.md 2, 6
 
 The file is relative to the folder of the module, or else to src/boltdp/privacy. A section is the number of a heading
 (`## 3. How much noise`, `### 2.1 Proof`) or of a paragraph that begins in bold (`**3.1 Steps that never increase.**`).
@@ -40,7 +40,7 @@ _LINK = re.compile(r"\[[^]]*\]\(([^()\s]+)\)")
 _UNBREAKABLE = re.compile(r"\s*(?:[-*+] +|\d+[.)] +)?(?:\[[^]]*\]\(\S+\)\S*|\S+)\s*")
 _NUMBERED = re.compile(r"(?:#{2,6} +|\*\*)(\d+(?:\.\d+)*)\.? ")
 _CITATION = re.compile(r"\s*(?:#:? *|/?\*+ *|// *)?Proof: (\S+\.md) (\d+(?:\.\d+)*(?:, \d+(?:\.\d+)*)*)")
-#: "section 3", "`noise.md`, section 6", "sections 2 and 3", "sections 3 to 5", as the proofs name each other's.
+#: "section 3", "`mechanisms.md`, section 6", "sections 2 and 3", "sections 3 to 5", as the proofs name each other's.
 _MENTION = re.compile(r"(?:([\w./]+\.md)`?, )?\b[Ss]ections? (\d+(?:\.\d+)*)(?: (?:and|to) (\d+(?:\.\d+)*))?")
 
 
@@ -118,7 +118,7 @@ def citations(text: str) -> list[Citation]:
 
 def proof(name: str, *, near: Path) -> Path | None:
     """The file of this name that a module or a document in the folder `near` means, if it exists."""
-    return next((path for path in (near / name, PROOFS / name) if path.is_file()), None)
+    return next((path for path in (near / name, *PROOFS.rglob(name)) if path.is_file()), None)
 
 
 def missing(module: Path) -> list[str]:
@@ -155,7 +155,7 @@ def test_the_code_cites_its_proofs() -> None:
     assert len(cited) >= LEAST_CITED
 
 
-@pytest.mark.parametrize("document", sorted(PROOFS.glob("*.md")) + sorted((SOURCE / "kernel").glob("*.md")), ids=named)
+@pytest.mark.parametrize("document", sorted(PROOFS.rglob("*.md")) + sorted((SOURCE / "kernel").glob("*.md")), ids=named)
 def test_sections_that_proofs_name_exist(document: Path) -> None:
     text = " ".join(line.text.strip() for line in lines(document.read_text("utf-8")) if not line.code)
     for name, *numbers in _MENTION.findall(text):
@@ -193,12 +193,21 @@ def test_sections_and_citations_are_found(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text('"""A bound.\n\n    Proof: own.md 1, 3.1\n    """\n# Proof: own.md 2\n#: Proof: none.md 1\n')
     assert missing(module) == ["line 5: own.md 2", "line 6: none.md 1"]
-    (tmp_path / "sensitivity.c").write_text("/* Proof: sensitivity.md 3.1, 5\n * Proof: sensitivity.md 3.9\n */\n")
-    assert missing(tmp_path / "sensitivity.c") == ["line 2: sensitivity.md 3.9"]
+    (tmp_path / "sensitivity.c").write_text(
+        "/* Proof: sgd_sensitivity.md 3.1, 5\n * Proof: sgd_sensitivity.md 3.9\n */\n"
+    )
+    assert missing(tmp_path / "sensitivity.c") == ["line 2: sgd_sensitivity.md 3.9"]
 
 
 @pytest.mark.parametrize(
-    "line", ["Proof: noise.md", "Proof: noise 1", "Proof: `noise.md` 1", "See Proof: noise.md 1", "Proof: noise.md 1."]
+    "line",
+    [
+        "Proof: mechanisms.md",
+        "Proof: noise 1",
+        "Proof: `mechanisms.md` 1",
+        "See Proof: mechanisms.md 1",
+        "Proof: mechanisms.md 1.",
+    ],
 )
 def test_a_citation_in_another_form_is_refused(line: str) -> None:
     with pytest.raises(ValueError, match="must have the form"):

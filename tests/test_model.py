@@ -17,20 +17,20 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from boltdp.algorithms.shared.base import with_problem
+from boltdp._files.sealed import MOST_BYTES, MOST_DIGITS, sealed
+from boltdp.algorithms._base import with_problem
 from boltdp.cli import main
-from boltdp.data.reading import features
-from boltdp.data.schema import Numeric, Schema
+from boltdp.encoding.plan import features
 from boltdp.engines import ArrayEngine
 from boltdp.errors import BoltdpError, ParameterError
-from boltdp.files.sealed import MOST_BYTES, MOST_DIGITS, sealed
 from boltdp.model import Model, ModelFileError
-from boltdp.planning import plan
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
-from boltdp.privacy.events import Training
-from boltdp.privacy.output import OutputPerturbation
+from boltdp.privacy.events.event import Training
+from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.release import Randomness, release_weights
+from boltdp.schema.schema import Numeric, Schema
 from boltdp.settings import Settings
+from boltdp.workflows.plan import plan
 
 
 def model_of(certificate: Certificate, classes: int = 2) -> Model:

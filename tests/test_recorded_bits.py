@@ -34,11 +34,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Vector
 from boltdp.engines import open_source
+from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, Vector
 from boltdp.settings import Settings
-from boltdp.training import train
-from boltdp.tuning import candidates, tune
+from boltdp.workflows.train import train
+from boltdp.workflows.tune import candidates, tune
 
 if TYPE_CHECKING:
     from boltdp.engines import Engine

@@ -26,7 +26,7 @@ ELSEWHERE = {
     "SECURITY.md": "security.md",
     "docs/notebook.ipynb": "notebook.md",
     "experiments/README.md": "experiments.md",
-    **{f"{PROOFS}/{path.name}": f"proofs/{path.name}" for path in sorted((ROOT / PROOFS).glob("*.md"))},
+    **{str(path.relative_to(ROOT)): f"proofs/{path.name}" for path in sorted((ROOT / PROOFS).rglob("*.md"))},
     **{f"src/boltdp/kernel/{name}.md": f"kernel/{name}.md" for name in ("noise", "update")},
 }
 #: Pages that were made elsewhere and stay as they are.
@@ -74,15 +74,15 @@ NAVIGATION = {
         "The experiments <experiments>",
     ],
     "Proofs": [
-        "proofs/sensitivity",
-        "proofs/noise",
-        "proofs/objective",
-        "proofs/gradients",
-        "proofs/whitebox",
-        "proofs/moments",
+        "proofs/sgd_sensitivity",
+        "proofs/mechanisms",
+        "proofs/objective_perturbation",
+        "proofs/noisy_gradients",
+        "proofs/noisy_updates",
+        "proofs/noisy_moments",
         "proofs/selection",
-        "proofs/people",
-        "proofs/spread",
+        "proofs/adjacency",
+        "proofs/weight_uncertainty",
     ],
     "For engineers": [
         "contributing",
@@ -194,8 +194,8 @@ def _documented(name: str) -> str:
 def relinked(text: str, *, origin: str) -> str:
     """The same with links as the site has them. What it does not have, such as source, is named and not linked.
 
-    >>> relinked("[proof](../src/boltdp/privacy/noise.md#3-x) of [it](../src/boltdp/model.py)", origin="docs/design.md")
-    '[proof](proofs/noise.md#3-x) of it'
+    >>> relinked("[proof](../src/boltdp/privacy/mechanisms.md#3) of [it](../src/boltdp/model.py)", origin="docs/a.md")
+    '[proof](proofs/mechanisms.md#3) of it'
     """
     page = _page(origin)
 

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from boltdp.arraytypes import Integers, PackedRows
-from boltdp.data.benchmarks import BENCHMARKS, data_directory
-from boltdp.data.schema import Schema, array_schema
+from boltdp._arrays import Integers, PackedRows
+from boltdp._files import replacing
 from boltdp.engines import ArrayEngine
 from boltdp.errors import DataError
-from boltdp.files import replacing
+from boltdp.schema.schema import Schema, array_schema
+from experiments.datasets import BENCHMARKS, data_directory
 from experiments.tasks import TEST_SHARE, Part, Task
 
 if TYPE_CHECKING:

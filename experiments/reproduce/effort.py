@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 #: noise and the sensitivity are in Python for all of them: "controller". What runs for every batch or row is "engine".
 #: SCS13 and BST14 share the noise of an update; BST14 draws its rows besides, in the kernel and in PostgreSQL.
 _NOISE_OF_UPDATES: Mapping[str, Sequence[str]] = {
-    "controller": ("src/boltdp/algorithms/shared/whitebox.py",),
+    "controller": ("src/boltdp/algorithms/_white_box.py",),
     "engine": (
         "src/boltdp/kernel/noise.h",
         "src/boltdp/kernel/stream.h",
@@ -28,14 +28,17 @@ _NOISE_OF_UPDATES: Mapping[str, Sequence[str]] = {
 }
 NEEDED: Mapping[str, Mapping[str, Sequence[str]]] = {
     "bolton": {
-        "controller": ("src/boltdp/algorithms/bolton.py", "src/boltdp/privacy/output.py:perturbed_output"),
+        "controller": (
+            "src/boltdp/algorithms/bolton.py",
+            "src/boltdp/privacy/events/output_perturbation.py:perturbed_output",
+        ),
         "engine": (),
     },
     "scs13": {
         "controller": (
             *_NOISE_OF_UPDATES["controller"],
             "src/boltdp/algorithms/scs13.py",
-            "src/boltdp/privacy/whitebox.py:scs13_noise",
+            "src/boltdp/privacy/events/noisy_updates.py:scs13_noise",
         ),
         "engine": _NOISE_OF_UPDATES["engine"],
     },
@@ -43,8 +46,8 @@ NEEDED: Mapping[str, Mapping[str, Sequence[str]]] = {
         "controller": (
             *_NOISE_OF_UPDATES["controller"],
             "src/boltdp/algorithms/bst14.py",
-            "src/boltdp/algorithms/shared/sampling.py:fixed_size_batches",
-            "src/boltdp/privacy/whitebox.py:bst14_noise",
+            "src/boltdp/algorithms/_sampling.py:fixed_size_batches",
+            "src/boltdp/privacy/events/noisy_updates.py:bst14_noise",
         ),
         "engine": (
             *_NOISE_OF_UPDATES["engine"],

@@ -21,8 +21,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
+from boltdp._files import replacing
 from boltdp.errors import DataError
-from boltdp.files import replacing
 from experiments.reproduce import data, methods
 from experiments.reproduce.methods import Cell
 from experiments.reproduce.panels import Panel, Series

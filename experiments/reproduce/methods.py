@@ -16,24 +16,24 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from boltdp._arrays import Doubles, Integers
 from boltdp.algorithms import Job, algorithm_of
-from boltdp.algorithms.select import TRIALS, choose_by_portions, choose_by_trials, plan_portions, plan_trials
-from boltdp.arraytypes import Doubles, Integers
 from boltdp.context import Context
 from boltdp.engines.base import Prepared as PreparedRows
-from boltdp.planning import plan_training
+from boltdp.losses import HuberSVM, Logistic, Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
-from boltdp.privacy.events import Event, Noiseless, Part, SelfComposition, Training
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss
-from boltdp.privacy.noise import Mechanism, gaussian_epsilon
-from boltdp.privacy.output import OutputPerturbation, perturbed_output
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.events.event import Event, Noiseless, Part, SelfComposition, Training
+from boltdp.privacy.events.output_perturbation import OutputPerturbation, perturbed_output
+from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
+from boltdp.privacy.mechanisms import Mechanism, gaussian_epsilon
 from boltdp.privacy.release import Randomness, release_weights
-from boltdp.privacy.schedules import Schedule, constant
-from boltdp.privacy.sensitivity import published_sensitivity, sensitivity
+from boltdp.privacy.step_schedules import Schedule, constant
+from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.plan import plan_training
+from boltdp.workflows.select import TRIALS, choose_by_portions, choose_by_trials, plan_portions, plan_trials
+from boltdp.workflows.train import train
 from experiments import rivals
 from experiments.reproduce import data
 from experiments.tasks import Answer, budget_of

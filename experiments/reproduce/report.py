@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from boltdp.files import replacing
+from boltdp._files import replacing
 from experiments.reproduce.claims import DUELS, RIVALS, duels, markdown, numbered, worst
 from experiments.reproduce.figure import Figure
 from experiments.reproduce.figures import FIGURES

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.data.schema import array_schema
 from boltdp.errors import DataError
+from boltdp.schema.schema import array_schema
 from experiments.reproduce import data
 from experiments.reproduce.figure import QUICK_REPEATS, Options, Runs, mean_and_spread
 from experiments.reproduce.panels import Panel, Series

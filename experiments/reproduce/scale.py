@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.data.schema import Schema, array_schema
-from boltdp.data.synth import TABLE, synthesize, synthetic_blocks, synthetic_schema
 from boltdp.engines import DuckDBEngine
 from boltdp.engines.base import Engine, Prepared
+from boltdp.schema.schema import Schema, array_schema
+from boltdp.workflows.synthesize import TABLE, synthesize, synthetic_blocks, synthetic_schema
 from experiments.reproduce.figure import Options, Runs, mean_and_spread
 from experiments.reproduce.panels import Panel, Series
 from experiments.reproduce.timing import CONTEXT, WAYS, Clock, TimingFigure, Turns, in_postgres, train_once

@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from boltdp.arraytypes import PackedRows
+from boltdp._arrays import PackedRows
 from boltdp.context import Context
-from boltdp.data.schema import Schema
 from boltdp.engines.base import Engine, Prepared
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
-from boltdp.training import train_prepared
+from boltdp.schema.schema import Schema
+from boltdp.workflows.train import train_prepared
 from experiments.reproduce.figure import Figure, Runs, commit, mean_and_spread
 from experiments.reproduce.methods import REGULARIZATION, Cell, planned
 from experiments.store import lines
@@ -83,7 +83,7 @@ class Turns:
 @contextmanager
 def postgres_server(shared_buffers: str) -> Iterator[str]:
     """A server of its own, with the extension's files in place; its URI."""
-    from boltdp.engines.postgres.server import private_server
+    from boltdp.engines.postgres.local_server import private_server
 
     with private_server(settings={"shared_buffers": shared_buffers, "max_wal_size": "8GB"}) as server:
         yield server.uri
@@ -99,7 +99,7 @@ def in_postgres(blocks: Blocks, *, dims: int, shared_buffers: str, memory: str) 
     from bench.postgres import backend_seconds
 
     from boltdp.engines.postgres import PostgresEngine
-    from boltdp.engines.postgres.load import load_rows
+    from boltdp.engines.postgres.copy_rows import load_rows
 
     with postgres_server(shared_buffers) as uri, psycopg.connect(uri, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION IF NOT EXISTS boltdp")

@@ -20,18 +20,18 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from boltdp.checking import check
-    from boltdp.data.schema import Schema
+    from boltdp.api import train, tune
     from boltdp.engines import open_source
     from boltdp.errors import BoltdpError, PrivacyWarning
     from boltdp.estimators import PrivateGridSearch, PrivateHuberSVM, PrivateLogisticRegression
     from boltdp.model import Model
-    from boltdp.onecall import train, tune
     from boltdp.privacy.certificate import Certificate
+    from boltdp.schema.schema import Schema
     from boltdp.settings import Settings
+    from boltdp.workflows.check_rows import check
 else:
     # Imported when asked for: scikit-learn, Arrow and DuckDB take a second, which commands that don't use them save.
-    from boltdp.lazy import attributes
+    from boltdp._lazy import attributes
 
     __getattr__, __dir__ = attributes(
         __name__,
@@ -43,11 +43,11 @@ else:
             "PrivateGridSearch": "boltdp.estimators",
             "PrivateHuberSVM": "boltdp.estimators",
             "PrivateLogisticRegression": "boltdp.estimators",
-            "Schema": "boltdp.data.schema",
+            "Schema": "boltdp.schema.schema",
             "Settings": "boltdp.settings",
-            "check": "boltdp.checking",
+            "check": "boltdp.workflows.check_rows",
             "open_source": "boltdp.engines",
-            "train": "boltdp.onecall",
-            "tune": "boltdp.onecall",
+            "train": "boltdp.api",
+            "tune": "boltdp.api",
         },
     )

@@ -6,11 +6,11 @@ import secrets
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from boltdp import stopping
-from boltdp.data.values import OnBadRow
+from boltdp import _interrupts
+from boltdp._threads import processors
 from boltdp.errors import ParameterError
-from boltdp.parallel import processors
 from boltdp.privacy.release import Randomness
+from boltdp.schema.values import OnBadRow
 
 __all__ = ["Context", "OnBadRow", "Progress"]
 
@@ -53,7 +53,7 @@ class Context:
 
     def done(self, rows: int) -> None:
         """Tell how many rows of this stage are done, and go no further if the process was asked to stop."""
-        stopping.check()
+        _interrupts.check()
         if self.progress is not None and self.stage:
             self.progress(self.stage, rows, self.total)
 

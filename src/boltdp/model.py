@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from boltdp.arraytypes import Doubles, PackedRows
-from boltdp.data.reading import reading
-from boltdp.data.schema import Schema
-from boltdp.data.values import Value
+from boltdp._arrays import Doubles, PackedRows
+from boltdp._files import replacing
+from boltdp._files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
+from boltdp.encoding.plan import reading
 from boltdp.errors import ParameterError, hints_shown, real_number, shown
-from boltdp.export import linear
-from boltdp.files import replacing
-from boltdp.files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
-from boltdp.kernel.reading import Reading, scores
+from boltdp.export import original_units
+from boltdp.kernel.feature_map import Reading, scores
+from boltdp.losses import Loss
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.losses import Loss
 from boltdp.privacy.release import could_be_released
+from boltdp.schema.schema import Schema
+from boltdp.schema.values import Value
 
 if TYPE_CHECKING:
     from boltdp.context import Context
     from boltdp.engines.base import Engine
-    from boltdp.evaluation import Evaluation
+    from boltdp.evaluation.metrics import Evaluation
+    from boltdp.evaluation.private import NoisyEvaluation
     from boltdp.ledger import Ledger
-    from boltdp.measuring import NoisyEvaluation
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold", "checked_threshold"]
 
@@ -176,7 +176,7 @@ class Model:
         return self.probabilities(self._margins(source, context, table=table, query=query))
 
     def _margins(self, source: Any, context: Context | None, **options: Any) -> Doubles:
-        from boltdp.data.cells import matrix
+        from boltdp.encoding.python_cells import matrix
         from boltdp.engines import opened
         from boltdp.engines.arrays import rows_of
 
@@ -196,7 +196,7 @@ class Model:
         """
         from boltdp.engines import open_source  # only here, as above
         from boltdp.engines.base import Engine
-        from boltdp.evaluation import evaluate
+        from boltdp.evaluation.metrics import evaluate
 
         if isinstance(rows, Engine):
             return evaluate(self, rows, context)
@@ -223,8 +223,8 @@ class Model:
         `ledger` as `boltdp.train` is. If the model was trained on the same rows, this is spent in addition.
         """
         from boltdp.engines import opened  # only here, as above
+        from boltdp.evaluation.private import measure
         from boltdp.ledger import find_account
-        from boltdp.measuring import measure
         from boltdp.privacy.budget import Budget
 
         with hints_shown(), opened(rows, table=table, query=query) as engine:
@@ -241,7 +241,7 @@ class Model:
         values are within the bounds; its probabilities are more extreme for the rows that are longer than the clip
         norm, and so are its decisions by a threshold.
         """
-        return linear.to_sklearn(self)
+        return original_units.to_sklearn(self)
 
     def verify(self) -> None:
         """Recompute the certificate's claims and check that it is for these weights; raise on a mismatch."""
@@ -326,8 +326,8 @@ _KEYS = ("format", "format_version", "private", "schema", "weights", "certificat
 def checked_threshold(threshold: Threshold, schema: Schema, loss: Loss) -> float:
     """The threshold as a probability; refused where a model of this schema and loss could not decide by it.
 
-    >>> from boltdp.data.schema import Numeric
-    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.losses import Logistic
     >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),), prior=(0.89, 0.11))
     >>> checked_threshold("prior", schema, Logistic())
     0.11

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from boltdp.context import Context, OnBadRow, Progress
-from boltdp.data.schema import Schema
-from boltdp.data.values import Matcher, declared_values, spellings
 from boltdp.errors import ParameterError, real_number, shown, whole_number
+from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.losses import LOSSES, Loss
-from boltdp.privacy.moments import Moments
-from boltdp.privacy.output import Analysis, check_analysis
-from boltdp.privacy.recipe import SMALLEST_CLASS_WEIGHT, Averaging, Permutation
+from boltdp.privacy.events.noisy_moments import Moments
+from boltdp.privacy.events.output_perturbation import Analysis, check_analysis
 from boltdp.privacy.release import Randomness
+from boltdp.privacy.training_problem import SMALLEST_CLASS_WEIGHT, Averaging, Permutation
+from boltdp.schema.schema import Schema
+from boltdp.schema.values import Matcher, declared_values, spellings
 
 Multiclass = Literal["multinomial", "one-vs-all"]
 ScheduleName = Literal["auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"]
@@ -151,7 +151,7 @@ class Settings:
         Only how they compare counts. A class that a mapping leaves out has the weight 1. Nothing is counted: the shares
         of the classes are what the schema declares of them, or "balanced" is refused.
 
-        >>> from boltdp.data.schema import Numeric
+        >>> from boltdp.schema.schema import Numeric
         >>> schema = Schema("sick", ("no", "yes"), (Numeric("age", 0, 100),), prior=(0.8, 0.2))
         >>> Settings(epsilon=1.0, class_weights="balanced").weighed(schema).class_weights
         (0.25, 1.0)

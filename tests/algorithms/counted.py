@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from boltdp.arraytypes import Integers, PackedRows
+from boltdp._arrays import Integers, PackedRows
 from boltdp.context import Context
-from boltdp.data.schema import Schema
-from boltdp.data.source import ColumnType, Kind
 from boltdp.engines.base import Engine, Prepared, Summation
 from boltdp.kernel import State
+from boltdp.schema.schema import Schema
+from boltdp.schema.source_columns import ColumnType, Kind
 
 
 class CountedRows(Prepared):

@@ -17,27 +17,23 @@ import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 
-from boltdp.algorithms import ALGORITHMS, Job, objective
-from boltdp.algorithms.shared import newton
-from boltdp.algorithms.shared.newton import Solver, minimise, sampled_share, solve
-from boltdp.algorithms.shared.sgd import PASSES
-from boltdp.audit.statistics import rate_bounds
+from boltdp._files.sealed import sealed
+from boltdp.algorithms import ALGORITHMS, Job, _newton, objective
+from boltdp.algorithms._newton import Solver, minimise, sampled_share, solve
+from boltdp.algorithms._sgd import PASSES
+from boltdp.audit.confidence import rate_bounds
 from boltdp.cli import main
 from boltdp.context import Context
-from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import open_source
-from boltdp.engines.spool import PreparedRows, spool
+from boltdp.engines.local_store import PreparedRows, spool
 from boltdp.errors import ParameterError, SolverError
-from boltdp.files.sealed import sealed
-from boltdp.kernel.objective import Sums
+from boltdp.kernel.loss_derivatives import Sums
+from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.model import Model
-from boltdp.planning import plan
-from boltdp.privacy import objective as objective_privacy
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
-from boltdp.privacy.noise import Kind, Mechanism, calibrate
-from boltdp.privacy.objective import (
+from boltdp.privacy.events import objective_perturbation as objective_privacy
+from boltdp.privacy.events.objective_perturbation import (
     ObjectivePerturbation,
     check_solvable,
     gaussian_scale,
@@ -48,11 +44,14 @@ from boltdp.privacy.objective import (
     shares,
     tolerance,
 )
-from boltdp.privacy.recipe import Problem, Recipe
+from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate
 from boltdp.privacy.release import Randomness, linear_terms, release_weights
+from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.schema.schema import Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.training import train
-from boltdp.tuning import Method, tune
+from boltdp.workflows.plan import plan
+from boltdp.workflows.train import train
+from boltdp.workflows.tune import Method, tune
 from tests.algorithms.counted import CountedRows
 
 Matrix = npt.NDArray[np.float64]
@@ -94,7 +93,7 @@ def some_rows(classes: int, *, rows: int, dims: int, separable: bool = False) ->
 def test_gradient_is_within_the_tolerance_at_the_weights_found(
     loss: Loss, penalty: float, separable: bool, noise: float, sampled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newton, "sampled_share", lambda *_: sampled / 2000)
+    monkeypatch.setattr(_newton, "sampled_share", lambda *_: sampled / 2000)
     classes = loss.classes if isinstance(loss, Multinomial) else 2
     rows = some_rows(classes, rows=2000, dims=7, separable=separable)
     problem = problem_of(loss, rows, penalty=penalty)
@@ -123,7 +122,7 @@ def test_a_few_rows_make_the_scans_fewer_and_bad_ones_do_no_harm(monkeypatch: py
     problem = problem_of(Multinomial(4), rows, penalty=1e-4)
     assert sampled_share(problem) == 0.36
     preconditioned = scans(problem, rows)
-    monkeypatch.setattr(newton, "sampled_share", lambda *_: 0.0)
+    monkeypatch.setattr(_newton, "sampled_share", lambda *_: 0.0)
     assert 2 * preconditioned < scans(problem, rows)
 
 
@@ -133,20 +132,20 @@ def test_a_shape_that_is_brought_up_to_date_makes_the_scans_fewer_than_that_of_t
     rows = some_rows(2, rows=5000, dims=20)
     problem = problem_of(Logistic(), rows, penalty=1e-5)
     up_to_date = scans(problem, rows)
-    honest, first = newton._rough_inverse, list[Matrix]()
+    honest, first = _newton._rough_inverse, list[Matrix]()
 
-    def stale(strength: float, hessian: Matrix, *, unsure: float) -> newton.Linear:
+    def stale(strength: float, hessian: Matrix, *, unsure: float) -> _newton.Linear:
         first.append(hessian)
         return honest(strength, first[0], unsure=unsure)
 
-    monkeypatch.setattr(newton, "_rough_inverse", stale)
+    monkeypatch.setattr(_newton, "_rough_inverse", stale)
     assert up_to_date < scans(problem, rows)
     assert len(first) > 1
 
 
 @pytest.mark.parametrize("penalty", [1e-6, 1e-18])
 def test_directions_that_no_row_has_are_no_obstacle(penalty: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newton, "check_solvable", lambda *_: None)
+    monkeypatch.setattr(_newton, "check_solvable", lambda *_: None)
     rows = some_rows(2, rows=2000, dims=4)
     twice = np.hstack([rows, rows[:, 1:]])
     problem = problem_of(Logistic(), twice, penalty=penalty)
@@ -180,10 +179,10 @@ def test_a_search_that_makes_no_progress_is_an_error_without_a_number(monkeypatc
             found: Matrix = super().value + self._wrong
             return found
 
-    monkeypatch.setattr(newton, "Sums", Wrong)
+    monkeypatch.setattr(_newton, "Sums", Wrong)
     rows = some_rows(2, rows=100, dims=2)
     for sampled in (0, 100):
-        monkeypatch.setattr(newton, "sampled_share", lambda *_, sampled=sampled: sampled / 100)
+        monkeypatch.setattr(_newton, "sampled_share", lambda *_, sampled=sampled: sampled / 100)
         with pytest.raises(SolverError) as caught:
             solved(rows, minimise(problem_of(Logistic(), rows, penalty=0.01), np.zeros((1, 2)), noise=None))
         assert str(caught.value) == "the minimum could not be found to the precision that the privacy proof needs"
@@ -232,7 +231,7 @@ def test_solvers_share_their_scans_and_find_what_each_finds_alone(
     sampled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not sampled:
-        monkeypatch.setattr(newton, "sampled_share", lambda *_: 0.0)
+        monkeypatch.setattr(_newton, "sampled_share", lambda *_: 0.0)
     rows = some_rows(4, rows=3000, dims=12)
     needed, alone = [], []
     with spooled(rows) as prepared:
@@ -260,7 +259,7 @@ def test_most_of_the_way_is_made_on_a_sample(monkeypatch: pytest.MonkeyPatch) ->
     scans = []
     with spooled(rows) as prepared:
         for largest in (0.25, 0.0):
-            monkeypatch.setattr(newton, "LARGEST_SAMPLE", largest)
+            monkeypatch.setattr(_newton, "LARGEST_SAMPLE", largest)
             counted = CountedRows(prepared)
             solve(counted, [minimise(problem, np.zeros((1, 8)), noise=None)])
             assert counted.counts["sampled"] == 1  # for the Hessian it is always used
@@ -271,7 +270,7 @@ def test_most_of_the_way_is_made_on_a_sample(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("label", [1, 7])
 def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is of the rows of one class alone, whose minimum is far from that of all, or of none."""
-    monkeypatch.setattr(newton, "sampled_share", lambda *_: 0.2)
+    monkeypatch.setattr(_newton, "sampled_share", lambda *_: 0.2)
     rows = some_rows(2, rows=2000, dims=3)
     problem = problem_of(Logistic(), rows, penalty=1e-3)
     expected = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
@@ -293,7 +292,7 @@ def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeyp
 
 
 def test_a_start_with_a_longer_gradient_than_the_origin_can_have_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newton, "sampled_share", lambda *_: 0.2)
+    monkeypatch.setattr(_newton, "sampled_share", lambda *_: 0.2)
     rows = some_rows(2, rows=2000, dims=3)
     problem = problem_of(Logistic(), rows, penalty=1e-3)
     expected = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
@@ -309,7 +308,7 @@ def test_a_start_with_a_longer_gradient_than_the_origin_can_have_is_dropped(monk
         def value(self) -> Matrix:
             return super().value if self.share == 1.0 or self._hessian else np.full((1, 3), 1e9)
 
-    monkeypatch.setattr(newton, "Sums", Misleading)
+    monkeypatch.setattr(_newton, "Sums", Misleading)
     found = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
     assert np.abs(asked[0]).min() > 1e6
     assert not asked[1].any()
@@ -561,7 +560,7 @@ def test_the_smallest_regularization_finds_the_minimum_whatever_the_rows(which: 
 
 def test_short_steps_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """The step that the old limit, 2^-30, refused: with it, whether there was an error depended on the rows."""
-    monkeypatch.setattr(newton, "check_solvable", lambda *_: None)
+    monkeypatch.setattr(_newton, "check_solvable", lambda *_: None)
     monkeypatch.setattr(objective_privacy, "check_solvable", lambda *_: None)
     rows, budget = neighbours()[0], Budget(25.0)
     problem = problem_of(Logistic(), rows, penalty=4.7e-13)
@@ -596,7 +595,7 @@ def test_conjugate_gradients_go_on_until_the_step_is_precise_enough() -> None:
         yield None
         return matrix @ along
 
-    step = newton._newton_step(curvature, lambda vector: vector, slope, precision=1e-12)
+    step = _newton._newton_step(curvature, lambda vector: vector, slope, precision=1e-12)
     try:
         while True:
             next(step)

@@ -14,27 +14,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from boltdp import kernel, stopping
+from boltdp import _interrupts, kernel
 from boltdp.algorithms import Job, algorithm_of
-from boltdp.algorithms.select import _rehearsal
 from boltdp.context import Context
-from boltdp.data.reading import features
-from boltdp.data.schema import Categorical, Numeric, Schema
+from boltdp.encoding.plan import features
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encoded
-from boltdp.engines.spool import PreparedRows
+from boltdp.engines.local_store import PreparedRows
 from boltdp.errors import ParameterError
-from boltdp.kernel.reference import reference_sgd
-from boltdp.planning import plan
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.output import OutputPerturbation
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.events.output_perturbation import OutputPerturbation
+from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.release import Randomness
-from boltdp.privacy.sensitivity import sensitivity
+from boltdp.privacy.training_problem import Recipe
+from boltdp.schema.schema import Categorical, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.training import train
-from boltdp.tuning import Method, candidates, tune
+from boltdp.workflows.plan import plan
+from boltdp.workflows.select import _rehearsal
+from boltdp.workflows.train import train
+from boltdp.workflows.tune import Method, candidates, tune
 from tests.algorithms.counted import CountedEngine
+from tests.kernel.reference import reference_sgd
 
 ROWS = 1501
 COLUMNS = (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))
@@ -148,7 +148,7 @@ def test_a_stop_ends_the_threads_of_partitions(monkeypatch: pytest.MonkeyPatch) 
     def run_and_ask(*arguments: Any, **named: Any) -> None:
         calls[0] += 1
         if calls[0] == 5:
-            stopping.ask()
+            _interrupts.ask()
         run(*arguments, **named)
 
     monkeypatch.setattr(kernel, "run", run_and_ask)
@@ -157,7 +157,7 @@ def test_a_stop_ends_the_threads_of_partitions(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(KeyboardInterrupt):
             train(open_source(table()), SCHEMA, settings, context=settings.context(threads=2))
     finally:
-        stopping.forget()
+        _interrupts.forget()
     assert 5 <= calls[0] <= 5 + 2 * 2
     assert threading.active_count() <= before
 

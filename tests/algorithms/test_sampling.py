@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from boltdp.algorithms.shared.sampling import CHUNK, fixed_size_batches, poisson_batches
-from boltdp.arraytypes import Integers
+from boltdp._arrays import Integers
+from boltdp.algorithms._sampling import CHUNK, fixed_size_batches, poisson_batches
 from boltdp.errors import ParameterError
-from boltdp.privacy.exact import seeded_bytes
+from boltdp.privacy.exact_sampling import seeded_bytes
 
 
 def batches_of(rows: int, batches: int, seed: int) -> list[npt.NDArray[np.int64]]:

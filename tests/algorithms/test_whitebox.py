@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 
 from boltdp.algorithms import ALGORITHMS, Job
-from boltdp.algorithms.select import Candidates
-from boltdp.algorithms.shared.whitebox import WhiteBox
-from boltdp.compare import compare
+from boltdp.algorithms._white_box import WhiteBox
 from boltdp.context import Context
-from boltdp.data.schema import Schema, Vector
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.errors import ParameterError
 from boltdp.estimators import PrivateLogisticRegression
 from boltdp.model import Model
-from boltdp.planning import plan
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
-from boltdp.privacy.noise import Mechanism
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.events.noisy_updates import NoisyUpdates
+from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_weights
-from boltdp.privacy.schedules import Schedule
-from boltdp.privacy.whitebox import NoisyUpdates
+from boltdp.privacy.step_schedules import Schedule
+from boltdp.privacy.training_problem import Recipe
+from boltdp.schema.schema import Schema, Vector
 from boltdp.settings import Settings
-from boltdp.training import train, train_prepared
-from boltdp.tuning import Method, candidates, tune
+from boltdp.workflows.compare import compare
+from boltdp.workflows.plan import plan
+from boltdp.workflows.select import Candidates
+from boltdp.workflows.train import train, train_prepared
+from boltdp.workflows.tune import Method, candidates, tune
 from tests.algorithms.counted import CountedRows
 
 WHITE_BOX = [name for name, algorithm in ALGORITHMS.items() if isinstance(algorithm, WhiteBox)]

@@ -16,35 +16,35 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
-from boltdp import training
-from boltdp.algorithms import standardize
+from boltdp._arrays import Doubles
+from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
-from boltdp.algorithms.shared.base import Job
-from boltdp.arraytypes import Doubles
 from boltdp.audit import audit
-from boltdp.audit.blackbox import BlackBox, black_box
-from boltdp.audit.exactloss import Exact, exact_loss
+from boltdp.audit.audited_training import Subject, subject
+from boltdp.audit.black_box import BlackBox, black_box
+from boltdp.audit.confidence import rate_bounds
+from boltdp.audit.exact_loss import Exact, exact_loss
 from boltdp.audit.replay import Replay, replayed
-from boltdp.audit.statistics import rate_bounds
-from boltdp.audit.subject import Subject, subject
-from boltdp.audit.tables import pairs
+from boltdp.audit.synthetic_rows import pairs
 from boltdp.cli import main
-from boltdp.cli.training import planned
+from boltdp.cli.train import planned
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Numeric, Schema, TimePart, Vector
 from boltdp.engines import open_source
-from boltdp.engines.people import FirstRows
-from boltdp.engines.prepared import Prepared
+from boltdp.engines.person_limit import FirstRows
+from boltdp.engines.prepared_rows import Prepared
 from boltdp.errors import ParameterError
-from boltdp.kernel.moments import Moments
+from boltdp.kernel.feature_sums import Moments
 from boltdp.privacy import release
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.noise import Mechanism
-from boltdp.privacy.recipe import Problem, Recipe
+from boltdp.privacy.events.sgd_sensitivity import sensitivity
+from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import RandomBytes, Randomness
-from boltdp.privacy.sensitivity import sensitivity
+from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.schema.schema import Categorical, Numeric, Schema, TimePart, Vector
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows import standardize
+from boltdp.workflows import train as train_workflow
+from boltdp.workflows.train import train
 
 COLUMNS = (Numeric("age", 0, 100), Numeric("bmi", 10, 60), Categorical("sex", ("f", "m")))
 SCHEMA = Schema("sick", ("no", "yes"), COLUMNS)
@@ -249,7 +249,7 @@ def test_a_bias_without_noise_is_caught(name: str, monkeypatch: pytest.MonkeyPat
         released[..., -1] = weights[..., -1]
         return released
 
-    monkeypatch.setattr(training, "release_weights", leaking)
+    monkeypatch.setattr(train_workflow, "release_weights", leaking)
     assert replay_of(made).leaks > 0
 
 

@@ -20,7 +20,7 @@ import pyarrow.parquet
 import pytest
 
 import boltdp
-from boltdp.cli import training
+from boltdp.cli import train
 
 from .conftest import SCHEMA, SECRET, Run
 
@@ -207,11 +207,11 @@ def test_an_unexpected_exception_is_ours_and_its_text_is_not_shown(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError(SECRET)
 
-    monkeypatch.setattr(training, "train_model", fail)
+    monkeypatch.setattr(train, "train_model", fail)
     arguments = ("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
     result = run(*arguments)
     assert result.exit_code == 2
-    assert "RuntimeError in cli/training.py:" in result.stderr
+    assert "RuntimeError in cli/train.py:" in result.stderr
     assert "please report" in result.stderr
     assert SECRET not in result.output
     monkeypatch.setenv("BOLTDP_DEBUG", "1")
@@ -367,7 +367,7 @@ def test_a_thread_that_cannot_be_started_is_a_lack_of_memory(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(training, "train_model", fail)
+    monkeypatch.setattr(train, "train_model", fail)
     result = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
     assert result.exit_code == 1
     assert result.stderr == "error: there is not enough memory\n"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from boltdp.data.schema import MOST_BYTES, MOST_CLASSES, Categorical, Numeric, Projection, Schema, Vector
+from boltdp._files.sealed import sealed
 from boltdp.errors import ParameterError
-from boltdp.files.sealed import sealed
+from boltdp.schema.schema import MOST_BYTES, MOST_CLASSES, Categorical, Numeric, Projection, Schema, Vector
 from boltdp.settings import Settings
 from tests.cli.conftest import Run
 from tests.test_model import model as some_model

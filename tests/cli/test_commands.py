@@ -11,17 +11,17 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, log_loss, roc_auc_score
+from website.cli_reference import reference
 
 from boltdp import __version__
+from boltdp._files.sealed import sealed
 from boltdp.cli import COMMANDS
-from boltdp.cli.reference import reference
-from boltdp.data.schema import Schema
 from boltdp.engines import open_source
-from boltdp.files.sealed import sealed
 from boltdp.model import Model
-from boltdp.privacy.events import SEEDED, Event
-from boltdp.privacy.records import from_record, to_record
-from boltdp.training import BAD_ROWS_SHOWN
+from boltdp.privacy.events.event import SEEDED, Event
+from boltdp.privacy.serialization import from_record, to_record
+from boltdp.schema.schema import Schema
+from boltdp.workflows.train import BAD_ROWS_SHOWN
 
 from .conftest import SECRET, Run, find_events
 
@@ -511,7 +511,7 @@ def test_version_and_help(run: Run) -> None:
 
 def test_the_command_reference_is_fresh() -> None:
     fresh = (ROOT / "docs" / "cli.md").read_text("utf-8")
-    assert fresh == reference(), "run `python -m boltdp.cli.reference > docs/cli.md`"
+    assert fresh == reference(), "run `python -m website.cli_reference > docs/cli.md`"
 
 
 @pytest.mark.parametrize("algorithm", ["scs13", "bst14", "dpsgd"])

@@ -17,7 +17,7 @@ import pytest
 
 import boltdp
 from boltdp.cli import COMMANDS, main
-from boltdp.cli.grouped import GROUPS, OTHERS, Grouped
+from boltdp.cli._help import GROUPS, OTHERS, Grouped
 
 from .conftest import Run
 

@@ -17,11 +17,11 @@ import pyarrow.csv
 import pytest
 
 import boltdp
-from boltdp.cli import training
-from boltdp.data.encode import Encoder
+from boltdp._files import replacing
+from boltdp.cli import train
+from boltdp.encoding.encode import Encoder
 from boltdp.errors import DataError
-from boltdp.files import replacing
-from boltdp.kernel import objective
+from boltdp.kernel import loss_derivatives
 from boltdp.model import Model
 
 from .conftest import Run
@@ -47,7 +47,7 @@ def swallowing(function: Callable[..., Any], number: signal.Signals) -> Callable
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("place", [(Encoder, "encode"), (objective.Sums, "add"), (training, "train_model")])
+@pytest.mark.parametrize("place", [(Encoder, "encode"), (loss_derivatives.Sums, "add"), (train, "train_model")])
 def test_a_signal_that_a_library_swallows_ends_the_run_all_the_same(
     run: Run, rows: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str], number: signal.Signals
 ) -> None:
@@ -74,7 +74,7 @@ def test_an_error_that_a_library_makes_of_a_signal_is_told_as_an_interruption(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(training, "train_model", swallowing(fail, signal.SIGTERM))
+    monkeypatch.setattr(train, "train_model", swallowing(fail, signal.SIGTERM))
     result = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
     assert result.exit_code == 128 + signal.SIGTERM
     assert result.stderr.endswith("error: interrupted; no output file was changed\n")
@@ -83,7 +83,7 @@ def test_an_error_that_a_library_makes_of_a_signal_is_told_as_an_interruption(
 def test_a_signal_after_the_model_was_written_is_told_as_such(
     run: Run, rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "report", swallowing(lambda *_, **__: None, signal.SIGTERM))
+    monkeypatch.setattr(train, "report", swallowing(lambda *_, **__: None, signal.SIGTERM))
     result = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
     assert result.exit_code == 128 + signal.SIGTERM
     assert "interrupted; the output was written already" in result.stderr

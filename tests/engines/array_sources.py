@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from boltdp.data.schema import array_schema
 from boltdp.engines import open_source
+from boltdp.schema.schema import array_schema
 from tests.engines.sources import (
     MIDDLE,
     ROWS,

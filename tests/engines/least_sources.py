@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 import pytest
 
-from boltdp.data.source import ColumnType, Kind
 from boltdp.engines import Engine
+from boltdp.schema.source_columns import ColumnType, Kind
 from tests.engines.sources import (
     BUCKETS,
     MIDDLE,

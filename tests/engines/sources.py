@@ -21,12 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from boltdp.data.encode import projection_matrix
-from boltdp.data.reading import reading
-from boltdp.data.schema import Categorical, Numeric, Projection, Schema, TimePart, Vector
+from boltdp.encoding.encode import projection_matrix
+from boltdp.encoding.plan import reading
 from boltdp.engines import Engine
 from boltdp.kernel import project, source_position
-from boltdp.kernel.reading import Reading
+from boltdp.kernel.feature_map import Reading
+from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, TimePart, Vector
 
 ROWS = 997
 SCHEMA = Schema(

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Numeric, Schema, Vector, array_schema
 from boltdp.engines import ArrayEngine, ColumnType, Engine, open_source
 from boltdp.engines.base import encoded
 from boltdp.errors import DataError
+from boltdp.schema.schema import Categorical, Numeric, Schema, Vector, array_schema
 
 SECRET = "Smith-4711"
 

@@ -15,32 +15,32 @@ import pytest
 
 from boltdp import kernel
 from boltdp.context import Context
-from boltdp.data import cells
-from boltdp.data.check import check_source
-from boltdp.data.encode import Encoder
-from boltdp.data.reading import cell_of, plain, reading
-from boltdp.data.schema import Categorical, Numeric, Schema, Standardization, TimePart, Vector
-from boltdp.data.source import LONGEST_BATCH
+from boltdp.encoding import python_cells
+from boltdp.encoding.encode import Encoder
+from boltdp.encoding.plan import cell_of, plain, reading
 from boltdp.engines import Engine, Prepared
 from boltdp.engines.base import counted_scan, encoded, scanned_keeping
-from boltdp.engines.prepared import Partition
-from boltdp.engines.spool import spool
+from boltdp.engines.local_store import spool
+from boltdp.engines.prepared_rows import Partition
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.errors import Errors
-from boltdp.kernel.moments import Moments
-from boltdp.kernel.objective import Sums
-from boltdp.kernel.reading import Reading, Segment
-from boltdp.measuring import measure
+from boltdp.evaluation.private import measure
+from boltdp.kernel.feature_map import Reading, Segment
+from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.misclassification import Errors
+from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.counts import noisy_counts
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.events.noisy_counts import noisy_counts
+from boltdp.privacy.events.selection import PortionSelection, portion_bounds
 from boltdp.privacy.release import Randomness, release_counts
-from boltdp.privacy.schedules import constant
-from boltdp.privacy.selection import PortionSelection, portion_bounds
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
+from boltdp.schema.check import check_source
+from boltdp.schema.schema import Categorical, Numeric, Schema, Standardization, TimePart, Vector
+from boltdp.schema.source_columns import LONGEST_BATCH
 from boltdp.settings import Settings
-from boltdp.training import train_prepared
-from boltdp.tuning import candidates, tune
+from boltdp.workflows.train import train_prepared
+from boltdp.workflows.tune import candidates, tune
 from tests.engines.sources import ROWS, Source, columns, features, in_order
 from tests.export.test_sql import make_model
 
@@ -139,7 +139,7 @@ def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> 
     rows = np.concatenate([packed for packed, _ in found])
     np.testing.assert_array_equal(rows[:, 1:], source.packed[:, 1:])
     assert {tuple(kept.schema.names) for _, kept in found} == {(label, feature, feature)}
-    labels = np.array([cells.number(cell) for _, kept in found for cell in kept.column(0).to_pylist()])
+    labels = np.array([python_cells.number(cell) for _, kept in found for cell in kept.column(0).to_pylist()])
     declared = np.isin(labels, source.schema.classes)
     np.testing.assert_array_equal(np.where(declared, labels, np.nan), source.packed[:, 0])
     for _, kept in found:

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boltdp.data.schema import Categorical, Numeric, Schema, Vector, array_schema
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encoded
+from boltdp.schema.schema import Categorical, Numeric, Schema, Vector, array_schema
 from tests.engines.sources import write_csv
 
 Row = tuple[Any, Any, Any, Any]  # age, kind, scan, label

@@ -27,12 +27,12 @@ from fsspec.implementations.memory import MemoryFile
 
 from boltdp import PrivateLogisticRegression
 from boltdp.context import Context
-from boltdp.data.headers import find_separator
-from boltdp.data.schema import Categorical, Numeric, Schema, Vector
 from boltdp.engines import Engine, open_source
+from boltdp.engines._file_headers import find_separator
 from boltdp.engines.base import check_columns, encoded
 from boltdp.errors import DataError, ParameterError
-from tests.engines.test_files import GAP, SCHEMA, SECRET, csv_file, told
+from boltdp.schema.schema import Categorical, Numeric, Schema, Vector
+from tests.engines.test_duckdb import GAP, SCHEMA, SECRET, csv_file, told
 
 
 def ages(source: Any, **options: Any) -> list[float]:
@@ -445,10 +445,10 @@ def test_texts_in_memory_become_numbers_as_those_of_a_csv_file_do(tmp_path: Path
 def test_texts_of_pandas_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = pd.DataFrame({"sex": ["F", "M"] * 500, "age": ["30", None] * 500, "y": ["0", "1"] * 500})
     seen: list[Any] = []
-    each = "boltdp.data.cells._each"
-    from boltdp.data import cells
+    each = "boltdp.encoding.python_cells._each"
+    from boltdp.encoding import python_cells
 
-    original = cells._each
+    original = python_cells._each
     monkeypatch.setattr(each, lambda values, kind: original(seen.extend(values) or values, kind))  # type: ignore[func-returns-value]
     with open_source(frame) as engine:
         assert len(np.concatenate(list(encoded(engine, PEOPLE)))) == 1000

@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.engines.test_files import SECRET
+from tests.engines.test_duckdb import SECRET
 
 SCHEMA = 'label = "sick"\nclasses = ["no", "yes"]\n[numeric]\nage = [0, 110]\n[categorical]\nyear = ["2024", "2025"]\n'
 LINES = [f"{i % 97},{'yes' if i % 3 else 'no'}\n" for i in range(800)]

@@ -11,23 +11,23 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boltdp import stopping
-from boltdp.arraytypes import PackedRows
+from boltdp import _interrupts
+from boltdp._arrays import PackedRows
+from boltdp._threads import in_order
 from boltdp.context import Context
-from boltdp.data.encode import Encoder
-from boltdp.data.schema import Categorical, Numeric, Schema
+from boltdp.encoding.encode import Encoder
 from boltdp.engines import Engine, open_source
-from boltdp.engines import spool as spools
+from boltdp.engines import local_store as spools
 from boltdp.engines.base import encoded
-from boltdp.engines.spool import FileStore, PreparedRows, spool
+from boltdp.engines.local_store import FileStore, PreparedRows, spool
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.errors import Errors
-from boltdp.kernel.moments import Moments
-from boltdp.kernel.objective import Sums
-from boltdp.parallel import in_order
-from boltdp.privacy.losses import Logistic
+from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.misclassification import Errors
+from boltdp.losses import Logistic
+from boltdp.schema.schema import Categorical, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.train import train
 
 THREADS = (1, 2, 3, 8)
 ROWS = 20_000
@@ -47,7 +47,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(spools, "GATHER_BYTES", 1 << 16)
     monkeypatch.setattr(spools, "WINDOW_BYTES", 1 << 14)
     monkeypatch.setattr(spools, "ALONE_BYTES", 0)
-    monkeypatch.setattr("boltdp.data.source.LONGEST_BATCH", 700)
+    monkeypatch.setattr("boltdp.schema.source_columns.LONGEST_BATCH", 700)
     if request.param == "csv":
         table().to_pandas().to_csv(tmp_path / "rows.csv", index=False)
         source = open_source(tmp_path / "rows.csv", spool=tmp_path)
@@ -139,7 +139,7 @@ def test_a_stop_ends_the_threads_that_encode(
     def encode_and_ask(self: Encoder, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
         calls[0] += 1
         if calls[0] == 5:
-            stopping.ask()
+            _interrupts.ask()
         return encode(self, batch, out)
 
     monkeypatch.setattr(Encoder, "encode", encode_and_ask)
@@ -147,7 +147,7 @@ def test_a_stop_ends_the_threads_that_encode(
         with pytest.raises(KeyboardInterrupt):
             engine.prepare(SCHEMA, Context(threads=threads), ordered=ordered)
     finally:
-        stopping.forget()
+        _interrupts.forget()
     assert 5 <= calls[0] <= 5 + 2 * threads * 3
     assert threading.active_count() <= before + 1
     assert [path.name for path in tmp_path.iterdir()] in ([], ["rows.csv"])
@@ -164,18 +164,18 @@ def test_a_stop_ends_the_threads_that_sum(engine: Engine, threads: int, monkeypa
     def add_and_ask(self: Moments, rows: PackedRows) -> None:
         calls[0] += 1
         if calls[0] == 5:
-            stopping.ask()
+            _interrupts.ask()
         add(self, rows)
 
     with engine.prepare(SCHEMA, Context(threads=threads), ordered=False) as prepared:
         monkeypatch.setattr(Moments, "add", add_and_ask)
         assert isinstance(prepared, PreparedRows)
-        monkeypatch.setattr("boltdp.engines.spool.BUCKET_BYTES", 1 << 14)
+        monkeypatch.setattr("boltdp.engines.local_store.BUCKET_BYTES", 1 << 14)
         try:
             with pytest.raises(KeyboardInterrupt):
                 prepared.sum([Moments(prepared.reading, clip_norm=1.0)])
         finally:
-            stopping.forget()
+            _interrupts.forget()
     assert 5 <= calls[0] <= 5 + 3 * threads
 
 
@@ -184,7 +184,7 @@ def test_few_rows_are_summed_by_the_thread_that_asks(monkeypatch: pytest.MonkeyP
         raise AssertionError("another thread was asked")
 
     with open_source(table()).prepare(SCHEMA, Context(threads=4), ordered=False) as prepared:
-        monkeypatch.setattr("boltdp.engines.spool.in_order", none)
+        monkeypatch.setattr("boltdp.engines.local_store.in_order", none)
         prepared.sum([Moments(prepared.reading, clip_norm=1.0)])
 
 

@@ -36,16 +36,16 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import boltdp
 from boltdp import BoltdpError, Model, PrivacyWarning, PrivateHuberSVM, PrivateLogisticRegression, Schema, Settings
-from boltdp.data.schema import Categorical, Numeric, Projection, TimePart, array_schema
-from boltdp.data.source import BATCH_CELLS
 from boltdp.engines import ArrayEngine
 from boltdp.engines.arrays import rows_of
 from boltdp.errors import DataError, ParameterError
 from boltdp.estimators.classifiers import CLASSES_READ, SEARCHED
+from boltdp.losses import HuberSVM
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events import SEEDED
-from boltdp.privacy.losses import HuberSVM
-from boltdp.training import train
+from boltdp.privacy.events.event import SEEDED
+from boltdp.schema.schema import Categorical, Numeric, Projection, TimePart, array_schema
+from boltdp.schema.source_columns import BATCH_CELLS
+from boltdp.workflows.train import train
 
 DOCS = Path(__file__).parents[2] / "docs"
 BOTH = pytest.mark.parametrize("estimator", [PrivateLogisticRegression, PrivateHuberSVM])
@@ -593,7 +593,7 @@ def test_labels_that_cannot_be_classes_are_refused_without_a_value(y: Any) -> No
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8])
 def test_sparse_rows_give_the_model_of_dense_ones(form: Any, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
     # So few cells at a time that there are many batches.
-    monkeypatch.setattr("boltdp.data.source.BATCH_CELLS", 500)
+    monkeypatch.setattr("boltdp.schema.source_columns.BATCH_CELLS", 500)
     rng = np.random.default_rng(0)
     X: npt.NDArray[Any] = (rng.integers(-2, 3, (900, 7)) * (rng.random((900, 7)) < 0.3)).astype(dtype)
     y = (X[:, 0] + X[:, 1] > 0).astype(int)

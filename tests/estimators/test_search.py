@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from boltdp import PrivacyWarning, PrivateGridSearch, PrivateHuberSVM, PrivateLogisticRegression
 from boltdp.errors import ParameterError
 from boltdp.estimators.classifiers import CLASSES_READ
-from boltdp.tuning import Method
+from boltdp.workflows.tune import Method
 
 GRID = {"regularization": [1e-3, 1e-2], "passes": [2, 5]}
 

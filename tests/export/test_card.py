@@ -12,18 +12,18 @@ import pyarrow as pa
 import pytest
 
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Column, Numeric, Schema, Vector
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
+from boltdp.evaluation.private import NoisyEvaluation, measure
 from boltdp.export.card import OWNER, html, markdown, registry, sections, to_dict, yaml
-from boltdp.measuring import NoisyEvaluation, measure
 from boltdp.model import Model
-from boltdp.planning import plan
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.release import Randomness
+from boltdp.schema.schema import Categorical, Column, Numeric, Schema, Vector
 from boltdp.settings import Settings
-from boltdp.training import train
-from boltdp.tuning import candidates, tune
+from boltdp.workflows.plan import plan
+from boltdp.workflows.train import train
+from boltdp.workflows.tune import candidates, tune
 
 reader: Any = pytest.importorskip("yaml")
 validator: Any = pytest.importorskip("jsonschema")

@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boltdp.data.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.engines import open_source
 from boltdp.errors import MissingPackageError, ParameterError, printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, Panel, effects
-from boltdp.export.page import LONGEST_NAME, MOST_BARS, page
-from boltdp.export.picture import draw
+from boltdp.export.html import LONGEST_NAME, MOST_BARS, page
+from boltdp.export.plots import draw
 from boltdp.model import Model
-from boltdp.planning import plan
 from boltdp.privacy.release import Randomness, release_weights
-from boltdp.privacy.spread import weight_spread
+from boltdp.privacy.weight_uncertainty import weight_spread
+from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Settings
+from boltdp.workflows.plan import plan
 
 COLUMNS = (Numeric("age", 0, 80), Numeric("pulse", 30, 200), Categorical("ward", ("A", "B", 3)), Vector("v", 2, -1, 1))
 STANDARDIZED = Standardization((0.2, -0.3, 0.1, 0.5, 0.2, 0.0, 0.4), (0.5, 1.0, 0.4, 1.0, 2.0, 1.0, 0.5), 9.0, 0.5)
@@ -372,7 +372,7 @@ def test_a_picture_that_cannot_be_drawn_is_refused(tmp_path: Path, monkeypatch: 
     model = made(Settings(epsilon=1.0))
     with pytest.raises(ParameterError, match=r"^a picture must end in \.png or \.svg, got '.*model\.pdf'$"):
         draw(model, effects(model), tmp_path / "model.pdf", top=4)
-    monkeypatch.setattr("boltdp.export.picture.MOST_DRAWINGS", 3)
+    monkeypatch.setattr("boltdp.export.plots.MOST_DRAWINGS", 3)
     with pytest.raises(ParameterError, match=r"^a picture must have at most 3 drawings, got 4$"):
         draw(model, effects(model), tmp_path / "model.png", top=4)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

@@ -14,17 +14,17 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from boltdp.data.reading import features
-from boltdp.data.schema import Categorical, Column, Numeric, Projection, Schema, Standardization, Vector
-from boltdp.data.values import Value
+from boltdp.encoding.plan import features
 from boltdp.engines import open_source
 from boltdp.engines.base import encoded
 from boltdp.errors import ParameterError
-from boltdp.export.linear import raw_weights
+from boltdp.export.original_units import raw_weights
 from boltdp.export.sql import GRAMMARS, Dialect, _row, probability_expression, scoring_expression
 from boltdp.model import Model
-from boltdp.planning import plan
+from boltdp.schema.schema import Categorical, Column, Numeric, Projection, Schema, Standardization, Vector
+from boltdp.schema.values import Value
 from boltdp.settings import Multiclass, Settings
+from boltdp.workflows.plan import plan
 
 NAN, INF = math.nan, math.inf
 

@@ -11,8 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from boltdp.data.schema import Numeric, Schema, Standardization, TimePart
-from boltdp.data.times import PARTS
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encoded
 from boltdp.export.effects import effects
@@ -26,6 +24,8 @@ from boltdp.export.sql import (
     scoring_expression,
 )
 from boltdp.model import Model
+from boltdp.schema.schema import Numeric, Schema, Standardization, TimePart
+from boltdp.schema.timestamps import PARTS
 from tests.engines.sources import table
 from tests.export.test_sql import make_model
 

@@ -11,13 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from boltdp.arraytypes import Floats
+from boltdp._arrays import Floats
 from boltdp.kernel import State, run
-from boltdp.kernel.reference import guarded
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
-from boltdp.privacy.noise import Kind, Mechanism
-from boltdp.privacy.recipe import Averaging, Recipe
-from boltdp.privacy.schedules import (
+from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.step_schedules import (
     Schedule,
     constant,
     decreasing,
@@ -25,6 +23,8 @@ from boltdp.privacy.schedules import (
     strongly_convex,
     strongly_convex_constant,
 )
+from boltdp.privacy.training_problem import Averaging, Recipe
+from tests.kernel.reference import guarded
 
 Element: TypeAlias = type[np.float32] | type[np.float64]
 ELEMENTS: tuple[Element, ...] = (np.float32, np.float64)

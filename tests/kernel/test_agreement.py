@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp.arraytypes import Floats
-from boltdp.kernel.reference import reference_sgd
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
-from boltdp.privacy.recipe import Averaging, Recipe
-from boltdp.privacy.schedules import constant
+from boltdp._arrays import Floats
+from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Averaging, Recipe
 from tests.kernel.cases import (
     ELEMENTS,
     LOSSES,
@@ -28,6 +27,7 @@ from tests.kernel.cases import (
     schedule,
     weights_for,
 )
+from tests.kernel.reference import reference_sgd
 
 
 def assert_agrees(recipe: Recipe, rows: Floats, *, positive: int = 1) -> None:

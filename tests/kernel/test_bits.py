@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp.arraytypes import Floats
+from boltdp._arrays import Floats
 from boltdp.kernel import State, builds, run
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import (
     DIMS,
     ELEMENTS,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltdp import kernel
-from boltdp.kernel.reference import chacha20
+from tests.kernel.reference import chacha20
 
 CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
 BUILDS = {"portable": 1, "avx2": 2}

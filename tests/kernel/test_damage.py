@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from boltdp.errors import BoltdpError, DataError, ParameterError
 from boltdp.kernel import State, _Header, run
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import noise_for, packed_rows
 
 M = 10

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp.arraytypes import Floats
+from boltdp._arrays import Floats
 from boltdp.errors import ParameterError
 from boltdp.kernel import State, builds, run
-from boltdp.privacy.losses import Logistic
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.losses import Logistic
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import ELEMENTS, Element, declared_classes, packed_rows, recipes
 
 RECIPE = Recipe(loss=Logistic(), dims=2, rows=10, batch_size=4, passes=1, schedule=constant(0.5))

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from boltdp import kernel
 from boltdp.kernel import State, run
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import exact_square, inside
 
 

@@ -1,4 +1,4 @@
-"""What C knows of the losses (losses.h) is what Python knows of them (privacy/losses.py)."""
+"""What C knows of the losses (losses.h) is what Python knows of them (losses.py)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.kernel import State, _library, run
-from boltdp.kernel.reference import reference_sgd
-from boltdp.privacy.losses import LARGEST_MARGIN, LOSSES, HuberSVM, Loss, MarginLogistic, Multinomial
-from boltdp.privacy.noise import Kind
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.losses import LARGEST_MARGIN, LOSSES, HuberSVM, Loss, MarginLogistic, Multinomial
+from boltdp.privacy.mechanisms import Kind
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import noise_for
+from tests.kernel.reference import reference_sgd
 
 CLASSES = 3
 

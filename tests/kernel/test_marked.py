@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp.arraytypes import Floats
+from boltdp._arrays import Floats
 from boltdp.errors import ParameterError
 from boltdp.kernel import State, builds, run
-from boltdp.kernel.reference import reference_sgd
-from boltdp.privacy.losses import Logistic
-from boltdp.privacy.noise import Kind, Mechanism
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.losses import Logistic
+from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import (
     ELEMENTS,
     Element,
@@ -27,6 +26,7 @@ from tests.kernel.cases import (
     recipes,
     with_markers,
 )
+from tests.kernel.reference import reference_sgd
 
 KEY = bytes(range(32))
 RECIPE = Recipe(loss=Logistic(), dims=2, rows=10, batch_size=4, passes=2, schedule=constant(0.5))

@@ -9,9 +9,9 @@ import pytest
 
 from boltdp.errors import ParameterError
 from boltdp.kernel import State, builds, project, run
-from boltdp.privacy.losses import HuberSVM
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.losses import HuberSVM
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
 
 
 def recipe(dims: int, rows: int) -> Recipe:

@@ -15,11 +15,10 @@ from scipy import stats
 
 from boltdp.errors import ParameterError
 from boltdp.kernel import State, builds, run
-from boltdp.kernel.reference import reference_noise, reference_sgd, ziggurat
-from boltdp.privacy.losses import Logistic, Loss, Multinomial
-from boltdp.privacy.noise import Kind, Mechanism
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.losses import Logistic, Loss, Multinomial
+from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import (
     DIMS,
     ELEMENTS,
@@ -31,6 +30,7 @@ from tests.kernel.cases import (
     recipes,
     same_bits,
 )
+from tests.kernel.reference import reference_noise, reference_sgd, ziggurat
 
 KEY = bytes(range(32))
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -14,11 +14,11 @@ from scipy.stats import chi2
 
 from boltdp.errors import ParameterError
 from boltdp.kernel import State, permuted_position, project, run, source_position
-from boltdp.kernel.reference import reference_permuted_position
-from boltdp.privacy.losses import Logistic
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.losses import Logistic
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import inside
+from tests.kernel.reference import reference_permuted_position
 
 
 @pytest.mark.parametrize(("dims", "outputs"), [(1, 1), (3, 7), (50, 16), (784, 50), (5, 33)])

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp.arraytypes import Floats
+from boltdp._arrays import Floats
 from boltdp.errors import ParameterError
 from boltdp.kernel import State, run
-from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import Schedule, constant
+from boltdp.losses import HuberSVM, Logistic, Multinomial
+from boltdp.privacy.step_schedules import Schedule, constant
+from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import finished, packed_rows
 
 RECIPE = Recipe(loss=Logistic(), dims=2, rows=5, batch_size=2, passes=1, schedule=constant(0.1))

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from boltdp import kernel
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State, run
-from boltdp.privacy.losses import LOSSES, HuberSVM, Logistic, Multinomial
-from boltdp.privacy.noise import Mechanism
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.losses import LOSSES, HuberSVM, Logistic, Multinomial
+from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
 from tests.kernel.cases import declared_classes, finished, noise_for, packed_rows, recipes
 
 RECIPE = Recipe(loss=Logistic(), dims=5, rows=10, batch_size=3, passes=2, schedule=constant(0.5))

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import boltdp
-from boltdp.privacy.accounting import Release
+from boltdp.losses import Logistic
+from boltdp.privacy.accounting.charges import Release
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.losses import Logistic
-from boltdp.privacy.objective import perturbed_objective
-from boltdp.privacy.recipe import Problem
+from boltdp.privacy.events.objective_perturbation import perturbed_objective
+from boltdp.privacy.training_problem import Problem
 
 PROBLEM = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
 

@@ -22,18 +22,18 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import boltdp
 from boltdp import PrivateGridSearch, PrivateLogisticRegression
+from boltdp._files.sealed import digest
 from boltdp.cli import main
 from boltdp.context import Context
-from boltdp.data.schema import Numeric, Schema
 from boltdp.engines import open_source
 from boltdp.errors import DataError
-from boltdp.files.sealed import digest
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
+from boltdp.schema.schema import Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.training import train
-from boltdp.tuning import candidates, tune
+from boltdp.workflows.train import train
+from boltdp.workflows.tune import candidates, tune
 
 ROWS = pa.table({"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60})
 SCHEMA = Schema("sick", (False, True), (Numeric("age", 0, 100),))

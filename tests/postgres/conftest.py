@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from boltdp.engines.postgres.server import Server
+from boltdp.engines.postgres.local_server import Server
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from boltdp.engines.postgres.server import Server
+from boltdp.engines.postgres.local_server import Server
 from boltdp.ledger import Ledger, open_ledger
 from boltdp.privacy.budget import Budget
-from boltdp.worker import Worker
+from boltdp.service.worker import Worker
 
 #: Cells that nobody but the owner and the worker may see: of one patient, and in every row.
 SECRET_NAME, SECRET_NUMBER = "Zacharias Quellmalz", 918273

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from boltdp.engines.postgres import extension
-from boltdp.engines.postgres.server import Server
+from boltdp.engines.postgres import build
+from boltdp.engines.postgres.local_server import Server
 
 FLAGS = "-O1 -Wall -fstack-protector-strong -fno-such-flag -ffast-math -ffp-contract=fast -fstack-clash-protection"
 
 
 def commands(pg_config: Path, *more: str) -> list[list[str]]:
     """The calls of the compiler that would be made."""
-    call = ["make", "-n", "-B", "-C", str(extension.SOURCES), f"PG_CONFIG={pg_config}", f"KERNEL={extension.KERNEL}"]
+    call = ["make", "-n", "-B", "-C", str(build.SOURCES), f"PG_CONFIG={pg_config}", f"KERNEL={build.KERNEL}"]
     done = subprocess.run([*call, *more, "all"], capture_output=True, text=True, check=True)
     lines = [line.split() for line in done.stdout.replace("\\\n", " ").splitlines()]
     return [line for line in lines if "-c" in line]
@@ -47,7 +47,7 @@ def test_flags_that_harden_are_used_and_those_that_change_bits_are_not(hardened:
         assert {"-fstack-protector-strong", "-fstack-clash-protection", "-D_FORTIFY_SOURCE=2"} <= {*command}, command
         assert "-fno-such-flag" not in command
         assert harmless(command), command
-    for command in (one for one in compiled if str(extension.KERNEL) in one[-1]):
+    for command in (one for one in compiled if str(build.KERNEL) in one[-1]):
         assert not {"-ffast-math", "-O1", "-ffp-contract=fast"} & {*command}
         assert "-O3" in command
 
@@ -65,10 +65,10 @@ def test_the_server_of_the_tests_is_built_for_so_too(server: Server) -> None:
 
 def test_a_build_with_these_flags_works(hardened: Path, tmp_path: Path) -> None:
     target = f"DESTDIR={tmp_path}"
-    build = tmp_path / "build"
-    subprocess.run(["cp", "-r", str(extension.SOURCES.resolve()), str(build)], check=True)
-    subprocess.run(["find", str(build), "-name", "*.o", "-delete"], check=True)
-    call = ["make", "-C", str(build), f"PG_CONFIG={hardened}", f"KERNEL={extension.KERNEL}", target, "install"]
+    copied = tmp_path / "build"
+    subprocess.run(["cp", "-r", str(build.SOURCES.resolve()), str(copied)], check=True)
+    subprocess.run(["find", str(copied), "-name", "*.o", "-delete"], check=True)
+    call = ["make", "-C", str(copied), f"PG_CONFIG={hardened}", f"KERNEL={build.KERNEL}", target, "install"]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.rglob("boltdp.so"))

@@ -11,16 +11,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from boltdp.cli import main
-from boltdp.data.schema import array_schema
-from boltdp.data.synth import synthesize
 from boltdp.engines import open_source
-from boltdp.engines.postgres import extension
-from boltdp.engines.postgres.extension import ExtensionError
-from boltdp.engines.postgres.load import synthesize_table
-from boltdp.engines.postgres.server import Server
+from boltdp.engines.postgres import build
+from boltdp.engines.postgres.build import ExtensionError
+from boltdp.engines.postgres.copy_rows import synthesize_table
+from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
+from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.synthesize import synthesize
+from boltdp.workflows.train import train
 
 
 def boltdp(*arguments: object) -> Result:
@@ -146,20 +146,20 @@ def test_check_says_what_building_lacks(server: Server, tmp_path: Path) -> None:
     assert lacking.exit_code == 1
     assert "apt-get install postgresql-server-dev-16" in lacking.output
     with pytest.raises(ExtensionError, match=r"missing is headers: /nowhere$"):
-        extension.install(headless)
+        build.install(headless)
 
 
 def test_extension_comes_with_what_it_is_made_of() -> None:
-    names = {path.name for path in extension.SOURCES.rglob("*") if path.is_file()}
+    names = {path.name for path in build.SOURCES.rglob("*") if path.is_file()}
     assert {
         "Makefile",
         "boltdp.control",
         "train.c",
         "columns.c",
         "predict.c",
-        f"boltdp--{extension.VERSION}.sql",
+        f"boltdp--{build.VERSION}.sql",
     } <= names
-    assert (extension.KERNEL / "sgd.c").is_file()
+    assert (build.KERNEL / "sgd.c").is_file()
 
 
 def test_predictions_keep_columns_of_every_type_as_they_print(

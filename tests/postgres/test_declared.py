@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.cli import main
-from boltdp.data.draft import declared_schema, draft_schema
-from boltdp.data.schema import Categorical, Numeric, Schema, Vector
 from boltdp.engines.postgres import PostgresEngine
-from boltdp.engines.postgres.declared import read_check
-from boltdp.engines.postgres.server import Server
+from boltdp.engines.postgres.declared_schema import read_check
+from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
 from boltdp.model import Model
+from boltdp.schema.infer import declared_schema, draft_schema
+from boltdp.schema.schema import Categorical, Numeric, Schema, Vector
 
 #: The declaration of a column `c`, and the feature that it makes.
 FEATURES: list[tuple[str, Any]] = [

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import psycopg
 import pytest
 
-from boltdp.kernel.errors import Errors
-from boltdp.kernel.objective import Sums
-from boltdp.privacy.losses import Logistic
+from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.misclassification import Errors
+from boltdp.losses import Logistic
 
 ROWS, DIMS = 700, 6
 ERRORS = Errors(np.ones((3, 1, 2)), classes=2).to_bytes()

@@ -10,16 +10,16 @@ import psycopg
 import pytest
 from typing_extensions import LiteralString
 
-from boltdp import training
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Numeric, Projection, Schema
 from boltdp.engines.postgres import PostgresEngine
-from boltdp.engines.postgres.server import Server
+from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
-from boltdp.training import Planned, plan_rows, train_groups, train_planned, train_prepared
-from boltdp.worker import settings_for
+from boltdp.schema.schema import Categorical, Numeric, Projection, Schema
+from boltdp.service.worker import settings_for
+from boltdp.workflows import train as train_workflow
+from boltdp.workflows.train import Planned, plan_rows, train_groups, train_planned, train_prepared
 from tests.postgres.test_slices import content, sessions
 from tests.postgres.test_training import wait_until
 
@@ -155,7 +155,7 @@ def test_what_is_made_of_a_group_goes_when_its_model_is_trained(
 
         groups = engine.groups("ward", list(SIZES))
         plans = [planned(SCHEMA, rows, delta=0.0) for rows in groups.rows]
-        monkeypatch.setattr(training, "train_prepared", watched)
+        monkeypatch.setattr(train_workflow, "train_prepared", watched)
         with pytest.raises(RuntimeError):
             train_groups(groups, plans, seeded())
         assert [*left, *engine._session.ask(LEFT, fault="")] == [(3,), (2,), (1,), (0,)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from boltdp.engines.postgres.server import Server
+from boltdp.engines.postgres.local_server import Server
 
 KEEP = "SELECT boltdp.keep(7, 'secret')"
 SECRET = (b"secret",)

@@ -16,16 +16,16 @@ import pytest
 from click.testing import CliRunner
 
 from boltdp.cli import main
-from boltdp.data.schema import Categorical, Numeric, Projection, Schema, TimePart, Vector, array_schema
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine
-from boltdp.engines.postgres.server import Server
-from boltdp.export.postgres import ModelStoreError, store_model
+from boltdp.engines.postgres.local_server import Server
+from boltdp.export.postgres_models import ModelStoreError, store_model
 from boltdp.export.sql import probability_expression, scoring_expression
 from boltdp.model import FORMAT, FORMAT_VERSION, Model
-from boltdp.planning import plan
+from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, TimePart, Vector, array_schema
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.plan import plan
+from boltdp.workflows.train import train
 from tests.export.test_sql import make_model, rows_of_texts, texts_schema
 
 ROWS = 500

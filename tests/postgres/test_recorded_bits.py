@@ -10,7 +10,7 @@ import pytest
 
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine
-from boltdp.engines.postgres.server import Server
+from boltdp.engines.postgres.local_server import Server
 from tests.test_recorded_bits import CASES, EVERYWHERE, check, columns, weights_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psycopg
 
-from boltdp.engines.postgres.extension import SOURCES, VERSION
-from boltdp.engines.postgres.server import Server
+from boltdp.engines.postgres.build import SOURCES, VERSION
+from boltdp.engines.postgres.local_server import Server
 
 
 def test_installcheck_gives_the_expected_output(server: Server, tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from boltdp.engines.postgres.server import Server
+from boltdp.engines.postgres.local_server import Server
 from boltdp.privacy.budget import Budget
-from boltdp.worker import REASONS, Worker, WorkerError
+from boltdp.service.worker import REASONS, Worker, WorkerError
 from tests.postgres.desk import ALLOW, ROWS, TABLE, WARDS, Desk, opened_desk
 from tests.postgres.statements import recorded
 from tests.postgres.test_training import wait_until

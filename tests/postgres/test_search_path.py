@@ -14,14 +14,14 @@ import psycopg
 import pytest
 
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Numeric, Schema, Vector
-from boltdp.engines.postgres import PostgresEngine, extension
-from boltdp.engines.postgres.server import Server
-from boltdp.export.postgres import ModelStoreError, store_model
+from boltdp.engines.postgres import PostgresEngine, build
+from boltdp.engines.postgres.local_server import Server
+from boltdp.export.postgres_models import ModelStoreError, store_model
 from boltdp.model import Model
+from boltdp.schema.schema import Categorical, Numeric, Schema, Vector
 from boltdp.settings import Settings
-from boltdp.training import plan_rows, train, train_groups
-from boltdp.tuning import candidates, tune
+from boltdp.workflows.train import plan_rows, train, train_groups
+from boltdp.workflows.tune import candidates, tune
 from tests.postgres.statements import recorded, unqualified
 
 ROWS = 600
@@ -277,9 +277,9 @@ def test_the_reader_of_statements_sees_every_kind_of_fault() -> None:
 
 
 def test_installed_sql_is_qualified() -> None:
-    script = (extension.SOURCES / "sql" / "boltdp--0.2.0.sql").read_text("utf-8")
+    script = (build.SOURCES / "sql" / "boltdp--0.2.0.sql").read_text("utf-8")
     assert "DEFAULT pg_catalog.now()" in script
-    predict = (extension.SOURCES / "src" / "predict.c").read_text("utf-8")
+    predict = (build.SOURCES / "src" / "predict.c").read_text("utf-8")
     queries = [
         "".join(re.findall(r'"([^"\n]*)"', part))
         for part in re.findall(r"SPI_execute\w*\(((?:\s*\"[^\"\n]*\")+)", predict)

@@ -9,12 +9,12 @@ import sys
 import time
 from pathlib import Path
 
-from boltdp.engines.postgres.server import Server, private_server
+from boltdp.engines.postgres.local_server import Server, private_server
 
 #: Starts a server, says where, and waits to be killed.
 CALLER = """
 import sys, time
-from boltdp.engines.postgres.server import private_server
+from boltdp.engines.postgres.local_server import private_server
 with private_server(pg_config=sys.argv[1], extension=False) as server:
     print(server.folder, flush=True)
     time.sleep(600)

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from boltdp.context import Context
-from boltdp.data.synth import synthetic_schema
 from boltdp.engines.postgres import PostgresEngine
-from boltdp.engines.postgres.load import synthesize_table
-from boltdp.engines.postgres.server import Server
+from boltdp.engines.postgres.copy_rows import synthesize_table
+from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import ParameterError
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.synthesize import synthetic_schema
+from boltdp.workflows.train import train
 
 SCHEMA = synthetic_schema(dims=100, classes=2)
 #: Counts rows of a query that takes half a minute.

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from boltdp.context import Context
-from boltdp.data.schema import Numeric, Schema
 from boltdp.engines.postgres import PostgresEngine
-from boltdp.engines.postgres.server import Server
+from boltdp.engines.postgres.local_server import Server
+from boltdp.schema.schema import Numeric, Schema
 from tests.postgres.desk import SECRET_NAME, SECRET_NUMBER, Desk, opened_desk
 
 #: What another role asked for, and calls its table.

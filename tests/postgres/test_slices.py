@@ -14,15 +14,15 @@ from click.testing import CliRunner
 
 from boltdp.cli import main
 from boltdp.context import Context
-from boltdp.data.synth import synthesize, synthetic_schema
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine, PreparedTable
-from boltdp.engines.postgres.load import synthesize_table
-from boltdp.engines.postgres.server import Server
-from boltdp.engines.prepared import Prepared
+from boltdp.engines.postgres.copy_rows import synthesize_table
+from boltdp.engines.postgres.local_server import Server
+from boltdp.engines.prepared_rows import Prepared
 from boltdp.errors import DataError
-from boltdp.kernel.moments import UNIT, Moments
+from boltdp.kernel.feature_sums import UNIT, Moments
 from boltdp.model import Model
+from boltdp.workflows.synthesize import synthesize, synthetic_schema
 from tests.postgres.test_training import wait_until
 
 ROWS, DIMS = 20_000, 3  # more than one batch, so that reading can end midway

@@ -22,23 +22,23 @@ import pytest
 from psycopg import sql
 
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Numeric, Schema, Vector, array_schema
 from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.postgres import PostgresEngine
-from boltdp.engines.postgres.extension import ask_pg_config
-from boltdp.engines.postgres.server import Server, private_server
-from boltdp.engines.postgres.table import DRAWN_BYTES
+from boltdp.engines.postgres.build import ask_pg_config
+from boltdp.engines.postgres.local_server import Server, private_server
+from boltdp.engines.postgres.packed_table import DRAWN_BYTES
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import State
-from boltdp.kernel.errors import Errors
-from boltdp.kernel.moments import Moments
-from boltdp.kernel.objective import Sums
-from boltdp.privacy.losses import Logistic
-from boltdp.privacy.noise import Mechanism
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant
+from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.misclassification import Errors
+from boltdp.losses import Logistic
+from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
+from boltdp.schema.schema import Categorical, Numeric, Schema, Vector, array_schema
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.train import train
 
 ROWS, DIMS = 2000, 5
 SCHEMA = array_schema(dims=DIMS, classes=(0, 1), clip_norm=2.0)
@@ -774,7 +774,7 @@ def test_drawn_rows_meet_models_that_were_trained_elsewhere(
     server: Server, table: str, layout: Any, drawn_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The second bound makes three scans, and must not change a bit.
-    monkeypatch.setattr("boltdp.engines.postgres.table.DRAWN_BYTES", drawn_bytes)
+    monkeypatch.setattr("boltdp.engines.postgres.packed_table.DRAWN_BYTES", drawn_bytes)
     recipe = Recipe(loss=Logistic(), dims=DIMS, rows=ROWS, batch_size=50, passes=2, schedule=constant(0.5))
     positions = np.random.default_rng(1).integers(-1, ROWS, ROWS)
     ours, theirs = State(recipe), State(recipe)

@@ -15,19 +15,19 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
+from boltdp._files.sealed import ModelFileError
 from boltdp.cli import main
 from boltdp.context import Context
-from boltdp.data.schema import Numeric, Schema, array_schema
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine
-from boltdp.engines.postgres.extension import why_unusable
-from boltdp.engines.postgres.server import Server, private_server
+from boltdp.engines.postgres.build import why_unusable
+from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.errors import DataError
-from boltdp.files.sealed import ModelFileError
 from boltdp.model import Model
+from boltdp.schema.schema import Numeric, Schema, array_schema
 from boltdp.settings import Settings
-from boltdp.training import train
-from boltdp.tuning import candidates, tune
+from boltdp.workflows.train import train
+from boltdp.workflows.tune import candidates, tune
 
 SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
 SETTINGS = Settings(epsilon=1.0, algorithm="bolton", passes=1)

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner
 
-from boltdp import worker
 from boltdp.cli import main
 from boltdp.context import Context
-from boltdp.engines.postgres.server import Server
-from boltdp.worker import REASONS
+from boltdp.engines.postgres.local_server import Server
+from boltdp.service import worker
+from boltdp.service.worker import REASONS
 from tests.ledger.charges import started
 from tests.postgres.desk import ALLOW, SECRET_NAME, Desk, opened_desk
 from tests.postgres.test_training import wait_until
@@ -23,7 +23,7 @@ KILLED = """
 import os, signal, sys
 from boltdp import training, worker
 from boltdp.ledger import open_ledger
-from boltdp.ledger.book import Account, Reservation
+from boltdp.ledger.ledger import Account, Reservation
 
 uri, stage = sys.argv[1:]
 

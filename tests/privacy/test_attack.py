@@ -10,11 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from boltdp.kernel import State, run
-from boltdp.privacy.losses import HuberSVM, Logistic, Multinomial
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import constant, strongly_convex
-from boltdp.privacy.sensitivity import published_sensitivity, sensitivity
-from tests.privacy.test_sensitivity import recipes
+from boltdp.losses import HuberSVM, Logistic, Multinomial
+from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
+from boltdp.privacy.step_schedules import constant, strongly_convex
+from boltdp.privacy.training_problem import Recipe
+from tests.privacy.test_sgd_sensitivity import recipes
 
 Rows = npt.NDArray[np.float64]
 

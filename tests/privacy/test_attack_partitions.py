@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from boltdp.algorithms import _sgd
+from boltdp.algorithms._base import Job
+from boltdp.algorithms._sgd import averaged
 from boltdp.algorithms.bolton import BoltOn
-from boltdp.algorithms.shared import sgd
-from boltdp.algorithms.shared.base import Job
-from boltdp.algorithms.shared.sgd import averaged
 from boltdp.context import Context
-from boltdp.engines.spool import spool
+from boltdp.engines.local_store import spool
 from boltdp.kernel import source_position
+from boltdp.losses import HuberSVM, Multinomial
 from boltdp.privacy.certificate import certify
-from boltdp.privacy.events import Noiseless
-from boltdp.privacy.losses import HuberSVM, Multinomial
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.events.event import Noiseless
+from boltdp.privacy.events.sgd_sensitivity import UNIT, largest_norm, sensitivity
 from boltdp.privacy.release import Randomness
-from boltdp.privacy.schedules import Schedule, constant, square_root, strongly_convex
-from boltdp.privacy.sensitivity import UNIT, largest_norm, sensitivity
-from tests.privacy.test_sensitivity import recipes
+from boltdp.privacy.step_schedules import Schedule, constant, square_root, strongly_convex
+from boltdp.privacy.training_problem import Recipe
+from tests.privacy.test_sgd_sensitivity import recipes
 
 Rows = npt.NDArray[np.float32]
 Weights = npt.NDArray[np.float64]
@@ -185,7 +185,7 @@ def test_another_average_would_break_the_bound(
     recipe = replace(pulled(constant(0.01), partitions=2, batch_size=3), rows=7)
     assert [run.rows for run in recipe.runs] == [run.largest_batch for run in recipe.runs] == [3, 4]
     assert max(worst_in_each(recipe)) <= sensitivity(recipe).total
-    monkeypatch.setattr(sgd, "averaged", average)
+    monkeypatch.setattr(_sgd, "averaged", average)
     assert max(worst_in_each(recipe)) > 1.1 * sensitivity(recipe).total
 
 

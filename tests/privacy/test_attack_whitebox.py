@@ -14,21 +14,21 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from boltdp.audit.statistics import rate_bounds
+from boltdp.audit.confidence import rate_bounds
 from boltdp.context import Context
-from boltdp.data.schema import Schema, Vector
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Prepared
+from boltdp.losses import HuberSVM
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
-from boltdp.privacy.events import Training
-from boltdp.privacy.losses import HuberSVM
-from boltdp.privacy.output import OutputPerturbation, perturbed_output
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.events.event import Training
+from boltdp.privacy.events.noisy_updates import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
+from boltdp.privacy.events.output_perturbation import OutputPerturbation, perturbed_output
 from boltdp.privacy.release import Randomness
-from boltdp.privacy.schedules import constant
-from boltdp.privacy.whitebox import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
-from boltdp.training import train_prepared
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
+from boltdp.schema.schema import Schema, Vector
+from boltdp.workflows.train import train_prepared
 
 Sample = npt.NDArray[np.float64]
 

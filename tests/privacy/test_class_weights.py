@@ -16,20 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from boltdp.arraytypes import Doubles
+from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel import State, run
-from boltdp.kernel.objective import Sums
+from boltdp.kernel.loss_derivatives import Sums
+from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, contrasts
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.gradients import sum_sensitivity
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, contrasts
-from boltdp.privacy.noise import Mechanism
-from boltdp.privacy.objective import objective_noise
-from boltdp.privacy.recipe import SMALLEST_CLASS_WEIGHT, Problem, Recipe
-from boltdp.privacy.records import from_record, to_record
-from boltdp.privacy.schedules import constant
-from boltdp.privacy.sensitivity import sensitivity
-from tests.privacy.test_sensitivity import recipes
+from boltdp.privacy.events.noisy_gradients import sum_sensitivity
+from boltdp.privacy.events.objective_perturbation import objective_noise
+from boltdp.privacy.events.sgd_sensitivity import sensitivity
+from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.serialization import from_record, to_record
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import SMALLEST_CLASS_WEIGHT, Problem, Recipe
+from tests.privacy.test_sgd_sensitivity import recipes
 
 Rows = npt.NDArray[np.float64]
 

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltdp.errors import ParameterError
-from boltdp.privacy.budget import Budget
-from boltdp.privacy.composition import (
+from boltdp.privacy.accounting.composition import (
     RUNGS_PER_DOUBLING,
     SMALLEST_DEVIATION,
     Profile,
@@ -24,7 +23,8 @@ from boltdp.privacy.composition import (
     poisson_profile,
     smallest_deviation,
 )
-from boltdp.privacy.noise import gaussian_sigma
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.mechanisms import gaussian_sigma
 
 CASES = [(1.0, 1e-6, 0.01, 1000), (4.0, 1e-5, 0.01, 10_000), (0.05, 1e-9, 1e-3, 1000), (2.0, 1e-6, 0.5, 10)]
 

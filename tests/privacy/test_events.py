@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from boltdp.errors import ParameterError
+from boltdp.losses import LOSSES, HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import (
@@ -27,7 +28,7 @@ from boltdp.privacy.certificate import (
     remaining,
     verify,
 )
-from boltdp.privacy.events import (
+from boltdp.privacy.events.event import (
     NOISELESS,
     SEEDED,
     Composition,
@@ -40,17 +41,16 @@ from boltdp.privacy.events import (
     composed,
     spoiled,
 )
-from boltdp.privacy.losses import LOSSES, HuberSVM, Logistic, Loss, Multinomial
-from boltdp.privacy.moments import NoisyMoments, noisy_moments
-from boltdp.privacy.noise import Mechanism, calibrate, gaussian_sigma, spherical_scale
-from boltdp.privacy.objective import perturbed_objective
-from boltdp.privacy.output import OutputPerturbation, perturbed_output
-from boltdp.privacy.recipe import Problem, Recipe
-from boltdp.privacy.records import from_record, known_events, to_record
-from boltdp.privacy.schedules import constant, strongly_convex
-from boltdp.privacy.selection import PortionSelection, PublicSelection, TrialSelection, trial_budgets
-from boltdp.privacy.sensitivity import sensitivity
-from boltdp.privacy.whitebox import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
+from boltdp.privacy.events.noisy_moments import NoisyMoments, noisy_moments
+from boltdp.privacy.events.noisy_updates import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
+from boltdp.privacy.events.objective_perturbation import perturbed_objective
+from boltdp.privacy.events.output_perturbation import OutputPerturbation, perturbed_output
+from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, trial_budgets
+from boltdp.privacy.events.sgd_sensitivity import sensitivity
+from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, spherical_scale
+from boltdp.privacy.serialization import from_record, known_events, to_record
+from boltdp.privacy.step_schedules import constant, strongly_convex
+from boltdp.privacy.training_problem import Problem, Recipe
 
 PURE, APPROXIMATE = Budget(0.8), Budget(0.8, 1e-6)
 EVERY: tuple[Loss, ...] = (Logistic(), HuberSVM(0.2), Multinomial(4))

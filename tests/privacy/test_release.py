@@ -12,13 +12,13 @@ import pytest
 from scipy import stats
 
 from boltdp.errors import ParameterError
+from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, contrasts
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
-from boltdp.privacy.events import NOISELESS, SEEDED, Noiseless, Part, SelfComposition, Training
-from boltdp.privacy.losses import HuberSVM, Logistic, Loss, Multinomial, contrasts
-from boltdp.privacy.noise import Kind, Mechanism, calibrate, gaussian_sigma, spherical_scale
-from boltdp.privacy.objective import (
+from boltdp.privacy.events.event import NOISELESS, SEEDED, Noiseless, Part, SelfComposition, Training
+from boltdp.privacy.events.noisy_updates import NoisyUpdates, scs13_noise
+from boltdp.privacy.events.objective_perturbation import (
     ObjectivePerturbation,
     gaussian_scale,
     objective_noise,
@@ -26,12 +26,12 @@ from boltdp.privacy.objective import (
     shares,
     stopping_sensitivity,
 )
-from boltdp.privacy.output import PUBLISHED, Analysis, OutputPerturbation, perturbed_output
-from boltdp.privacy.recipe import Problem, Recipe
+from boltdp.privacy.events.output_perturbation import PUBLISHED, Analysis, OutputPerturbation, perturbed_output
+from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
+from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate, gaussian_sigma, spherical_scale
 from boltdp.privacy.release import Randomness, could_be_released, pick, release_weights, sample_key, update_keys
-from boltdp.privacy.schedules import constant, strongly_convex
-from boltdp.privacy.sensitivity import published_sensitivity, sensitivity
-from boltdp.privacy.whitebox import NoisyUpdates, scs13_noise
+from boltdp.privacy.step_schedules import constant, strongly_convex
+from boltdp.privacy.training_problem import Problem, Recipe
 
 LOSSES: list[Loss] = [Logistic(), HuberSVM(0.2), Multinomial(4)]
 

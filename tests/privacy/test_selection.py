@@ -16,16 +16,12 @@ from hypothesis import strategies as st
 from scipy.stats import beta, chisquare
 
 from boltdp.errors import ParameterError
+from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
-from boltdp.privacy.events import Event, Noiseless, Part, Training
-from boltdp.privacy.exact import seeded_bytes
-from boltdp.privacy.losses import Logistic
-from boltdp.privacy.output import perturbed_output
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.release import choose, draw_trials, noisy_count
-from boltdp.privacy.schedules import constant
-from boltdp.privacy.selection import (
+from boltdp.privacy.events.event import Event, Noiseless, Part, Training
+from boltdp.privacy.events.output_perturbation import perturbed_output
+from boltdp.privacy.events.selection import (
     PortionSelection,
     PublicSelection,
     Selection,
@@ -34,6 +30,10 @@ from boltdp.privacy.selection import (
     portion_bounds,
     trial_budgets,
 )
+from boltdp.privacy.exact_sampling import seeded_bytes
+from boltdp.privacy.release import choose, draw_trials, noisy_count
+from boltdp.privacy.step_schedules import constant
+from boltdp.privacy.training_problem import Recipe
 
 
 def proven_epsilon(hits: int, others: int, runs: int) -> float:

@@ -17,12 +17,12 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from boltdp.data.schema import array_schema
 from boltdp.engines import Engine, open_source
-from boltdp.engines.spark import SparkEngine, blocks, tasks
+from boltdp.engines.spark import SparkEngine, executor_tasks, packed_blocks
 from boltdp.engines.spark.session import Session
+from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.train import train
 
 ROWS, DIMS = 20_000, 5
 SCHEMA = array_schema(dims=DIMS, classes=(0, 1), clip_norm=2.0)
@@ -46,11 +46,11 @@ def rows() -> pa.Table:
     return pa.table({"x": vectors.cast(pa.list_(pa.float64())), "label": (X[:, 0] > 0).astype(int)})
 
 
-def fails_once(task: type[tasks.Task], folder: Path, how: str) -> type[tasks.Task]:
+def fails_once(task: type[executor_tasks.Task], folder: Path, how: str) -> type[executor_tasks.Task]:
     """The task, but the first that has begun to give results fails."""
     work, flag = task.work, folder / task.__name__
 
-    def failing(self: tasks.Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def failing(self: executor_tasks.Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         results = work(self, batches)
         for number, one in enumerate(results):
             yield one
@@ -85,13 +85,13 @@ def main(folder: Path, how: str) -> None:
     for number in range(4):
         pq.write_table(rows().slice(number * ROWS // 4, ROWS // 4), parts / f"{number}.parquet")
     session = Session.open("local-cluster[2,1,1024]")
-    plain = {name: getattr(tasks, name) for names in TASKS.values() for name in names}
+    plain = {name: getattr(executor_tasks, name) for names in TASKS.values() for name in names}
     for algorithm, names in TASKS.items():
         (folder / algorithm).mkdir()
         # Passes are made over rows where they are, if they are too many for one executor.
-        blocks.ONE_PLACE_BYTES = 0 if algorithm == "sequential" else 1 << 30
+        packed_blocks.ONE_PLACE_BYTES = 0 if algorithm == "sequential" else 1 << 30
         for name in names:
-            setattr(tasks, name, fails_once(plain[name], folder / algorithm, how))
+            setattr(executor_tasks, name, fails_once(plain[name], folder / algorithm, how))
         engine = SparkEngine(session.spark.read.parquet(str(parts)), session=session, parts=3)
         same = trained(engine, algorithm) == trained(open_source(rows()), algorithm)
         failed = sorted(path.name for path in (folder / algorithm).iterdir())

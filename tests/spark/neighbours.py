@@ -18,17 +18,17 @@ import numpy as np
 import pyarrow as pa
 
 from boltdp import settings as boltdp_settings
-from boltdp.algorithms.shared import newton
+from boltdp.algorithms import _newton
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.session import Session
-from boltdp.measuring import measure
+from boltdp.evaluation.private import measure
 from boltdp.model import Model
-from boltdp.planning import plan
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.release import Randomness
-from boltdp.training import train
+from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.workflows.plan import plan
+from boltdp.workflows.train import train
 
 ROWS, FILES, REPLACED = 6000, 3, 2345
 DIMS = 6
@@ -116,7 +116,7 @@ def main(folder: Path, algorithm: str, source: str, instead: str) -> None:
     before = os.environ.get("PYSPARK_SUBMIT_ARGS", "").removesuffix("pyspark-shell")
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"{before} {shlex.join(arguments)} pyspark-shell"
     # A sample is taken of large tables only; here of a small one.
-    newton.MOST_SAMPLED = 6000
+    _newton.MOST_SAMPLED = 6000
     # One thread: of two, the one that ends first is another every time.
     session = Session.open("local[1]")
     engine = SparkEngine(frame(session.spark, source, rows(instead), folder), session=session, parts=2)

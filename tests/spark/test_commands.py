@@ -16,12 +16,12 @@ from click.testing import CliRunner, Result
 
 from boltdp.cli import main
 from boltdp.context import Context
-from boltdp.data.schema import Numeric, Schema
-from boltdp.data.synth import synthesize
 from boltdp.engines import open_source
 from boltdp.engines.spark import SparkEngine
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
+from boltdp.schema.schema import Numeric, Schema
+from boltdp.workflows.synthesize import synthesize
 from tests.spark.connect import connect_server
 
 ROOT = Path(__file__).parents[2]

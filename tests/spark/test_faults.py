@@ -16,13 +16,13 @@ import pytest
 
 from boltdp import kernel
 from boltdp.context import Context
-from boltdp.data.schema import Numeric, Schema
-from boltdp.engines.spark import PreparedBlocks, SparkEngine, tasks
-from boltdp.engines.spark.blocks import Place, Stored, part_bounds
+from boltdp.engines.spark import PreparedBlocks, SparkEngine, executor_tasks
+from boltdp.engines.spark.executor_tasks import CHANGED
+from boltdp.engines.spark.packed_blocks import Place, Stored, part_bounds
 from boltdp.engines.spark.session import quietly
-from boltdp.engines.spark.tasks import CHANGED
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.moments import Moments
+from boltdp.kernel.feature_sums import Moments
+from boltdp.schema.schema import Numeric, Schema
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
@@ -104,9 +104,9 @@ def some_blocks(rows: int = 100) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({**columns, "fault": pa.array([None], pa.string())})
 
 
-def scatter(digest: bytes = b"x" * 16) -> tasks.Scatter:
-    places = tasks.Places({(0, 0): (0, digest)})
-    return tasks.Scatter(places, ((0, 100, 3),), ((0, 30), (30, 100)), width=2, key=b"k" * 16)
+def scatter(digest: bytes = b"x" * 16) -> executor_tasks.Scatter:
+    places = executor_tasks.Places({(0, 0): (0, digest)})
+    return executor_tasks.Scatter(places, ((0, 100, 3),), ((0, 30), (30, 100)), width=2, key=b"k" * 16)
 
 
 def fault(batches: Iterator[pa.RecordBatch]) -> str | None:
@@ -124,14 +124,14 @@ def test_a_block_that_is_not_the_first_one_made_is_not_shuffled() -> None:
 @pytest.mark.parametrize("change", ["twice", "missing", "a fault"])
 def test_chunks_that_come_twice_or_not_at_all_are_an_error(change: str) -> None:
     chunks = [chunk for chunk in scatter()(some_blocks()) if chunk["part"][0].as_py() == 1]
-    settle = tasks.Settle((0, 30, 100), 2, tasks.Sealing(b"k" * 16))
+    settle = executor_tasks.Settle((0, 30, 100), 2, executor_tasks.Sealing(b"k" * 16))
     (block,) = settle(iter(chunks))
     assert block["start"][0].as_py() == 30
     one = chunks[0].to_pydict()
-    slots, packed = one["slots"][0], tasks.shown(one["packed"][0])
+    slots, packed = one["slots"][0], executor_tasks.shown(one["packed"][0])
     other = {
         "twice": {**one, "slots": [slots[:4] + slots[:4] + slots[8:]]},
-        "missing": {**one, "slots": [slots[4:]], "packed": [tasks.hidden(packed[8:], b"k")]},
+        "missing": {**one, "slots": [slots[4:]], "packed": [executor_tasks.hidden(packed[8:], b"k")]},
         "a fault": {**one, "fault": ["something else"]},
     }[change]
     changed = pa.RecordBatch.from_pydict(other, chunks[0].schema)
@@ -141,7 +141,7 @@ def test_chunks_that_come_twice_or_not_at_all_are_an_error(change: str) -> None:
 def test_executors_with_another_boltdp_are_told() -> None:
     batch = pa.RecordBatch.from_pydict({"c0": [1.0]})
     with pytest.raises(DataError, match=r"^the executors must have boltdp 9\.9\.9, they have \d+\.\d+\.\d+$"):
-        next(tasks.Batches(("age",), False, "9.9.9").runs(iter([batch])))
+        next(executor_tasks.Batches(("age",), False, "9.9.9").runs(iter([batch])))
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_executors_with_another_boltdp_are_told() -> None:
     [(ValueError("a secret: 0.123"), "a task of boltdp failed: ValueError"), (DataError("said"), None)],
 )
 def test_a_task_tells_nothing_of_what_went_wrong_but_our_own_words(error: Exception, told: str | None) -> None:
-    class Failing(tasks.Task):
-        columns = tasks.RESULTS
+    class Failing(executor_tasks.Task):
+        columns = executor_tasks.RESULTS
 
         def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             del batches

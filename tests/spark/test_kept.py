@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 from boltdp.context import Context
-from boltdp.data.schema import Numeric, Schema
-from boltdp.engines.spark import PreparedBlocks, SparkEngine, kept
+from boltdp.engines.spark import PreparedBlocks, SparkEngine, block_cache
 from boltdp.engines.spark.session import Session, quietly
-from boltdp.kernel.moments import Moments
-from boltdp.kernel.objective import Sums
-from boltdp.privacy.losses import Logistic
+from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel.loss_derivatives import Sums
+from boltdp.losses import Logistic
+from boltdp.schema.schema import Numeric, Schema
 
 SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
 
@@ -33,7 +33,7 @@ def directory(spark: Any) -> Path:
     def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        yield pa.RecordBatch.from_pydict({"where": [kept.local_directory()]})
+        yield pa.RecordBatch.from_pydict({"where": [block_cache.local_directory()]})
 
     with quietly():
         return Path(spark.range(0, 1, 1, 1).mapInArrow(where, "where string").collect()[0]["where"])
@@ -144,10 +144,10 @@ def test_there_may_be_no_place_to_keep_blocks(monkeypatch: pytest.MonkeyPatch, t
             monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
         else:
             monkeypatch.setenv("SPARK_LOCAL_DIRS", place)
-        kept.keep("run", "block", rows)
-        assert kept.kept("run", "block", rows=3, width=2) is None
-        kept.in_use("run")
-        kept.forget("run")
+        block_cache.keep("run", "block", rows)
+        assert block_cache.kept("run", "block", rows=3, width=2) is None
+        block_cache.in_use("run")
+        block_cache.forget("run")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -157,14 +157,14 @@ def test_kept_blocks_go_by_themselves(tmp_path: Path, end: str) -> None:
     folder.mkdir()
     (folder / "block").write_bytes(b"private")
     with subprocess.Popen(["sleep", "600"]) as executor:
-        watching = subprocess.Popen(["sh", "-c", kept.WATCHDOG, "sh", str(folder), str(executor.pid)])
+        watching = subprocess.Popen(["sh", "-c", block_cache.WATCHDOG, "sh", str(folder), str(executor.pid)])
         time.sleep(0.5)
         assert (folder / "block").exists()
         if end == "of the executor":
             executor.kill()
             executor.wait()
         else:
-            long_ago = time.time() - 60 * (kept.MINUTES + 1)
+            long_ago = time.time() - 60 * (block_cache.MINUTES + 1)
             os.utime(folder, (long_ago, long_ago))
         watching.wait(60)
         assert not folder.exists()

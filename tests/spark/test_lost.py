@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from boltdp.context import Context
-from boltdp.data.schema import Numeric, Schema
 from boltdp.engines.spark import SparkEngine
-from boltdp.engines.spark.blocks import Stored
+from boltdp.engines.spark.executor_tasks import BLOCKS, CHANGED
+from boltdp.engines.spark.packed_blocks import Stored
 from boltdp.engines.spark.session import Session, quietly
-from boltdp.engines.spark.tasks import BLOCKS, CHANGED
 from boltdp.errors import DataError
+from boltdp.schema.schema import Numeric, Schema
 
 ROWS = 1000
 SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 1000),))

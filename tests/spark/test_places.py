@@ -13,9 +13,9 @@ import pytest
 
 from boltdp import kernel
 from boltdp.context import Context
-from boltdp.data.schema import Categorical, Numeric, Schema
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.session import quietly
+from boltdp.schema.schema import Categorical, Numeric, Schema
 
 ROWS, REPLACED = 1000, 5
 SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 1000), Categorical("town", ("Ulm",))))

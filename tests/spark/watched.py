@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from boltdp.data.schema import Categorical, Numeric, Schema
-from boltdp.engines.spark import SparkEngine, blocks, tasks
+from boltdp.engines.spark import SparkEngine, executor_tasks, packed_blocks
+from boltdp.schema.schema import Categorical, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.training import train
+from boltdp.workflows.train import train
 
 ROWS = 700
 SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("dose", -1, 1), Categorical("town", ("Ulm", "Bonn"))))
@@ -43,17 +43,17 @@ def main(address: str, table: str) -> None:
         words = np.frombuffer(data[: len(data) // 8 * 8], np.uint8).reshape(-1, 8)
         seen.update(word.tobytes() for word in words[((words != 0) & (words != 255)).sum(axis=1) >= 6])
 
-    join, update, carry = tasks.join_results, blocks._update, tasks.carried
+    join, update, carry = executor_tasks.join_results, packed_blocks._update, executor_tasks.carried
 
     def joined(sums: Sequence[Any], result: bytes) -> None:
-        for data in tasks.read_results(result):
+        for data in executor_tasks.read_results(result):
             remember(data)
         join(sums, result)
         for each in sums:
             remember(np.asarray(each.value, np.float64).tobytes())
 
     def updated(states: Sequence[Any], one: Any) -> None:
-        for data in tasks.read_results(bytes(one["result"])):
+        for data in executor_tasks.read_results(bytes(one["result"])):
             remember(data)
         update(states, one)
 
@@ -63,7 +63,7 @@ def main(address: str, table: str) -> None:
                 remember(one.to_bytes())
         return carry(objects)
 
-    tasks.join_results, blocks._update, tasks.carried = joined, updated, carried
+    executor_tasks.join_results, packed_blocks._update, executor_tasks.carried = joined, updated, carried
     with SparkEngine.open(address, table=table) as engine:
         for settings in SETTINGS:
             train(engine, SCHEMA, settings)

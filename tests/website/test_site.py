@@ -84,7 +84,7 @@ def test_pictures_are_small() -> None:
 
 
 def test_formulas_are_set_in_the_built_proofs(site: Path) -> None:
-    page = (site / "proofs" / "sensitivity.html").read_text("utf-8")
+    page = (site / "proofs" / "sgd_sensitivity.html").read_text("utf-8")
     assert '<pre class="formula">' in page
     assert "<sub>t+1</sub>A<sub>t+1</sub>" in page
     assert "_{" not in re.sub(r"<code.*?</code>", "", page, flags=re.DOTALL)
@@ -92,7 +92,7 @@ def test_formulas_are_set_in_the_built_proofs(site: Path) -> None:
 
 def test_every_proof_and_every_public_name_has_its_place(site: Path) -> None:
     first = (site / "index.html").read_text("utf-8")
-    assert all(f'href="proofs/{path.stem}.html"' in first for path in (ROOT / PROOFS).glob("*.md"))
+    assert all(f'href="proofs/{path.stem}.html"' in first for path in (ROOT / PROOFS).rglob("*.md"))
     reference = read(site / "api.html").anchors
     assert {name for name in boltdp.__all__ if f"boltdp.{name}" not in reference} == set()
     assert "boltdp.Settings.noise_seed" in reference

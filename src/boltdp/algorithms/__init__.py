@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from boltdp.algorithms._base import Algorithm, Job
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.algorithms.bst14 import BST14
 from boltdp.algorithms.dpsgd import DPSGD
-from boltdp.algorithms.noisygd import NoisyGD
+from boltdp.algorithms.noisy_gd import NoisyGD
 from boltdp.algorithms.objective import Objective
 from boltdp.algorithms.scs13 import SCS13
-from boltdp.algorithms.shared.base import Algorithm, Job
 from boltdp.errors import ParameterError
+from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.losses import Loss
 from boltdp.settings import Settings
 
 __all__ = ["ALGORITHMS", "AUTO", "NOISELESS", "Algorithm", "Job", "algorithm_of", "chosen_algorithm", "named_algorithm"]
@@ -49,9 +49,9 @@ def algorithm_of(certificate: Certificate) -> Algorithm:
     """The algorithm that trained what a certificate is about.
 
     >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.privacy.objective import perturbed_objective
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.recipe import Problem
+    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.training_problem import Problem
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
     >>> algorithm_of(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))).name
     'objective'
@@ -66,7 +66,7 @@ def chosen_algorithm(settings: Sequence[Settings], loss: Loss, budget: Budget | 
     some losses are not smooth enough for it. For many classes at once, clipped gradients tell more than the noise of
     the objective leaves; that needs a delta. Which is better where was measured: docs/accuracy.md.
 
-    >>> from boltdp.privacy.losses import HuberSVM, Logistic
+    >>> from boltdp.losses import HuberSVM, Logistic
     >>> settings, budget = [Settings(epsilon=1.0)], Budget(1.0)
     >>> chosen_algorithm(settings, Logistic(), budget).name, chosen_algorithm(settings, HuberSVM(), budget).name
     ('objective', 'bolton')

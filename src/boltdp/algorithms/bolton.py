@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from boltdp.algorithms.shared.base import TYPICAL_NORM, described, in_each, main_noise, noise_per_weight
-from boltdp.algorithms.shared.sgd import PassesOfSGD
+from boltdp.algorithms._base import TYPICAL_NORM, described, in_each, main_noise, noise_per_weight
+from boltdp.algorithms._sgd import PassesOfSGD
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.output import OutputPerturbation, perturbed_output
-from boltdp.privacy.recipe import Recipe
+from boltdp.privacy.events.output_perturbation import OutputPerturbation, perturbed_output
+from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import OPTIONAL, Settings
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
-from boltdp.algorithms.shared.base import TYPICAL_NORM
-from boltdp.algorithms.shared.sampling import fixed_size_batches
-from boltdp.algorithms.shared.sgd import gradient_norm
-from boltdp.algorithms.shared.whitebox import WhiteBox
+from boltdp.algorithms._base import TYPICAL_NORM
+from boltdp.algorithms._sampling import fixed_size_batches
+from boltdp.algorithms._sgd import gradient_norm
+from boltdp.algorithms._white_box import WhiteBox
 from boltdp.errors import ParameterError
+from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.losses import Loss
-from boltdp.privacy.noise import Mechanism
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import Schedule
-from boltdp.privacy.whitebox import bst14_noise, bst14_published
+from boltdp.privacy.events.noisy_updates import bst14_noise, bst14_published
+from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.step_schedules import Schedule
+from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings
 
 

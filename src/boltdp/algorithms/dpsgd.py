@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from boltdp.algorithms.shared.sampling import poisson_batches
-from boltdp.algorithms.shared.sgd import noisy_step
-from boltdp.algorithms.shared.whitebox import WhiteBox
+from boltdp.algorithms._sampling import poisson_batches
+from boltdp.algorithms._sgd import noisy_step
+from boltdp.algorithms._white_box import WhiteBox
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.noise import Mechanism
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import Schedule, constant, strongly_convex
-from boltdp.privacy.whitebox import dpsgd_noise
+from boltdp.privacy.events.noisy_updates import dpsgd_noise
+from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.step_schedules import Schedule, constant, strongly_convex
+from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from boltdp.algorithms.shared.base import (
+from boltdp._arrays import Doubles
+from boltdp.algorithms._base import (
     Algorithm,
     Job,
     described,
@@ -18,16 +19,15 @@ from boltdp.algorithms.shared.base import (
     main_noise,
     why_this_kind,
 )
-from boltdp.arraytypes import Doubles
 from boltdp.context import Context
-from boltdp.engines.prepared import Prepared
+from boltdp.engines.prepared_rows import Prepared
 from boltdp.errors import ParameterError
-from boltdp.kernel.reading import Reading
+from boltdp.kernel.feature_map import Reading
+from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events import Noiseless, Training
-from boltdp.privacy.losses import Loss
-from boltdp.privacy.objective import (
+from boltdp.privacy.events.event import Noiseless, Training
+from boltdp.privacy.events.objective_perturbation import (
     ample_regularization,
     check_objective,
     check_solvable,
@@ -36,12 +36,12 @@ from boltdp.privacy.objective import (
     perturbed_objective,
     shares,
 )
-from boltdp.privacy.recipe import Problem
 from boltdp.privacy.release import linear_terms
+from boltdp.privacy.training_problem import Problem
 from boltdp.settings import Settings
 
 if TYPE_CHECKING:
-    from boltdp.algorithms.shared.newton import Solver
+    from boltdp.algorithms._newton import Solver
 
 #: Minimisers that are looked for in the same scans, at most.
 MOST_AT_ONCE = 64
@@ -88,7 +88,7 @@ class Objective(Algorithm):
 
     def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """The minimiser of each job's models, all looked for at once."""
-        from boltdp.algorithms.shared.newton import MOST_NUMBERS, solve  # only here: SciPy comes with it
+        from boltdp.algorithms._newton import MOST_NUMBERS, solve  # only here: SciPy comes with it
 
         # How many scans it takes depends on the rows: only the beginning and the end are told.
         stage = context.at("minimising", prepared.rows)
@@ -142,7 +142,7 @@ class Objective(Algorithm):
 
 
 def _solvers(job: Job, classes: int, reading: Reading | None) -> Iterator[Solver]:
-    from boltdp.algorithms.shared.newton import minimise
+    from boltdp.algorithms._newton import minimise
 
     certificate = job.certificate
     for positive, linear in zip(job.positives, linear_terms(certificate, job.randomness), strict=True):
@@ -163,7 +163,7 @@ def default_regularization(problem: Problem, budget: Budget | None) -> float:
     the two follows a power of ||q||/m; docs/accuracy.md says on which data it was fitted and on which it was checked.
     At least so much that pure noise would be no shorter with more of it, and that the minimum can be found.
 
-    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6)
     >>> default_regularization(problem, Budget(10.0)) < default_regularization(problem, Budget(1.0))
     True

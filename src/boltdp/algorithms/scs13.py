@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from boltdp.algorithms.shared.whitebox import WhiteBox
+from boltdp.algorithms._white_box import WhiteBox
+from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.losses import Loss
-from boltdp.privacy.noise import Mechanism
-from boltdp.privacy.recipe import Recipe
-from boltdp.privacy.schedules import Schedule
-from boltdp.privacy.whitebox import scs13_noise, scs13_published
+from boltdp.privacy.events.noisy_updates import scs13_noise, scs13_published
+from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.step_schedules import Schedule
+from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings
 
 

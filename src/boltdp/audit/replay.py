@@ -24,26 +24,26 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from boltdp._arrays import Doubles
 from boltdp.algorithms import algorithm_of
-from boltdp.algorithms.standardize import prepared_rows
-from boltdp.arraytypes import Doubles
-from boltdp.audit.statistics import gamma, normal, too_far
-from boltdp.audit.subject import Stage, Subject
-from boltdp.audit.tables import ORDER, Pair
+from boltdp.audit.audited_training import Stage, Subject
+from boltdp.audit.confidence import gamma, normal, too_far
+from boltdp.audit.synthetic_rows import ORDER, Pair
 from boltdp.context import Context
 from boltdp.privacy import release
-from boltdp.privacy.gradients import NoisyGradients, sum_sensitivity
-from boltdp.privacy.moments import NoisyMoments
-from boltdp.privacy.noise import Mechanism
-from boltdp.privacy.objective import ObjectivePerturbation
-from boltdp.privacy.output import OutputPerturbation
+from boltdp.privacy.events.noisy_gradients import NoisyGradients, sum_sensitivity
+from boltdp.privacy.events.noisy_moments import NoisyMoments
+from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
+from boltdp.privacy.events.output_perturbation import OutputPerturbation
+from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import RandomBytes
-from boltdp.training import train_prepared
+from boltdp.workflows.standardize import prepared_rows
+from boltdp.workflows.train import train_prepared
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from boltdp.engines.prepared import Prepared
+    from boltdp.engines.prepared_rows import Prepared
     from boltdp.model import Model
 
 AddNoise: TypeAlias = Callable[[Mechanism, Doubles, RandomBytes], Doubles]
@@ -280,7 +280,7 @@ def _run(
 
 def _slopes(subject: Subject, prepared: Prepared, draws: Sequence[Draw]) -> list[Doubles]:
     """Of each model of objective perturbation: the gradient of all rows at the weights that were found."""
-    from boltdp.kernel.objective import Sums
+    from boltdp.kernel.loss_derivatives import Sums
 
     event = subject.certificate.training
     if not isinstance(event, ObjectivePerturbation):

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.audit.blackbox import CONFIDENCES, BlackBox, black_box
-from boltdp.audit.exactloss import Exact, exact_loss
+from boltdp.audit.audited_training import Subject, subject
+from boltdp.audit.black_box import CONFIDENCES, BlackBox, black_box
+from boltdp.audit.exact_loss import Exact, exact_loss
 from boltdp.audit.replay import Replay, limits, replayed
-from boltdp.audit.subject import Subject, subject
-from boltdp.audit.tables import pairs
-from boltdp.data.schema import Schema
+from boltdp.audit.synthetic_rows import pairs
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events import Training
+from boltdp.privacy.events.event import Training
+from boltdp.schema.schema import Schema
 
 #: Neighbouring tables of a replay.
 PAIRS = 48
@@ -177,8 +177,8 @@ def audit(
     are trainings of the black box on each of two data sets. `changed` rows differ between neighbours of a replay: one,
     or, where persons are protected, all rows of one who has more of them than count.
 
-    >>> from boltdp.data.schema import Numeric
-    >>> from boltdp.planning import plan
+    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.workflows.plan import plan
     >>> from boltdp.settings import Settings
     >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
     >>> planned = plan(Settings(epsilon=1.0, algorithm="bolton"), rows=200, dims=2, classes=2)

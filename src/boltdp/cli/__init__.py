@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from boltdp import __version__
-from boltdp.cli.memory import check_limit
-from boltdp.stopping import ending_at_once
+from boltdp._interrupts import ending_at_once
+from boltdp.cli._memory import check_limit
 
 # Before anything large is imported.
 check_limit()
 with ending_at_once():
     import click
 
-    from boltdp.cli.terminal import Commands, emit, examples
+    from boltdp.cli._terminal import Commands, emit, examples
 
 #: In the order of a day's work: the module of each command, which has it by its name, and its line in the list.
 COMMANDS = {
-    "schema": ("data", "Draft a schema for SOURCE from the names and types of its columns."),
-    "check": ("checking", "Compare rows that may be looked at with a schema."),
-    "plan": ("training", "Tell how much noise there will be, without data."),
-    "train": ("training", "Train a model on the rows of SOURCE."),
-    "tune": ("tuning", "Choose settings and train, within one budget."),
-    "show": ("showing", "Show what MODEL says about each column."),
-    "verify": ("models", "Recompute what MODEL claims."),
-    "audit": ("auditing", "Attack what MODEL, or a training, claims; without private rows."),
-    "keygen": ("models", "Make a pair of keys to sign models with."),
-    "sign": ("models", "Sign MODEL."),
-    "predict": ("score", "Predict the class of each row of SOURCE, in the order of the rows."),
-    "evaluate": ("score", "Measure how well a model predicts the label of the rows of SOURCE."),
-    "card": ("carding", "Write the model card of MODEL, or its record for the OpenDP deployments registry."),
-    "sql": ("models", "Print a SQL expression that predicts."),
-    "compare": ("comparing", "Compare algorithms on data you may look at."),
-    "synth": ("data", "Write synthetic rows to OUTPUT."),
+    "schema": ("schema", "Draft a schema for SOURCE from the names and types of its columns."),
+    "check": ("check", "Compare rows that may be looked at with a schema."),
+    "plan": ("train", "Tell how much noise there will be, without data."),
+    "train": ("train", "Train a model on the rows of SOURCE."),
+    "tune": ("tune", "Choose settings and train, within one budget."),
+    "show": ("show", "Show what MODEL says about each column."),
+    "verify": ("verify", "Recompute what MODEL claims."),
+    "audit": ("audit", "Attack what MODEL, or a training, claims; without private rows."),
+    "keygen": ("verify", "Make a pair of keys to sign models with."),
+    "sign": ("verify", "Sign MODEL."),
+    "predict": ("predict", "Predict the class of each row of SOURCE, in the order of the rows."),
+    "evaluate": ("predict", "Measure how well a model predicts the label of the rows of SOURCE."),
+    "card": ("card", "Write the model card of MODEL, or its record for the OpenDP deployments registry."),
+    "sql": ("verify", "Print a SQL expression that predicts."),
+    "compare": ("compare", "Compare algorithms on data you may look at."),
+    "synth": ("schema", "Write synthetic rows to OUTPUT."),
     "ledger": ("ledger", "Keep the budget of a data set, and see what was spent of it."),
     "postgres": ("postgres", "Train inside PostgreSQL: the rows never leave the server."),
-    "completion": ("completing", "Print a script that lets your shell complete boltdp commands."),
+    "completion": ("completion", "Print a script that lets your shell complete boltdp commands."),
 }
 
 

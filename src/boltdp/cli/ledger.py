@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from boltdp.cli.options import as_json
-from boltdp.cli.terminal import emit, emit_json, emit_table, examples, note, warn
-from boltdp.ledger.book import CONDITIONS, DatasetReport
-from boltdp.ledger.finding import named_ledger
-from boltdp.privacy.accounting import Rule, Spent
+from boltdp.cli._options import as_json
+from boltdp.cli._terminal import emit, emit_json, emit_table, examples, note, warn
+from boltdp.ledger.ledger import CONDITIONS, DatasetReport
+from boltdp.ledger.locate import named_ledger
+from boltdp.privacy.accounting.charges import Rule, Spent
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.records import to_record
+from boltdp.privacy.serialization import to_record
 
 if TYPE_CHECKING:
-    from boltdp.ledger.entries import Entry
+    from boltdp.ledger.hash_chain import Entry
 
 #: Characters of a digest that a table shows.
 SHOWN_DIGEST = 19

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from boltdp.cli.options import FILE, load_model, scoring_threshold
-from boltdp.cli.terminal import RowsBar, emit, emit_table, examples, note
+from boltdp.cli._options import FILE, load_model, scoring_threshold
+from boltdp.cli._terminal import RowsBar, emit, emit_table, examples, note
 from boltdp.errors import BoltdpError, require
 from boltdp.model import Threshold
 
@@ -48,10 +48,10 @@ def postgres() -> None:
 def install(*, pg_config: str) -> None:
     """Build the extension for a server, and install it there."""
     require("postgres", "PostgreSQL")
-    from boltdp.engines.postgres import extension
+    from boltdp.engines.postgres import build
 
-    extension.install(pg_config)
-    emit(f"installed boltdp {extension.VERSION} for {extension.ask_pg_config(pg_config, '--version')}")
+    build.install(pg_config)
+    emit(f"installed boltdp {build.VERSION} for {build.ask_pg_config(pg_config, '--version')}")
     emit("In each database that is to use it: CREATE EXTENSION boltdp;")
 
 
@@ -61,7 +61,7 @@ def install(*, pg_config: str) -> None:
 def check(uri: str | None, *, pg_config: str) -> None:
     """Say what is missing: for building the extension, or for using it in the database at URI."""
     require("postgres", "PostgreSQL")
-    from boltdp.engines.postgres.extension import check_build
+    from boltdp.engines.postgres.build import check_build
 
     if uri is not None:
         from boltdp.engines.postgres import Session
@@ -97,7 +97,7 @@ def check(uri: str | None, *, pg_config: str) -> None:
 def store(model_path: str, uri: str, *, name: str | None, replace: bool, threshold: Threshold | None) -> None:
     """Put a released MODEL into the table boltdp.models of the database at URI, to be scored there."""
     require("postgres", "PostgreSQL")
-    from boltdp.export.postgres import quoted, store_model
+    from boltdp.export.postgres_models import quoted, store_model
 
     model = load_model(model_path, threshold)
     model.verify()
@@ -127,7 +127,7 @@ def worker(uri: str, *, once: bool, ledger: str | None) -> None:
     """
     require("postgres", "PostgreSQL")
     from boltdp.ledger import open_ledger
-    from boltdp.worker import Worker
+    from boltdp.service.worker import Worker
 
     with closing(Worker(uri, open_ledger(ledger or uri), say=note)) as serving:
         if not once:
@@ -148,11 +148,11 @@ def demo(*, rows: int, epsilon: float) -> None:
     import psycopg
 
     from boltdp.engines.postgres import PostgresEngine
-    from boltdp.engines.postgres.load import synthesize_table
-    from boltdp.engines.postgres.server import private_server
-    from boltdp.export.postgres import store_model
+    from boltdp.engines.postgres.copy_rows import synthesize_table
+    from boltdp.engines.postgres.local_server import private_server
+    from boltdp.export.postgres_models import store_model
     from boltdp.settings import Settings
-    from boltdp.training import train
+    from boltdp.workflows.train import train
 
     emit("Building the extension and starting a server of our own ...")
     with private_server() as server, psycopg.connect(server.uri, autocommit=True) as connection:

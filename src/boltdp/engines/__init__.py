@@ -24,24 +24,24 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from boltdp.data.source import ColumnType
     from boltdp.engines.arrays import ArrayEngine
     from boltdp.engines.base import Engine, Prepared, Slice, Summation
-    from boltdp.engines.files import DuckDBEngine
+    from boltdp.engines.duckdb import DuckDBEngine
+    from boltdp.schema.source_columns import ColumnType
 else:
     # Each engine brings a library of its own, and most commands need one of them or none.
-    from boltdp.lazy import attributes
+    from boltdp._lazy import attributes
 
     __getattr__, __dir__ = attributes(
         __name__,
         {
             "ArrayEngine": "boltdp.engines.arrays",
-            "ColumnType": "boltdp.data.source",
-            "DuckDBEngine": "boltdp.engines.files",
+            "ColumnType": "boltdp.schema.source_columns",
+            "DuckDBEngine": "boltdp.engines.duckdb",
             "Engine": "boltdp.engines.base",
-            "Prepared": "boltdp.engines.prepared",
+            "Prepared": "boltdp.engines.prepared_rows",
             "Slice": "boltdp.engines.base",
-            "Summation": "boltdp.engines.prepared",
+            "Summation": "boltdp.engines.prepared_rows",
         },
     )
 
@@ -91,7 +91,7 @@ def open_source(
         engine.spool = spool
         return engine
     if type(source).__module__.startswith("sqlalchemy.") and hasattr(source, "dialect"):
-        from boltdp.engines.alchemy import SQLAlchemyEngine
+        from boltdp.engines.sqlalchemy import SQLAlchemyEngine
 
         return SQLAlchemyEngine(source, table=table, query=query, spool=spool)
     if table is not None or query is not None:
@@ -102,13 +102,13 @@ def open_source(
         return ArrayEngine.from_pair(*source)
     # Whoever has a relation has imported its library.
     if "duckdb" in sys.modules and isinstance(source, sys.modules["duckdb"].DuckDBPyRelation):
-        from boltdp.engines.files import DuckDBEngine
+        from boltdp.engines.duckdb import DuckDBEngine
 
         engine = DuckDBEngine.from_relation(source)
         engine.spool = spool
         return engine
     if "pyarrow.dataset" in sys.modules and isinstance(source, sys.modules["pyarrow.dataset"].Dataset):
-        from boltdp.engines.files import DuckDBEngine
+        from boltdp.engines.duckdb import DuckDBEngine
 
         engine = DuckDBEngine.from_dataset(source)
         engine.spool = spool
@@ -160,8 +160,8 @@ def _open_spark(address: str, *, where: str, **options: Any) -> Engine:
 
 
 def _open_file(source: str | Path, *, table: str | None, query: str | None, spool: str | Path | None) -> Engine:
-    from boltdp.data.formats import format_of
-    from boltdp.engines.files import DuckDBEngine
+    from boltdp.engines._file_patterns import format_of
+    from boltdp.engines.duckdb import DuckDBEngine
 
     if format_of(source) == "duckdb":
         return DuckDBEngine.from_database(source, table=table, query=query, spool=spool)

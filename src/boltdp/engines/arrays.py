@@ -17,12 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boltdp.context import Context
-from boltdp.data import cells
-from boltdp.data.schema import Numeric, Schema, Vector
-from boltdp.data.source import BATCH_ROWS, ColumnType, Kind, batch_rows
+from boltdp.encoding import python_cells
 from boltdp.engines.base import Engine
-from boltdp.engines.spool import PreparedRows
+from boltdp.engines.local_store import PreparedRows
 from boltdp.errors import DataError, quoted
+from boltdp.schema.schema import Numeric, Schema, Vector
+from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind, batch_rows
 
 #: The cells of a column: Arrow's, an array of objects, a sparse one, or None for a type that Arrow does not have.
 Cells: TypeAlias = Any
@@ -49,7 +49,7 @@ class ArrayEngine(Engine):
         cls, X: npt.ArrayLike, y: npt.ArrayLike | None = None, *, name: str = "x", label: str = "label"
     ) -> ArrayEngine:
         """Features as one vector column, for `array_schema`, and the labels; float arrays are not copied."""
-        features = cells.matrix(X)
+        features = python_cells.matrix(X)
         if features.ndim != 2 or 0 in features.shape or features.dtype.kind not in "fiub":
             raise DataError(
                 f"X must be an array of numbers, rows by features and not empty, got one of shape {features.shape} "
@@ -166,11 +166,11 @@ class ArrayEngine(Engine):
         for batch in pa.table(typed, list(columns)).to_batches(max_chunksize=rows):
             stop = start + batch.num_rows
             parts = [
-                (cells.numbers(part) if kind == "number" and _type(column).parsed else part)
+                (python_cells.numbers(part) if kind == "number" and _type(column).parsed else part)
                 if _is_typed(column)
                 else column.dense(start, stop)
                 if isinstance(column, _Sparse)
-                else cells.column(column[start:stop], kind)
+                else python_cells.column(column[start:stop], kind)
                 for kind, column, part in zip(kinds, chosen, batch.columns, strict=True)
             ]
             yield pa.RecordBatch.from_arrays([*map(_without_view, parts)], list(columns))
@@ -252,7 +252,7 @@ class _SparseNumbers(_Sparse):
 def rows_of(schema: Schema, X: Any) -> ArrayEngine:
     """Rows with the columns that a schema declares: a data frame's by name, an array's by position.
 
-    >>> from boltdp.data.schema import Numeric
+    >>> from boltdp.schema.schema import Numeric
     >>> rows_of(Schema("sick", (0, 1), (Numeric("age", 0, 110),)), np.array([[30.0], [40.0]])).columns().keys()
     dict_keys(['age'])
     """
@@ -282,7 +282,7 @@ def rows_of(schema: Schema, X: Any) -> ArrayEngine:
 
 
 def _array(values: Any) -> npt.NDArray[Any]:
-    return cells.objects(values) if isinstance(values, (list, tuple)) else np.asarray(values)
+    return python_cells.objects(values) if isinstance(values, (list, tuple)) else np.asarray(values)
 
 
 def _column(values: Any) -> Cells:

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from boltdp.arraytypes import PackedRows
+from boltdp._arrays import PackedRows
+from boltdp._threads import ending, in_order
 from boltdp.context import Context
-from boltdp.data.encode import Encoder
-from boltdp.data.reading import cells_of, reading
-from boltdp.data.schema import Categorical, Numeric, Schema, TimePart
-from boltdp.data.source import ColumnType, Kind
-from boltdp.engines.people import CountedEncoder, check_unit, counted
-from boltdp.engines.prepared import Prepared, check_part
-from boltdp.engines.spool import PreparedRows, spool
+from boltdp.encoding.encode import Encoder
+from boltdp.encoding.plan import cells_of, reading
+from boltdp.engines.local_store import PreparedRows, spool
+from boltdp.engines.person_limit import CountedEncoder, check_unit, counted
+from boltdp.engines.prepared_rows import Prepared, check_part
 from boltdp.errors import DataError, near
-from boltdp.kernel.sums import Summation
-from boltdp.parallel import ending, in_order
+from boltdp.kernel.sum_state import Summation
+from boltdp.schema.schema import Categorical, Numeric, Schema, TimePart
+from boltdp.schema.source_columns import ColumnType, Kind
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -53,7 +53,9 @@ class Engine(ABC):
     """Where the rows are."""
 
     spool: str | Path | None = None  #: directory for prepared rows that do not stay where they are or in memory
-    memory_bytes: int | None = None  #: prepared rows above this go to a file; None: as `boltdp.engines.spool` has it
+    memory_bytes: int | None = (
+        None  #: prepared rows above this go to a file; None: as `boltdp.engines.local_store` has it
+    )
     threads: int = 1  #: how many threads work on the rows while they are read
 
     @property

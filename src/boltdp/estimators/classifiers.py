@@ -28,23 +28,23 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from boltdp.arraytypes import Doubles
-from boltdp.data import cells
-from boltdp.data.curves import curve_places
-from boltdp.data.declare import declare
-from boltdp.data.schema import Column, Numeric, Schema, Vector
-from boltdp.data.source import ColumnType
+from boltdp._arrays import Doubles
+from boltdp.api import refuse_beside_schema, warn_if_not_private, warn_of_unused
+from boltdp.encoding import python_cells
 from boltdp.engines.arrays import ArrayEngine, arrow_table, check_names, is_table, rows_of
 from boltdp.errors import DataError, ParameterError, described, hints_shown
-from boltdp.export.linear import raw_weights
+from boltdp.export.original_units import raw_weights
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model, Threshold, checked_threshold
-from boltdp.onecall import refuse_beside_schema, warn_if_not_private, warn_of_unused
-from boltdp.privacy.moments import Moments
-from boltdp.privacy.output import Analysis
-from boltdp.privacy.recipe import Averaging, Permutation
+from boltdp.privacy.events.noisy_moments import Moments
+from boltdp.privacy.events.output_perturbation import Analysis
+from boltdp.privacy.training_problem import Averaging, Permutation
+from boltdp.schema.curves import curve_places
+from boltdp.schema.declare import declare
+from boltdp.schema.schema import Column, Numeric, Schema, Vector
+from boltdp.schema.source_columns import ColumnType
 from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize
-from boltdp.training import train
+from boltdp.workflows.train import train
 
 #: Why a model whose classes were not declared has no guarantee.
 CLASSES_READ = "the classes were read from the labels, which tells something about single rows; declare classes"
@@ -502,7 +502,7 @@ def _inside_search() -> bool:
 def _numbers(X: Any, *, warn: bool) -> Any:
     """X as scikit-learn takes it for numbers, which itself would raise errors that one value causes, and quote it."""
     if not (hasattr(X, "iloc") and hasattr(X, "columns")):
-        values = X if issparse(X) else cells.matrix(X)
+        values = X if issparse(X) else python_cells.matrix(X)
         if values.ndim < 2:
             raise DataError(f"X must be a 2D array, rows by features, got shape {values.shape}. Reshape your data")
         if values.dtype.kind not in "fiub":
@@ -528,7 +528,7 @@ def _numbers(X: Any, *, warn: bool) -> Any:
                 UserWarning,
                 stacklevel=5,
             )
-        X.isetitem(index, cells.column(X.iloc[:, index].array, "number").to_numpy(zero_copy_only=False))
+        X.isetitem(index, python_cells.column(X.iloc[:, index].array, "number").to_numpy(zero_copy_only=False))
     return X
 
 
@@ -550,7 +550,7 @@ def _matrix(table: pa.Table) -> Doubles:
 def _labels(y: Any) -> npt.NDArray[Any]:
     """Y as an array of its own type; a list's elements untouched, since one odd label would change the type of all."""
     if isinstance(y, (list, tuple)):
-        return cells.objects(y)
+        return python_cells.objects(y)
     if isinstance(y, str):
         raise DataError(
             f"y must be the labels themselves, one for each row, got the text {y!r}",

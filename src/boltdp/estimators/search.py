@@ -14,10 +14,10 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from boltdp.arraytypes import Doubles
+from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.estimators.classifiers import PrivateHuberSVM, PrivateLogisticRegression
-from boltdp.tuning import TRIALS, TUNABLE, Method, tune
+from boltdp.workflows.tune import TRIALS, TUNABLE, Method, tune
 
 #: What the estimators call the radius of the weights.
 NAMES = tuple("max_norm" if name == "radius" else name for name in TUNABLE)

@@ -15,17 +15,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from boltdp.data.schema import Categorical, Column, Numeric
-from boltdp.data.values import spellings
 from boltdp.errors import ParameterError, printable
-from boltdp.export.page import document, text_of
+from boltdp.export.html import document, text_of
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.noise import Mechanism
-from boltdp.privacy.whitebox import NoisyUpdates
+from boltdp.privacy.events.noisy_updates import NoisyUpdates
+from boltdp.privacy.mechanisms import Mechanism
+from boltdp.schema.schema import Categorical, Column, Numeric
+from boltdp.schema.values import spellings
 
 if TYPE_CHECKING:
-    from boltdp.measuring import NoisyEvaluation
+    from boltdp.evaluation.private import NoisyEvaluation
     from boltdp.model import Model
 
 #: What only the owner of the data knows: the name of each option, and what it is.

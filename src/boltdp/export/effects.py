@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from boltdp.arraytypes import Doubles
-from boltdp.data.schema import Categorical, Numeric, Vector
-from boltdp.data.values import spellings
-from boltdp.export.linear import encoded_weights, matrix_of
-from boltdp.privacy.losses import Logistic, Multinomial
-from boltdp.privacy.spread import Spread, weight_spread
+from boltdp._arrays import Doubles
+from boltdp.export.original_units import encoded_weights, matrix_of
+from boltdp.losses import Logistic, Multinomial
+from boltdp.privacy.weight_uncertainty import Spread, weight_spread
+from boltdp.schema.schema import Categorical, Numeric, Vector
+from boltdp.schema.values import spellings
 
 if TYPE_CHECKING:
     from boltdp.model import Model
@@ -116,9 +116,9 @@ def effects(model: Model) -> Effects:
 
     >>> from boltdp.engines import open_source
     >>> from boltdp.settings import Settings
-    >>> from boltdp.training import train
+    >>> from boltdp.workflows.train import train
     >>> import pyarrow as pa
-    >>> from boltdp.data.schema import Schema
+    >>> from boltdp.schema.schema import Schema
     >>> rows = pa.table({"age": range(100), "sick": [age > 60 for age in range(100)]})
     >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
     >>> (panel,) = effects(train(open_source(rows), schema, Settings(epsilon=None))).panels

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from boltdp.arraytypes import Doubles
-from boltdp.data.reading import ColumnReading, column_readings
-from boltdp.data.schema import Categorical, Column, Numeric, Schema, TimePart, Vector
-from boltdp.data.times import HOUR_AT, PATTERN
-from boltdp.data.values import Matcher, Value
+from boltdp._arrays import Doubles
+from boltdp.encoding.plan import ColumnReading, column_readings
 from boltdp.errors import ParameterError
-from boltdp.export.linear import encoded_weights, matrix_of
+from boltdp.export.original_units import encoded_weights, matrix_of
+from boltdp.schema.schema import Categorical, Column, Numeric, Schema, TimePart, Vector
+from boltdp.schema.timestamps import HOUR_AT, PATTERN
+from boltdp.schema.values import Matcher, Value
 
 if TYPE_CHECKING:
     from boltdp.model import Model
@@ -238,7 +238,7 @@ def scoring_expression(model: Model, dialect: Dialect) -> str:
 
     >>> from boltdp.engines import open_source
     >>> from boltdp.settings import Settings
-    >>> from boltdp.training import train
+    >>> from boltdp.workflows.train import train
     >>> import pyarrow as pa
     >>> rows = pa.table({"age": range(100), "sick": [age > 60 for age in range(100)]})
     >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
@@ -271,7 +271,7 @@ def probability_expression(model: Model, dialect: Dialect, *, of: Value | None =
 
     >>> from boltdp.engines import open_source
     >>> from boltdp.settings import Settings
-    >>> from boltdp.training import train
+    >>> from boltdp.workflows.train import train
     >>> import duckdb
     >>> rows = duckdb.sql("SELECT age, age > 60 AS sick FROM range(100) AS r(age)")
     >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
@@ -436,7 +436,7 @@ def _by_code(code: str, values: Mapping[int, float], otherwise: float, grammar: 
 
 
 def _part_code(column: TimePart, grammar: Grammar) -> str:
-    """The code of a part of a timestamp by the rule of `boltdp.data.times`, NULL where it is missing."""
+    """The code of a part of a timestamp by the rule of `boltdp.schema.timestamps`, NULL where it is missing."""
     digits, first = {"hour": (HOUR_AT, 0), "month": (6, 1), "day": (9, 1)}.get(column.part, (1, 0))
     code = f"CAST(substr(moment, {digits}, 2) AS int) - {first}"
     if column.part == "weekday":
@@ -514,7 +514,7 @@ def _from_places(column: Numeric, places: Sequence[float], values: Sequence[floa
 
 
 def _matches(column: Categorical, grammar: Grammar) -> Iterator[str]:
-    """For each category the condition that a cell is it, by the rule of `boltdp.data.schema.spellings`.
+    """For each category the condition that a cell is it, by the rule of `boltdp.schema.schema.spellings`.
 
     The rule depends on the type of the cell, which the schema does not say: where it matters, SQL finds it out.
     """

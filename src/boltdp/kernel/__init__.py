@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from boltdp.arraytypes import Doubles, Floats, Integers, PackedRows
+from boltdp._arrays import Doubles, Floats, Integers, PackedRows
+from boltdp._native import load
 from boltdp.errors import DataError, ParameterError
-from boltdp.library import load
-from boltdp.privacy.noise import Kind, Mechanism
-from boltdp.privacy.recipe import Recipe, check_undivided
+from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.training_problem import Recipe, check_undivided
 
 if TYPE_CHECKING:
-    from boltdp.kernel.reading import Reading
+    from boltdp.kernel.feature_map import Reading
 
 __all__ = [
     "KEY_BYTES",
@@ -178,8 +178,8 @@ class State:
 
     With a `reading`, packed rows have its cells, of which it makes the recipe's features.
 
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=1, passes=1, schedule=constant(1.0))
     >>> state = State(recipe)
     >>> run([state], np.array([[1, 0.5], [0, -0.5]]))
@@ -332,8 +332,8 @@ def run(
     changed. How rows are cut into blocks never changes a bit, nor does `build`, the instruction set, which is there for
     tests: the fastest is the default.
 
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.schedules import constant
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=2, passes=1, schedule=constant(1.0))
     >>> state = State(recipe)
     >>> run([state], np.array([[1, 0.5]], dtype=np.float32))

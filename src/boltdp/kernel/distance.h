@@ -1,6 +1,6 @@
 /*
- * distance.h: how far a difference of weights goes on to the end of training. privacy/sensitivity.py calls it, and
- * sensitivity.md, section 2, has the recursion.
+ * distance.h: how far a difference of weights goes on to the end of training. privacy/events/sgd_sensitivity.py calls it, and
+ * sgd_sensitivity.md, section 2, has the recursion.
  */
 #ifndef BOLTDP_DISTANCE_H
 #define BOLTDP_DISTANCE_H

@@ -1,5 +1,5 @@
 /*
- * exact.h: the noise of a release, drawn exactly: a quick way for nearly all draws. privacy/exact.py draws the same
+ * exact.h: the noise of a release, drawn exactly: a quick way for nearly all draws. privacy/exact_sampling.py draws the same
  * from the same random bits, to as many digits as it takes, whenever this one cannot be sure.
  */
 #ifndef BOLTDP_EXACT_H
@@ -14,7 +14,7 @@
  * rounded up to an even number, the first 124 bits are given: 16 bytes of `stream`, as two numbers of 64 bits, the
  * highest byte first, without their two lowest bits. Returns 1 if all results are what they would be whatever the
  * other bits are, and 0 if one may not be, after which they mean nothing. The work is the same whatever the noise is,
- * unless the answer is 0. privacy/noise.md, section 3, has the proof.
+ * unless the answer is 0. privacy/mechanisms.md, section 3, has the proof.
  */
 int exact_gaussian(const unsigned char *stream, double scale, int grid, const double *weights, size_t dims,
                    double *out);

@@ -1,5 +1,5 @@
 /*
- * losses.h: everything that C asks about a loss. privacy/losses.py says the same in Python, and a test compares them;
+ * losses.h: everything that C asks about a loss. losses.py says the same in Python, and a test compares them;
  * no other C file knows one margin loss from another.
  *
  * A new margin loss has a number in the enumeration, a line in one of the lists, its functions beside those of the

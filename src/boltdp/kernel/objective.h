@@ -10,7 +10,7 @@
  *
  * THE ORDER OF ROWS DOES NOT MATTER. Each number that a row adds is rounded to a multiple of 2^-50, and such numbers are
  * added exactly, as whole numbers: how rows are ordered and cut, and which of several states they are added to before these are joined,
- * changes no bit; replacing a row replaces its own terms and nothing else (privacy/objective.md, section 5).
+ * changes no bit; replacing a row replaces its own terms and nothing else (privacy/events/objective_perturbation.md, section 5).
  *
  * The state is one flat block, so that any engine can carry it.
  */

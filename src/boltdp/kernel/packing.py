@@ -12,9 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from boltdp.arraytypes import Doubles, Integers, PackedRows
+from boltdp._arrays import Doubles, Integers, PackedRows
+from boltdp._native import load
 from boltdp.errors import ParameterError
-from boltdp.library import load
 
 #: The types of values that can be packed, by NumPy's names, in the order of `enum rows_type`.
 TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "bool")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from boltdp.errors import ParameterError
-from boltdp.ledger.entries import Line
+from boltdp.ledger.hash_chain import Line
 
 
 class Moment(NamedTuple):

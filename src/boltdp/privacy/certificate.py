@@ -12,8 +12,7 @@ from boltdp import __version__
 from boltdp.errors import BoltdpError, ParameterError, shown
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.counts import is_draft
-from boltdp.privacy.events import (
+from boltdp.privacy.events.event import (
     SEEDED,
     Composition,
     Event,
@@ -23,13 +22,14 @@ from boltdp.privacy.events import (
     composed,
     spoiled,
 )
-from boltdp.privacy.moments import NoisyMoments
-from boltdp.privacy.noise import Mechanism, gaussian_epsilon, gaussian_sigma
-from boltdp.privacy.recipe import Problem
-from boltdp.privacy.records import from_record, to_record
-from boltdp.privacy.selection import Selection
-from boltdp.privacy.sensitivity import Sensitivity
-from boltdp.privacy.whitebox import NoisyUpdates
+from boltdp.privacy.events.noisy_counts import is_draft
+from boltdp.privacy.events.noisy_moments import NoisyMoments
+from boltdp.privacy.events.noisy_updates import NoisyUpdates
+from boltdp.privacy.events.selection import Selection
+from boltdp.privacy.events.sgd_sensitivity import Sensitivity
+from boltdp.privacy.mechanisms import Mechanism, gaussian_epsilon, gaussian_sigma
+from boltdp.privacy.serialization import from_record, to_record
+from boltdp.privacy.training_problem import Problem
 
 #: Why a certificate that claims less than its events spend is worth nothing.
 OVERSPENT = "what was done spends more than the epsilon and delta that are claimed"
@@ -46,8 +46,8 @@ class CertificateError(BoltdpError):
 class Certificate:
     """The record of one release; `certify` makes it.
 
-    >>> from boltdp.privacy.events import Noiseless
-    >>> from boltdp.privacy.losses import Logistic
+    >>> from boltdp.privacy.events.event import Noiseless
+    >>> from boltdp.losses import Logistic
     >>> event = Noiseless(Problem(loss=Logistic(), dims=9, rows=1000))
     >>> Certificate(budget=None, spent=event).private
     False
@@ -154,8 +154,8 @@ class Certificate:
     def delta(self, epsilon: float) -> float:
         """The curve: no more of delta was spent at any other epsilon; 1 where nothing is promised.
 
-        >>> from boltdp.privacy.losses import Logistic
-        >>> from boltdp.privacy.objective import perturbed_objective
+        >>> from boltdp.losses import Logistic
+        >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
         >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
         >>> certificate = certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))
         >>> certificate.delta(1.0), certificate.delta(0.5) > 0
@@ -239,8 +239,8 @@ def certify(
 
     `reasons` are faults of the claim that lie outside the privacy core, such as classes read from the data.
 
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
     >>> certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)).private
     True
@@ -256,11 +256,11 @@ def certify(
 def after(draft: Part, certificate: Certificate, budget: Budget | None) -> Certificate:
     """The certificate of a training, for a budget that pays for the draft of its schema too.
 
-    Proof: counts.md 5
+    Proof: noisy_counts.md 5
 
-    >>> from boltdp.privacy.counts import noisy_counts
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> from boltdp.privacy.events.noisy_counts import noisy_counts
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
     >>> training = certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))
     >>> after(Part(Budget(0.5), noisy_counts(Budget(0.5), releases=1)), training, Budget(1.5)).private
@@ -279,8 +279,8 @@ def remaining(whole: Budget, before: Part | None, training: Event | None = None)
     It is left by basic composition; but if both what was spent and the training, as planned for any budget, are
     Gaussian, then what keeps the whole budget together with the one that was spent.
 
-    Proof: moments.md 3
-    Proof: gradients.md 2
+    Proof: noisy_moments.md 3
+    Proof: noisy_gradients.md 2
 
     >>> remaining(Budget(1.0), None)
     Budget(epsilon=1.0, delta=0.0)
@@ -302,8 +302,8 @@ def remaining(whole: Budget, before: Part | None, training: Event | None = None)
 def keeps(event: Event, budget: Budget) -> bool:
     """Whether an event spends no more than a budget, but for the last digits.
 
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
     >>> keeps(perturbed_objective(problem, Budget(1.0)), Budget(0.9))
     False
@@ -317,8 +317,8 @@ def keeps(event: Event, budget: Budget) -> bool:
 def why_not_private(event: Event, budget: Budget | None) -> tuple[str, ...]:
     """Why a release that claims to spend no more than a budget is not private; empty if it is.
 
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
     >>> why_not_private(perturbed_objective(problem, Budget(1.0)), None)
     ('no epsilon is claimed',)
@@ -336,8 +336,8 @@ def verify(certificate: Certificate) -> None:
     Of a model that is not private for a reason that it states, the noise is checked all the same; but not of one whose
     noise is as published, which is claimed by nobody here to be enough.
 
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
     >>> verify(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)))
     """
@@ -358,8 +358,8 @@ def verify(certificate: Certificate) -> None:
 def check_within(certificate: Certificate, *, epsilon: float | None, delta: float | None) -> None:
     """Refuse a certificate that claims nothing, or that spends more than a limit; None: no limit.
 
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.objective import perturbed_objective
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
     >>> check_within(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)), epsilon=0.5, delta=None)
     Traceback (most recent call last):

@@ -20,15 +20,15 @@ from typing import TypeVar
 import numpy as np
 from flint import arb
 
-from boltdp.arraytypes import Booleans, Doubles, Integers
+from boltdp._arrays import Booleans, Doubles, Integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.counts import NoisyCounts
-from boltdp.privacy.exact import RandomBytes as RandomBytes
-from boltdp.privacy.exact import Uniforms, add_noise, seeded_bytes, system_bytes
-from boltdp.privacy.moments import UNIT, NoisyMoments, ReleasedMoments, check_rows
-from boltdp.privacy.noise import Mechanism, calibrate, precision
+from boltdp.privacy.events.noisy_counts import NoisyCounts
+from boltdp.privacy.events.noisy_moments import UNIT, NoisyMoments, ReleasedMoments, check_rows
+from boltdp.privacy.exact_sampling import RandomBytes as RandomBytes
+from boltdp.privacy.exact_sampling import Uniforms, add_noise, seeded_bytes, system_bytes
+from boltdp.privacy.mechanisms import Mechanism, calibrate, precision
 
 V = TypeVar("V", bound=Hashable)
 
@@ -65,13 +65,13 @@ class Randomness:
 def release_weights(weights: Doubles, certificate: Certificate, randomness: Randomness) -> Doubles:
     """Add to `weights`, of shape (models, vectors, dims), the noise that `certificate` states.
 
-    Proof: noise.md 3, 5
+    Proof: mechanisms.md 3, 5
 
     >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.output import perturbed_output
-    >>> from boltdp.privacy.recipe import Recipe
-    >>> from boltdp.privacy.schedules import constant
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.events.output_perturbation import perturbed_output
+    >>> from boltdp.privacy.training_problem import Recipe
+    >>> from boltdp.privacy.step_schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
     >>> certificate = certify(perturbed_output(recipe, Budget(1.0)), Budget(1.0))
     >>> release_weights(np.zeros((1, 1, 9)), certificate, Randomness()).shape
@@ -87,12 +87,12 @@ def release_weights(weights: Doubles, certificate: Certificate, randomness: Rand
 def linear_terms(certificate: Certificate, randomness: Randomness) -> Doubles:
     """The linear terms q of objective perturbation, of shape (models, vectors, dims), drawn as `certificate` states.
 
-    Proof: objective.md 1, 4
+    Proof: objective_perturbation.md 1, 4
 
     >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.objective import perturbed_objective
-    >>> from boltdp.privacy.recipe import Problem
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.training_problem import Problem
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
     >>> certificate = certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))
     >>> linear_terms(certificate, Randomness()).shape
@@ -114,12 +114,12 @@ def noisy_gradient(sums: Doubles, certificate: Certificate, randomness: Randomne
 
     Each scan of a seed has its own noise.
 
-    Proof: gradients.md 2
+    Proof: noisy_gradients.md 2
 
     >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.privacy.gradients import noisy_gradients
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.recipe import Problem
+    >>> from boltdp.privacy.events.noisy_gradients import noisy_gradients
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.training_problem import Problem
     >>> problem, budget = Problem(loss=Logistic(), dims=9, rows=1000), Budget(1.0, 1e-6)
     >>> event = noisy_gradients(problem, budget, clip=0.5, scans=40, step=1.0, momentum=0.8)
     >>> noisy_gradient(np.zeros((1, 1, 9)), certify(event, budget), Randomness(), scan=0).shape
@@ -149,10 +149,10 @@ def update_keys(certificate: Certificate, random_bytes: RandomBytes) -> list[byt
     """A key for the noise inside the training of each model, all different; None where there is no such noise.
 
     >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.recipe import Recipe
-    >>> from boltdp.privacy.schedules import constant
-    >>> from boltdp.privacy.whitebox import NoisyUpdates, scs13_noise
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.training_problem import Recipe
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> from boltdp.privacy.events.noisy_updates import NoisyUpdates, scs13_noise
     >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
     >>> event = NoisyUpdates(recipe, scs13_noise(recipe, Budget(1.0)), "permutation")
     >>> [len(key) for key in update_keys(certify(event, Budget(1.0)), Randomness().stream())]
@@ -173,7 +173,7 @@ def sample_key(random_bytes: RandomBytes) -> bytes:
 def release_moments(
     sums: Integers, event: NoisyMoments, randomness: Randomness, *, rows: int, numbers: Booleans
 ) -> ReleasedMoments:
-    """Add to `sums`, the two lines of `boltdp.kernel.moments`, the noise that `event` states.
+    """Add to `sums`, the two lines of `boltdp.kernel.feature_sums`, the noise that `event` states.
 
     `numbers` says which features are numbers.
 
@@ -202,9 +202,9 @@ def release_moments(
 def release_counts(counts: Sequence[int], event: NoisyCounts, random_bytes: RandomBytes) -> list[float]:
     """The counts of public intervals, each with the noise that `event` states.
 
-    Proof: counts.md 2
+    Proof: noisy_counts.md 2
 
-    >>> from boltdp.privacy.counts import noisy_counts
+    >>> from boltdp.privacy.events.noisy_counts import noisy_counts
     >>> len(release_counts([900, 0, 100], noisy_counts(Budget(1.0), releases=1), Randomness().stream()))
     3
     """
@@ -214,9 +214,9 @@ def release_counts(counts: Sequence[int], event: NoisyCounts, random_bytes: Rand
 def release_values(counts: Mapping[V, int], event: NoisyCounts, random_bytes: RandomBytes) -> dict[V, float]:
     """Values that only rows know, with noisy counts: those above the threshold of `event`, the most frequent first.
 
-    Proof: counts.md 3
+    Proof: noisy_counts.md 3
 
-    >>> from boltdp.privacy.counts import noisy_counts
+    >>> from boltdp.privacy.events.noisy_counts import noisy_counts
     >>> event = noisy_counts(Budget(1.0, 1e-6), releases=1, unknown=1)
     >>> [*release_values({"a name": 1, "no": 5000, "yes": 9000}, event, Randomness().stream())]
     ['yes', 'no']
@@ -258,8 +258,8 @@ def choose(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) 
 def noisy_count(count: int, *, epsilon: float, random_bytes: RandomBytes, changes: int = 1) -> float:
     """A count that neighbours can change by so much, with Laplace noise of this over epsilon.
 
-    Proof: noise.md 1
-    Proof: people.md 5
+    Proof: mechanisms.md 1
+    Proof: adjacency.md 5
 
     >>> abs(noisy_count(1000, epsilon=1.0, random_bytes=Randomness(1).stream()) - 1000) < 30
     True
@@ -306,10 +306,10 @@ def could_be_released(weights: Doubles, certificate: Certificate) -> bool:
     It finds weights that were put in the place of released ones, such as those from before the noise.
 
     >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.output import perturbed_output
-    >>> from boltdp.privacy.recipe import Recipe
-    >>> from boltdp.privacy.schedules import constant
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.events.output_perturbation import perturbed_output
+    >>> from boltdp.privacy.training_problem import Recipe
+    >>> from boltdp.privacy.step_schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
     >>> certificate = certify(perturbed_output(recipe, Budget(1.0)), Budget(1.0))
     >>> could_be_released(np.full((1, 1, 9), 0.1), certificate)
@@ -335,9 +335,9 @@ def check_seed(certificate: Certificate, randomness: Randomness) -> None:
     """Refuse a seed that the certificate does not speak of, and the lack of one that it does.
 
     >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.privacy.events import Noiseless
-    >>> from boltdp.privacy.losses import Logistic
-    >>> from boltdp.privacy.recipe import Problem
+    >>> from boltdp.privacy.events.event import Noiseless
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.training_problem import Problem
     >>> event = Noiseless(Problem(loss=Logistic(), dims=9, rows=1000))
     >>> check_seed(certify(event, None), Randomness())
     """

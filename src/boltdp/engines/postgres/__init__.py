@@ -14,7 +14,7 @@ PostgreSQL's messages may quote rows, so only those that cannot are passed on, a
 """
 
 from boltdp.engines.postgres.engine import PostgresEngine, PostgresGroups, PostgresSlice
+from boltdp.engines.postgres.packed_table import Layout, PreparedTable
 from boltdp.engines.postgres.session import Session
-from boltdp.engines.postgres.table import Layout, PreparedTable
 
 __all__ = ["Layout", "PostgresEngine", "PostgresGroups", "PostgresSlice", "PreparedTable", "Session"]

@@ -19,12 +19,11 @@ import pyarrow as pa
 from psycopg import sql
 
 from boltdp.context import Context
-from boltdp.data.reading import cells_of, reading
-from boltdp.data.schema import Schema
-from boltdp.data.source import ColumnType, Kind
+from boltdp.encoding.plan import cells_of, reading
 from boltdp.engines.base import Engine, Prepared, check_columns
-from boltdp.engines.people import check_unit
-from boltdp.engines.postgres.encoding import packed_columns
+from boltdp.engines.person_limit import check_unit
+from boltdp.engines.postgres.encoding_plan import packed_columns
+from boltdp.engines.postgres.packed_table import Layout, Packing, PreparedTable, Shuffle
 from boltdp.engines.postgres.session import MEMORY, Composed, Session
 from boltdp.engines.postgres.source import (
     SourceColumn,
@@ -36,9 +35,10 @@ from boltdp.engines.postgres.source import (
     query_source,
     read_arrays,
 )
-from boltdp.engines.postgres.table import Layout, Packing, PreparedTable, Shuffle
-from boltdp.engines.prepared import check_part
+from boltdp.engines.prepared_rows import check_part
 from boltdp.errors import DataError, ParameterError
+from boltdp.schema.schema import Schema
+from boltdp.schema.source_columns import ColumnType, Kind
 
 Where = Literal["auto", "server", "client"]
 LEAST_MEMORY = 2**20

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import psycopg
 from psycopg import sql
 
-from boltdp.arraytypes import Integers
-from boltdp.data.source import BATCH_ROWS
-from boltdp.engines.postgres.declared import Field
-from boltdp.engines.postgres.extension import why_unusable
+from boltdp._arrays import Integers
+from boltdp.engines.postgres.build import why_unusable
+from boltdp.engines.postgres.declared_schema import Field
 from boltdp.errors import DataError
+from boltdp.schema.source_columns import BATCH_ROWS
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString

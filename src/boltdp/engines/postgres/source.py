@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 from psycopg import sql
 
-from boltdp.arraytypes import Doubles
-from boltdp.data.source import ColumnType, Kind
-from boltdp.data.times import HOUR_AT, LONGEST, PATTERN, Part
-from boltdp.engines.postgres.declared import declarations
+from boltdp._arrays import Doubles
+from boltdp.engines.postgres.declared_schema import declarations
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, listed, near
+from boltdp.schema.source_columns import ColumnType, Kind
+from boltdp.schema.timestamps import HOUR_AT, LONGEST, PATTERN, Part
 
 INTEGERS = ("int2", "int4", "int8")
 _NUMBERS = (*INTEGERS, "float4", "float8", "numeric")

@@ -14,7 +14,7 @@ with sums and states inside, which are pickled and not printed, and whatever goe
 our words.
 """
 
-from boltdp.engines.spark.blocks import PreparedBlocks
 from boltdp.engines.spark.engine import SparkEngine, SparkSlice
+from boltdp.engines.spark.packed_blocks import PreparedBlocks
 
 __all__ = ["PreparedBlocks", "SparkEngine", "SparkSlice"]

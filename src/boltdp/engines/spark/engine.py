@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from boltdp import __version__
-from boltdp.arraytypes import PackedRows
+from boltdp._arrays import PackedRows
 from boltdp.context import Context
-from boltdp.data.reading import cells_of, reading
-from boltdp.data.schema import Schema
-from boltdp.data.source import ColumnType, Kind
+from boltdp.encoding.plan import cells_of, reading
 from boltdp.engines.base import Engine, Prepared, Slice, check_columns
-from boltdp.engines.people import check_unit
-from boltdp.engines.spark import tasks
-from boltdp.engines.spark.blocks import Place, PreparedBlocks, Stored, check_faults, level, part_bounds, rows_of
+from boltdp.engines.person_limit import check_unit
+from boltdp.engines.spark import executor_tasks
+from boltdp.engines.spark.packed_blocks import Place, PreparedBlocks, Stored, check_faults, level, part_bounds, rows_of
 from boltdp.engines.spark.session import Session, quietly
 from boltdp.errors import DataError, ParameterError, listed, near
+from boltdp.schema.schema import Schema
+from boltdp.schema.source_columns import ColumnType, Kind
 
 R = TypeVar("R")
 
@@ -135,7 +135,7 @@ class SparkEngine(Engine):
         """All rows in order, only the columns asked for: they leave the cluster."""
         del parse  # every column has a type
         for shipped in self._shipped(columns, None):
-            yield tasks.arrow_batch(shipped)
+            yield executor_tasks.arrow_batch(shipped)
 
     def slice(self, start: int, stop: int) -> SparkSlice:
         """The rows at positions start to stop - 1."""
@@ -146,9 +146,9 @@ class SparkEngine(Engine):
     ) -> Iterator[R]:
         """What `work` makes of blocks of encoded rows, in the cluster, in the original order: it is sent there."""
         names = schema.sources
-        make = tasks.EncodedWork(schema, context.on_bad_row, work, secrets.token_bytes(16))
+        make = executor_tasks.EncodedWork(schema, context.on_bad_row, work, secrets.token_bytes(16))
         for shipped in self._shipped([*names, schema.label] if label else names, make):
-            yield pickle.loads(tasks.shown(shipped))
+            yield pickle.loads(executor_tasks.shown(shipped))
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
         """Encode the rows in the cluster, and permute them if asked to; they stay there."""
@@ -174,7 +174,9 @@ class SparkEngine(Engine):
         width, read_by = 1 + cells_of(schema), reading(schema)
         # Rows in order are scanned once, if at all, before they move.
         run = self._session.new_run() if whole and not ordered else None
-        encode = tasks.Encode(schema, context.on_bad_row, batches, tasks.Sealing(secrets.token_bytes(16), run))
+        encode = executor_tasks.Encode(
+            schema, context.on_bad_row, batches, executor_tasks.Sealing(secrets.token_bytes(16), run)
+        )
         context.done(0)
         stored = Stored(self._session, self._session.mapped(source, encode), width=width, run=run)
         kept = False
@@ -197,12 +199,12 @@ class SparkEngine(Engine):
                 prepared, kept = PreparedBlocks.of_any_order(stored, reading=read_by), True
             else:
                 run = self._session.new_run()
-                sealing = tasks.Sealing(secrets.token_bytes(16), run)
-                cut = tasks.Cut(stored.known(starts), stop - start, width, sealing)
+                sealing = executor_tasks.Sealing(secrets.token_bytes(16), run)
+                cut = executor_tasks.Cut(stored.known(starts), stop - start, width, sealing)
                 some = Stored(self._session, self._session.mapped(stored.frame, cut), width=width, run=run)
                 if some.rows != stop - start:
                     some.drop()
-                    raise DataError(tasks.CHANGED, hint=tasks.CHANGED_HINT)
+                    raise DataError(executor_tasks.CHANGED, hint=executor_tasks.CHANGED_HINT)
                 prepared = PreparedBlocks.of_any_order(some, reading=read_by)
         finally:
             if not kept:
@@ -212,7 +214,7 @@ class SparkEngine(Engine):
 
     def _source(
         self, names: Sequence[str], *, placed: bool, encoded: bool = True, frame: Any = None
-    ) -> tuple[Any, tasks.Batches, dict[int, str]]:
+    ) -> tuple[Any, executor_tasks.Batches, dict[int, str]]:
         """The columns, with places in files after them if these are known; how to read them; the files' names.
 
         They are those of the rows, or of another frame that was made of them. What will be encoded may come with NaN
@@ -234,7 +236,7 @@ class SparkEngine(Engine):
                 path, begin = map(functions.expr, origin)
                 cells += [functions.xxhash64(path).alias("file"), begin.cast("long").alias("split")]
         source = self._session.ask(lambda: _analysed(frame.select(*cells)), "the columns cannot be read")
-        return source, tasks.Batches(tuple(single), bool(files), __version__, arrays), files
+        return source, executor_tasks.Batches(tuple(single), bool(files), __version__, arrays), files
 
     def _first_rows(self, names: Sequence[str], unit: str, most: int, *, parts: int) -> Any:
         """The columns, in the original order; all cells of rows that do not count are missing: `engines.people`."""
@@ -302,7 +304,7 @@ class SparkEngine(Engine):
         names = {one["file"]: one["path"] for one in found if one["path"]}
         return (names, origin) if len(names) == len(found) else ({}, [])
 
-    def _shipped(self, columns: Sequence[str], make: tasks.EncodedWork | None) -> Iterator[bytes]:
+    def _shipped(self, columns: Sequence[str], make: executor_tasks.EncodedWork | None) -> Iterator[bytes]:
         """What is made of batches of rows in the cluster, in the original order.
 
         It is made by all executors at once and persisted, and then sent here one after another; by way of a shuffle
@@ -310,7 +312,7 @@ class SparkEngine(Engine):
         """
         session, fault = self._session, "the rows cannot be read"
         source, batches, files = self._source(columns, placed=True, encoded=make is not None)
-        frame = session.mapped(source, tasks.Ship(batches, make))
+        frame = session.mapped(source, executor_tasks.Ship(batches, make))
         session.ask(lambda: frame.persist(level()), fault)
         try:
             names = ("part", "number", "file", "split", "rows", "fault")
@@ -332,7 +334,7 @@ class SparkEngine(Engine):
                 for target, run in enumerate(runs)
                 for place, i in enumerate(run)
             }
-            ordered = session.mapped(frame, tasks.Order(targets)).repartitionById(len(runs), "target")
+            ordered = session.mapped(frame, executor_tasks.Order(targets)).repartitionById(len(runs), "target")
             for _, several in groupby(rows_of(session, ordered, fault), key=lambda one: one["target"]):
                 for one in sorted(several, key=lambda one: one["place"] or 0):
                     check_faults([one])

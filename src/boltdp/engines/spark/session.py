@@ -19,10 +19,10 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any, TypeVar
 
+from boltdp._threads import await_result
+from boltdp.engines.spark.executor_tasks import MEMORY_BYTES, Task
 from boltdp.engines.spark.java import java_home
-from boltdp.engines.spark.tasks import MEMORY_BYTES, Task
 from boltdp.errors import BoltdpError, DataError, printable, require
-from boltdp.parallel import await_result
 
 T = TypeVar("T")
 

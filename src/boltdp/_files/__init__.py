@@ -1,0 +1,167 @@
+"""Writing a file so that what was there before is replaced whole, or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from boltdp import _interrupts
+from boltdp.errors import BoltdpError
+
+#: Of the directories in which files are written, beside the place where they will be.
+OUTPUT_PREFIX = ".boltdp-output-"
+
+#: The files that this process has replaced.
+replaced: list[Path] = []
+
+
+class OutputError(BoltdpError):
+    """A file that cannot be written."""
+
+
+class InputError(BoltdpError):
+    """A file that cannot be read as text; the message says only why."""
+
+
+def read_text(path: str | Path, *, most: int) -> str:
+    """The text of a file of at most `most` bytes; of a longer one, or an endless one, no more is read.
+
+    >>> read_text("/dev/zero", most=10)
+    Traceback (most recent call last):
+    boltdp._files.InputError: it is longer than 10 bytes
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(most + 1)
+    except OSError as fault:
+        raise InputError(fault.strerror or "it is no file") from None
+    except ValueError:
+        raise InputError("its name is no name of a file") from None
+    if len(content) > most:
+        raise InputError(f"it is longer than {most:,} bytes")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError("it is not UTF-8 text") from None
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A place to write to; what is there at the end becomes `path`, and on an error `path` stays as it was.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replacing(f"{folder}/model.json") as aside:
+    ...         _ = aside.write_text("new")
+    ...     os.listdir(folder)
+    ['model.json']
+    """
+    with _beside(path) as (target, aside):
+        yield aside
+        with open(aside, "rb") as written:
+            os.fsync(written.fileno())
+        with _interrupts.uninterrupted():
+            aside.replace(target)
+            replaced.append(target)
+
+
+def check_writable(path: str | Path) -> None:
+    """Find out before a long job that its output could not be written; leaves everything as it was.
+
+    >>> check_writable("/no/such/folder/model.json")
+    Traceback (most recent call last):
+    boltdp._files.OutputError: the output '/no/such/folder/model.json' cannot be written: No such file or directory
+    """
+    with _beside(path) as (_, aside):
+        aside.touch()
+
+
+@contextmanager
+def _beside(path: str | Path) -> Iterator[tuple[Path, Path]]:
+    """The file that `path` means and one of the same name beside it, in a directory that is removed again."""
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        raise OutputError(f"the output {str(path)!r} must be a plain file")
+    try:
+        with own_directory(target.parent, prefix=OUTPUT_PREFIX) as folder:
+            yield target, folder / target.name
+    except OSError as fault:
+        reason = fault.strerror or "no space or no permission"
+        raise OutputError(f"the output {str(path)!r} cannot be written: {reason}") from None
+
+
+@contextmanager
+def own_directory(parent: Path, *, prefix: str) -> Iterator[Path]:
+    """A new directory of this process, which is removed at the end; what killed processes left goes first.
+
+    A process holds a lock on its directory for as long as it lives: one that can be locked belongs to nobody.
+
+    >>> with tempfile.TemporaryDirectory() as parent:
+    ...     os.mkdir(f"{parent}/.mine-left")
+    ...     with own_directory(Path(parent), prefix=".mine-") as folder:
+    ...         os.listdir(parent) == [folder.name]
+    True
+    """
+    held: list[tuple[Path, int | None]] = []
+    try:
+        # Whole, or a signal between making it and noting it would leave it there.
+        with _interrupts.shielded():
+            _remove_left(parent, prefix)
+            held.append(_locked_directory(parent, prefix))
+        yield held[0][0]
+    finally:
+        try:
+            _remove(held)
+        except KeyboardInterrupt:  # the signal came just now; while it is handled, no other does
+            _remove(held)
+            raise
+
+
+def _remove(held: list[tuple[Path, int | None]]) -> None:
+    with _interrupts.shielded():
+        while held:
+            folder, lock = held[-1]
+            shutil.rmtree(folder, ignore_errors=True)
+            held.pop()
+            if lock is not None:
+                os.close(lock)
+
+
+def _locked_directory(parent: Path, prefix: str) -> tuple[Path, int | None]:
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
+        try:
+            lock = _lock(folder)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another process took it for a left one, before it was locked
+        except OSError:
+            return folder, None  # no locks here, so nobody takes it for a left one
+        if folder.exists():
+            return folder, lock
+        os.close(lock)
+
+
+def _remove_left(parent: Path, prefix: str) -> None:
+    # An error: it is in use, or gone, or not ours.
+    with suppress(OSError):
+        for folder in parent.glob(f"{prefix}*"):
+            with suppress(OSError):
+                if folder.lstat().st_uid == os.geteuid():
+                    lock = _lock(folder)
+                    shutil.rmtree(folder, ignore_errors=True)
+                    os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """A lock on a directory, as the descriptor that holds it."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held

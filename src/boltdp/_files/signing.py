@@ -1,0 +1,178 @@
+"""Signatures of model files by Ed25519: who says that a model was trained as its certificate states.
+
+What is signed is the digest of the file (`sealed.py`), which covers everything in it but itself and the signature. The
+package `cryptography` does it; `pip install "boltdp[sign]"` brings it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from boltdp._files import InputError, OutputError, read_text, replacing
+from boltdp._files.sealed import ModelFileError, unsealed
+from boltdp.errors import BoltdpError, require
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+ALGORITHM = "ed25519"
+#: What is signed begins with this, so that it is a signature of nothing else.
+CONTEXT = b"boltdp model, digest "
+#: Bytes of a key file, at most; one has about 120.
+MOST_BYTES = 10_000
+
+
+class SignatureError(BoltdpError):
+    """A key that cannot be used, or a signature that is not valid."""
+
+
+def make_keys(path: str | Path) -> tuple[Path, str]:
+    """Write a new private key and its public one, neither over a file that exists: its place and its fingerprint."""
+    require("sign", "a signature")
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+    private, public = Path(path), Path(path).with_suffix(".pub.pem")
+    if private == public or public.exists():
+        raise OutputError(f"the output {str(public)!r} exists already, and a key is never overwritten")
+    key = Ed25519PrivateKey.generate()
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    shown = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    _write_new(private, secret, mode=0o600)
+    _write_new(public, shown, mode=0o644)
+    return public, fingerprint(_raw(key.public_key()))
+
+
+def read_private_key(path: str | Path) -> Ed25519PrivateKey:
+    """The private key in a PEM file."""
+    require("sign", "a signature")
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    text = _key_text(path)
+    try:
+        key = load_pem_private_key(text, password=None)
+    except Exception:  # of several kinds, by the library's version; and none may quote a private key
+        _refuse(path, "a private Ed25519 key without a password")
+    if not isinstance(key, Ed25519PrivateKey):
+        _refuse(path, "a private Ed25519 key without a password")
+    return key
+
+
+def read_public_key(path: str | Path) -> bytes:
+    """The 32 bytes of the public key in a PEM file."""
+    require("sign", "a signature")
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    text = _key_text(path)
+    try:
+        key = load_pem_public_key(text)
+    except Exception:  # as above
+        _refuse(path, "a public Ed25519 key")
+    if not isinstance(key, Ed25519PublicKey):
+        _refuse(path, "a public Ed25519 key")
+    return _raw(key)
+
+
+def sign_file(path: str | Path, record: dict[str, Any], key: Ed25519PrivateKey) -> str:
+    """Sign the record of a file, whose digest is checked again, and write it back; the key's fingerprint."""
+    unsealed(record)
+    public = _raw(key.public_key())
+    signature = {
+        "algorithm": ALGORITHM,
+        "public_key": base64.b64encode(public).decode(),
+        "value": base64.b64encode(key.sign(_message(record))).decode(),
+    }
+    signed = {**{name: value for name, value in record.items() if name != "signature"}, "signature": signature}
+    text = json.dumps(signed, indent=1, allow_nan=False) + "\n"
+    with replacing(path) as aside:
+        aside.write_text(text, "utf-8")
+    return fingerprint(public)
+
+
+def check_signature(record: dict[str, Any], key: bytes | None) -> str | None:
+    """The fingerprint of the key that signed a record whose digest was checked; None if it is not signed.
+
+    With a `key`, only its signature will do.
+    """
+    if "signature" not in record:
+        if key is not None:
+            raise SignatureError("the model is not signed")
+        return None
+    signature = record["signature"]
+    if not isinstance(signature, dict) or signature.keys() != {"algorithm", "public_key", "value"}:
+        raise ModelFileError("the signature of the model must have an algorithm, a public key and a value")
+    if signature["algorithm"] != ALGORITHM:
+        raise ModelFileError(f"the signature of the model must be by {ALGORITHM}")
+    public, value = _decoded(signature["public_key"], 32), _decoded(signature["value"], 64)
+    if key is not None and public != key:
+        raise SignatureError(f"the model is signed by another key: {fingerprint(public)}, not {fingerprint(key)}")
+    require("sign", "a signature")
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(value, _message(record))
+    except (InvalidSignature, ValueError):
+        raise SignatureError("the signature of the model is not valid") from None
+    return fingerprint(public)
+
+
+def fingerprint(public: bytes) -> str:
+    """A short name of a public key, by which two can be compared.
+
+    >>> fingerprint(bytes(32))
+    'SHA256:Zmh6rfhivXdsj8GLjp+OIAiXFIVu4jOzkCpZHQ1fKSU'
+    """
+    return "SHA256:" + base64.b64encode(hashlib.sha256(public).digest()).decode().rstrip("=")
+
+
+def _message(record: dict[str, Any]) -> bytes:
+    return CONTEXT + str(record["digest"]).encode()
+
+
+def _raw(key: Ed25519PublicKey) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    raw: bytes = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return raw
+
+
+def _decoded(text: Any, length: int) -> bytes:
+    """So many bytes, in the one way that base64 writes them."""
+    try:
+        found = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+    except (binascii.Error, ValueError):
+        found = b""
+    if len(found) != length or base64.b64encode(found).decode() != text:
+        raise ModelFileError(f"the signature of the model must have {length} bytes in base64")
+    return found
+
+
+def _key_text(path: str | Path) -> bytes:
+    try:
+        return read_text(path, most=MOST_BYTES).encode()
+    except InputError as fault:
+        raise SignatureError(f"the key {str(path)!r} cannot be read: {fault}") from None
+
+
+def _refuse(path: str | Path, wanted: str) -> NoReturn:
+    raise SignatureError(f"the key {str(path)!r} must be {wanted}") from None
+
+
+def _write_new(path: Path, content: bytes, *, mode: int) -> None:
+    """Write a file that was not there, with this mode from the beginning."""
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise OutputError(f"the output {str(path)!r} exists already, and a key is never overwritten") from None
+    except OSError as fault:
+        raise OutputError(f"the output {str(path)!r} cannot be written: {fault.strerror}") from None

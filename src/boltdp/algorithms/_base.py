@@ -1,0 +1,176 @@
+"""The protocol of an algorithm: what everything else asks it, so that nothing else compares its name.
+
+takes, refuse     what it takes of the settings, and what it refuses
+plan              from public numbers and a budget to the event that it will be: only what will run
+run               over prepared rows, to weights that are as private as the rows until they are released
+cost, ...         how it describes itself
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from boltdp._arrays import Doubles
+from boltdp.context import Context
+from boltdp.engines.prepared_rows import Prepared
+from boltdp.errors import DataError, ParameterError
+from boltdp.losses import Loss
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.event import Training
+from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.release import Randomness
+from boltdp.privacy.training_problem import Problem
+from boltdp.settings import Settings
+
+#: A guess at the length of good weights for rows in the unit ball.
+TYPICAL_NORM = 5.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One of several trainings over the same rows: what is to run, and where its random bits come from."""
+
+    certificate: Certificate
+    randomness: Randomness
+
+    @property
+    def positives(self) -> Sequence[int]:
+        """A single model of two classes takes the second one as positive, one-vs-all models each their own."""
+        return [1] if self.certificate.models == 1 else range(self.certificate.models)
+
+
+class Algorithm(ABC):
+    """A way to train; there is one object of each, in `algorithms.ALGORITHMS`."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]  #: for --help: where it adds noise
+    takes: ClassVar[frozenset[str]]  #: of what only some algorithms have
+    noise_place: ClassVar[str]  #: where its main noise is
+    headings: ClassVar[tuple[str, ...]]  #: of `forecast_line`
+    explanation: ClassVar[str]  #: of the forecast, for a reader
+    gaussian: ClassVar[bool] = False  #: whether its noise is one Gaussian, with which one before it can be accounted
+    ordered: ClassVar[bool] = True  #: whether it needs rows in a random order; False: it only sums over them
+
+    def refuse(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
+        """Raise a ParameterError for what it cannot do; an algorithm adds what the present ones of its kind cannot."""
+        del loss, budget
+        for name in settings.given:
+            if name not in self.takes:
+                raise ParameterError(
+                    f"{name} must not be given for the algorithm {self.name}, which has none"
+                    if name != "analysis"
+                    else f"analysis must be 'proved' for the algorithm {self.name}, got {settings.analysis!r}"
+                )
+
+    @property
+    def has_paper(self) -> bool:
+        """Whether it can be calibrated as published, too."""
+        return "analysis" in self.takes
+
+    def suits(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
+        """Whether it can do what is asked for."""
+        try:
+            self.refuse(settings, loss, budget)
+        except ParameterError:
+            return False
+        return True
+
+    @abstractmethod
+    def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
+        """The training of one model within a budget, from public numbers; without a budget, noiseless.
+
+        `problem` has the loss, the rows and the dims; its regularization is the algorithm's to choose.
+        """
+
+    @abstractmethod
+    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
+        """Weights of shape (models, vectors, dims) for each job, from as few scans of the rows as all need together.
+
+        They are as private as the rows until they are released.
+        """
+
+    def rehearsed(self, training: Training, *, rows: int) -> Training:
+        """The same training, with the same noise, on fewer rows: to try it out on public ones."""
+        return with_problem(training, replace(training.problem, rows=rows))
+
+    @abstractmethod
+    def cost(self, certificate: Certificate) -> list[tuple[str, str]]:
+        """What the promise costs: names and values, for a table."""
+
+    @abstractmethod
+    def trained(self, certificate: Certificate) -> str:
+        """How the rows were used, in a line."""
+
+    @abstractmethod
+    def choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
+        """The settings that were chosen, and why each is what it is."""
+
+    @abstractmethod
+    def forecast(self, certificate: Certificate) -> dict[str, Any]:
+        """How much noise to expect."""
+
+    @abstractmethod
+    def forecast_line(self, forecast: dict[str, Any]) -> tuple[str, ...]:
+        """A forecast in words, under the headings."""
+
+
+def check_rows(prepared: Prepared, planned: int) -> None:
+    """Refuse rows that are not as many as were planned for."""
+    if prepared.rows != planned:
+        raise DataError("the data changed while it was read: its number of rows is not what it was")
+
+
+def with_problem(training: Training, problem: Problem) -> Training:
+    """The same training with the same noise, of another problem."""
+    changed: Any = training
+    made: Training = replace(changed, problem=problem)
+    return made
+
+
+def main_noise(certificate: Certificate) -> Mechanism:
+    """The noise, wherever it is added; that of the release is next to nothing if there is any before it."""
+    noise = certificate.training_noise or certificate.release_noise
+    assert noise is not None
+    return noise
+
+
+def noise_per_weight(certificate: Certificate) -> float | None:
+    """The noise of a weight, or of its gradient in an update: the expected length of all, divided evenly."""
+    if certificate.training_noise is None and certificate.release_noise is None:
+        return None
+    return main_noise(certificate).expected_norm / math.sqrt(certificate.problem.weights)
+
+
+def described(noise: Mechanism) -> str:
+    """The kind and scale of a noise.
+
+    >>> described(Mechanism("gaussian", 0.25, 3))
+    '(gaussian, scale 0.25)'
+    """
+    return f"({noise.kind}, scale {noise.scale:.3g})"
+
+
+def why_this_kind(certificate: Certificate, settings: Settings) -> str:
+    """Why the noise is of the kind that it is."""
+    noise = main_noise(certificate)
+    if settings.delta:
+        return f"{noise.kind}: the shorter of the two valid ones in {noise.dimensions:,} dimensions"
+    return f"{noise.kind}: delta = 0 allows no other"
+
+
+def loss_and_models(certificate: Certificate) -> str:
+    """The loss, how many models there are if there are several, and whether classes are weighed."""
+    models, weights = certificate.models, certificate.problem.class_weights
+    several = f", {models} models" if models > 1 else ""
+    weighed = f", class weights from {min(weights):.3g} to 1" if weights else ""
+    return f"{certificate.problem.loss.name}{several}{weighed}"
+
+
+def in_each(certificate: Certificate) -> str:
+    """Said of what every one of several models has."""
+    return f" in each of {certificate.models} models" if certificate.models > 1 else ""

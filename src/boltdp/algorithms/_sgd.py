@@ -1,0 +1,321 @@
+"""What all algorithms that make passes over the rows share: the recipe, its steps, and the passes themselves."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+
+from boltdp._arrays import Doubles, Integers
+from boltdp.algorithms._base import (
+    TYPICAL_NORM,
+    Algorithm,
+    Job,
+    check_rows,
+    loss_and_models,
+    why_this_kind,
+    with_problem,
+)
+from boltdp.context import Context
+from boltdp.engines.prepared_rows import Partition, Prepared
+from boltdp.errors import ParameterError, whole_number
+from boltdp.kernel import State
+from boltdp.kernel.feature_map import Reading
+from boltdp.losses import Loss
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.event import Noiseless, Training
+from boltdp.privacy.events.sgd_sensitivity import check_steps
+from boltdp.privacy.mechanisms import Mechanism, calibrate
+from boltdp.privacy.release import RandomBytes, check_seed, update_keys
+from boltdp.privacy.step_schedules import (
+    Schedule,
+    constant,
+    decreasing,
+    square_root,
+    strongly_convex,
+    strongly_convex_constant,
+)
+from boltdp.privacy.training_problem import Problem, Recipe
+from boltdp.settings import OPTIONAL, Settings
+
+PASSES = 10
+BATCH_SIZE = 50
+EXPONENT = 0.5
+#: A guess at the mean of phi'' * ||x||^2, the curvature that the noise meets.
+TYPICAL_CURVATURE = 0.2
+
+#: From rows, batches and random bytes to the positions of one pass, a -1 at the end of each batch where it says so.
+Sampler: TypeAlias = Callable[..., Iterator[Integers]]
+
+
+class PassesOfSGD(Algorithm):
+    """An algorithm that makes passes of SGD over the rows."""
+
+    takes = frozenset(OPTIONAL) - {"partitions"}
+    sampler: ClassVar[Sampler | None] = None  #: how the rows of a pass are drawn, where they are not fed in order
+    marked: ClassVar[bool] = False  #: whether batches end at markers
+
+    @abstractmethod
+    def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism | None:
+        """The noise of every update, which does not depend on the steps, but good steps on it."""
+
+    @abstractmethod
+    def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> Training:
+        """What a run of the recipe spends."""
+
+    def radius(self, settings: Settings, loss: Loss) -> float:
+        """R, as asked for; without it, none."""
+        del loss
+        return math.inf if settings.radius is None else settings.radius
+
+    def chosen_schedule(self, recipe: Recipe, noise: Mechanism | None) -> Schedule | None:
+        """The algorithm's own steps, where neither a schedule nor a step is asked for; None: the usual ones."""
+        del recipe, noise
+        return None
+
+    def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
+        """The recipe, with what is not asked for chosen from public numbers, and its noise."""
+        regularization = 0.0 if settings.regularization is None else settings.regularization
+        partitions = 1 if settings.partitions is None else whole_number(settings.partitions, "partitions", least=1)
+        fewest = max(problem.rows // partitions, 1)
+        recipe = Recipe(
+            loss=problem.loss,
+            dims=problem.dims,
+            rows=problem.rows,
+            batch_size=min(BATCH_SIZE, fewest) if settings.batch_size is None else settings.batch_size,
+            passes=PASSES if settings.passes is None else settings.passes,
+            # Until the schedule is chosen, which needs the rest of the recipe, a step that is always allowed.
+            schedule=constant(1.0 / (problem.loss.smoothness + max(regularization, 0.0))),
+            regularization=regularization,
+            class_weights=problem.class_weights,
+            person_rows=problem.person_rows,
+            radius=self.radius(settings, problem.loss),
+            averaging=settings.averaging or "last",
+            permutation=settings.permutation or "once",
+            partitions=partitions,
+        )
+        recipe = replace(recipe, schedule=self.schedule(recipe, settings, budget))
+        if budget is None:
+            check_steps(recipe)
+            return Noiseless(recipe)
+        return self.event(recipe, settings, budget)
+
+    def schedule(self, recipe: Recipe, settings: Settings, budget: Budget | None) -> Schedule:
+        """The steps: as asked for, else the algorithm's own, else by what is public."""
+        beta, name = recipe.beta, settings.schedule
+        exponent = EXPONENT if settings.exponent is None else settings.exponent
+        noise = None if budget is None else self.noise_inside(recipe, settings, budget)
+        if name == "auto" and settings.step_size is None:
+            own = self.chosen_schedule(recipe, noise)
+            if own is not None:
+                return own
+            name = "strongly-convex" if recipe.regularization > 0 else "constant"
+        if settings.step_size is not None and name not in ("auto", "constant", "strongly-convex-constant"):
+            raise ParameterError(f"step_size is for the constant schedules, got schedule {name!r}")
+
+        def step() -> float:
+            if settings.step_size is not None:
+                return settings.step_size
+            return default_step(recipe, budget) if noise is None else noisy_step(recipe, noise)
+
+        match name:
+            case "decreasing":
+                return decreasing(beta=beta, rows=recipe.partition_rows, exponent=exponent)
+            case "square-root":
+                return square_root(beta=beta, rows=recipe.partition_rows, exponent=exponent)
+            case "strongly-convex":
+                return strongly_convex(beta=beta, gamma=recipe.gamma)
+            case "strongly-convex-constant":
+                return strongly_convex_constant(step(), beta=beta)
+        return constant(step())
+
+    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
+        """All passes of all jobs; those that read the rows in order share every scan."""
+        streams = [job.randomness.stream() for job in jobs]
+        recipes = [_recipe(job.certificate) for job in jobs]
+        (rows,) = {recipe.rows for recipe in recipes}
+        (partitions,) = {recipe.partitions for recipe in recipes}
+        check_rows(prepared, rows)
+        bounds = [recipes[0].bounds(number) for number in range(partitions)]
+        # Of each partition, of each job, a state for each model.
+        states = [
+            [
+                self._states(job, stream, classes, prepared.reading, rows=stop - start)
+                for job, stream in zip(jobs, streams, strict=True)
+            ]
+            for start, stop in bounds
+        ]
+        if self.sampler is None:
+            parts = [
+                Partition(start, stop, [state for of_job in of_part for state in of_job], seeds)
+                for (start, stop), of_part, seeds in zip(bounds, states, _reshuffling(recipes, context), strict=True)
+            ]
+            prepared.run_parts(parts, context)
+        else:
+            (of_part,) = states
+            self._run_drawn(prepared, recipes, of_part, streams, context)
+        shares = [(stop - start) / rows for start, stop in bounds]
+        return [
+            averaged([np.stack([state.weights for state in of_part[i]]) for of_part in states], shares)
+            for i in range(len(jobs))
+        ]
+
+    def _run_drawn(
+        self,
+        prepared: Prepared,
+        recipes: Sequence[Recipe],
+        states: Sequence[Sequence[State]],
+        streams: Sequence[RandomBytes],
+        context: Context,
+    ) -> None:
+        """All passes over rows that are drawn: a sample for each model, as the randomness of each must be its own."""
+        assert self.sampler is not None
+        passes = max(recipe.passes for recipe in recipes)
+        for number in range(1, passes + 1):
+            stage = context.at(f"pass {number} of {passes}", prepared.rows)
+            for recipe, of_job, stream in zip(recipes, states, streams, strict=True):
+                for state in of_job if recipe.passes >= number else ():
+                    drawn = self.sampler(rows=recipe.rows, batches=recipe.batches, random_bytes=stream)
+                    prepared.run_drawn([state], drawn)
+            # How many rows random batches have is secret: only the end of a pass is told.
+            stage.done(prepared.rows)
+
+    def _states(
+        self, job: Job, random_bytes: RandomBytes, classes: int, reading: Reading | None, *, rows: int
+    ) -> list[State]:
+        noise = job.certificate.training_noise
+        if noise is not None:
+            check_seed(job.certificate, job.randomness)
+        recipe, keys = _recipe(job.certificate).of_partition(rows), update_keys(job.certificate, random_bytes)
+        return [
+            State(recipe, positive=positive, classes=classes, noise=noise, key=key, marked=self.marked, reading=reading)
+            for positive, key in zip(job.positives, keys, strict=True)
+        ]
+
+    def rehearsed(self, training: Training, *, rows: int) -> Training:
+        """With as many updates on fewer rows."""
+        recipe = training.problem
+        assert isinstance(recipe, Recipe)
+        passes = max(1, round(recipe.passes * recipe.rows / rows))
+        partitions = min(recipe.partitions, rows // 2)
+        batch_size = min(recipe.batch_size, rows // partitions)
+        fewer = replace(recipe, rows=rows, batch_size=batch_size, passes=passes, partitions=partitions)
+        return with_problem(training, fewer)
+
+    def trained(self, certificate: Certificate) -> str:
+        """Passes, rows and updates."""
+        recipe = _recipe(certificate)
+        if recipe.partitions == 1:
+            return f"{recipe.passes} passes over {recipe.rows:,} rows, {recipe.updates:,} updates"
+        return (
+            f"{recipe.passes} passes over {recipe.rows:,} rows in {recipe.partitions:,} partitions, "
+            f"{recipe.updates:,} updates in each, then averaged"
+        )
+
+    def choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
+        """The noise, the loss, the passes and the steps."""
+        recipe = _recipe(certificate)
+        first, last = recipe.schedule.at([1, recipe.updates])
+        steps = f"{first:.4g}" if first == last else f"from {first:.4g} down to {last:.4g}"
+        if settings.step_size is not None or settings.schedule not in ("auto", "constant", "strongly-convex-constant"):
+            why = "as asked for"
+        else:
+            why = self.why_these_steps(recipe, settings)
+        return [
+            ("mechanism", self.why_this_noise(certificate, settings)),
+            ("loss", loss_and_models(certificate)),
+            *([] if recipe.partitions == 1 else [("partitions", _cut(recipe))]),
+            ("passes", f"{recipe.passes} over {recipe.batches:,} batches of about {recipe.batch_size} rows"),
+            ("steps", f"{steps}: {why}"),
+        ]
+
+    def why_these_steps(self, recipe: Recipe, settings: Settings) -> str:
+        """Why the steps are what they are, if they were not asked for."""
+        if settings.schedule == "auto" and recipe.regularization > 0:
+            return "the steps that fit the regularization"
+        return "where going further would add more noise than it would gain"
+
+    def why_this_noise(self, certificate: Certificate, settings: Settings) -> str:
+        """Why the noise is of its kind."""
+        return why_this_kind(certificate, settings)
+
+
+def _recipe(certificate: Certificate) -> Recipe:
+    assert isinstance(certificate.problem, Recipe)
+    return certificate.problem
+
+
+def _cut(recipe: Recipe) -> str:
+    """Into what the rows are cut."""
+    sizes = " or ".join(f"{run.rows:,}" for run in recipe.runs)
+    return f"{recipe.partitions:,} of {sizes} rows, each trained on alone; their weights are averaged"
+
+
+def _reshuffling(recipes: Sequence[Recipe], context: Context) -> Iterator[list[int | None]]:
+    """By what seed each partition is reshuffled before each pass, None where it is not: each has seeds of its own."""
+    passes = max(recipe.passes for recipe in recipes)
+    fresh = max((recipe.passes for recipe in recipes if recipe.permutation == "fresh"), default=0)
+    for first in range(0, passes * recipes[0].partitions, passes):
+        yield [context.seed + first + number if 0 < number < fresh else None for number in range(passes)]
+
+
+def averaged(weights: Sequence[Doubles], shares: Sequence[float]) -> Doubles:
+    """The weights of all partitions, each times its share of the rows, summed in their order.
+
+    Proof: sgd_sensitivity.md 8
+
+    >>> averaged([np.array([1.0, 2.0]), np.array([3.0, 6.0])], [0.25, 0.75])
+    array([2.5, 5. ])
+    """
+    total = shares[0] * weights[0]
+    for share, of_partition in zip(shares[1:], weights[1:], strict=True):
+        total += share * of_partition
+    return total
+
+
+def default_step(recipe: Recipe, share: Budget | None) -> float:
+    """A constant step such that the steps of all updates add up to a good length.
+
+    For a constant step the sensitivity is 2*L*tau/m, tau the sum of all steps, whatever the batches and passes; and, if
+    they are the steps of one of several partitions, whatever their number.
+    A longer way gets closer to the optimum w*, as ||w*||^2 / (2*tau), and needs more noise, whose loss is about
+    curvature/2 * E||noise||^2 / D. The tau that minimises the sum of the two is returned, divided by the updates.
+
+    >>> from boltdp.losses import Logistic
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
+    >>> default_step(recipe, Budget(1.0)) < default_step(recipe, Budget(10.0)) <= 1 / recipe.beta
+    True
+    """
+    longest = recipe.updates / recipe.beta
+    if share is None:
+        # No noise to pay for: long enough to converge, short enough for the steps to average out.
+        length = 100.0 * math.sqrt(recipe.updates)
+    else:
+        # The sensitivity of a way of length 1.
+        per_unit = 2.0 * recipe.changed_rows * recipe.loss.lipschitz / recipe.rows
+        noise = per_unit * calibrate(1.0, dimensions=recipe.dimensions, budget=share).expected_norm
+        length = (TYPICAL_NORM**2 * recipe.dimensions / (2.0 * TYPICAL_CURVATURE * noise**2)) ** (1 / 3)
+    return min(length, longest) / recipe.updates
+
+
+def noisy_step(recipe: Recipe, noise: Mechanism) -> float:
+    """A constant step for updates with this noise: R / (G*sqrt(T)), the best for a way of length R by the usual bound.
+
+    >>> from boltdp.losses import Logistic
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=10**6, batch_size=50, passes=10, schedule=constant(1.0))
+    >>> round(noisy_step(recipe, Mechanism("gaussian", 0.1, 50)), 4)
+    0.0091
+    """
+    step = min(recipe.radius, TYPICAL_NORM) / (gradient_norm(recipe, noise) * math.sqrt(recipe.updates))
+    return min(step, 1.0 / recipe.beta)
+
+
+def gradient_norm(recipe: Recipe, noise: Mechanism) -> float:
+    """G: the root of the mean square length of a gradient with its noise, at most."""
+    spread = noise.dimensions * (noise.dimensions + 1 if noise.kind == "spherical" else 1)
+    return math.sqrt(recipe.loss.lipschitz**2 + spread * noise.scale**2)

@@ -1,1 +1,0 @@
-"""What algorithms share: the protocol, passes of SGD, noise in every update, the solver, random samples."""

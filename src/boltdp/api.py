@@ -1,0 +1,317 @@
+"""`train` and `tune` in one call: rows, schema and settings from whatever is at hand, then the functions that do it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from boltdp.engines import opened
+from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
+from boltdp.ledger import Ledger, find_account
+from boltdp.model import Model, Threshold, checked_threshold
+from boltdp.schema.declare import declare
+from boltdp.schema.schema import Schema
+from boltdp.schema.source_columns import names_hint
+from boltdp.settings import Settings
+from boltdp.workflows.train import train as train_engine
+from boltdp.workflows.tune import TRIALS, Method
+from boltdp.workflows.tune import candidates as combinations
+from boltdp.workflows.tune import tune as tune_engine
+
+if TYPE_CHECKING:
+    from boltdp.context import Context
+    from boltdp.engines.base import Engine
+    from boltdp.privacy.certificate import Certificate
+    from boltdp.schema.values import Value
+
+#: How a schema may be given: itself, the path of a TOML file, or a dictionary in the shape of one.
+SchemaLike = Schema | Mapping[str, Any] | str | Path
+#: (low, high) of columns by name, or of all numbers.
+Bounds = Mapping[Any, Sequence[float]] | Sequence[float]
+
+_NAMES = tuple(field.name for field in fields(Settings))
+#: What settings are called elsewhere.
+_ELSEWHERE = {"random_state": "noise_seed", "C": "regularization", "max_norm": "radius", "max_iter": "passes"}
+
+
+def train(
+    source: Any,
+    schema: SchemaLike | None = None,
+    settings: Settings | None = None,
+    *,
+    label: str | None = None,
+    bounds: Bounds | None = None,
+    categories: Mapping[Any, Sequence[Value]] | None = None,
+    timestamps: Mapping[Any, Sequence[str]] | None = None,
+    classes: Sequence[Value] | None = None,
+    threshold: Threshold | None = None,
+    table: str | None = None,
+    query: str | None = None,
+    spool: str | Path | None = None,
+    where: Literal["auto", "server", "client"] = "auto",
+    context: Context | None = None,
+    ledger: str | Path | Ledger | None = None,
+    dataset: str | None = None,
+    blocks: Sequence[str] = (),
+    **chosen: Any,
+) -> Model:
+    """Train a model on the rows of `source` and release it, with a certificate of what is promised.
+
+    `source`, `table`, `query`, `spool` and `where` are what `open_source` takes: a data frame, an Arrow table, a pair
+    (X, y), a file name, the URI of a database, or an engine.
+
+    What is public is declared, never read from the rows: by a `schema` (a Schema, the path of a TOML file, or a
+    dictionary in the shape of one), or by the `label`'s name, `bounds` of numbers, `categories`, the parts of
+    `timestamps` that are categories, such as {"admitted": ["hour", "weekday"]}, and `classes`. Booleans need none of
+    it, nor does what a database declares by enum types and constraints. With any of these, columns that have none are
+    not used, and a warning names them.
+
+    All fields of Settings are taken by name: `epsilon`, which must be given (None: no noise, and no privacy), `delta`,
+    `algorithm`, `regularization` and the others; or together as `settings`, of which those given by name change some.
+
+    A `ledger` (a file or the URI of a PostgreSQL database) is charged before a row is read, under the name `dataset`;
+    one beside a file, or in the database of the rows, is found by itself. `blocks` name those the rows belong to.
+
+    >>> import numpy as np, pandas as pd
+    >>> age = np.arange(5000) % 100
+    >>> people = pd.DataFrame({"age": age, "smokes": age % 3 == 0, "outcome": np.where(age > 60, "ill", "well")})
+    >>> model = train(people, label="outcome", epsilon=1, bounds={"age": (0, 110)}, classes=["well", "ill"])
+    >>> model.certificate.private, model.classes
+    (True, ('well', 'ill'))
+    >>> model.predict(pd.DataFrame({"smokes": [False, True], "age": [20, 95]}))
+    array(['well', 'ill'], dtype='<U4')
+    """
+    with hints_shown():
+        _check_kind(schema)
+        asked = _settings(settings, chosen)
+        with opened(source, table=table, query=query, spool=spool, where=where) as engine:
+            public = _schema(
+                source,
+                engine,
+                schema,
+                label=label,
+                bounds=bounds,
+                categories=categories,
+                timestamps=timestamps,
+                classes=classes,
+            )
+            _check_threshold(threshold, public, asked)
+            account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            model = train_engine(engine, public, asked, context=context, account=account)
+    warn_if_not_private(model.certificate, asked.epsilon)
+    return model.with_threshold(threshold)
+
+
+def tune(
+    source: Any,
+    schema: SchemaLike | None = None,
+    candidates: Sequence[Settings] | None = None,
+    *,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    label: str | None = None,
+    bounds: Bounds | None = None,
+    categories: Mapping[Any, Sequence[Value]] | None = None,
+    timestamps: Mapping[Any, Sequence[str]] | None = None,
+    classes: Sequence[Value] | None = None,
+    threshold: Threshold | None = None,
+    method: Method | None = None,
+    public: Any = None,
+    trials: float = TRIALS,
+    table: str | None = None,
+    query: str | None = None,
+    spool: str | Path | None = None,
+    where: Literal["auto", "server", "client"] = "auto",
+    context: Context | None = None,
+    ledger: str | Path | Ledger | None = None,
+    dataset: str | None = None,
+    blocks: Sequence[str] = (),
+    settings: Settings | None = None,
+    **chosen: Any,
+) -> Model:
+    """Train candidates, choose one and release it; all within the epsilon and delta that they share.
+
+    Candidates are the combinations of the values in `grid`, such as {"regularization": [1e-3, 1e-2]}, each with the
+    settings that are given as for `train`; or they are `candidates`. `public` are rows that are no secret, in whatever
+    form `open_source` takes, to compare them on; the `method` is then "public", else "trials". All else is as for
+    `train`; `certificate.selection` of the result says which candidate was chosen.
+
+    >>> import numpy as np, pandas as pd
+    >>> age = np.arange(5000) % 100
+    >>> people = pd.DataFrame({"age": age, "ill": age > 60})
+    >>> model = tune(people, label="ill", bounds={"age": (0, 110)}, epsilon=1, grid={"regularization": [1e-3, 1e-2]})
+    >>> model.certificate.private, model.certificate.selection.candidates
+    (True, 2)
+    """
+    method = method or ("trials" if public is None else "public")
+    with hints_shown():
+        _check_kind(schema)
+        tried = _candidates(candidates, grid, settings, chosen)
+        with opened(source, table=table, query=query, spool=spool, where=where) as engine:
+            declared = _schema(
+                source,
+                engine,
+                schema,
+                label=label,
+                bounds=bounds,
+                categories=categories,
+                timestamps=timestamps,
+                classes=classes,
+            )
+            for one in tried[:1]:
+                _check_threshold(threshold, declared, one)
+            account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            run: dict[str, Any] = {"method": method, "trials": trials, "context": context, "account": account}
+            with _public_rows(public) as rows:
+                model = tune_engine(engine, declared, tried, public=rows, **run)
+    warn_if_not_private(model.certificate, tried[0].epsilon)
+    return model.with_threshold(threshold)
+
+
+def warn_if_not_private(certificate: Certificate, epsilon: float | None, *, stacklevel: int = 3) -> None:
+    """Warn where an epsilon asks for privacy and the result has none, with the reasons."""
+    if epsilon is not None and not certificate.private:
+        warnings.warn(
+            f"the model is not private: {'; '.join(certificate.reasons)}", PrivacyWarning, stacklevel=stacklevel
+        )
+
+
+def warn_of_unused(unused: Sequence[str], *, stacklevel: int = 4) -> None:
+    """Say which columns are no features."""
+    if unused:
+        warnings.warn(
+            f"not used, since neither bounds nor categories are declared: {quoted(unused)}; "
+            "drop them or give a schema, if this is what you want",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+
+
+def refuse_beside_schema(given: Mapping[str, Any]) -> None:
+    """Refuse what a schema declares too."""
+    for name, value in given.items():
+        if value is not None:
+            raise ParameterError(f"{name} must not be given beside a schema, which declares it")
+
+
+def _settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
+    """What is asked for: the fields that are given by name, over ready settings if there are any."""
+    for name in chosen:
+        if name not in _NAMES:
+            arguments = [*_NAMES, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
+            hint = near(_ELSEWHERE.get(name, name), arguments) or f"there are {', '.join(arguments)}"
+            raise ParameterError(f"there is no argument {name!r}", hint=hint)
+    if settings is not None and not isinstance(settings, Settings):
+        raise ParameterError(f"settings must be of boltdp.Settings, got {described(settings)}")
+    # NumPy's numbers, which grids are often made of, don't go into JSON.
+    plain = {name: _plain(value) for name, value in chosen.items()}
+    if settings is None and "epsilon" not in plain:
+        raise ParameterError(
+            "epsilon must be given, the privacy budget",
+            hint="epsilon=1 is a usual one, less is more private; None trains without noise and without privacy",
+        )
+    asked = Settings(**plain) if settings is None else replace(settings, **plain)
+    asked.check()
+    return asked
+
+
+def _candidates(
+    candidates: Sequence[Settings] | None,
+    grid: Mapping[str, Sequence[Any]] | None,
+    settings: Settings | None,
+    chosen: Mapping[str, Any],
+) -> Sequence[Settings]:
+    """What to choose among: as it is given, or the combinations of a grid."""
+    if candidates is None and grid is not None:
+        return combinations(_settings(settings, chosen), _grid(grid))
+    if candidates is None or grid is not None:
+        raise ParameterError(
+            "either a grid or candidates must be given", hint='such as grid={"regularization": [1e-3, 1e-2]}'
+        )
+    if settings is not None or chosen:
+        raise ParameterError("settings must not be given beside candidates, which have them")
+    return candidates
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    if not isinstance(grid, Mapping) or any(isinstance(one, str) or not np.iterable(one) for one in grid.values()):
+        raise ParameterError(
+            "grid must be a dictionary of lists of values", hint='such as grid={"regularization": [1e-3, 1e-2]}'
+        )
+    return {name: [_plain(value) for value in values] for name, values in grid.items()}
+
+
+def _schema(
+    source: Any,
+    engine: Engine,
+    schema: SchemaLike | None,
+    *,
+    label: str | None,
+    **declared: Any,
+) -> Schema:
+    """The schema that is given, or what the arguments and the source declare."""
+    columns = engine.columns()
+    if schema is not None:
+        given = _given_schema(schema, columns)
+        refuse_beside_schema({"label": label, **declared})
+        return given
+    if label is None and isinstance(source, tuple):
+        label = [*columns][-1]  # as `open_source` calls the labels of a pair
+    bounds = declared["bounds"]
+    if label is None:
+        raise ParameterError(
+            "label must be given, the name of the column to predict",
+            hint=names_hint(columns, bounds if isinstance(bounds, Mapping) else ()),
+        )
+    if not isinstance(label, str) and str(label) not in columns:
+        # Not what it is: it may be the labels themselves.
+        raise ParameterError(
+            f"label must be the name of a column, got {described(label)}",
+            hint=names_hint(columns, bounds if isinstance(bounds, Mapping) else ()),
+        )
+    public, unused = declare(columns, str(label), **declared)
+    warn_of_unused(unused)
+    return public
+
+
+def _given_schema(schema: SchemaLike, columns: Container[str]) -> Schema:
+    """The schema, and a word where a column is in its place."""
+    try:
+        return Schema.of(schema)
+    except ParameterError as fault:
+        if isinstance(schema, str) and schema in columns:
+            raise ParameterError(str(fault), hint=f"did you mean label={schema!r}?") from None
+        raise
+
+
+def _check_kind(schema: Any) -> None:
+    """Before the source is opened: labels are often given apart from the rows."""
+    if schema is not None and not isinstance(schema, (Schema, Mapping, str, Path)):
+        raise ParameterError(
+            f"a schema must be a Schema, the path of a TOML file or a dictionary, got {described(schema)}",
+            hint="settings=..." if isinstance(schema, Settings) else "rows and labels go together: train((X, y), ...)",
+        )
+
+
+def _check_threshold(threshold: Threshold | None, schema: Schema, settings: Settings) -> None:
+    """Before a row is read: what a model costs is not given back."""
+    if threshold is not None:
+        checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])
+
+
+@contextmanager
+def _public_rows(public: Any) -> Iterator[Engine | None]:
+    if public is None:
+        yield None
+        return
+    with opened(public) as engine:
+        yield engine

@@ -1,0 +1,103 @@
+"""Help that is short first: a command's options in groups, the usual ones with `--help`, all with `--help-all`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from boltdp.cli._terminal import emit
+
+#: The options of `plan`, `train`, `tune` and `compare` by the names of their parameters: first those that `--help`
+#: shows, then those that only `--help-all` does.
+GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "Data": (("rows", "features", "classes", "table", "query", "schema_path", "label", "unit", "max_rows", "test"), ()),
+    "Privacy": (("epsilon", "epsilons", "delta", "noiseless", "in_server"), ()),
+    "Ledger": ((), ("ledger", "dataset", "blocks")),
+    "Choosing": (
+        ("grids", "method", "public", "public_rows", "algorithms", "repeats"),
+        ("trials", "inverse_radius"),
+    ),
+    "Model": (
+        ("class_weights", "threshold"),
+        ("loss", "loss_parameter", "multiclass", "curves", "regularization", "radius"),
+    ),
+    "Algorithm": (
+        (),
+        (
+            "algorithm",
+            "passes",
+            "batch_size",
+            "schedule",
+            "step_size",
+            "exponent",
+            "averaging",
+            "permutation",
+            "partitions",
+            "gradient_clip",
+        ),
+    ),
+    "Standardizing": ((), ("standardize", "standardize_share", "standardize_moments")),
+    "Output": (("output", "overwrite", "picture", "as_json", "quiet"), ()),
+    "Running": ((), ("threads", "spool")),
+    "Research and tests": ((), ("analysis", "on_bad_row", "seed", "noise_seed")),
+}
+#: Of options that are in no group.
+OTHERS = "Other options"
+
+_ALL = f"{__name__}.all"
+
+
+class Grouped(click.Command):
+    """A command with many options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        every = click.Option(
+            ["--help-all"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_all,
+            help="Show all options and exit.",
+        )
+        self.params.append(every)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options by groups, and how many more there are."""
+        whole, hidden = shows_all(ctx), 0
+        found = {
+            param.name: record
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)) is not None
+        }
+        for title, (usual, rare) in GROUPS.items():
+            records = [found.pop(name) for name in usual if name in found]
+            more = [found.pop(name) for name in rare if name in found]
+            hidden += 0 if whole else len(more)
+            records += more if whole else []
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+        with formatter.section(OTHERS):
+            formatter.write_dl([*found.values()])
+        if hidden:
+            formatter.write_paragraph()
+            formatter.write_text(f"{hidden} more options, which few need: {ctx.command_path} --help-all")
+
+
+def show_all(ctx: click.Context) -> None:
+    """Have the help of a context, and of those below it, show every option."""
+    ctx.meta[_ALL] = True
+
+
+def shows_all(ctx: click.Context) -> bool:
+    """Whether the help shows every option."""
+    return bool(ctx.meta.get(_ALL))
+
+
+def _print_all(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        show_all(ctx)
+        emit(ctx.get_help())
+        ctx.exit()

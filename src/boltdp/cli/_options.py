@@ -1,0 +1,468 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+import click
+from click.shell_completion import CompletionItem
+
+from boltdp._files import OutputError, check_writable
+from boltdp.algorithms import ALGORITHMS, AUTO, AUTO_JOINT, NOISELESS
+from boltdp.algorithms._sgd import BATCH_SIZE, EXPONENT, PASSES
+from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, SCANS
+from boltdp.cli._terminal import note
+from boltdp.engines import POSTGRES, open_source
+from boltdp.errors import DataError, ParameterError
+from boltdp.ledger.ledger import Account
+from boltdp.ledger.locate import find_account
+from boltdp.losses import LOSSES
+from boltdp.model import Model, Threshold
+from boltdp.privacy.events.noisy_moments import Moments
+from boltdp.privacy.events.output_perturbation import Analysis
+from boltdp.privacy.training_problem import Averaging, Permutation
+from boltdp.schema.schema import Schema
+from boltdp.schema.values import spellings
+from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize, loss_names
+
+#: Of more classes than these, not all are named.
+SHOWN_CLASSES = 12
+
+#: Said whatever the query is: whether it holds cannot be told from its text.
+QUERY_PROMISE = (
+    "the promise is about rows of the query's result at their places: each must come from one person's row, and rows "
+    "must be chosen and ordered by public columns only"
+)
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class FileName(click.types.StringParamType):
+    """The name of a file or whatever else names data, taken as it is; shells complete it as that of a file."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Leave it to the shell."""
+        del ctx, param
+        return [CompletionItem(incomplete, type="file")]
+
+
+FILE = FileName()
+
+_ABOUT = "; ".join(f"{one.name}: {one.about}" for one in ALGORITHMS.values())
+algorithm_option = click.option(
+    "--algorithm",
+    type=click.Choice(["auto", "noiseless", *ALGORITHMS]),
+    default="auto",
+    show_default=True,
+    help=f"Where noise is added. {_ABOUT}. auto: {AUTO_JOINT} for more than two classes with a delta, else "
+    f"{' or '.join(AUTO)}, the first that can do what is asked for.",
+)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+def _threshold(context: click.Context, parameter: click.Parameter, text: str | None) -> Threshold | None:
+    """A number, or the word; its range is checked where the schema and the loss are known."""
+    del context, parameter
+    if text is None or text == "prior":
+        return text  # type: ignore[return-value]
+    try:
+        return float(text)
+    except ValueError:
+        raise ParameterError(f"--threshold must be a number or 'prior', got {text!r}") from None
+
+
+def _class_weights(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> Literal["balanced"] | dict[str, float] | None:
+    """The word, or a number for each class that is named; that these are classes is checked with the schema."""
+    del context, parameter
+    if text is None or text == "balanced":
+        return text  # type: ignore[return-value]
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, number = part.rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            name = ""
+        if not name or name in weights:
+            raise ParameterError(
+                f"--class-weights must be 'balanced' or such as no=1,yes=8, each class once, got {text!r}"
+            )
+        weights[name] = weight
+    return weights
+
+
+def _threshold_option(default: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--threshold",
+        callback=_threshold,
+        metavar="NUMBER|prior",
+        help="Predict the second of two classes where its probability exceeds this; prior: its share in the schema. "
+        f"It costs no privacy, unless it was found by looking at private rows.  [default: {default}]",
+    )
+
+
+training_threshold = _threshold_option("0.5")
+scoring_threshold = _threshold_option("the model's")
+quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
+
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="Threads that work on the rows; how many changes no bit of the result.  [default: one a processor]",
+)
+
+_OUTPUT = (
+    click.option("-o", "--output", required=True, metavar="JSON", type=FILE, help="Where to write the model."),
+    click.option("--overwrite", is_flag=True, help="Replace what is at --output, such as a model that was paid for."),
+)
+
+_SOURCE = (
+    # Without it, a query over files says where the rows are.
+    click.argument("source", type=FILE, default="", required=False),
+    click.option("--table", metavar="NAME", help="Table of a DuckDB file, a PostgreSQL database or Spark."),
+    click.option(
+        "--query",
+        metavar="SQL",
+        help="Query on a database, instead of a table; or over files, which it names as tables: FROM 'visits.parquet'. "
+        "The rows of SOURCE, if that is a file or a directory, are the table named source. For the promise of `train` "
+        "each row must come from one person's row, and rows must be chosen and ordered by public columns only.",
+    ),
+)
+
+max_rows_option = click.option(
+    "--max-rows",
+    type=click.IntRange(min=1),
+    help="Of each person's rows the first so many count; see docs/people.md.",
+)
+
+_TRAINING = (
+    click.option(
+        "--schema", "schema_path", metavar="TOML", type=FILE, help="What is public about the data; see `boltdp schema`."
+    ),
+    click.option(
+        "--label",
+        help="The column to predict. With --schema it is only checked; without, the schema is what a PostgreSQL "
+        "database declares: booleans, enum types, CHECK constraints.",
+    ),
+    click.option(
+        "--unit",
+        metavar="NAME",
+        help="The column that says whose row it is, if the schema does not: the promise is then about persons.",
+    ),
+    max_rows_option,
+    click.option(
+        "--spool",
+        metavar="DIR",
+        type=FILE,
+        help="Where prepared rows are kept meanwhile, if they do not fit in memory.",
+    ),
+)
+
+_LEDGER = (
+    click.option(
+        "--ledger",
+        metavar="FILE|URI",
+        help="Charge this ledger.  [default: the one beside the file, or in the PostgreSQL database, if there is one]",
+    ),
+    click.option("--dataset", metavar="NAME", help="What the ledger knows the rows by.  [default: the file or table]"),
+    click.option(
+        "--blocks",
+        metavar="NAME,...",
+        help="Charge these blocks of the data set only, such as months: each row of SOURCE must belong to one of them, "
+        "by something public.",
+    ),
+)
+
+# One option for each field of Settings but the algorithm, which `compare` has several of, and epsilon.
+_SETTINGS = (
+    click.option("--delta", type=float, default=0.0, show_default=True, help="0 is pure differential privacy."),
+    click.option(
+        "--loss",
+        type=click.Choice(["auto", *loss_names()]),
+        default="auto",
+        show_default=True,
+        help="auto: margin, if the algorithm is left to choose too and there is noise, else logistic.",
+    ),
+    click.option(
+        "--multiclass",
+        type=click.Choice(get_args(Multiclass)),
+        default="multinomial",
+        show_default=True,
+        help="One model of all classes, or one for each, which share the budget; a loss that has no multinomial form "
+        "(huber) is always one-vs-all.",
+    ),
+    click.option(
+        "--loss-parameter",
+        type=float,
+        help="; ".join(f"Of {name}: {kind.shape}" for name, kind in LOSSES.items() if kind.shape) + ".",
+    ),
+    click.option("--passes", type=int, help=f"Passes over the rows.  [default: {PASSES}; noisy-gd: {SCANS}]"),
+    click.option("--batch-size", type=int, help=f"Rows of an update.  [default: {BATCH_SIZE}]"),
+    click.option(
+        "--schedule",
+        type=click.Choice(get_args(ScheduleName)),
+        default="auto",
+        show_default=True,
+        help="How step sizes change; auto: strongly-convex with --regularization, else constant.",
+    ),
+    click.option(
+        "--step-size", type=float, help="Step of the constant schedules.  [default: from rows, features and budget]"
+    ),
+    click.option(
+        "--gradient-clip",
+        type=float,
+        help="Of noisy-gd: what longer gradients are shortened to.  "
+        f"[default: {CLIP}; {JOINT_CLIP} for several classes at once]",
+    ),
+    click.option("--exponent", type=float, help=f"c of decreasing and square-root steps.  [default: {EXPONENT}]"),
+    click.option(
+        "--curves",
+        type=int,
+        metavar="STEPS",
+        help="Steps of each number's curve, where the schema declares none; 0: no curves.  [default: as many as public "
+        "numbers allow, if the algorithm is left to choose too]",
+    ),
+    click.option(
+        "--class-weights",
+        callback=_class_weights,
+        metavar="WEIGHTS",
+        help="For a class that is rare: how much the rows of each class count, such as no=1,yes=8; balanced: 1 over "
+        "its share in the schema's prior. It costs no privacy.  [default: 1 each]",
+    ),
+    click.option("--regularization", type=float, help="Weight of ||w||^2 / 2.  [default: the algorithm's]"),
+    click.option("--radius", type=float, help="Longest that weights may be.  [default: any]"),
+    click.option(
+        "--averaging",
+        type=click.Choice(get_args(Averaging)),
+        help="Release the last weights, the average of all, or of the last few.  [default: last]",
+    ),
+    click.option(
+        "--permutation",
+        type=click.Choice(get_args(Permutation)),
+        help="Shuffle the rows once, or afresh for each pass.  [default: once]",
+    ),
+    click.option(
+        "--partitions",
+        type=int,
+        help="Of bolton: parts of the rows that are trained on apart, side by side; their weights are averaged.  "
+        "[default: 1]",
+    ),
+    click.option(
+        "--analysis",
+        type=click.Choice(get_args(Analysis)),
+        default="proved",
+        show_default=True,
+        help="paper: the published sensitivities, for its figures; not private.",
+    ),
+    click.option(
+        "--standardize",
+        type=click.Choice(get_args(Standardize)),
+        default="auto",
+        show_default=True,
+        help="private: centre the features by noisy moments of all rows; auto: where that pays.",
+    ),
+    click.option(
+        "--standardize-share",
+        type=float,
+        help="The part of the budget that pays for it.  [default: from rows, features and budget]",
+    ),
+    click.option(
+        "--standardize-moments",
+        type=click.Choice(get_args(Moments)),
+        default="mean",
+        show_default=True,
+        help="squares: centre and scale; mean: centre only, with less noise.",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(min=0),
+        help="Seed of the shuffle. It may be public, as long as the places of rows do not depend on their values.",
+    ),
+    click.option(
+        "--noise-seed", type=click.IntRange(min=0), help="Seed of the noise, for tests: the model is then not private."
+    ),
+)
+
+
+def source_options(command: Command) -> Command:
+    """SOURCE, --table and --query."""
+    return _decorate(command, _SOURCE)
+
+
+def model_options(command: Command) -> Command:
+    """--output and --overwrite."""
+    return _decorate(command, _OUTPUT)
+
+
+def training_options(command: Command) -> Command:
+    """--schema, --label and --spool."""
+    return _decorate(command, _TRAINING)
+
+
+def ledger_options(command: Command) -> Command:
+    """--ledger, --dataset and --blocks."""
+    return _decorate(command, _LEDGER)
+
+
+def charged_account(
+    source: str,
+    *,
+    table: str | None,
+    query: str | None,
+    ledger: str | None,
+    dataset: str | None,
+    blocks: str | None,
+) -> Account | None:
+    """What the options say is charged, told on standard error; None: there is no ledger."""
+    named = [] if blocks is None else [block.strip() for block in blocks.split(",")]
+    account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=named)
+    if account is not None:
+        only = f", blocks {', '.join(account.blocks)}," if account.blocks else ""
+        note(f"the data set {account.dataset!r}{only} of the ledger {account.ledger.address} is charged")
+    return account
+
+
+def ledger_line(account: Account | None) -> list[tuple[str, str]]:
+    """What is spent of the budget of the data set, if there is a ledger."""
+    if account is None:
+        return []
+    now = account.ledger.spent(account.dataset)
+    return [("ledger", f"{account.dataset}: {now.spent.describe(now.budget)}")]
+
+
+def settings_options(command: Command) -> Command:
+    """An option for each field of Settings but epsilon and the algorithm."""
+    return _decorate(command, _SETTINGS)
+
+
+def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:
+    """The settings of the options."""
+    if chosen["algorithm"] == "noiseless":
+        noiseless, chosen = True, {**chosen, "algorithm": NOISELESS}
+    if noiseless == (epsilon is not None):
+        raise ParameterError(
+            "give either --epsilon or --noiseless",
+            hint="a smaller epsilon promises more: 1 is common, 0.1 is strict; a noiseless model is not private",
+        )
+    if noiseless and (chosen["delta"] or chosen["noise_seed"] is not None):
+        raise ParameterError("--delta and --noise-seed are for noise, and must not be given with --noiseless")
+    return Settings(epsilon=epsilon, **chosen)
+
+
+def load_model(path: str, threshold: Threshold | None) -> Model:
+    """The model of a file, deciding by --threshold if that is given."""
+    model = Model.load(path)
+    return model if threshold is None else model.with_threshold(threshold)
+
+
+def check_output(path: str, *, overwrite: bool) -> None:
+    """Find out before a row is read that a model cannot be written there, or would replace another by mistake."""
+    check_writable(path)
+    if not overwrite and Path(path).exists():
+        raise OutputError(
+            f"the output {path!r} exists already, and nothing was done",
+            hint="choose another name, or replace it with --overwrite: what it has cost is not given back",
+        )
+
+
+def remind_of_classes(schema: Schema) -> None:
+    """Say which labels count. Whether the rows have others must not be told of private ones."""
+    names = [spellings(value)[0] for value in schema.classes]
+    shown = ", ".join(names if len(names) <= SHOWN_CLASSES else [*names[: SHOWN_CLASSES - 1], "…", names[-1]])
+    note(
+        f"classes {shown}: a label spelt otherwise teaches nothing; `boltdp check` on rows that you may look at shows "
+        "whether any are"
+    )
+
+
+def load_schema(
+    path: str | None,
+    *,
+    source: str,
+    table: str | None,
+    query: str | None,
+    label: str | None,
+    unit: str | None = None,
+    max_rows: int | None = None,
+) -> Schema:
+    """The schema of --schema, whose label must be that of --label; or what a PostgreSQL database declares.
+
+    --unit and --max-rows take the place of those of the schema.
+    """
+    schema = _schema_of(path, source=source, table=table, query=query, label=label, unit=unit)
+    return with_people(schema, unit=unit, max_rows=max_rows)
+
+
+def with_people(schema: Schema, *, unit: str | None, max_rows: int | None) -> Schema:
+    """The schema with another unit, or another number of rows that count, if one is given.
+
+    >>> schema = Schema.of({"label": "y", "classes": [0, 1], "numeric": {"age": (0, 110)}})
+    >>> with_people(schema, unit="patient", max_rows=2).max_rows
+    2
+    """
+    given = {"unit": unit, "max_rows": max_rows}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return replace(schema, **changes) if changes else schema
+
+
+def _schema_of(
+    path: str | None, *, source: str, table: str | None, query: str | None, label: str | None, unit: str | None
+) -> Schema:
+    if path is None and label is not None and source.startswith(POSTGRES):
+        from boltdp.schema.infer import declared_schema
+
+        with open_source(source, table=table, query=query) as engine:
+            columns = engine.columns()
+        columns = {name: column for name, column in columns.items() if name != unit}
+        schema = declared_schema(columns, label)
+        used = {label, *(column.name for column in schema.columns)}
+        unused = ", ".join(
+            f"{name} (a {column.kind}, whose parts a schema can declare)"
+            if column.kind in ("timestamp", "date")
+            else name
+            for name, column in columns.items()
+            if name not in used
+        )
+        note(
+            "the schema is what the database declares; `boltdp schema` prints it"
+            + (f"; not used, since no feature: {unused}" if unused else "")
+        )
+        return schema
+    if path is None:
+        from boltdp.engines._remote_files import plain_address
+
+        named = plain_address(source) or "--query ..."
+        raise ParameterError(
+            "give --schema, which says what is public about the data",
+            hint=f"`boltdp schema {named} --label {label or 'COLUMN'} -o schema.toml` drafts one to complete",
+        )
+    schema = Schema.load(path)
+    if label is not None and label != schema.label:
+        raise ParameterError(f"--label must be the label of the schema, {schema.label!r}, got {label!r}")
+    return schema
+
+
+def _decorate(command: Command, decorators: tuple[Callable[[Command], Command], ...]) -> Command:
+    for decorator in reversed(decorators):
+        command = decorator(command)
+    return command
+
+
+@contextmanager
+def telling_csv_fault(source: str, query: str | None) -> Iterator[None]:
+    """Where rows may be looked at: if a CSV file cannot be read, tell in which line it is at fault."""
+    try:
+        yield
+    except DataError:
+        from boltdp.engines._file_headers import ENCODING_HINT, csv_fault
+        from boltdp.engines._file_patterns import find_files, format_of  # only here: they are needed for an error alone
+
+        if query is None and format_of(source) == "csv" and (said := csv_fault(find_files(source))) is not None:
+            raise DataError(said, hint=ENCODING_HINT if said.endswith("UTF-8") else None) from None
+        raise

@@ -1,0 +1,284 @@
+"""What every command has in common: results, messages, progress, errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+from click.shell_completion import CompletionItem
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import boltdp
+from boltdp import _files, _interrupts
+from boltdp.errors import BoltdpError, printable
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+USERS_FAULT, OUR_FAULT, INTERRUPTED = 1, 2, 130
+
+#: Characters of a cell of a table, at most.
+MOST_CELL = 1000
+
+#: Seconds for cleaning after a signal, in which a second one changes nothing.
+PATIENCE = 5.0
+
+
+class Commands(click.Group):
+    """A group that tells errors in one sentence, with our exit codes, and never quotes what may be private.
+
+    A command is imported when it is asked for: `late` has the module of each, and its line in the list of all.
+    """
+
+    def __init__(self, *args: Any, late: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._late = late
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they are given, not of the alphabet."""
+        del ctx
+        return list(self._late)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, imported whole even if the process is asked to stop meanwhile."""
+        del ctx
+        if cmd_name not in self._late:
+            return None
+        module, line = self._late[cmd_name]
+        # A library that is interrupted while it is imported may swallow that, or stay half imported.
+        with _interrupts.uninterrupted():
+            command: click.Command = getattr(import_module(module), cmd_name)
+        _interrupts.check()
+        command.short_help = line
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of all, without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self._late.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands and options that begin so, without importing them."""
+        named = [
+            CompletionItem(name, help=line) for name, (_, line) in self._late.items() if name.startswith(incomplete)
+        ]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Run a command and exit."""
+        kwargs["standalone_mode"] = False
+        stopped: list[int] = []
+        replaced = len(_files.replaced)
+        try:
+            with _stopping_cleanly(stopped):
+                try:
+                    # Exit codes of --help and the like are returned; commands return nothing.
+                    code = super().main(*args, **kwargs) or 0
+                except Exception:
+                    _interrupts.check()  # a library can make any other error of the interrupt
+                    raise
+                # Nobody who asked for an end may take the exit code for success.
+                if not code:
+                    _interrupts.check()
+        except click.UsageError as fault:
+            command = fault.ctx.command_path if fault.ctx else "boltdp"
+            # click writes one choice a line.
+            code = _tell(re.sub(r"\s*\n\s*", " ", fault.format_message()).rstrip("."), hint=f"see `{command} --help`")
+        except click.ClickException as fault:
+            code = _tell(fault.format_message())
+        except BoltdpError as fault:
+            code = _tell(str(fault), hint=fault.hint)
+        except (click.Abort, KeyboardInterrupt):
+            written = len(_files.replaced) > replaced
+            _tell(f"interrupted; {'the output was written already' if written else 'no output file was changed'}")
+            code = INTERRUPTED
+        except MemoryError:
+            code = _tell("there is not enough memory")
+        except Exception as fault:
+            # What Python says where the system gives no memory for one more thread.
+            no_thread = isinstance(fault, RuntimeError) and str(fault) == "can't start new thread"
+            code = _tell("there is not enough memory") if no_thread else _tell_our_fault(fault)
+        sys.exit(128 + stopped[0] if stopped else code)
+
+
+@contextmanager
+def _stopping_cleanly(stopped: list[int]) -> Iterator[None]:
+    """Let SIGTERM and SIGHUP act like Ctrl-C, so that temporary files, which hold private rows, are removed.
+
+    The first is noted too, since a library may swallow the exception; `stopped` gets its number.
+    """
+    since = 0.0
+
+    def stop(number: int, _: object) -> None:
+        nonlocal since
+        interruptible, now = _interrupts.ask(), time.monotonic()
+        if stopped and now - since < PATIENCE:
+            return  # a second one must not stop the cleaning
+        stopped.append(number)
+        since = now
+        if interruptible:
+            raise KeyboardInterrupt
+
+    # What is ignored, as under nohup, stays so; and only the main thread may ask.
+    ours = threading.current_thread() is threading.main_thread()
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    handled = {
+        each: found
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if ours and (found := signal.getsignal(each)) in usual
+    }
+    _interrupts.forget()
+    for each in handled:
+        signal.signal(each, stop)
+    try:
+        yield
+    finally:
+        for each, found in handled.items():
+            signal.signal(each, found)
+        _interrupts.forget()
+
+
+def examples(*lines: str) -> str:
+    r"""The examples at the end of a command's help, which click must not wrap.
+
+    >>> examples("boltdp verify model.json")
+    '\x08\nExamples:\n  boltdp verify model.json'
+    """
+    return "\n  ".join(["\b\nExamples:", *lines])
+
+
+def emit(text: str, *, newline: bool = True) -> None:
+    """Print a result on standard output."""
+    try:
+        click.echo(text, nl=newline)
+    except BrokenPipeError:
+        raise  # click ends the program quietly
+    except OSError as fault:
+        raise _files.OutputError(f"the standard output cannot be written: {fault.strerror}") from None
+
+
+def emit_json(record: Mapping[str, Any]) -> None:
+    """Print a result as JSON."""
+    emit(json.dumps(record, indent=1))
+
+
+def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = None, numbers: bool = False) -> None:
+    """Print a result in columns; `numbers` moves all but the first to the right."""
+    table = Table(box=None, show_header=header is not None, pad_edge=False, header_style="bold")
+    for index in range(len(rows[0])):
+        right = numbers and index > 0
+        name = Text(printable(header[index], longest=MOST_CELL)) if header else ""
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell, longest=MOST_CELL)) for cell in row))
+    # Wrapped for a terminal only: whoever reads a pipe line by line wants whole lines.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+    with console.capture() as captured:
+        console.print(table)
+    emit("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def emit_promise(promise: str, *, private: bool) -> None:
+    """Print what is promised, or loudly that nothing is."""
+    emit(promise if private or not _colours(sys.stdout) else click.style(promise, fg="red", bold=True))
+
+
+def note(message: str) -> None:
+    """Say something on standard error."""
+    _message("note", message, style="bold cyan")
+
+
+def warn(message: str) -> None:
+    """Say something on standard error that must not be overlooked."""
+    _message("warning", message, style="bold red")
+
+
+class RowsBar:
+    """A progress bar on standard error: rows and passes, which are public. Hidden when nobody looks."""
+
+    def __init__(self, *, quiet: bool, unit: str = "rows") -> None:
+        # Only here: few commands take long enough to show it.
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn(unit),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=quiet or not sys.stderr.isatty(),
+        )
+        self._stage = ""
+        self._task: TaskID | None = None
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """`done` of `total` rows of `stage`."""
+        if self._task is None:
+            self._task = self._progress.add_task(stage, total=total)
+        elif stage != self._stage:
+            self._progress.reset(self._task, description=stage, total=total)
+        self._stage = stage
+        self._progress.update(self._task, completed=done)
+
+    def __enter__(self) -> RowsBar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+
+def _colours(stream: Any) -> bool:
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
+
+
+def _message(kind: str, message: str, *, style: str) -> None:
+    # Names in it may come from a file of somebody else's: a terminal must show them, and not obey them.
+    message = "\n".join(printable(line, longest=len(message)) for line in message.split("\n"))
+    # rich itself heeds NO_COLOR and what kind of terminal it is.
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble((f"{kind}:", style), f" {message}"))
+
+
+def _tell(message: str, *, hint: str | None = None) -> int:
+    _message("error", message, style="bold red")
+    if hint is not None:
+        _message("hint", hint, style="bold cyan")
+    return USERS_FAULT
+
+
+def _tell_our_fault(fault: Exception) -> int:
+    """Say where it happened, but not what: the text of an unexpected exception may quote a row."""
+    if os.environ.get("BOLTDP_DEBUG"):
+        note("what follows may show private values")
+        traceback.print_exception(fault)
+    _tell(
+        f"boltdp failed where it should not have ({type(fault).__name__} in {_place(fault.__traceback__)}); "
+        "please report this line",
+        hint="BOLTDP_DEBUG=1 shows the whole error, which may quote private values",
+    )
+    return OUR_FAULT
+
+
+def _place(trace: TracebackType | None) -> str:
+    """The last line of ours that was being executed."""
+    package = Path(boltdp.__file__).parent
+    frames = [frame for frame in traceback.extract_tb(trace) if Path(frame.filename).is_relative_to(package)]
+    return f"{Path(frames[-1].filename).relative_to(package)}:{frames[-1].lineno}" if frames else "a library"

@@ -1,0 +1,120 @@
+"""`boltdp audit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from boltdp._files import check_writable, replacing
+from boltdp.cli._help import Grouped
+from boltdp.cli._options import FILE, algorithm_option, as_json, make_settings, quiet, settings_options
+from boltdp.cli._terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples
+from boltdp.cli.train import planned, public_schema
+from boltdp.errors import ParameterError
+from boltdp.model import Model
+from boltdp.privacy.certificate import Certificate
+from boltdp.schema.schema import Schema
+
+
+@click.command(
+    cls=Grouped,
+    epilog=examples(
+        "boltdp audit model.json",
+        "boltdp audit model.json --html audit.html --plot audit.png",
+        "boltdp audit --rows 60000 --features 51 --epsilon 0.5",
+        "boltdp audit --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6 --algorithm noisy-gd --json",
+    ),
+)
+@click.argument("model_path", metavar="[MODEL]", type=FILE, required=False)
+@click.option("--rows", type=int, help="Instead of MODEL: how many rows there are.")
+@click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept.")
+@click.option("--classes", type=int, default=2, show_default=True)
+@click.option(
+    "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
+)
+@click.option("--epsilon", type=float, help="The privacy budget of the settings.  [default: 1]")
+@algorithm_option
+@settings_options
+@click.option(
+    "--trials", type=int, help="Trainings of the black box on each of two data sets.  [default: by the algorithm]"
+)
+@click.option("--html", metavar="FILE", type=FILE, help="Write a page that needs nothing else, with both pictures.")
+@click.option(
+    "--plot", "picture", metavar="FILE", type=FILE, help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`."
+)
+@as_json
+@quiet
+def audit(
+    model_path: str | None,
+    *,
+    rows: int | None,
+    features: int | None,
+    classes: int,
+    schema_path: str | None,
+    epsilon: float | None,
+    trials: int | None,
+    html: str | None,
+    picture: str | None,
+    as_json: bool,
+    quiet: bool,
+    **chosen: Any,
+) -> None:
+    """Attack what MODEL, or a training with these settings, claims; no private row is needed.
+
+    The training code runs on neighbouring tables of made-up rows: with everything released held fixed, so that each
+    release's input can be compared with its sensitivity (replay); with the exact privacy loss on the worst rows that a
+    search finds; and thousands of times, as an attacker would. The exit code is 1 if a claim is broken.
+
+    An audit can refute a claim, and cannot prove it: the proofs do that. --seed is that of the made-up rows and of the
+    search; the noise is the operating system's.
+    """
+    from boltdp.audit import audit as audit_claim
+    from boltdp.audit.plots import draw, page
+
+    if (model_path is None) == (rows is None):
+        raise ParameterError("give either MODEL or --rows with the settings of a training")
+    for path in (html, picture):
+        if path is not None:
+            check_writable(path)
+    if model_path is not None:
+        if schema_path is not None or features is not None or epsilon is not None:
+            raise ParameterError("--schema, --features and --epsilon must not be given with MODEL, which has its own")
+        schema, certificate = _of_model(model_path)
+    else:
+        assert rows is not None
+        public = public_schema(schema_path, features=features, classes=classes)
+        if schema_path is None and chosen["curves"] is None:
+            chosen = {**chosen, "curves": 0}  # as many features as were asked for
+        settings = make_settings(epsilon=1.0 if epsilon is None else epsilon, noiseless=False, chosen=chosen)
+        schema, certificate = planned(settings.weighed(public), public, rows=rows)
+    with RowsBar(quiet=quiet, unit="done") as bar:
+        report = audit_claim(schema, certificate, trials=trials, seed=chosen["seed"] or 0, progress=bar)
+    if html is not None:
+        with replacing(html) as aside:
+            aside.write_text(page(report, planned=model_path is None), "utf-8")
+    if picture is not None:
+        draw(report, picture)
+    if as_json:
+        emit_json(report.to_dict())
+    else:
+        emit_promise(certificate.promise(planned=model_path is None), private=certificate.private)
+        emit_table(
+            [
+                (one.method, one.what, one.claimed, ("BROKEN: " if one.broken else "") + one.found)
+                for one in report.findings
+            ],
+            header=("attack", "of", "claimed", "found"),
+        )
+        for said in report.notes:
+            emit(said)
+        emit_promise(report.verdict, private=not report.broken)
+    if report.broken:
+        raise click.exceptions.Exit(1)
+
+
+def _of_model(path: str) -> tuple[Schema, Certificate]:
+    """What a model claims, after a check that its file and its certificate add up and its weights are on the grid."""
+    model = Model.load(path)
+    model.verify()
+    return model.schema, model.certificate

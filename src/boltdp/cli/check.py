@@ -1,0 +1,116 @@
+"""`boltdp check`: what a schema makes of rows that may be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from boltdp._files import replacing
+from boltdp.cli._options import as_json, quiet, source_options, telling_csv_fault
+from boltdp.cli._terminal import USERS_FAULT, RowsBar, emit_json, emit_table, examples, note, warn
+from boltdp.cli.show import has_characters
+from boltdp.engines import open_source
+from boltdp.schema.schema import Schema
+
+if TYPE_CHECKING:
+    from boltdp.schema.check import CheckedColumn
+
+#: Heights of a bar, and a bound; and the same where a terminal has no such characters.
+BLOCKS, LETTERS = (" ▁▂▃▄▅▆▇█", "│"), (" .:-=+*#@", "|")
+#: Categories in a picture, at most.
+MOST_DRAWN = 24
+
+
+@click.command(
+    epilog=examples(
+        "boltdp check last-year.csv --schema schema.toml",
+        "boltdp check sample.parquet --schema schema.toml --html checked.html",
+        "boltdp check hospital.duckdb --query 'SELECT * FROM visits LIMIT 1000' --schema schema.toml --json",
+    ),
+)
+@source_options
+@click.option("--schema", "schema_path", metavar="TOML", required=True, help="The schema to compare the rows with.")
+@click.option("--html", metavar="FILE", help="Write a page that needs nothing else, with a drawing of each column.")
+@as_json
+@quiet
+def check(
+    source: str,
+    *,
+    table: str | None,
+    query: str | None,
+    schema_path: str,
+    html: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Compare the rows of SOURCE, which you may look at, with a schema: a sample, or last year's public file.
+
+    For each column: cells that are no numbers, cells beyond the bounds, classes and categories that are not declared or
+    never occur, missing cells, and a picture: numbers between the bounds, which are marked, and beyond them.
+
+    The exit code is 1 if training would learn garbage: if fewer than two declared classes occur, if a column cannot be
+    read or is empty, or if more than half of a column's cells (of all labels, and of the features that are not missing)
+    do not parse, are clipped or are not declared. It is 0 otherwise.
+
+    Nothing of it is private: values and counts of the rows are shown as they are.
+    """
+    from boltdp.engines.base import check_columns
+    from boltdp.schema.check import NOT_PRIVATE, RULE, check_source  # only here: `--help` needs no Arrow
+
+    schema = Schema.load(schema_path)
+    warn(NOT_PRIVATE)
+    with (
+        telling_csv_fault(source, query),
+        open_source(source, table=table, query=query) as engine,
+        RowsBar(quiet=quiet) as bar,
+    ):
+        columns = engine.columns()
+        if not any(name in columns for name in (schema.label, *schema.sources)):
+            check_columns(schema, columns)  # which says what may be wrong
+        rows = engine.count()
+        report = check_source(engine, schema, progress=lambda done: bar("looking", done, rows))
+    if html is not None:
+        from boltdp.export.check_html import checked_page
+
+        with replacing(html) as aside:
+            aside.write_text(checked_page(report, schema_path), "utf-8")
+    if as_json:
+        emit_json(report.to_dict())
+    else:
+        lines = [("rows", "", f"{report.rows:,}", "")]
+        for column in report.columns:
+            said = column.remarks or (("as declared",) if column.fault is None else (column.fault,))
+            mark = "ok" if column.problem is None else "GARBAGE"
+            lines += [(column.name, picture(column), mark, said[0]), *(("", "", "", more) for more in said[1:])]
+        lines += [(name, "", "not used", why) for name, why in report.unused]
+        emit_table(lines)
+        if html is not None:
+            emit_table([("page", html)])
+    if not report.ok:
+        note(RULE)
+        warn(f"training would learn garbage: {'; '.join(report.problems)}")
+        click.get_current_context().exit(USERS_FAULT)
+
+
+def picture(column: CheckedColumn) -> str:
+    """How often numbers occur between the bounds and beyond them, or each declared value and all others.
+
+    >>> from boltdp.schema.check import CheckedColumn
+    >>> picture(CheckedColumn(name="age", role="numeric", cells=9, bars=(1, 4, 0), above=4)).isprintable()
+    True
+    """
+    if column.fault is not None:
+        return ""
+    heights, bound = BLOCKS if has_characters("".join(BLOCKS)) else LETTERS
+    inner = column.bars or tuple(count for _, count in column.counts[:MOST_DRAWN])
+    before = [column.below] if column.bars else []
+    after = [column.above if column.bars else column.undeclared]
+    largest = max(1, *inner, *before, *after)
+
+    def drawn(counts: Sequence[int]) -> str:
+        # What occurs at all is seen.
+        return "".join(heights[-(-count * (len(heights) - 1) // largest)] for count in counts)
+
+    return f"{drawn(before)}{bound}{drawn(inner)}{bound}{drawn(after)}"

@@ -1,0 +1,161 @@
+"""`boltdp compare`."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+
+from boltdp._files import check_writable
+from boltdp.cli._help import Grouped
+from boltdp.cli._options import (
+    FILE,
+    as_json,
+    load_schema,
+    quiet,
+    settings_options,
+    source_options,
+    threads_option,
+    training_options,
+)
+from boltdp.cli._terminal import INTERRUPTED, RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
+from boltdp.engines import open_source
+from boltdp.errors import ParameterError
+from boltdp.settings import Settings
+from boltdp.workflows.compare import ALGORITHMS, Comparison, draw
+from boltdp.workflows.compare import compare as compare_algorithms
+
+WARNING = (
+    "NOT PRIVATE: this trains many models and measures them without noise. It is for data that you may look at, "
+    "never for private rows."
+)
+
+
+@click.command(
+    cls=Grouped,
+    epilog=examples(
+        "boltdp compare public.parquet --schema schema.toml --epsilon 0.05,0.1,0.2,0.4 -o comparison.json",
+        "boltdp compare train.csv --test test.csv --schema schema.toml --epsilon 0.1,1 --repeats 10 -o comparison.json",
+    ),
+)
+@source_options
+@training_options
+@click.option("--test", metavar="FILE", type=FILE, help="Rows to test on, instead of a random fifth of SOURCE.")
+@click.option("--epsilon", "epsilons", required=True, metavar="LIST", help="Budgets, with commas between them.")
+@click.option(
+    "--algorithms",
+    default="noiseless,bolton",
+    show_default=True,
+    metavar="LIST",
+    help=f"Some of {', '.join(ALGORITHMS)}, with commas between them.",
+)
+@click.option("--repeats", type=click.IntRange(min=1), default=10, show_default=True, help="Trainings of each.")
+@click.option(
+    "-o",
+    "--output",
+    default="comparison.json",
+    show_default=True,
+    metavar="JSON",
+    type=FILE,
+    help="Where results are kept.",
+)
+@click.option("--picture", metavar="PNG", type=FILE, help="Where to draw them.  [default: beside the results]")
+@settings_options
+@threads_option
+@as_json
+@quiet
+def compare(
+    source: str,
+    *,
+    table: str | None,
+    query: str | None,
+    schema_path: str | None,
+    label: str | None,
+    unit: str | None,
+    max_rows: int | None,
+    spool: str | None,
+    test: str | None,
+    epsilons: str,
+    algorithms: str,
+    repeats: int,
+    output: str,
+    picture: str | None,
+    threads: int | None,
+    as_json: bool,
+    quiet: bool,
+    **chosen: Any,
+) -> None:
+    """Train several algorithms on SOURCE at several budgets, and compare their accuracy and run time.
+
+    All have the same rows, passes, batch size and curves, those of the schema or of --curves: none is added by auto.
+    Results are kept in the output file after every training: after
+    Ctrl-C the same command goes on where it stopped. Accuracies are measured without noise, so this is for data that
+    you may look at, and never for private rows.
+    """
+    try:
+        budgets = [float(word) for word in epsilons.split(",")]
+    except ValueError:
+        raise ParameterError(f"--epsilon must be numbers with commas between them, got {epsilons!r}") from None
+    names = [word.strip() for word in algorithms.split(",")]
+    schema = load_schema(
+        schema_path, source=source, table=table, query=query, label=label, unit=unit, max_rows=max_rows
+    )
+    drawn = str(Path(output).with_suffix(".png")) if picture is None else picture
+    check_writable(output)
+    check_writable(drawn)
+    before = Comparison.load(output) if Path(output).exists() else None
+    note(WARNING)
+    kept = 0
+
+    def keep(results: Comparison) -> None:
+        nonlocal kept
+        results.save(output)
+        kept = len(results.runs)
+
+    with ExitStack() as stack:
+        engine = open_source(source, table=table, query=query, spool=spool)
+        stack.callback(engine.close)
+        testing = None if test is None else open_source(test, spool=spool)
+        if testing is not None:
+            stack.callback(testing.close)
+        bar = stack.enter_context(RowsBar(quiet=quiet, unit="done"))
+        settings = Settings(epsilon=None, **chosen)
+        try:
+            made = compare_algorithms(
+                engine,
+                schema,
+                settings,
+                names=names,
+                epsilons=budgets,
+                repeats=repeats,
+                test=testing,
+                before=before,
+                keep=keep,
+                context=settings.context(progress=bar, threads=threads),
+            )
+        except KeyboardInterrupt:
+            note(f"interrupted; {kept} trainings are kept in {output}: the same command goes on from there")
+            raise click.exceptions.Exit(INTERRUPTED) from None
+    if as_json:
+        emit_json(made.to_dict())
+        draw(made, drawn)
+        return
+    emit_promise(WARNING, private=False)
+    emit_table(
+        [
+            (
+                one.algorithm if one.private else f"{one.algorithm} (not private)",
+                "" if one.epsilon is None else f"{one.epsilon:g}",
+                f"{one.accuracy:.4f} ± {one.accuracy_spread:.4f}",
+                f"{one.seconds:.3f} ± {one.seconds_spread:.3f}",
+                f"{one.repeats}",
+            )
+            for one in made.summaries()
+        ],
+        header=("algorithm", "epsilon", "accuracy", "seconds", "trainings"),
+        numbers=True,
+    )
+    draw(made, drawn)
+    emit(f"Results are in {output}, a picture of them in {drawn}.")

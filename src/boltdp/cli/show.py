@@ -1,0 +1,220 @@
+"""`boltdp show`: what a model says about each column."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from boltdp._files import replacing
+from boltdp.cli._options import FILE, as_json
+from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples
+from boltdp.cli.train import decision
+from boltdp.errors import printable
+from boltdp.export.effects import Effect, Effects, Panel, effects
+from boltdp.export.html import page
+from boltdp.export.plots import draw
+from boltdp.model import Model
+
+#: Cells of a bar to each side of 0.
+HALF = 12
+#: Categories of one column that are listed, at most.
+MOST_LINES = 12
+#: An effect, noise over it, noise beside it, and 0; and the same where a terminal has no such characters.
+BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
+
+
+@click.command(
+    epilog=examples(
+        "boltdp show model.json",
+        "boltdp show model.json --html model.html --picture model.png",
+        "boltdp show model.json --json",
+    ),
+)
+@click.argument("model_path", metavar="MODEL", type=FILE)
+@click.option(
+    "--html", metavar="FILE", type=FILE, help="Write a page that needs nothing else, with a drawing of each column."
+)
+@click.option(
+    "--picture", metavar="FILE", type=FILE, help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`."
+)
+@click.option(
+    "--top", type=click.IntRange(min=1), default=20, show_default=True, help="How many columns, for each class."
+)
+@as_json
+def show(model_path: str, *, html: str | None, picture: str | None, top: int, as_json: bool) -> None:
+    """Show what each column of MODEL does to its prediction, in the units of the column, most important first.
+
+    The effect of a value is how much it changes the margin (for a logistic model the log odds), compared with a value
+    that is missing. Beside it is what noise may have done to it, as far as public numbers tell.
+
+    Only MODEL is read, and no data: whatever is shown costs no privacy.
+    """
+    model = Model.load(model_path)
+    model.verify()
+    found = effects(model)
+    if html is not None:
+        text = page(model, found, facts(model, found), top=top)
+        with replacing(html) as aside:
+            aside.write_text(text, "utf-8")
+    if picture is not None:
+        draw(model, found, picture, top=top)
+    if as_json:
+        emit_json(_record(model, found))
+        return
+    emit_promise(model.certificate.promise(), private=model.certificate.private)
+    written = [(kind, path) for kind, path in (("page", html), ("picture", picture)) if path is not None]
+    emit_table([*facts(model, found), *written])
+    for panel in found.panels:
+        emit("")
+        if len(found.panels) > 1:
+            emit(f"{printable(panel.favours)}:")
+        _emit_panel(panel, top, at_most=found.at_most)
+    if found.left_out:
+        emit(f"\n{found.left_out:,} classes more are not shown")
+
+
+def facts(model: Model, found: Effects) -> list[tuple[str, str]]:
+    """What stands below the promise."""
+    certificate = model.certificate
+    where = [] if model.trained_where is None else [("trained", model.trained_where)]
+    schema = model.schema
+    shortened = schema.standardization is not None or schema.row_norm < schema.largest_norm
+    effect = f"{found.unit}, compared with a missing value"
+    if shortened:
+        effect += "; less for rows longer than the clip norm, all effects alike"
+    return [
+        ("rows", f"{certificate.rows:,}"),
+        ("algorithm", certificate.algorithm),
+        *where,
+        *decision(model),
+        ("effects", effect),
+        ("noise", found.noise),
+    ]
+
+
+def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
+    reach, characters = panel.reach(top), _characters(at_most=at_most)
+    lines: list[tuple[str, ...]] = []
+    for effect in panel.effects[:top]:
+        name = printable(effect.name, longest=40)
+        if effect.kind == "vector":
+            lines.append((name, "length of its weights", f"{effect.difference:.3g}", _noise(effect.deviation), ""))
+            continue
+        points = _points(effect)
+        for index, (place, value, noise) in enumerate(points):
+            bar = _bar(value, noise, reach, characters)
+            lines.append((name if index == 0 else "", place, f"{value:+.3g}", _noise(noise), bar))
+        left = len(effect.labels) - len(points)
+        if left > 0:
+            lines.append(("", f"and {left:,} with smaller effects", "", "", ""))
+    if panel.constant is not None:
+        lines.append(("all missing", "", f"{panel.constant:+.3g}", _noise(panel.constant_deviation), ""))
+    emit_table(lines, header=("column", "at", "effect", "noise, at most" if at_most else "noise", ""))
+    if len(panel.effects) > top:
+        emit(f"{len(panel.effects) - top:,} columns with smaller effects: --top shows them")
+
+
+def _points(effect: Effect) -> list[tuple[str, float, float | None]]:
+    """The values of a column that are listed, each with its effect and the noise in it."""
+    if effect.kind == "number":
+        corners = effect.corners
+        places = [place for place, _, _ in corners]
+        # At a step there are two: just below it, and from there on.
+        sides = [
+            "below " if place in places[at + 1 :] else "from " if place in places[:at] else ""
+            for at, place in enumerate(places)
+        ]
+        return [
+            (f"{side}{place:.6g}", value, noise) for side, (place, value, noise) in zip(sides, corners, strict=True)
+        ]
+    noises = (None,) * len(effect.effects) if effect.deviations is None else effect.deviations
+    return [
+        (printable(effect.labels[index], longest=40), effect.effects[index], noises[index])
+        for index in effect.largest(MOST_LINES)
+    ]
+
+
+def _bar(value: float, noise: float | None, reach: float, characters: tuple[str, ...]) -> str:
+    """The effect from 0 to its value, and two standard deviations of noise to each side of that.
+
+    >>> _bar(0.5, 0.1, 1.0, BLOCKS)[HALF:], _bar(0.5, 0.1, 1.0, LETTERS)[HALF:]
+    ('│████▓▓░░', '|####++--')
+    """
+    full, over, beside, zero = characters
+    wide = 2.0 * (noise or 0.0)
+    cells = []
+    for cell in range(-HALF, HALF + 1):
+        place = (cell - 0.5 if cell > 0 else cell + 0.5) / HALF * reach
+        filled = 0 < place < value or value < place < 0
+        noisy = abs(place - value) < wide
+        cells.append(over if filled and noisy else full if filled else beside if noisy else " ")
+    cells[HALF] = zero
+    return "".join(cells).rstrip()
+
+
+def _characters(*, at_most: bool) -> tuple[str, ...]:
+    """What bars are made of: noise that is only bounded is dotted, and hides nothing of the effect."""
+    full, over, beside, zero = BLOCKS if has_characters("".join((*BLOCKS, DOT))) else LETTERS
+    if not at_most:
+        return full, over, beside, zero
+    return full, full, DOT if has_characters(DOT) else ".", zero
+
+
+def has_characters(characters: str) -> bool:
+    """Whether standard output can show these."""
+    try:
+        characters.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _noise(deviation: float | None) -> str:
+    return "" if not deviation else f"± {deviation:.2g}"
+
+
+def _record(model: Model, found: Effects) -> dict[str, Any]:
+    certificate = model.certificate
+    return {
+        "promise": certificate.promise(),
+        "private": certificate.private,
+        "epsilon": certificate.budget.epsilon if certificate.budget else None,
+        "delta": certificate.budget.delta if certificate.budget else None,
+        "rows": certificate.rows,
+        "algorithm": certificate.algorithm,
+        "label": model.schema.label,
+        "classes": list(model.classes),
+        "threshold": model.threshold,
+        "unit": found.unit,
+        "noise": {"said": found.noise, "known": found.spread is not None, "at_most": found.at_most},
+        "panels": [
+            {
+                "favours": panel.favours,
+                "constant": panel.constant,
+                "constant_deviation": panel.constant_deviation,
+                "columns": [_column(effect) for effect in panel.effects],
+            }
+            for panel in found.panels
+        ],
+    }
+
+
+def _column(effect: Effect) -> dict[str, Any]:
+    record: dict[str, Any] = {
+        "column": effect.name,
+        "kind": effect.kind,
+        "importance": effect.importance,
+        "difference": effect.difference,
+        "deviation": effect.deviation,
+    }
+    if effect.kind == "number":
+        record["points"] = [{"at": at, "effect": value, "deviation": noise} for at, value, noise in effect.corners]
+    elif effect.kind == "categories":
+        noises = (None,) * len(effect.effects) if effect.deviations is None else effect.deviations
+        record["points"] = [
+            {"at": label, "effect": value, "deviation": noise}
+            for label, value, noise in zip(effect.labels, effect.effects, noises, strict=True)
+        ]
+    return record

@@ -1,0 +1,179 @@
+"""`boltdp tune`."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from boltdp.cli._help import Grouped
+from boltdp.cli._options import (
+    FILE,
+    algorithm_option,
+    as_json,
+    charged_account,
+    check_output,
+    ledger_options,
+    load_schema,
+    make_settings,
+    model_options,
+    quiet,
+    settings_options,
+    source_options,
+    threads_option,
+    training_options,
+    training_threshold,
+)
+from boltdp.cli._terminal import RowsBar, emit_table, examples, note
+from boltdp.cli.train import report
+from boltdp.engines import open_source
+from boltdp.errors import ParameterError
+from boltdp.model import Threshold, checked_threshold
+from boltdp.privacy.training_problem import Averaging
+from boltdp.settings import ScheduleName
+from boltdp.workflows.tune import TRIALS, TUNABLE, Method, candidates
+from boltdp.workflows.tune import tune as tune_model
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine
+
+#: How the values of a grid are written, where they are not numbers with a point.
+_WORDS = {"schedule": get_args(ScheduleName), "averaging": get_args(Averaging)}
+_WHOLE = ("passes", "batch_size")
+
+
+@click.command(
+    cls=Grouped,
+    epilog=examples(
+        "boltdp tune patients.parquet --schema schema.toml --epsilon 1 --grid passes=5,10 \\",
+        "    --grid regularization=1e-4,1e-3,1e-2 --inverse-radius -o model.json",
+        "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --method portions -o model.json",
+        "boltdp tune visits.csv --schema schema.toml --epsilon 1 --grid passes=5,10 --public study.csv -o model.json",
+    ),
+)
+@source_options
+@training_options
+@model_options
+@click.option("--epsilon", type=float, required=True, help="The privacy budget of everything, choosing included.")
+@click.option(
+    "--grid",
+    "grids",
+    metavar="NAME=VALUES",
+    multiple=True,
+    required=True,
+    help=f"Values to try, with commas, of {', '.join(name.replace('_', '-') for name in TUNABLE)}. May be repeated: "
+    "every combination is a candidate.",
+)
+@click.option("--inverse-radius", is_flag=True, help="Keep weights within 1/regularization.")
+@click.option(
+    "--method",
+    type=click.Choice(["trials", "portions"]),
+    default="trials",
+    show_default=True,
+    help="trials: each candidate has all rows, and less of epsilon; portions: each has rows of its own.",
+)
+@click.option("--trials", type=float, default=TRIALS, show_default=True, help="How many trials, in the mean.")
+@click.option(
+    "--public", metavar="FILE", type=FILE, help="Compare candidates on these rows instead, which are no secret."
+)
+@click.option(
+    "--public-rows", type=int, metavar="N", help="The same with the first N rows of SOURCE, which are no secret."
+)
+@algorithm_option
+@settings_options
+@training_threshold
+@threads_option
+@ledger_options
+@as_json
+@quiet
+def tune(
+    source: str,
+    *,
+    table: str | None,
+    query: str | None,
+    schema_path: str | None,
+    label: str | None,
+    unit: str | None,
+    max_rows: int | None,
+    spool: str | None,
+    output: str,
+    overwrite: bool,
+    epsilon: float,
+    grids: tuple[str, ...],
+    inverse_radius: bool,
+    method: Method,
+    trials: float,
+    public: str | None,
+    public_rows: int | None,
+    threshold: Threshold | None,
+    threads: int | None,
+    ledger: str | None,
+    dataset: str | None,
+    blocks: str | None,
+    as_json: bool,
+    quiet: bool,
+    **chosen: Any,
+) -> None:
+    """Train candidates on the rows of SOURCE, choose one of them, and write it; all of it costs epsilon once.
+
+    Which candidate was chosen is part of the result and of the promise. How well each did is private, and not told.
+    Candidates are compared by how many rows they get wrong at a threshold of 0.5, whatever --threshold is.
+    Without tuning, `boltdp train` takes its settings from public numbers, which costs nothing: try it first.
+    """
+    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
+    grid = dict(_values(text) for text in grids)
+    if len(grid) < len(grids):
+        raise ParameterError("--grid must be given once for each name")
+    tried = candidates(settings, grid, inverse_radius=inverse_radius)
+    if public is not None and public_rows is not None:
+        raise ParameterError("give either --public or --public-rows")
+    schema = load_schema(
+        schema_path, source=source, table=table, query=query, label=label, unit=unit, max_rows=max_rows
+    )
+    if threshold is not None:
+        # Before a row is read: what a model costs is not given back.
+        checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])
+    check_output(output, overwrite=overwrite)
+    with ExitStack() as stack:
+        engine: Engine = open_source(source, table=table, query=query, spool=spool)
+        stack.callback(engine.close)
+        shown: Engine | None = None
+        if public is not None:
+            shown = open_source(public, spool=spool)
+            stack.callback(shown.close)
+        elif public_rows is not None:
+            engine, shown = engine.slice(public_rows, engine.count()), engine.slice(0, public_rows)
+        if shown is not None:
+            method = "public"
+            note(f"{shown.count():,} rows are taken for public: nothing protects them")
+        bar = stack.enter_context(RowsBar(quiet=quiet))
+        context = settings.context(progress=bar, threads=threads)
+        account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+        model = tune_model(
+            engine, schema, tried, method=method, public=shown, trials=trials, context=context, account=account
+        )
+    model = model.with_threshold(threshold)
+    model.save(output)
+    report(model, output, as_json=as_json, account=account)
+    if not as_json:
+        assert model.certificate.selection is not None
+        best = tried[model.certificate.selection.chosen]
+        emit_table([(name.replace("_", " "), f"{getattr(best, name)}") for name in grid])
+
+
+def _values(text: str) -> tuple[str, list[Any]]:
+    """The name and the values of one --grid."""
+    name, _, listed = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if name not in TUNABLE:
+        raise ParameterError(f"--grid must be over some of {', '.join(TUNABLE)}, got {name!r}")
+    values = []
+    for word in listed.split(","):
+        try:
+            values.append(int(word) if name in _WHOLE else word.strip() if name in _WORDS else float(word))
+        except ValueError:
+            raise ParameterError(f"--grid {name} must have numbers with commas between them, got {listed!r}") from None
+        if name in _WORDS and values[-1] not in _WORDS[name]:
+            raise ParameterError(f"--grid {name} must be some of {', '.join(_WORDS[name])}, got {word!r}")
+    return name, values

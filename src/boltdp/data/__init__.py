@@ -1,1 +1,0 @@
-"""What is public about the data, and how rows become numbers."""

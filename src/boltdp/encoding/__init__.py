@@ -1,0 +1,1 @@
+"""From cells to features: the encoding plan and what runs it."""

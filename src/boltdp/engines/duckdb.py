@@ -1,0 +1,604 @@
+"""Rows in files, read by DuckDB inside this process: CSV, JSON lines, Parquet, Arrow, a DuckDB table, a query.
+
+DuckDB counts the rows, chooses the columns and parses cells; the rest is done here, as they are streamed.
+
+DuckDB's own error messages quote rows, so few of them leave this file: a fault is told in our words, and DuckDB's
+exception is not chained to it. Only what it says of a query before a row is read is passed on, if it quotes nothing
+but the query.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from boltdp._files import own_directory
+from boltdp._threads import await_result
+from boltdp.engines._file_headers import ENCODING_HINT, csv_header, find_separator, has_blank_line, json_keys
+from boltdp.engines._file_patterns import Files, find_files, format_of
+from boltdp.engines._remote_files import fetch, is_remote
+from boltdp.engines.base import Engine
+from boltdp.engines.local_store import spool_directory
+from boltdp.errors import DataError, ParameterError, listed, near, printable
+from boltdp.schema.source_columns import ColumnType, Kind, batch_rows
+
+T = TypeVar("T")
+
+#: A scan needs far less; a query that sorts or joins more than this is spilled to disk.
+MEMORY_LIMIT = "1GB"
+#: Of the directories for what a query spills, and for files that were fetched.
+SPILL_PREFIX, FETCHED_PREFIX = "boltdp-spill-", "boltdp-fetched-"
+#: What the rows of the source are named in a query over files.
+SOURCE = "source"
+#: What to do about CSV data that cannot be read: which line it is would tell of a row.
+CSV_HINT = f"`boltdp check` tells the line, for rows that may be looked at; {ENCODING_HINT}"
+#: Words of types that DuckDB says.
+_TYPES = frozenset(
+    (
+        *("boolean", "tinyint", "smallint", "integer", "bigint", "hugeint", "float", "double", "decimal", "varchar"),
+        *("utinyint", "usmallint", "uinteger", "ubigint", "date", "time", "timestamp", "interval", "blob", "json"),
+    )
+)
+#: Its optimizers that have a reader of files do what stands in the query; not every version has them.
+_PUSHES_CASTS = ("type_pushdown", "scalar_fn_pushdown")
+#: What DuckDB says of a query itself, before a row is read.
+_OF_THE_QUERY = (duckdb.ParserException, duckdb.SyntaxException, duckdb.BinderException, duckdb.CatalogException)
+
+
+class DuckDBEngine(Engine):
+    """Rows that a DuckDB relation gives, in the order in which they were inserted.
+
+    >>> import duckdb
+    >>> engine = DuckDBEngine.from_relation(duckdb.sql("SELECT 30 AS age, 'yes' AS sick"))
+    >>> engine.count(), engine.columns()["sick"].kind
+    (1, 'text')
+    """
+
+    def __init__(
+        self,
+        relation: duckdb.DuckDBPyRelation,
+        *,
+        fault: str,
+        untyped: frozenset[str] = frozenset(),
+        connection: duckdb.DuckDBPyConnection | None = None,
+        close: Callable[[], object] | None = None,
+        check: Callable[[], object] | None = None,
+        hint: str | None = None,
+    ) -> None:
+        """Use one of the `from_` constructors; `fault` is what to say when DuckDB cannot read the rows.
+
+        `connection` is that of the relation, if it is the engine's own, which a signal may interrupt. `check` is done
+        once before rows are counted or read.
+        """
+        self._relation = relation
+        self._fault, self._hint = fault, hint
+        self._untyped = untyped
+        self._connection = connection
+        self._worker = ThreadPoolExecutor(1)  # its thread begins with the first task
+        self._close = close
+        self._check = check
+        self._count: int | None = None
+
+    @classmethod
+    def from_files(
+        cls, name: str | Path, *, delimiter: str | None = None, spool: str | Path | None = None
+    ) -> DuckDBEngine:
+        """A file, those of a pattern or a directory, in the order of their paths, or such at an address (s3://...).
+
+        Where directories are named key=value, the keys are columns too. Cells of text files, and of these keys, are
+        texts until the schema says otherwise; one that should be a number and is not is a missing one.
+
+        A CSV file has a header, whose names are separated by what `delimiter` says, or else by what stands there most
+        often: a comma, a semicolon, a tab or a bar. A line that has too many or too few cells, or is longer than
+        DuckDB's limit of 2 MB, makes the file unreadable; so does a blank one, but in a file of one column it is a
+        missing cell. The columns of JSON lines are the keys of the first line; a line that is no object is a row
+        without any cell, and a blank one is none.
+        """
+        with ExitStack() as held:
+            files = _found(name, held, spool)
+            connection = held.enter_context(closing(_connect(":memory:")))
+            scan = _scan(connection, files, delimiter=delimiter)
+            relation = _ask(lambda: connection.sql(scan.sql), scan.fault)
+            engine = cls(
+                relation,
+                fault=scan.fault,
+                untyped=scan.untyped,
+                connection=connection,
+                close=held.pop_all().close,
+                check=scan.check,
+                hint=scan.hint,
+            )
+        engine.spool = spool
+        return engine
+
+    @classmethod
+    def from_dataset(cls, dataset: Any) -> DuckDBEngine:
+        """A data set of Arrow (`pyarrow.dataset`), in the order of its fragments.
+
+        >>> import pyarrow.dataset as ds
+        >>> with DuckDBEngine.from_dataset(ds.dataset(pa.table({"age": [30, 40]}))) as engine:
+        ...     engine.count()
+        2
+        """
+        connection = _connect(":memory:")
+        fault = "the Arrow data set cannot be read"
+        connection.register(SOURCE, dataset)
+        relation = _ask(lambda: connection.sql(f"SELECT * FROM {SOURCE}"), fault)
+        return cls(relation, fault=fault, connection=connection, close=connection.close)
+
+    @classmethod
+    def from_database(
+        cls,
+        path: str | Path,
+        *,
+        table: str | None = None,
+        query: str | None = None,
+        spool: str | Path | None = None,
+    ) -> DuckDBEngine:
+        """A table, or the rows of a query, in a DuckDB file, which is opened for reading only.
+
+        The promise is about one row of the query's result being another, at its place, while all others stay as and
+        where they are. So each row of the result must come from one person's row, and the places must not depend on
+        private values: choose and order rows by public columns only, such as an id, and use no window function,
+        aggregate or LIMIT that lets one row change others. The order must be the same each time the query runs.
+
+        What it spills to disk goes to the directory of the spool.
+        """
+        if not Path(path).is_file():
+            raise DataError(f"the DuckDB file {str(path)!r} does not exist", hint=_near_database(path))
+        if (table is None) == (query is None):
+            raise ParameterError(
+                "give either table or query to say which rows of the database to use",
+                hint=_tables_in(path) if table is None else None,
+            )
+        if table is not None:
+            with ExitStack() as held:
+                connection = held.enter_context(closing(_connect(str(path))))
+                names = _tables(connection)
+                if table.casefold() not in map(str.casefold, names):
+                    hint = near(table, names) or _listing(names)
+                    raise DataError(f"the table {table!r} of {str(path)!r} does not exist", hint=hint)
+                fault = f"the table {table!r} of {str(path)!r} cannot be read"
+                relation = _ask(lambda: connection.sql(f"SELECT * FROM {_identifier(table)}"), fault)
+                return cls(relation, fault=fault, connection=connection, close=held.pop_all().close)
+        assert query is not None
+        fault = f"the query on {str(path)!r} cannot be run"
+        with ExitStack() as held:
+            spill = held.enter_context(_private_directory(spool_directory(spool), SPILL_PREFIX))
+            connection = held.enter_context(closing(_connect(str(path), spill=spill)))
+            names = _tables(connection)
+            relation = _query(connection, query, fault, tables=_listing(names))
+            engine = cls(relation, fault=fault, connection=connection, close=held.pop_all().close)
+        engine.spool = spool
+        return engine
+
+    @classmethod
+    def from_query(cls, source: str | Path, query: str, *, spool: str | Path | None = None) -> DuckDBEngine:
+        """The rows of a query over files, of which the same is asked as of one on a database.
+
+        Files are named as tables: FROM 'visits.parquet'. They are looked for in the directory that `source` is, else in
+        the current one, and read as `from_files` reads them; the rows of `source` itself are the table named source.
+        The query can read nothing else. Texts in its result are what the schema says that they are.
+        """
+        fault = "the query cannot be run"
+        with ExitStack() as held:
+            spill = held.enter_context(_private_directory(spool_directory(spool), SPILL_PREFIX))
+            connection = held.enter_context(closing(_connect(":memory:", spill=spill)))
+            checks: list[Callable[[], object]] = []
+            paths: list[str] = []
+            for table in _tables_of(connection, query, fault):
+                files = _files_of_table(table, str(source), held, spool)
+                if files is not None:
+                    scan = _scan(connection, files)
+                    view = f"CREATE VIEW {_identifier(table)} AS {scan.sql}"
+                    _ask(partial(connection.execute, view), scan.fault).fetchall()
+                    checks += [] if scan.check is None else [scan.check]
+                    paths += files.paths
+            connection.execute(f"SET allowed_paths = {_literals(paths)}").fetchall()
+            connection.execute("SET enable_external_access = false").fetchall()
+            tables = "name files as tables, FROM 'visits.parquet'; the rows of SOURCE are the table named source"
+            relation = _query(connection, query, fault, tables=tables)
+
+            def check() -> None:
+                for one in checks:
+                    one()
+
+            engine = cls(relation, fault=fault, connection=connection, close=held.pop_all().close, check=check)
+        engine._untyped = frozenset(name for name, column in engine.columns().items() if column.kind == "text")
+        engine.spool = spool
+        return engine
+
+    @classmethod
+    def from_relation(cls, relation: duckdb.DuckDBPyRelation) -> DuckDBEngine:
+        """A relation of a connection that is open already, of which the same is asked as of a query."""
+        return cls(relation, fault="the DuckDB relation cannot be read")
+
+    def count(self) -> int:
+        """Number of rows."""
+        if self._count is None:
+            self._check_once()
+            answer = self._await(lambda: self._relation.aggregate("count(*)").fetchall())
+            self._count = int(answer[0][0])
+        return self._count
+
+    def columns(self) -> dict[str, ColumnType]:
+        """Names and types of the columns."""
+        if self._untyped.issuperset(self._relation.columns):
+            return dict.fromkeys(self._relation.columns, ColumnType("untyped"))
+        empty = _ask(lambda: self._relation.limit(0).to_arrow_table(), self._fault)
+        return {
+            field.name: ColumnType("untyped") if field.name in self._untyped else ColumnType.of(field.type)
+            for field in empty.schema
+        }
+
+    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in order, only the columns asked for; cells of untyped columns that do not parse are missing."""
+        return self.batches_keeping(columns, (), parse=parse)
+
+    def batches_keeping(
+        self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The same with other columns, or the same ones again, as they are."""
+        parse = parse or {}
+        asked = [self._expression(name, parse.get(name)) for name in columns]
+        # Under names of their own: DuckDB would make up others for those that are there already.
+        kept = [f"{_identifier(name)} AS {_identifier(f'kept {place}')}" for place, name in enumerate(keep)]
+        names, select = [*columns, *keep], ", ".join([*asked, *kept])
+        rows = batch_rows(len(names), lists="list" in parse.values(), threads=self.threads)
+        self._check_once()
+        if self._connection is not None:
+            self._connection.execute(f"SET threads = {self.threads}")
+        reader = self._await(lambda: self._relation.project(select).to_arrow_reader(rows))
+        try:
+            for batch in self._fetched(lambda: next(reader, None)):
+                yield batch.rename_columns(names) if keep else batch
+        finally:
+            # An open reader would keep the connection busy.
+            reader.close()
+
+    def _fetched(self, fetch: Callable[[], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
+        """Batches until there are no more; if there are threads for it, the next while one is worked on."""
+        if self._connection is None or self.threads == 1:
+            while (batch := self._await(fetch)) is not None:
+                yield batch
+            return
+        ahead = self._begin(fetch)
+        try:
+            while (batch := self._finish(ahead)) is not None:
+                ahead = self._begin(fetch)
+                yield batch
+        finally:
+            wait([ahead])
+
+    def close(self) -> None:
+        """Close the connection, if the engine opened it."""
+        self._end_work()
+        self._worker.shutdown()
+        if self._close is not None:
+            self._close()
+
+    def _check_once(self) -> None:
+        if self._check is not None:
+            self._check()
+            self._check = None
+
+    def _await(self, action: Callable[[], T]) -> T:
+        """Do something that may take long, where a signal can end it."""
+        if self._connection is None:
+            return _ask(action, self._fault, hint=self._hint)
+        # In another thread: Python hears no signal while DuckDB is busy in the main one.
+        return self._finish(self._begin(action))
+
+    def _begin(self, action: Callable[[], T]) -> Future[T]:
+        return self._worker.submit(_ask, action, self._fault, hint=self._hint)
+
+    def _finish(self, begun: Future[T]) -> T:
+        try:
+            return await_result(begun)
+        except KeyboardInterrupt:
+            self._end_work()
+            raise
+
+    def _end_work(self) -> None:
+        """Have the worker give up what it may still be doing."""
+        if self._connection is None:
+            return
+        with suppress(RuntimeError):  # it takes no task since it was shut down
+            last = self._worker.submit(int)
+            # More than once, as it does nothing before the query has begun.
+            while not wait([last], timeout=0.05).done:
+                self._connection.interrupt()
+
+    def _expression(self, name: str, parse: Kind | None) -> str:
+        column = _identifier(name)
+        if name not in self._untyped or parse not in ("number", "list"):
+            return column
+        return f"TRY_CAST({column} AS {'DOUBLE' if parse == 'number' else 'DOUBLE[]'}) AS {column}"
+
+
+def _ask(
+    action: Callable[[], T],
+    fault: str,
+    *,
+    query: str | None = None,
+    tables: str | None = None,
+    hint: str | None = None,
+) -> T:
+    """Do something with DuckDB; if it fails, say so in our words and leave no trace of its own.
+
+    With the user's own `query`, which is only looked at, what DuckDB says of it is passed on; `tables` is a hint.
+    """
+    reason = None
+    try:
+        return action()
+    except duckdb.InterruptException:
+        interrupted = True
+    except duckdb.OutOfMemoryException:
+        interrupted, reason, hint = False, f"DuckDB needs more than {MEMORY_LIMIT} of memory for it", None
+    except RuntimeError as error:  # what DuckDB makes of Ctrl-C while it reads
+        interrupted = str(error) == "Query interrupted"
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        interrupted = False
+        if query is not None:
+            reason = _said(error, query)
+            hint = tables if isinstance(error, duckdb.CatalogException) else None
+            if isinstance(error, duckdb.PermissionException):
+                reason, hint = "it may read only the files that it names as tables", tables
+    # Raised here, outside the handlers, so that DuckDB's exception is not even its context.
+    if interrupted:
+        raise KeyboardInterrupt
+    raise DataError(fault if reason is None else f"{fault}: {reason}", hint=hint)
+
+
+def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
+    config: dict[str, Any] = {
+        "memory_limit": MEMORY_LIMIT,
+        "preserve_insertion_order": "true",
+        # Private rows are spilled only where we can remove them; without a directory, nowhere.
+        "temp_directory": spill,
+        "autoinstall_known_extensions": "false",
+    }
+    connection = _ask(
+        lambda: duckdb.connect(path, read_only=path != ":memory:", config=config),
+        f"{path!r} cannot be opened: it is no DuckDB file, or another process writes to it",
+    )
+    # Its own progress bar would go to standard output, which is for results.
+    connection.execute("SET enable_progress_bar = false")
+    # DuckDB 2.0 hands a TRY_CAST to the reader of CSV files, which fails at the first cell that does not fit.
+    known = connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()
+    pushing = [name for (name,) in known if name in _PUSHES_CASTS]
+    connection.execute(f"SET disabled_optimizers = {_literal(','.join(pushing))}")
+    return connection
+
+
+@contextmanager
+def _private_directory(parent: Path, prefix: str) -> Iterator[str]:
+    """A directory for private rows, which is removed at the end; what killed processes left goes first."""
+    with ExitStack() as held:
+        try:
+            folder, reason = held.enter_context(own_directory(parent, prefix=prefix)), None
+        except OSError as fault:
+            reason = fault.strerror
+        if reason is not None:
+            raise DataError(
+                f"the spool in {str(parent)!r} cannot be used: {reason}",
+                hint="choose another directory with BOLTDP_SPOOL",
+            )
+        yield str(folder)
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """How files are read."""
+
+    sql: str
+    fault: str  #: what to say when DuckDB cannot
+    untyped: frozenset[str]  #: columns whose cells are texts until the schema says otherwise
+    check: Callable[[], object] | None = None  #: to be done before rows are counted or read
+    hint: str | None = None  #: what to do about the fault
+
+
+def _scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter: str | None = None) -> _Scan:
+    """How files are read. What could be guessed from the rows is fixed: it could silently change with one of them."""
+    partitions = frozenset(files.partitions)
+    paths = [str(Path(path).absolute()) for path in files.paths] if partitions else [*files.paths]
+    hive = f"hive_partitioning = {'true, hive_types_autocast = false' if partitions else 'false'}"
+    # DuckDB looks at the whole path, and so at directories outside of what was asked for.
+    outside = {part.partition("=")[0] for path in paths for part in Path(path).parent.parts if part.find("=") > 0}
+    without = sorted(outside - partitions) if partitions else []
+    columns = f"* EXCLUDE ({', '.join(map(_identifier, without))})" if without else "*"
+    what = repr(files.name)
+    if files.format == "csv":
+        separator = find_separator(paths[0]) if delimiter is None else delimiter
+        header = csv_header(files, separator)
+        types = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in header)
+        fault = (
+            f"the CSV data of {what} cannot be read: every line must have the {len(header)} cells of the "
+            "header, none may be blank, quotes must be closed, and the text must be UTF-8"
+        )
+
+        def check() -> None:
+            # DuckDB skips blank lines, and so would lose rows; but those of one column it takes for missing cells.
+            if len(header) > 1 and any(has_blank_line(file, separator) for file in paths):
+                raise DataError(fault, hint=CSV_HINT)
+
+        scan = (
+            f"SELECT {columns} FROM read_csv({_patterns(paths)}, columns = {{{types}}}, delim = {_literal(separator)}, "
+            f"header = true, auto_detect = false, quote = '\"', escape = '\"', {hive})"
+        )
+        return _Scan(scan, fault, partitions | frozenset(header), check, CSV_HINT)
+    if files.format == "json":
+        keys = json_keys(files)
+        types = ", ".join(f"{_literal(name)}: 'VARCHAR'" for name in keys)
+        scan = (
+            f"SELECT {columns} FROM read_json({_patterns(paths)}, columns = {{{types}}}, format = 'newline_delimited', "
+            f"records = 'true', auto_detect = false, ignore_errors = true, {hive})"
+        )
+        return _Scan(scan, f"the JSON lines of {what} cannot be read: a file is damaged", partitions | frozenset(keys))
+    if files.format == "parquet":
+        fault = f"the Parquet data of {what} cannot be read: a file is damaged or incomplete, or its columns differ"
+        return _Scan(f"SELECT {columns} FROM read_parquet({_patterns(paths)}, {hive})", fault, partitions)
+    if files.format == "arrow":
+        fault = f"the Arrow data of {what} cannot be read: a file is damaged, or a stream, or its columns differ"
+        dataset = _ask(lambda: _arrow_dataset(files), fault)
+        table = f"boltdp arrow {what}"
+        _ask(lambda: connection.register(table, dataset), fault)
+        return _Scan(f"SELECT * FROM {_identifier(table)}", fault, partitions)
+    raise DataError(
+        f"the DuckDB file {what} must be given as the source, with a table or a query on it",
+        hint="boltdp train rows.duckdb --table visits ...",
+    )
+
+
+def _arrow_dataset(files: Files) -> Any:
+    import pyarrow.dataset as ds
+
+    schemas = []
+    for path in files.paths:
+        with pa.memory_map(path) as mapped, pa.ipc.open_file(mapped) as opened:
+            schemas.append(opened.schema)
+    if any(not schema.equals(schemas[0]) for schema in schemas):
+        raise pa.ArrowInvalid
+    keys = pa.schema([(name, pa.string()) for name in files.partitions])
+    hive = {"partitioning": ds.partitioning(keys, flavor="hive"), "partition_base_dir": files.root}
+    return ds.dataset(list(files.paths), format="ipc", **(hive if files.partitions else {}))
+
+
+def _found(name: str | Path, held: ExitStack, spool: str | Path | None) -> Files:
+    """The files of a name; those of an address are kept in a directory of our own for as long as `held` is."""
+    if not is_remote(str(name)):
+        return find_files(name)
+    folder = held.enter_context(_private_directory(spool_directory(spool), FETCHED_PREFIX))
+    return fetch(str(name), Path(folder))
+
+
+def _files_of_table(table: str, source: str, held: ExitStack, spool: str | Path | None) -> Files | None:
+    """The files that a table in a query stands for, if any."""
+    if source and table.casefold() == SOURCE:
+        return _found(source, held, spool)
+    if is_remote(table):
+        return _found(table, held, spool)
+    path = _path_of_table(table, source)
+    return None if path is None else find_files(path)
+
+
+def _path_of_table(table: str, source: str) -> Path | None:
+    """The file, pattern or directory that a table in a query is, unless it is none."""
+    path = Path(source, table) if source and Path(source).is_dir() else Path(table)
+    return path if format_of(path) is not None or path.is_dir() else None
+
+
+def paths_in_query(source: str, query: str) -> list[str]:
+    """The files, patterns and directories of this machine that a query names.
+
+    >>> paths_in_query("", "SELECT * FROM 'visits.parquet' JOIN people USING (id)")
+    ['visits.parquet']
+    """
+    with closing(duckdb.connect()) as connection:
+        tables = _tables_of(connection, query, "the query cannot be run")
+    paths = [_path_of_table(table, source) for table in tables if not is_remote(table)]
+    return [str(path) for path in paths if path is not None]
+
+
+def _tables_of(connection: duckdb.DuckDBPyConnection, query: str, fault: str) -> list[str]:
+    """The names without a schema that a query reads from, as it has them."""
+    _check_query(connection, query, fault)
+    answer = _ask(lambda: connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall(), fault)
+    found: dict[str, None] = {}
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            if node.get("type") == "BASE_TABLE" and not node.get("schema_name"):
+                found[node["table_name"]] = None
+            node = [*node.values()]
+        if isinstance(node, list):
+            for inner in node:
+                walk(inner)
+
+    walk(json.loads(answer[0][0]))
+    return [*found]
+
+
+def _query(
+    connection: duckdb.DuckDBPyConnection, query: str, fault: str, *, tables: str | None
+) -> duckdb.DuckDBPyRelation:
+    """The rows of a query, before any of them is read; `tables` says which there are."""
+    _check_query(connection, query, fault)
+    return _ask(lambda: connection.sql(f"SELECT * FROM (\n{query}\n)"), fault, query=query, tables=tables)
+
+
+def _check_query(connection: duckdb.DuckDBPyConnection, query: str, fault: str) -> None:
+    """Refuse what is not one SELECT, by itself: inside our own statement DuckDB would complain of that."""
+    statements = _ask(lambda: connection.extract_statements(query), fault, query=query)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise DataError(f"{fault}: it must be one SELECT statement")
+
+
+def _tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Names of the tables and views of a database."""
+    query = (
+        "SELECT table_name FROM duckdb_tables() WHERE NOT internal "
+        "UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal"
+    )
+    return [name for (name,) in _ask(lambda: connection.execute(query).fetchall(), "the tables cannot be listed")]
+
+
+def _tables_in(path: str | Path) -> str:
+    with closing(_connect(str(path))) as connection:
+        return _listing(_tables(connection))
+
+
+def _listing(tables: Sequence[str]) -> str:
+    return f"there are the tables {listed(tables)}" if tables else "there are no tables"
+
+
+def _near_database(path: str | Path) -> str | None:
+    try:
+        find_files(path)
+    except DataError as error:
+        return error.hint
+    return None
+
+
+def _said(error: Exception, query: str) -> str | None:
+    """What DuckDB says of a query, if it quotes no more than the query does itself.
+
+    A name that it offers instead, or that a * stands for, may have come from a row: by a PIVOT, or as the header of a
+    file that has none.
+    """
+    if not isinstance(error, _OF_THE_QUERY):
+        return None
+    text = str(error).strip().split("\n")[0]
+    text = text.partition(" Error: ")[2] or text
+    known = {*re.findall(r"\w+", query.casefold()), *_TYPES}
+    quoted = " ".join(part for pair in re.findall(r"\"([^\"]*)\"|'([^']*)'|(\d+)", text) for part in pair)
+    if not set(re.findall(r"\w+", quoted.casefold())) <= known:
+        return None
+    return printable(text.rstrip("!."), longest=300)
+
+
+def _identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _literals(texts: Sequence[str]) -> str:
+    return f"[{', '.join(map(_literal, texts))}]"
+
+
+def _patterns(paths: Sequence[str]) -> str:
+    """Paths for DuckDB, which takes each for a pattern: so that of a[1].csv must not match a1.csv."""
+    return _literals([re.sub(r"([*?[])", r"[\1]", path) for path in paths])

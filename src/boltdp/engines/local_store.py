@@ -1,0 +1,636 @@
+"""The spool: encoded rows, in memory or in one row-major file without a name.
+
+Random access to rows costs several times a sequential pass, so the rows are permuted once, while they are written,
+and every pass is a sequential scan. A file is written in two steps, with bounded memory: each row is appended to
+the bucket of output positions that it belongs to, and its slot there to another file; then each bucket is put in order.
+Several threads do both, and in whatever order they come, the result is the same. Rows for sums alone need no order, and
+are written as they come.
+
+The spool holds private rows. Its file has mode 0600 and no name from the moment it exists (O_TMPFILE, or unlinked
+at once), so the system removes it however the process ends. It stands in the directory given, else in BOLTDP_SPOOL,
+else where the system keeps temporary files (TMPDIR).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Generic, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp import _interrupts, kernel
+from boltdp._arrays import Integers, PackedRows
+from boltdp._threads import ending, in_order
+from boltdp.context import Context
+from boltdp.engines.prepared_rows import (
+    Partition,
+    Passes,
+    Prepared,
+    check_ordered,
+    check_part,
+    check_parts,
+    check_width,
+    joined_positions,
+    run_part,
+)
+from boltdp.errors import DataError
+from boltdp.kernel import packing
+from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.sum_state import Summation
+
+T = TypeVar("T", bound=Sized)
+#: Positions of the rows from one on, so many.
+Order: TypeAlias = Callable[[int, int], Integers]
+
+#: Rows up to this size stay in memory, if there is four times as much of it.
+MEMORY_BYTES = 1 << 30
+#: What rows in a file may take of the memory while some of them are drawn, and rows in memory between two looks at
+#: whether to stop.
+BUCKET_BYTES = 64 << 20
+#: A bucket of a file, at most; it and its ordered copy are what a thread needs to put it in order.
+SETTLED_BYTES = 16 << 20
+#: All that threads use for putting buckets in order, at most.
+SETTLING_BYTES = 128 << 20
+#: Rows that all threads together encode before they are written, so that each write to a bucket is long.
+GATHER_BYTES = 32 << 20
+#: Rows mapped at a time in a pass.
+WINDOW_BYTES = 32 << 20
+#: Rows up to this size are summed by one thread: others would begin when it is done.
+ALONE_BYTES = 16 << 20
+#: Positions of rows in memory that the kernel gets at a time: few enough to stay in the processor's cache.
+DRAWN_AT_ONCE = 1 << 14
+
+
+def spool_directory(directory: str | Path | None = None) -> Path:
+    """Where a spool is put.
+
+    >>> spool_directory("/somewhere")
+    PosixPath('/somewhere')
+    """
+    return Path(directory or os.environ.get("BOLTDP_SPOOL") or tempfile.gettempdir())
+
+
+def available_memory() -> int:
+    """Bytes that the system says it could give, within what this process may have; 0 where it does not say.
+
+    >>> available_memory() >= 0
+    True
+    """
+    try:
+        told = Path("/proc/meminfo").read_text()
+        free = 1024 * int(told.split("MemAvailable:")[1].split()[0])
+    except (OSError, IndexError, ValueError):
+        return 0
+    group = Path("/sys/fs/cgroup")
+    with suppress(OSError, ValueError):  # "max" is no number, and none is set
+        most, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        free = min(free, max(most - used, 0))
+    return free
+
+
+class PreparedRows(Prepared):
+    """The rows of a store from one position to another: the `Prepared` of engines that bring rows to the kernel."""
+
+    def __init__(
+        self,
+        store: Store,
+        start: int,
+        stop: int,
+        *,
+        reading: Reading | None = None,
+        ordered: bool = True,
+        threads: int = 1,
+    ) -> None:
+        self._store = store
+        self._start = start
+        self._threads = threads
+        self.rows = stop - start
+        self.cells = store.width - 1
+        self.ordered = ordered
+        self.reading = reading
+
+    def blocks(self) -> Iterator[PackedRows]:
+        """The packed rows in order, a block at a time."""
+        return self._store.blocks(self._start, self._start + self.rows)
+
+    def portion(self, start: int, stop: int) -> PreparedRows:
+        """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
+        check_ordered(self)
+        check_part(start, stop, rows=self.rows, what="a portion")
+        at = self._start
+        return PreparedRows(self._store, at + start, at + stop, reading=self.reading, threads=self._threads)
+
+    def reshuffle(self, seed: int) -> None:
+        """Permute the current order again: position p takes the row now at source_position(p; seed)."""
+        check_ordered(self)
+        self._store.shuffle(self._start, self._start + self.rows, seed)
+
+    def run_drawn(self, states: Sequence[kernel.State], positions: Iterable[Integers]) -> None:
+        """Feed the rows at these positions, in this order, to every state; -1 stands for a marker."""
+        check_ordered(self)
+        stop = self._start + self.rows
+        parts = joined_positions(positions, start=self._start, stop=stop, size=self._store.drawn_at_once)
+        for block, drawn in self._store.drawn(parts):
+            _interrupts.check()
+            kernel.run(states, block, positions=drawn)
+
+    def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
+        """Make all passes over each of several parts, one part in each thread at a time."""
+        check_parts(self, parts)
+        passes = Passes(parts, context)
+        # A single one stays in the calling thread, which can be interrupted.
+        threads = min(self._threads, max(len(parts), 1))
+        for _ in in_order(lambda part: run_part(self, part, passes), parts, threads=threads):
+            pass
+
+    def sum(self, sums: Sequence[Summation]) -> None:
+        """Add every row once to each of the sums, in one scan by several threads, each of which has sums of its own."""
+        size = 4 * self._store.width * self.rows
+        if self._threads == 1 or size <= ALONE_BYTES:
+            super().sum(sums)
+            return
+        check_width(sums, self.cells)
+        idle: list[list[Summation]] = []
+
+        def add(part: range) -> None:
+            try:
+                own = idle.pop()
+            except IndexError:
+                own = [each.fresh() for each in sums]
+            for block in self._store.blocks(part.start, part.stop):
+                for each in own:
+                    each.add(block)
+            idle.append(own)
+
+        for _ in in_order(add, self._parts(), threads=self._threads):
+            pass
+        for own in idle:
+            for each, other in zip(sums, own, strict=True):
+                each.join(other)
+
+    def _parts(self) -> Iterator[range]:
+        """All positions, several ranges for each thread, so that none has to wait long for the last of another."""
+        window, share = WINDOW_BYTES // (4 * self._store.width), -(-self.rows // (4 * self._threads))
+        step, stop = max(1, min(window, share)), self._start + self.rows
+        return (range(at, min(at + step, stop)) for at in range(self._start, stop, step))
+
+    @contextmanager
+    def sampled(self, share: float) -> Iterator[PreparedRows]:
+        """Rows that are all that sums of this share take: a copy of them, in memory."""
+
+        def sample(part: range) -> PackedRows:
+            return np.concatenate(
+                [packing.sampled(block, share) for block in self._store.blocks(part.start, part.stop)]
+            )
+
+        parts = in_order(sample, self._parts(), threads=self._threads)
+        few = np.concatenate([np.empty((0, self._store.width), np.float32), *parts])
+        yield PreparedRows(MemoryStore(few), 0, len(few), reading=self.reading, ordered=False, threads=self._threads)
+
+    def close(self) -> None:
+        """Remove the rows."""
+        self._store.close()
+
+
+class Store(Protocol):
+    """Packed rows that can be read in order, drawn and shuffled."""
+
+    width: int
+    drawn_at_once: int  #: most positions in a part of those drawn
+
+    def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
+        """The rows from start to stop - 1, a block at a time."""
+        ...
+
+    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers | None]]:
+        """The rows at these positions, in this order, a block at a time: it is all of the block or what is drawn of it.
+
+        Position -1 is a marker.
+        """
+        ...
+
+    def shuffle(self, start: int, stop: int, seed: int) -> None:
+        """Permute the rows from start to stop - 1."""
+        ...
+
+    def close(self) -> None:
+        """Remove the rows."""
+        ...
+
+
+class MemoryStore:
+    """Rows in an array."""
+
+    def __init__(self, array: PackedRows) -> None:
+        self._array = array
+        self.width = array.shape[1]
+        self.drawn_at_once = DRAWN_AT_ONCE
+
+    def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
+        """Views of the rows, short enough for progress to be shown."""
+        # The kernel cuts what it is given to the size of the cache itself.
+        step = max(1, BUCKET_BYTES // (4 * self.width))
+        for at in range(start, stop, step):
+            yield self._array[at : min(at + step, stop)]
+
+    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers | None]]:
+        """All rows, and which to take: the kernel has them fetched while it works on others."""
+        for part in parts:
+            yield self._array, part
+
+    def shuffle(self, start: int, stop: int, seed: int) -> None:
+        """Permute the rows from start to stop - 1."""
+        part = self._array[start:stop]
+        packing.put(part.copy(), kernel.permuted_position(0, len(part), rows=len(part), seed=seed), part)
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        self._array = self._array[:0]
+
+
+class FileStore:
+    """Rows in a file without a name."""
+
+    def __init__(self, *, rows: int, width: int, directory: Path, bucket_bytes: int, threads: int = 1) -> None:
+        self.width = width
+        self._row_bytes = 4 * width
+        self._directory = directory
+        # A power of two, so that a position is cut into its bucket and its slot there without a division.
+        bucket_rows = max(1, min(bucket_bytes, SETTLED_BYTES) // self._row_bytes)
+        self._shift = bucket_rows.bit_length() - 1
+        self._threads = threads
+        # Each takes 8 bytes, and so do its place in the sorted order and the way back: together less than two buckets.
+        self.drawn_at_once = max(1, bucket_bytes // 16)
+        # One shuffle at a time: it has as many threads and buckets as there is memory for.
+        self._shuffling = threading.Lock()
+        self._file = self._create(rows * self._row_bytes)
+
+    def fill(self, parts: Iterable[Part[Any]], *, rows: int, context: Context) -> None:
+        """Write rows where the permutation puts them."""
+        with self._scattering(self._file, rows) as scatter:
+            done = 0
+
+            def write(part: Part[Any]) -> int:
+                with part.encoded() as block:
+                    positions = kernel.permuted_position(part.start, len(block), rows=rows, seed=context.seed)
+                    scatter.add(block, positions)
+                return len(block)
+
+            for count in in_order(write, parts, threads=self._threads):
+                done += count
+                context.done(done)
+
+            def settle(bucket: int) -> None:
+                with scatter.settled(bucket) as block:
+                    self._write(self._file, block, bucket << self._shift)
+
+            for _ in in_order(settle, range(scatter.buckets), threads=self._settling_threads):
+                pass
+
+    def append(self, parts: Iterable[Part[Any]], *, context: Context) -> None:
+        """Write rows as they come."""
+
+        def write(part: Part[Any]) -> int:
+            with part.encoded() as block:
+                self._write(self._file, block, part.start)
+            return len(block)
+
+        done = 0
+        for count in in_order(write, parts, threads=self._threads):
+            done += count
+            context.done(done)
+
+    def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
+        """The rows, mapped a window at a time; while one is used, another thread has the next ones fetched."""
+        windows = self._windows(start, stop)
+        if self._threads == 1 or stop - start <= self._window_rows:
+            return windows
+        return in_order(_fetched, windows, threads=2)
+
+    def _windows(self, start: int, stop: int) -> Iterator[PackedRows]:
+        """The rows, a window at a time: mapped pages count as resident memory."""
+        step = self._window_rows
+        for at in range(start, stop, step):
+            count = min(step, stop - at)
+            # Windows begin at a page; the array keeps its window mapped for as long as it is used.
+            skip = at * self._row_bytes % mmap.ALLOCATIONGRANULARITY
+            window = mmap.mmap(
+                self._file.fileno(),
+                skip + count * self._row_bytes,
+                offset=at * self._row_bytes - skip,
+                access=mmap.ACCESS_READ,
+            )
+            yield np.frombuffer(window, np.float32, count * self.width, skip).reshape(count, self.width)
+
+    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers | None]]:
+        """The rows of each part read in the order of the file, then shuffled to that drawn by way of a second file."""
+        for part in parts:
+            order = np.argsort(part)
+            with self._create(len(part) * self._row_bytes) as scratch, self._scattering(scratch, len(part)) as scatter:
+                done = 0
+                for block in self._ascending(part[order]):
+                    scatter.add(block, order[done : done + len(block)])
+                    done += len(block)
+                for bucket in range(scatter.buckets):
+                    with scatter.settled(bucket) as block:
+                        yield block, None
+
+    def _ascending(self, positions: Integers) -> Iterator[PackedRows]:
+        """The rows at sorted positions."""
+        step = self._window_rows
+        at = 0
+        while at < len(positions):
+            first = max(int(positions[at]), 0)
+            # A position that was drawn again and again must not make the block long.
+            part = positions[at : min(int(np.searchsorted(positions, first + step)), at + step)]
+            (window,) = self.blocks(first, max(int(part[-1]), first) + 1)
+            # Markers come first, and are taken from anywhere.
+            taken = np.empty((len(part), self.width), np.float32)
+            packing.take(window, np.maximum(part - first, 0), taken)
+            yield _marked(taken, part)
+            at += len(part)
+
+    def shuffle(self, start: int, stop: int, seed: int) -> None:
+        """Permute the rows from start to stop - 1, by way of a second file."""
+        rows = stop - start
+        with (
+            self._shuffling,
+            self._create(rows * self._row_bytes) as scratch,
+            self._scattering(scratch, rows) as scatter,
+        ):
+
+            def write(part: range) -> None:
+                for block in self.blocks(part.start, part.stop):
+                    at = part.start - start
+                    scatter.add(block, kernel.permuted_position(at, len(block), rows=rows, seed=seed))
+
+            def settle(bucket: int) -> None:
+                with scatter.settled(bucket) as block:
+                    self._write(self._file, block, start + (bucket << self._shift))
+
+            step = self._window_rows
+            parts = (range(at, min(at + step, stop)) for at in range(start, stop, step))
+            for _ in in_order(write, parts, threads=self._threads):
+                pass
+            for _ in in_order(settle, range(scatter.buckets), threads=self._settling_threads):
+                pass
+
+    def close(self) -> None:
+        """Close the file, which removes it."""
+        self._file.close()
+
+    @property
+    def _window_rows(self) -> int:
+        return max(1, WINDOW_BYTES // self._row_bytes)
+
+    @property
+    def _settling_threads(self) -> int:
+        """As many as there is memory for."""
+        return max(1, min(self._threads, SETTLING_BYTES // (2 * (self._row_bytes << self._shift))))
+
+    @contextmanager
+    def _scattering(self, file: IO[bytes], rows: int) -> Iterator[_Scatter]:
+        with self._create(4 * rows) as slots:
+            yield _Scatter(self, file, slots, rows=rows, shift=self._shift)
+
+    def _create(self, needed: int) -> IO[bytes]:
+        with self._faults():
+            free = shutil.disk_usage(self._directory).free
+        if free < needed:
+            raise DataError(
+                f"the spool needs {needed / 1e9:.1f} GB in {str(self._directory)!r}, which has {free / 1e9:.1f} GB",
+                hint="choose another directory with BOLTDP_SPOOL",
+            )
+        with self._faults():
+            return tempfile.TemporaryFile(dir=self._directory, buffering=0)
+
+    def _write(self, file: IO[bytes], block: npt.NDArray[Any], at: int) -> None:
+        """Write to where row `at` of that many bytes is."""
+        data = block.data.cast("B")
+        offset = at * block.strides[0]
+        with self._faults():
+            while data:
+                written = os.pwrite(file.fileno(), data, offset)
+                data, offset = data[written:], offset + written
+
+    def _read(self, file: IO[bytes], block: npt.NDArray[Any], at: int) -> None:
+        data = block.data.cast("B")
+        offset = at * block.strides[0]
+        with self._faults():
+            while data:
+                read = os.preadv(file.fileno(), [data], offset)
+                if read == 0:
+                    raise DataError(f"the spool in {str(self._directory)!r} is shorter than it was written")
+                data, offset = data[read:], offset + read
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as fault:
+            raise DataError(
+                f"the spool in {str(self._directory)!r} cannot be used: {fault.strerror}",
+                hint="choose another directory with BOLTDP_SPOOL",
+            ) from None
+
+
+class _Scatter:
+    """Rows on their way to a permuted order: by bucket in a file, with their slots in another. Threads share it."""
+
+    def __init__(self, store: FileStore, file: IO[bytes], slots: IO[bytes], *, rows: int, shift: int) -> None:
+        self._store, self._file, self._slots = store, file, slots
+        self._rows, self._shift = rows, shift
+        self.buckets = -(-rows >> shift)
+        self._ends = np.arange(self.buckets, dtype=np.int64) << shift  # where each bucket's next row goes
+        self._lock = threading.Lock()
+        self._buffers = _Buffers(store.width)
+
+    def add(self, block: PackedRows, positions: Integers) -> None:
+        """Append each row to the region of the file that the bucket of its output position will fill."""
+        order, slots, counts = packing.sort_by_bucket(positions, shift=self._shift, buckets=self.buckets)
+        with self._lock:
+            starts = self._ends.copy()
+            self._ends += counts
+        stops = np.cumsum(counts)
+        with self._buffers.of(len(block)) as sorted_rows:
+            packing.take(block, order, sorted_rows)
+            for bucket in np.flatnonzero(counts).tolist():
+                part, at = slice(int(stops[bucket] - counts[bucket]), int(stops[bucket])), int(starts[bucket])
+                self._store._write(self._file, sorted_rows[part], at)
+                self._store._write(self._slots, slots[part], at)
+
+    @contextmanager
+    def settled(self, bucket: int) -> Iterator[PackedRows]:
+        """A bucket in the order of output."""
+        start = bucket << self._shift
+        count = min(1 << self._shift, self._rows - start)
+        slots = np.empty(count, np.uint32)
+        with self._buffers.of(count) as arrived, self._buffers.of(count) as ordered:
+            self._store._read(self._file, arrived, start)
+            self._store._read(self._slots, slots, start)
+            packing.put(arrived, slots.astype(np.int64), ordered)
+            yield ordered
+
+
+class _Buffers:
+    """Rows of memory that are used again: fresh memory costs as much as what is written to it."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._idle: list[PackedRows] = []
+
+    @contextmanager
+    def of(self, rows: int) -> Iterator[PackedRows]:
+        """So many rows, of any content."""
+        try:
+            buffer = self._idle.pop()
+        except IndexError:
+            buffer = None
+        if buffer is None or len(buffer) < rows:
+            buffer = np.empty((rows, self._width), np.float32)
+        yield buffer[:rows]
+        self._idle.append(buffer)
+
+
+@dataclass(frozen=True)
+class Part(Generic[T]):
+    """Some items that follow each other, such as batches of columns, of which rows are made."""
+
+    start: int  #: position of the first row
+    rows: int
+    items: Sequence[T]
+    encode: Callable[[T, PackedRows], object]
+    buffers: _Buffers
+
+    def encode_into(self, out: PackedRows) -> None:
+        """Make the rows."""
+        at = 0
+        for item in self.items:
+            self.encode(item, out[at : at + len(item)])
+            at += len(item)
+
+    @contextmanager
+    def encoded(self) -> Iterator[PackedRows]:
+        """The rows."""
+        with self.buffers.of(self.rows) as block:
+            self.encode_into(block)
+            yield block
+
+
+def _copied(block: Any, out: PackedRows) -> None:
+    out[:] = block
+
+
+def spool(
+    items: Iterable[T],
+    *,
+    rows: int,
+    width: int,
+    context: Context,
+    encode: Callable[[T, PackedRows], object] = _copied,
+    reading: Reading | None = None,
+    ordered: bool = True,
+    directory: str | Path | None = None,
+    memory_bytes: int | None = None,
+    in_memory: bool = False,
+) -> PreparedRows:
+    """Encode and permute rows that come in original order; in memory if asked to, or if they are few.
+
+    Items are blocks of packed rows, or what `encode` makes as many rows of, in any of the context's threads.
+
+    >>> block = np.array([[0, 0.5], [1, 0.25], [1, 0.75]], np.float32)
+    >>> with spool([block], rows=3, width=2, context=Context(seed=7)) as prepared:
+    ...     sorted(float(row[1]) for part in prepared.blocks() for row in part)
+    [0.25, 0.5, 0.75]
+    """
+    threads = context.threads
+    parts = _parts(items, encode, rows=rows, width=width, threads=threads)
+    store: Store
+    with ExitStack() as held:
+        if memory_bytes is None:
+            memory_bytes = max(BUCKET_BYTES, min(MEMORY_BYTES, available_memory() // 4))
+        if in_memory or rows * width * 4 <= memory_bytes:
+            store = MemoryStore(_filled(parts, rows=rows, width=width, ordered=ordered, context=context))
+        else:
+            store = FileStore(
+                rows=rows,
+                width=width,
+                directory=spool_directory(directory),
+                bucket_bytes=min(memory_bytes, BUCKET_BYTES),
+                threads=threads,
+            )
+            held.callback(store.close)
+            if ordered:
+                store.fill(parts, rows=rows, context=context)
+            else:
+                store.append(parts, context=context)
+        held.pop_all()
+    return PreparedRows(store, 0, rows, reading=reading, ordered=ordered, threads=threads)
+
+
+def _filled(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, context: Context) -> PackedRows:
+    """All rows in memory."""
+    array = np.empty((rows, width), np.float32)
+
+    def write(part: Part[T]) -> int:
+        if ordered:
+            with part.encoded() as block:
+                packing.put(block, kernel.permuted_position(part.start, part.rows, rows=rows, seed=context.seed), array)
+        else:
+            part.encode_into(array[part.start : part.start + part.rows])
+        return part.rows
+
+    done = 0
+    for count in in_order(write, parts, threads=context.threads):
+        done += count
+        context.done(done)
+    return array
+
+
+def _parts(
+    items: Iterable[T], encode: Callable[[T, PackedRows], object], *, rows: int, width: int, threads: int
+) -> Iterator[Part[T]]:
+    """The items joined to longer parts, if together they have the promised number of rows."""
+    most = max(1, GATHER_BYTES // (4 * width * threads))
+    buffers = _Buffers(width)
+    some: list[T] = []
+    start, count = 0, 0
+    with ending(items):
+        for item in items:
+            if start + count + len(item) > rows:
+                raise DataError(_CHANGED.format(rows))
+            if some and count + len(item) > most:
+                yield Part(start, count, some, encode, buffers)
+                some, start, count = [], start + count, 0
+            some.append(item)
+            count += len(item)
+    if start + count != rows:
+        raise DataError(_CHANGED.format(rows))
+    if some:
+        yield Part(start, count, some, encode, buffers)
+
+
+_CHANGED = "the data must keep its {} rows while it is read, and it has changed"
+
+
+def _fetched(block: PackedRows) -> PackedRows:
+    """Rows whose every page has been read."""
+    block.reshape(-1)[:: mmap.PAGESIZE // block.itemsize].max()
+    return block
+
+
+def _marked(rows: PackedRows, positions: Integers) -> PackedRows:
+    """Drawn rows, with a marker wherever the position is -1."""
+    markers = np.flatnonzero(positions < 0)
+    rows[markers] = 0.0
+    rows[markers, 0] = -1.0
+    return rows

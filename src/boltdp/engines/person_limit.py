@@ -1,0 +1,127 @@
+"""The rule of `max_rows`: of each person's rows the first so many count, and the others become neutral rows.
+
+It depends on the order of the rows and on their ids alone. Neutral rows stay where they are, so that the number of rows
+and every position stay what they are. Rows whose id is missing count together, as those of one unknown person.
+
+Proof: adjacency.md 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from boltdp._arrays import Booleans, Integers, PackedRows
+from boltdp._threads import ending
+from boltdp.context import Context
+from boltdp.encoding.arrow_buffers import plain_array, values
+from boltdp.encoding.encode import Encoder
+from boltdp.errors import DataError, ParameterError, near
+from boltdp.schema.schema import Schema
+from boltdp.schema.source_columns import ColumnType
+
+
+def check_unit(schema: Schema, columns: Mapping[str, ColumnType], context: Context) -> None:
+    """Refuse data without the ids that a schema declares, before any row is read.
+
+    >>> from boltdp.schema.schema import Numeric
+    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 1),), unit="patient", max_rows=2)
+    >>> check_unit(schema, {"age": ColumnType("number"), "y": ColumnType("number")}, Context())
+    Traceback (most recent call last):
+    boltdp.errors.DataError: the data must have the column 'patient', which the schema declares as its unit
+    """
+    if schema.unit is None:
+        return
+    if schema.unit not in columns:
+        used = {schema.label, *schema.sources}
+        raise DataError(
+            f"the data must have the column {schema.unit!r}, which the schema declares as its unit",
+            hint=near(schema.unit, [name for name in columns if name not in used]),
+        )
+    if columns[schema.unit].kind == "list":
+        raise DataError(f"column {schema.unit!r}, the unit, must have ids, its type is 'list'")
+    if context.on_bad_row == "error":
+        raise ParameterError(
+            "on_bad_row must be 'neutral' for a schema with a unit, whose rows beyond max_rows are neutral"
+        )
+
+
+class FirstRows:
+    """Which rows count, a batch after another: it keeps how many of each person there were.
+
+    >>> first = FirstRows(2)
+    >>> first.count(pa.array(["a", None, "a", None])).tolist(), first.count(pa.array(["a", "b", None])).tolist()
+    ([True, True, True, True], [False, True, False])
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._counted: dict[Any, int] = {}
+
+    def count(self, ids: pa.Array) -> Booleans:
+        """Which of the rows with these ids, the next ones, count."""
+        codes, people = _coded(ids)
+        earlier = np.fromiter((self._counted.get(one, 0) for one in people), np.int64, len(people))
+        here = np.bincount(codes, minlength=len(people))
+        # The place of each row among those of its person in this batch: rows sorted by person, in their order.
+        order = np.argsort(codes, kind="stable")
+        begin = np.cumsum(here) - here
+        place = np.empty(len(codes), np.int64)
+        place[order] = np.arange(len(codes)) - begin[codes[order]]
+        self._counted.update(zip(people, np.minimum(earlier + here, self._most).tolist(), strict=True))
+        counts: Booleans = earlier[codes] + place < self._most
+        return counts
+
+
+def counted(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    """Batches whose last column has the ids; in its place comes whether each row counts.
+
+    >>> batch = pa.RecordBatch.from_pydict({"age": [30, 31, 50], "patient": [7, 7, 8]})
+    >>> [found.to_pydict() for found in counted([batch], 1)]
+    [{'age': [30, 31, 50], 'patient': [True, False, True]}]
+    """
+    first = FirstRows(most)
+    with ending(batches):
+        for batch in batches:
+            *cells, ids = batch.columns
+            yield pa.RecordBatch.from_arrays([*cells, plain_array(first.count(ids))], batch.schema.names)
+
+
+class CountedEncoder:
+    """Encodes batches of `counted`: rows that do not count are encoded as if all their cells were missing."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        names = [*encoder.schema.sources, encoder.schema.label]
+        self._neutral = Encoder(encoder.schema).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
+
+    def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
+        """Packed rows, in `out` if it is given."""
+        *cells, counts = batch.columns
+        rows = self._encoder.encode(pa.RecordBatch.from_arrays(cells, batch.schema.names[:-1]), out)
+        rows[~values(counts)] = self._neutral
+        return rows
+
+
+def _coded(ids: pa.Array) -> tuple[Integers, list[Any]]:
+    """A number for each row, and the person that each number stands for: None is the unknown one."""
+    kind = ids.type
+    try:
+        if pa.types.is_dictionary(kind):
+            return _coded(ids.dictionary_decode())
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            ids = ids.cast(pa.large_binary())  # some texts of Arrow cannot be decoded
+        elif pa.types.is_floating(kind):
+            ids = pc.add(pc.if_else(pc.is_nan(ids), None, ids), 0.0)  # of two zeros, one
+        elif pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+            ids = ids.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+        found = ids.dictionary_encode()
+    except pa.ArrowNotImplementedError:
+        raise DataError(f"the unit must be a column of ids, such as numbers or texts, its type is {kind}") from None
+    people = found.dictionary.to_pylist()
+    codes = found.indices.fill_null(len(people)).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, [*people, None]

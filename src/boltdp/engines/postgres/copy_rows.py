@@ -1,0 +1,123 @@
+"""Filling a PostgreSQL table with rows of numbers, by binary COPY."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import psycopg
+from psycopg import sql
+
+from boltdp._arrays import PackedRows
+from boltdp.errors import DataError
+from boltdp.schema.schema import Schema
+from boltdp.workflows.synthesize import TABLE, synthetic_blocks, synthetic_schema
+
+Blocks = Iterable[tuple[PackedRows, npt.NDArray[np.int32]]]
+
+#: What a binary COPY starts with: the signature, no flags, no extension.
+_SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_REAL = psycopg.postgres.types["float4"].oid
+_MOST_COLUMNS = 1600
+
+
+def synthesize_table(
+    uri: str,
+    *,
+    rows: int,
+    dims: int,
+    classes: int = 2,
+    separation: float = 1.5,
+    seed: int = 0,
+    table: str = TABLE,
+    progress: Callable[[int], None] | None = None,
+) -> Schema:
+    """Write the synthesizer's rows to a new table, and return the fitting schema: `data.synth.synthesize` for files."""
+    blocks = synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
+    load_rows(uri, table, blocks, dims=dims, progress=progress)
+    return synthetic_schema(dims=dims, classes=classes)
+
+
+def load_rows(
+    uri: str,
+    table: str,
+    blocks: Blocks,
+    *,
+    dims: int,
+    as_array: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Make a table of the columns f0, f1, ... and label, or of x real[] and label, and fill it, or leave no trace.
+
+    `progress` is called with the number of rows done so far.
+    """
+    if not as_array and dims >= _MOST_COLUMNS:
+        raise DataError(f"a PostgreSQL table can have {_MOST_COLUMNS} columns, {dims} features and a label are more")
+    try:
+        with psycopg.connect(uri) as connection:
+            _fill(connection, table, blocks, dims=dims, as_array=as_array, progress=progress)
+    except psycopg.Error as error:
+        said = error.diag.message_primary or str(error).strip().splitlines()[0]
+        raise DataError(f"the table {table!r} cannot be written: {said}") from None
+
+
+def _fill(
+    connection: psycopg.Connection[Any],
+    table: str,
+    blocks: Blocks,
+    *,
+    dims: int,
+    as_array: bool,
+    progress: Callable[[int], None] | None,
+) -> None:
+    columns = ["x real[]"] if as_array else [f"f{i} real" for i in range(dims)]
+    create = "CREATE TABLE {} (" + ", ".join([*columns, "label integer"]) + ")"
+    connection.execute(sql.SQL(create).format(sql.Identifier(table)))
+    if as_array:
+        # Set before loading: rows that are compressed or put aside take several times as long to read.
+        connection.execute(sql.SQL("ALTER TABLE {} ALTER x SET STORAGE PLAIN").format(sql.Identifier(table)))
+    row = _array_row(dims) if as_array else _columns_row(dims)
+    done = 0
+    with connection.cursor().copy(sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(sql.Identifier(table))) as copy:
+        copy.write(_SIGNATURE)
+        for features, labels in blocks:
+            records = np.repeat(row, len(labels))
+            records["numbers"]["number"] = features
+            records["label"] = labels
+            copy.write(records.tobytes())
+            done += len(labels)
+            if progress is not None:
+                progress(done)
+
+
+def _columns_row(dims: int) -> npt.NDArray[np.void]:
+    """A row as COPY wants it, each number after its length, to be filled in."""
+    number = [("length", ">i4"), ("number", ">f4")]
+    fields = [("fields", ">i2"), ("numbers", number, (dims,)), ("label_length", ">i4"), ("label", ">i4")]
+    row = np.zeros(1, np.dtype(fields))
+    row["fields"] = dims + 1
+    row["numbers"]["length"] = 4
+    row["label_length"] = 4
+    return row
+
+
+def _array_row(dims: int) -> npt.NDArray[np.void]:
+    """The same with the numbers in one array, which has a header of its own."""
+    number = [("length", ">i4"), ("number", ">f4")]
+    fields = [
+        ("fields", ">i2"),
+        ("array_length", ">i4"),
+        ("header", ">i4", (5,)),
+        ("numbers", number, (dims,)),
+        ("label_length", ">i4"),
+        ("label", ">i4"),
+    ]
+    row = np.zeros(1, np.dtype(fields))
+    row["fields"] = 2
+    row["array_length"] = 20 + 8 * dims
+    row["header"] = [1, 0, _REAL, dims, 1]  # dimensions, no NULL, element type, length, first index
+    row["numbers"]["length"] = 4
+    row["label_length"] = 4
+    return row

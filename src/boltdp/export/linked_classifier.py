@@ -1,0 +1,38 @@
+"""A scikit-learn classifier whose probabilities have another link than the logistic function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from boltdp._arrays import Doubles
+from boltdp.losses import Loss
+
+
+class LinkedLogisticRegression(LogisticRegression):  # type: ignore[misc]
+    """A linear classifier of two classes that tells probabilities as its loss does.
+
+    >>> from boltdp.losses import MarginLogistic
+    >>> estimator = LinkedLogisticRegression(MarginLogistic())
+    >>> estimator.coef_, estimator.intercept_ = np.array([[1.0]]), np.array([0.0])
+    >>> estimator.classes_, estimator.n_features_in_ = np.array([0, 1]), 1
+    >>> estimator.predict_proba([[0.0]])
+    array([[0.5, 0.5]])
+    """
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def predict_proba(self, X: Any) -> Doubles:
+        """Of both classes."""
+        second = self.loss.probabilities(self.decision_function(X)[:, np.newaxis])
+        assert second is not None
+        return np.hstack([1.0 - second, second])
+
+    def predict_log_proba(self, X: Any) -> Doubles:
+        """Their logarithms."""
+        logarithms: Doubles = np.log(self.predict_proba(X))
+        return logarithms

@@ -1,0 +1,131 @@
+"""Released models in the database: `boltdp.models`, where `boltdp.predict` and `boltdp.predict_proba` find them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+from psycopg import sql
+
+from boltdp.encoding.encode import projection_matrix
+from boltdp.encoding.scaling import number_scaling, step_values
+from boltdp.errors import BoltdpError
+from boltdp.schema.schema import Schema
+from boltdp.schema.values import spellings
+
+if TYPE_CHECKING:
+    from boltdp.model import Model
+
+T = TypeVar("T")
+_MISSING = "CREATE EXTENSION boltdp makes the table, once the extension is installed"
+_HINTS = {"42P01": _MISSING, "3F000": _MISSING, "42703": "ALTER EXTENSION boltdp UPDATE brings what this model needs"}
+
+
+class ModelStoreError(BoltdpError):
+    """A model cannot be stored in the database, or read from it."""
+
+
+def input_scaling(schema: Schema) -> dict[str, list[Any]]:
+    """Low, high, middle and factor of each number of the array that `boltdp.predict` takes, and steps if there are any.
+
+    The numbers are those of the numeric columns, then 1 for the category a row has and 0 for each other one, then those
+    of the vectors: the features by their names, without steps and the intercept, as they are in the data.
+
+    >>> from boltdp.schema.schema import Categorical, Numeric
+    >>> input_scaling(Schema("sick", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))))["high"]
+    [100.0, 1.0, 1.0]
+    """
+    transforms = [*schema.transforms()]
+    return {**number_scaling(transforms), **(step_values(transforms) or {})}
+
+
+def quoted(text: str) -> str:
+    r"""A text as an SQL literal of printable characters: what it looks like is what it is.
+
+    >>> print(quoted("it's"), quoted("a\\b"), quoted("x\n\u202ey"))
+    'it''s' E'a\\b' E'x\u000A\u202Ey'
+    """
+    plain = text.replace("'", "''")
+    if plain.isprintable() and "\\" not in plain:
+        return f"'{plain}'"
+    escaped = (
+        one if one.isprintable() else f"\\u{ord(one):04X}" if ord(one) < 0x10000 else f"\\U{ord(one):08X}"
+        for one in plain.replace("\\", "\\\\")
+    )
+    return f"E'{''.join(escaped)}'"
+
+
+def model_row(name: str, model: Model) -> dict[str, Any]:
+    """The row of `boltdp.models` that a model is."""
+    schema = model.schema
+    projection, parameter = schema.projection, model.certificate.problem.loss.parameter
+    matrix = None if projection is None else projection_matrix(projection, schema.encoded_dims).tolist()
+    row = {
+        "name": name,
+        "private": model.certificate.private,
+        "loss": model.certificate.problem.loss.name,
+        "classes": [spellings(value)[0] for value in model.classes],
+        "weights": model.weights.tolist(),
+        **input_scaling(schema),
+        "intercept": schema.constant if schema.intercept else None,
+        "projection": matrix,
+        "schema": json.dumps(schema.to_dict()),
+        "certificate": json.dumps(model.certificate.to_dict(), allow_nan=False),
+    }
+    # The table of an extension before 0.2.0 has no such columns, and takes all models that need none of them.
+    if model.cut:
+        row["cut"] = model.cut
+    if parameter != 1:
+        row["parameter"] = parameter
+    return row
+
+
+def insertion(row: Mapping[str, Any]) -> sql.Composed:
+    """The statement that puts such a row into the table."""
+    return sql.SQL("INSERT INTO boltdp.models ({}) VALUES ({})").format(
+        sql.SQL(", ").join(map(sql.Identifier, row)), sql.SQL(", ").join(map(sql.Placeholder, row))
+    )
+
+
+def store_model(uri: str, name: str, model: Model, *, replace: bool = False) -> None:
+    """Put a released model into `boltdp.models`; one that is there is replaced only if asked to."""
+    row = model_row(name, model)
+
+    def run() -> bool:
+        with psycopg.connect(uri) as connection:
+            # Whoever may create something in a schema of the search path must not choose what is run here.
+            connection.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)")
+            _check_table(connection, name)
+            if replace:
+                connection.execute("DELETE FROM boltdp.models WHERE name OPERATOR(pg_catalog.=) %s", [name])
+            done = connection.execute(insertion(row) + sql.SQL(" ON CONFLICT (name) DO NOTHING"), row)
+            return done.rowcount == 1
+
+    if not _attempt(run, f"the model {name!r} cannot be stored"):
+        raise ModelStoreError(f"boltdp.models has a model {name!r} already", hint="--replace takes its place")
+
+
+def _check_table(connection: psycopg.Connection[Any], name: str) -> None:
+    """Refuse a table that is not the extension's: its triggers would be run as whoever stores a model."""
+    found = connection.execute(
+        "SELECT FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e ON e.oid OPERATOR(pg_catalog.=) d.refobjid"
+        " WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass"
+        " AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::pg_catalog.regclass"
+        " AND d.objid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('boltdp.models')"
+        " AND d.deptype OPERATOR(pg_catalog.=) 'e' AND e.extname OPERATOR(pg_catalog.=) 'boltdp'"
+    )
+    if not found.fetchall():
+        said = f"the model {name!r} cannot be stored: the database has no table boltdp.models of the extension"
+        raise ModelStoreError(said, hint=_MISSING)
+
+
+def _attempt(action: Callable[[], T], fault: str) -> T:
+    try:
+        return action()
+    except psycopg.Error as error:
+        # Models are released: what the server says of them may be shown.
+        said = error.diag.message_primary or str(error).strip().splitlines()[0]
+        hint = _HINTS.get(error.sqlstate or "")
+    raise ModelStoreError(f"{fault}: {said}", hint=hint)

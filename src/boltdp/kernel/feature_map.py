@@ -1,0 +1,212 @@
+"""How packed rows are read: from the cells of a row to its features. C in `reading.h`, which says what a cell is.
+
+Rows are encoded once, in public units: numbers from -1 to 1, a category as its index, a curve as a number of steps.
+Centres, scales and the clip norm come later, with the reading, which every state and every sum carries with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp._arrays import Doubles, PackedRows
+from boltdp.errors import ParameterError
+from boltdp.kernel import _aligned_block, _library, reading_pointer
+
+Kind = Literal["numbers", "category", "steps", "constant"]
+_KINDS: tuple[Kind, ...] = ("numbers", "category", "steps", "constant")
+_HEADER_WORDS = 8
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Features that are read in the same way, and their two numbers: see `reading.h`."""
+
+    kind: Kind
+    a: Doubles
+    b: Doubles
+
+    def __post_init__(self) -> None:
+        if self.a.ndim != 1 or self.a.shape != self.b.shape or not len(self.a):
+            raise ParameterError(
+                f"a and b must be as many numbers, one or more, got shapes {self.a.shape} and {self.b.shape}"
+            )
+        if not (np.isfinite(self.a).all() and np.isfinite(self.b).all()):
+            raise ParameterError("a and b must be finite numbers")
+
+    @property
+    def is_group(self) -> bool:
+        """Whether one cell has several features."""
+        return self.kind in ("category", "steps")
+
+    @property
+    def slots(self) -> int:
+        """How many numbers its sums have: see `reading.h`."""
+        return len(self.a) + (0 if not self.is_group else 1 if self.kind == "category" else 2)
+
+    def joins(self, other: Segment) -> bool:
+        """Whether it and what follows it are one segment."""
+        return self.kind == other.kind and not self.is_group
+
+    def spread(self, weights: Doubles) -> Doubles:
+        """<w, x> for the features x of each slot of a group; of weights along the last axis."""
+        absent, present = weights * self.a, weights * self.b
+        below, above = _sums_before(present), _sums_after(absent)
+        if self.kind == "steps":
+            # So many steps are present, and the others not; none at all where the cell is missing.
+            return np.concatenate([np.zeros_like(below[..., :1]), below + above], axis=-1)
+        others = _sums_before(absent)[..., :-1] + above[..., 1:]
+        return np.concatenate([above[..., :1], others + present], axis=-1)
+
+    def gather(self, sums: Doubles) -> Doubles:
+        """The sum of the features, by how much of each slot of a group there is; along the last axis."""
+        if self.kind == "steps":
+            below, above = _sums_before(sums[..., 1:]), _sums_after(sums[..., 1:])
+            return self.b * above[..., 1:-1] + self.a * below[..., 1:-1]
+        # All but the own one: a difference from the sum of all would lose digits.
+        others = _sums_before(sums)[..., 1:-1] + _sums_after(sums)[..., 2:]
+        return self.a * others + self.b * sums[..., 1:]
+
+    @cached_property
+    def squares(self) -> Doubles:
+        """The squared length of the features of each slot of a group."""
+        return Segment(self.kind, self.a**2, self.b**2).spread(np.ones(len(self.a)))
+
+
+def _sums_before(numbers: Doubles) -> Doubles:
+    """The sum of the first 0, 1, 2, ... numbers, along the last axis, always from left to right."""
+    return np.concatenate([np.zeros_like(numbers[..., :1]), np.cumsum(numbers, axis=-1)], axis=-1)
+
+
+def _sums_after(numbers: Doubles) -> Doubles:
+    """The sum of the numbers from the first, the second, ... on, down to that of none."""
+    return _sums_before(numbers[..., ::-1])[..., ::-1]
+
+
+class Reading:
+    """The segments of a row, in the order of its features.
+
+    >>> reading = Reading([
+    ...     Segment("numbers", np.array([0.5]), np.array([2.0])),
+    ...     Segment("category", np.array([-1.0, -1.0]), np.array([1.0, 1.0])),
+    ...     Segment("constant", np.array([0.25]), np.array([0.0])),
+    ... ])
+    >>> reading.cells, reading.dims
+    (2, 4)
+    >>> reading.features(np.array([[1, 0.75, 1], [0, np.nan, -1]], np.float32))
+    array([[ 1.  ,  0.5 , -1.  ,  1.  ,  0.25],
+           [ 0.  ,  0.  , -1.  , -1.  ,  0.25]])
+    """
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self.segments: list[Segment] = []
+        for segment in segments:
+            if self.segments and self.segments[-1].joins(segment):
+                last = self.segments.pop()
+                segment = Segment(last.kind, np.concatenate([last.a, segment.a]), np.concatenate([last.b, segment.b]))
+            self.segments.append(segment)
+        self.cells = sum(1 if part.is_group else len(part.a) for part in self.segments if part.kind != "constant")
+        self.dims = sum(len(part.a) for part in self.segments)
+        self.dense = sum(len(part.a) for part in self.segments if not part.is_group)
+        self.slots = sum(part.slots for part in self.segments)
+        if self.cells < 1:
+            raise ParameterError("a reading must have cells, got none")
+
+    @cached_property
+    def block(self) -> npt.NDArray[np.uint8]:
+        """As C reads it."""
+        groups = [part for part in self.segments if part.is_group]
+        counts = [[_KINDS.index(part.kind), len(part.a)] for part in self.segments]
+        squares = np.concatenate([np.empty(0), *(part.squares for part in groups)])
+        numbers = [*(part.a for part in self.segments), *(part.b for part in self.segments), squares, self._units]
+        size = 8 * (_HEADER_WORDS + 2 * len(counts) + sum(map(len, numbers)))
+        header = [size, self.cells, self.dims, self.dense, self.slots, len(groups), len(counts), 0]
+        words = np.concatenate([np.array(header, np.uint64), np.array(counts, np.uint64).reshape(-1)])
+        block = _aligned_block(size)
+        block[:] = np.concatenate([words.view(np.uint8), np.concatenate(numbers).view(np.uint8)])
+        return block
+
+    @cached_property
+    def _units(self) -> Doubles:
+        """Of each slot of a group, the power of two that is at least the length of its features; 0 if they are 0."""
+        lengths = np.sqrt(np.concatenate([np.empty(0), *(part.squares for part in self.segments if part.is_group)]))
+        fractions, exponents = np.frexp(lengths)
+        return np.where(lengths > 0, np.ldexp(1.0, exponents - (fractions == 0.5)), 0.0)
+
+    def features(self, rows: PackedRows) -> Doubles:
+        """The labels and features of packed rows."""
+        if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape[1] != 1 + self.cells:
+            raise ParameterError(
+                f"rows must be a 2-D array of float32 with 1 + {self.cells} columns, got {rows.dtype} of shape "
+                f"{rows.shape}"
+            )
+        contiguous = np.ascontiguousarray(rows)
+        out = np.empty((len(rows), 1 + self.dims))
+        _library.reading_features(self.block.ctypes.data, contiguous.ctypes.data, len(rows), out.ctypes.data)
+        return out
+
+    def spread(self, weights: Doubles) -> Doubles:
+        """Weights of the slots, for which <w, x> of every row is the same: along the last axis."""
+        parts = [(part, weights[..., at]) for part, at in self._features()]
+        dense = [of for part, of in parts if not part.is_group]
+        return np.concatenate([*dense, *(part.spread(of) for part, of in parts if part.is_group)], axis=-1)
+
+    def gather(self, sums: Doubles) -> Doubles:
+        """Sums of features, from those of slots: along the last axis."""
+        dense = iter(np.split(sums[..., : self.dense], self._dense_cuts, axis=-1))
+        # A slot without a length has no features.
+        scaled = sums[..., self.dense :] / np.where(self._units > 0, self._units, 1.0)
+        groups = iter(np.split(scaled, self._group_cuts, axis=-1))
+        gathered = [part.gather(next(groups)) if part.is_group else next(dense) for part in self.segments]
+        return np.concatenate(gathered, axis=-1)
+
+    @cached_property
+    def _dense_cuts(self) -> list[int]:
+        return [*accumulate(len(part.a) for part in self.segments if not part.is_group)][:-1]
+
+    @cached_property
+    def _group_cuts(self) -> list[int]:
+        return [*accumulate(part.slots for part in self.segments if part.is_group)][:-1]
+
+    def _features(self) -> Iterator[tuple[Segment, slice]]:
+        at = 0
+        for part in self.segments:
+            yield part, slice(at, at + len(part.a))
+            at += len(part.a)
+
+
+def scores(rows: PackedRows, weights: Doubles, reading: Reading | None = None) -> Doubles:
+    """<w, x> of each packed row x and each of the weight vectors, (vectors, dims); rows longer than 1 are shortened.
+
+    Without a reading the cells are the features.
+
+    >>> scores(np.array([[0, 3, 4], [1, 0.5, 0]], np.float32), np.array([[1.0, 0.0], [0.0, 1.0]]))
+    array([[0.6, 0.8],
+           [0.5, 0. ]])
+    """
+    cells, dims = (rows.shape[1] - 1,) * 2 if reading is None else (reading.cells, reading.dims)
+    if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape[1] != 1 + cells or weights.shape[1:] != (dims,):
+        raise ParameterError(
+            f"rows must be float32 with 1 + {cells} columns, and weights of {dims} features, got {rows.dtype} of shape "
+            f"{rows.shape} and weights of shape {weights.shape}"
+        )
+    contiguous = np.ascontiguousarray(rows)
+    of_slots = np.ascontiguousarray(weights if reading is None else reading.spread(weights), np.float64)
+    out, room = np.empty((len(rows), len(weights))), np.empty(2 * of_slots.shape[1])
+    _library.reading_scores(
+        reading_pointer(reading),
+        cells,
+        contiguous.ctypes.data,
+        len(rows),
+        of_slots.ctypes.data,
+        len(weights),
+        room.ctypes.data,
+        out.ctypes.data,
+    )
+    return out

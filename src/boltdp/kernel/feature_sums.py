@@ -1,0 +1,74 @@
+"""Sums over all rows of the features and of their squares, which centre and scale them later: C in `moments.c`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from boltdp._arrays import Integers
+from boltdp.errors import ParameterError
+from boltdp.kernel import _library, reading_pointer
+from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.sum_state import Block
+
+_HEADER = 8 * 8
+#: What the sums are whole multiples of.
+UNIT = 2.0**-20
+
+
+class Moments(Block):
+    """The sums of the features of all rows fed so far, and of their squares, in multiples of UNIT.
+
+    Features are clipped to [-1, 1] and rows shortened to `clip_norm` first. Each row is rounded by itself and the sums
+    are exact, so that replacing one row changes nothing but its own terms. The reading has numbers as they stand, 0 or
+    1 for a category, and steps of one height, above or below zero.
+
+    >>> moments = Moments(clip_norm=1.0, cells=2)
+    >>> moments.add(np.array([[0, 0.5, 0], [1, 3, 0]], np.float32))
+    >>> moments.value * UNIT
+    array([[1.5 , 0.  ],
+           [1.25, 0.  ]])
+    """
+
+    aggregate: ClassVar[str] = "moments"
+
+    _check = _library.moments_check
+    _add = _library.moments_add
+    _join = _library.moments_join
+    _other = "moments must stay those of the same features"
+
+    def __init__(self, reading: Reading | None = None, *, clip_norm: float, cells: int | None = None) -> None:
+        if (reading is None) == (cells is None):
+            raise ParameterError("either a reading or the number of cells must be given")
+        self._reading = reading
+        width = int(cells or 0) if reading is None else reading.cells
+        size = _library.moments_bytes(width, reading_pointer(reading)) if width > 0 else 0
+        super().__init__(size, width)
+        code = _library.moments_init(self._block.ctypes.data, size, width, reading_pointer(reading), clip_norm)
+        if code:
+            raise ParameterError(f"clip_norm must be > 0 and rows have cells, got {clip_norm} and {width}")
+        self._begin()
+
+    @property
+    def value(self) -> Integers:
+        """Of shape (2, dims): as private as the rows."""
+        slots = self._cells if self._reading is None else self._reading.slots
+        sums = np.frombuffer(self._block, np.float64, 2 * slots, _HEADER).astype(np.int64).reshape(2, slots)
+        if self._reading is None:
+            return sums
+        parts, dense, at = [], 0, self._reading.dense
+        for part in self._reading.segments:
+            if not part.is_group:
+                parts.append(sums[:, dense : dense + len(part.a)])
+                dense += len(part.a)
+                continue
+            # All features of a slot are as high, so that whole numbers of units stay whole numbers.
+            of_slots, at = sums[:, at : at + part.slots], at + part.slots
+            if part.kind == "category":
+                parts.append(of_slots[:, 1:])
+            else:
+                below = np.cumsum(of_slots[:, 1:], axis=1)
+                above = below[:, -1:] - below
+                parts.append(np.stack([above[0] - below[0], above[1] + below[1]])[:, :-1])
+        return np.concatenate(parts, axis=1)

@@ -1,0 +1,139 @@
+"""Sums over all rows of the loss's gradient, its Hessian times a direction, or the Hessian: C in `objective.c`."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from boltdp._arrays import Doubles
+from boltdp.errors import ParameterError
+from boltdp.kernel import _library, _pointer, _weights_of_classes, reading_pointer
+from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.packing import of_hashes
+from boltdp.kernel.sum_state import Block, finite_numbers
+from boltdp.losses import Loss
+
+#: The Hessian is summed for up to so many slots, which are as many as features, and two more for each group of them.
+MAX_HESSIAN_SLOTS = 1024
+
+_GRADIENT, _PRODUCT, _HESSIAN = range(3)
+_SUMMED_AT = 8 * 13
+
+
+class Sums(Block):
+    """The derivative of the loss of all rows fed so far, at fixed weights of shape (vectors, dims).
+
+    Without a direction it is the gradient, else the Hessian times the direction; with `hessian`, the Hessian with
+    respect to each of the vectors. The loss of a row is multiplied by the weight of its class, if `class_weights` are
+    given; its gradient, if it is then longer than `clip`, is shortened to it. `positive` and `classes` are those of
+    `State`. Packed rows are read by the reading, if there is one, and guarded as there; neutral ones add nothing. With
+    a `share` below 1 only about so many of the rows are summed, chosen by a hash of what is in them.
+
+    Each row's terms are rounded to multiples of `SUM_GRID`, and their sums are exact: neither the order of rows nor
+    who adds up how many of them changes a bit.
+
+    >>> from boltdp.losses import Logistic
+    >>> sums = Sums(Logistic(), np.zeros((1, 1)))
+    >>> sums.add(np.array([[1, 0.5], [0, -0.25]], dtype=np.float32))
+    >>> sums.value, sums.rows
+    (array([[-0.375]]), 2)
+    >>> sums = Sums(Logistic(), np.zeros((1, 1)), hessian=True)
+    >>> sums.add(np.array([[1, 0.5], [0, -0.5]], dtype=np.float32))
+    >>> sums.value
+    array([[[0.125]]])
+    """
+
+    aggregate: ClassVar[str] = "derivative"
+
+    _check = _library.objective_check
+    _add = _library.objective_add
+    _join = _library.objective_join
+    _other = "sums must stay those of the same derivative"
+
+    def __init__(
+        self,
+        loss: Loss,
+        weights: Doubles,
+        *,
+        direction: Doubles | None = None,
+        hessian: bool = False,
+        clip: float = math.inf,
+        positive: int = 1,
+        classes: int = 2,
+        class_weights: tuple[float, ...] | None = None,
+        reading: Reading | None = None,
+        share: float = 1.0,
+    ) -> None:
+        bent = hessian or direction is not None
+        if bent and loss.simplex is None:
+            raise ParameterError(f"loss must have a Hessian everywhere, got {loss.name!r}")
+        if loss.vectors > 1:
+            classes = loss.vectors
+        weights = finite_numbers("weights", weights, (loss.vectors, weights.shape[-1]))
+        direction = None if direction is None else finite_numbers("direction", direction, weights.shape)
+        dims = weights.shape[1]
+        if reading is not None and reading.dims != dims:
+            raise ParameterError(f"reading must be of {dims} features, got {reading.dims}")
+        if not clip > 0 or (bent and clip < math.inf):
+            raise ParameterError(f"clip must be > 0, and infinite for anything but the gradient, got {clip}")
+        if hessian and direction is not None:
+            raise ParameterError("hessian must be False where there is a direction, got True")
+        hashes = of_hashes(share)
+        cells, slots = (dims, dims) if reading is None else (reading.cells, reading.slots)
+        if hessian and slots > MAX_HESSIAN_SLOTS:
+            raise ParameterError(f"weights must be of <= {MAX_HESSIAN_SLOTS} slots for a Hessian, got {slots}")
+        self._reading, self._hessian = reading, hessian
+        self.share = share  #: of the rows that is summed
+        self._shape = (loss.vectors, slots, slots) if hessian else (loss.vectors, slots)
+        # Terms on the grid must be small, and there is no such thing as a small direction: a power of two is exact.
+        self._exponent = 0 if direction is None else _exponent_above(direction)
+        if direction is not None:
+            direction = np.ldexp(direction, -self._exponent)
+        if reading is not None:
+            weights = np.ascontiguousarray(reading.spread(weights))
+            direction = None if direction is None else np.ascontiguousarray(reading.spread(direction))
+        kind = _HESSIAN if hessian else _GRADIENT if direction is None else _PRODUCT
+        shape = (loss.number, cells, classes, positive, kind, class_weights is not None)
+        size = 0 if min(shape) < 0 else _library.objective_bytes(*shape, reading_pointer(reading))
+        if size == 0:
+            raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
+        by_class = _weights_of_classes(class_weights, classes)
+        super().__init__(size, cells)
+        arrays = [_pointer(weights), _pointer(direction), _pointer(by_class)]
+        numbers = (loss.parameter, clip, hashes)
+        code = _library.objective_init(
+            self._block.ctypes.data, size, *shape, reading_pointer(reading), *numbers, *arrays
+        )
+        if code:
+            raise ParameterError("class_weights must be above 0 and at most 1")
+        self._begin()
+
+    @property
+    def rows(self) -> int:
+        """How many rows were summed, but for neutral ones: as private as the rows."""
+        return int(np.frombuffer(self._block, np.uint64, 1, _SUMMED_AT)[0])
+
+    @property
+    def value(self) -> Doubles:
+        """The sum, of shape (vectors, dims), or (vectors, dims, dims) for the Hessian: as private as the rows."""
+        out = np.empty(self._shape)
+        _library.objective_sum(self._block.ctypes.data, self._block.size, out.ctypes.data)
+        out = np.ldexp(out, self._exponent)
+        if self._reading is None:
+            return out
+        gathered = self._reading.gather(out)
+        if not self._hessian:
+            return gathered
+        return np.ascontiguousarray(self._reading.gather(gathered.swapaxes(-1, -2)))
+
+
+def _exponent_above(numbers: Doubles) -> int:
+    """Of the power of two that is above their length, which may be anything that a double can be.
+
+    >>> _exponent_above(np.array([[3.0, 4.0]])), _exponent_above(np.zeros(2))
+    (3, 0)
+    """
+    largest = int(np.frexp(np.abs(numbers).max())[1])
+    return largest + int(np.frexp(np.linalg.norm(np.ldexp(numbers, -largest)))[1])

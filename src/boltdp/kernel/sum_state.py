@@ -1,0 +1,129 @@
+"""What is summed over rows where they are: one flat block of bytes that any engine can carry to them and back."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+
+from boltdp._arrays import Doubles, PackedRows
+from boltdp.errors import DataError, ParameterError
+from boltdp.kernel import _BUILDS, _FASTEST, _aligned_block, _error_text, builds
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Summation(Protocol):
+    """A sum over rows. How these are ordered and cut, and who adds them up before the parts are joined, changes no bit.
+
+    Where the rows are in PostgreSQL, an aggregate of the extension does what `add` does.
+    """
+
+    aggregate: ClassVar[str]  #: its name, in the schema boltdp
+
+    @property
+    def cells(self) -> int:
+        """Numbers of a packed row, without its label."""
+        ...
+
+    def add(self, rows: PackedRows, *, build: str | None = None) -> None:
+        """Add a block of packed rows."""
+        ...
+
+    def fresh(self) -> Self:
+        """The same sum before its first row."""
+        ...
+
+    def join(self, other: Self) -> None:
+        """Add what another sum, made by `fresh`, has of other rows."""
+        ...
+
+    def to_bytes(self) -> bytes:
+        """Everything needed to go on elsewhere: as private as the rows."""
+        ...
+
+    def update(self, data: bytes) -> None:
+        """Go on from what another process has made of this sum."""
+        ...
+
+
+class Block:
+    """What the summations share: their block, which C made, and how it is fed, joined and carried."""
+
+    _check: ClassVar[Callable[..., int]]
+    _add: ClassVar[Callable[..., int]]
+    _join: ClassVar[Callable[..., int]]
+    _other: ClassVar[str]  #: what to say of a block that is of another sum
+
+    def __init__(self, size: int, cells: int) -> None:
+        self._block = _aligned_block(size)
+        self._cells = cells
+
+    def _begin(self) -> None:
+        """Keep the block as it is before its first row."""
+        self._first = self._block.copy()
+
+    @property
+    def cells(self) -> int:
+        """Numbers of a packed row, without its label."""
+        return self._cells
+
+    def add(self, rows: PackedRows, *, build: str | None = None) -> None:
+        """Add a block of packed rows; `build` is that of `kernel.run`."""
+        if build is not None and build not in builds():
+            raise ParameterError(f"build must be one of {', '.join(builds())}, got {build!r}")
+        if rows.dtype != np.float32 or rows.ndim != 2 or not rows.flags.c_contiguous:
+            raise ParameterError(f"rows must be a C-contiguous 2-D array of float32, got {rows.ndim}-D {rows.dtype}")
+        if rows.shape[1] != 1 + self._cells:
+            raise ParameterError(f"rows must have 1 + {self._cells} columns, got {rows.shape[1]}")
+        number = _FASTEST if build is None else _BUILDS[build]
+        code = type(self)._add(self._block.ctypes.data, self._block.size, rows.ctypes.data, len(rows), number)
+        if code:
+            raise ParameterError(_error_text(code))
+
+    def fresh(self) -> Self:
+        """The same sum before its first row."""
+        other = copy.copy(self)
+        other._block = _aligned_block(self._first.size)
+        other._block[:] = self._first
+        return other
+
+    def join(self, other: Self) -> None:
+        """Add what another sum, made by `fresh`, has of other rows."""
+        if other._block.size != self._block.size:
+            raise ParameterError(self._other)
+        code = type(self)._join(self._block.ctypes.data, self._block.size, other._block.ctypes.data)
+        if code:
+            raise ParameterError(self._other)
+
+    def to_bytes(self) -> bytes:
+        """Everything needed to go on elsewhere. It holds weights and sums that are not noised: as private as rows."""
+        return self._block.tobytes()
+
+    def update(self, data: bytes) -> None:
+        """Go on from what another process has made of this sum: its `to_bytes`."""
+        block = _aligned_block(len(data))
+        block[:] = np.frombuffer(data, dtype=np.uint8)
+        code = type(self)._check(block.ctypes.data, block.size)
+        if code:
+            raise DataError(f"cannot go on from these bytes: {_error_text(code)}")
+        # What cannot be joined to this sum is another: of other weights, or read in another way, with more numbers.
+        first = self.fresh()._block
+        if block.size != first.size or type(self)._join(first.ctypes.data, first.size, block.ctypes.data):
+            raise DataError(self._other)
+        self._block = block
+
+
+def finite_numbers(name: str, given: Doubles, shape: tuple[int, ...]) -> Doubles:
+    """As a C array of the shape, all finite.
+
+    >>> finite_numbers("weights", np.array([[1.0, np.nan]]), (1, 2))
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: weights must be finite numbers of shape (1, 2), got shape (1, 2)
+    """
+    if given.shape != shape or not np.isfinite(given).all():
+        raise ParameterError(f"{name} must be finite numbers of shape {shape}, got shape {given.shape}")
+    return np.ascontiguousarray(given, dtype=np.float64)

@@ -1,0 +1,410 @@
+"""A ledger in PostgreSQL, beside the data: plain SQL, append-only by the roles of the database.
+
+Its owner makes the schema `boltdp_ledger`. Whoever else trains may read the entries and call two functions: one that
+locks, and one that appends an entry that follows the last, in their own name. Nobody may change or delete one: triggers
+refuse it to the owner too, and to a superuser who has not switched them off.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import partial
+from typing import Any, TypeAlias
+
+from boltdp import _interrupts
+from boltdp.ledger.hash_chain import LONGEST_NAME, UNSEEN, Entry, LedgerError, Line
+from boltdp.ledger.store import Moment, Store
+
+#: Runs a statement with values and gives its rows.
+Ask: TypeAlias = Callable[[Any, Sequence[Any]], list[Any]]
+
+SCHEMA = "boltdp_ledger"
+VERSION = 1
+#: How long a process waits for others, in milliseconds.
+PATIENCE = 120_000
+
+#: Bytes of an entry, and values inside each other in it, at most: the events of hundreds of models take a part of that.
+LONGEST_RECORD, DEEPEST = 2**22, 50
+_UNSEEN = UNSEEN.replace("\\", "\\\\")  # as it is written in a text with escapes
+
+_FIELDS = [field.name for field in fields(Entry)]
+
+_FIXED = "SECURITY DEFINER SET search_path = pg_catalog, pg_temp"
+
+#: The functions, by name: what they take and return, and their bodies.
+FUNCTIONS = {
+    "refuse": (
+        "()",
+        "trigger",
+        """
+BEGIN
+  RAISE EXCEPTION 'a ledger is only appended to' USING ERRCODE = 'insufficient_privilege';
+END""",
+    ),
+    "latch": (
+        "(OUT who text, OUT moment text)",
+        "record",
+        """
+BEGIN
+  PERFORM 1 FROM boltdp_ledger.head FOR UPDATE;
+  who := session_user;
+  moment := to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+END""",
+    ),
+    "append": (
+        "(record text)",
+        "void",
+        rf"""
+DECLARE
+  entry json := record::json;
+  kind text := entry->>'kind';
+  blocks text[] := ARRAY(SELECT json_array_elements_text(entry->'blocks'));
+  last boltdp_ledger.head%ROWTYPE;
+  sealed text := 'sha256:' || encode(sha256(convert_to(record, 'UTF8')), 'hex');
+  owner oid := (SELECT nspowner FROM pg_namespace WHERE nspname = 'boltdp_ledger');
+BEGIN
+  SELECT * INTO STRICT last FROM boltdp_ledger.head FOR UPDATE;
+  IF entry->>'number' IS DISTINCT FROM (last.number + 1)::text OR entry->>'previous' IS DISTINCT FROM last.digest THEN
+    RAISE EXCEPTION 'the entry does not follow the last one';
+  END IF;
+  -- One that cannot be read would make the ledger useless to everybody.
+  IF NOT COALESCE(
+    array_to_string(ARRAY(SELECT json_object_keys(entry)), ' ') = '{" ".join(_FIELDS)}'
+    AND array_to_string(ARRAY(SELECT json_typeof(value) FROM json_each(entry)), ' ') =
+      'number string string string string array ' || CASE kind
+        WHEN 'budget' THEN 'object string boolean null null array null null'
+        WHEN 'reserve' THEN CASE json_typeof(entry->'budget') WHEN 'null' THEN 'null' ELSE 'object' END
+          || ' null null string object array null null'
+        WHEN 'release' THEN 'null null null null null array number string'
+        WHEN 'return' THEN 'null null null null null array number null' END || ' string'
+    AND octet_length(record) <= {LONGEST_RECORD}
+    AND length(entry->>'when') = 20 AND entry->>'when' ~ '^[0-9TZ:-]+$'
+    AND length(COALESCE(entry->>'reserved', '1')) <= 18 AND COALESCE(entry->>'reserved', '1') ~ '^[1-9][0-9]*$'
+    AND length(COALESCE(entry->>'released', '-')) <= {LONGEST_NAME} AND COALESCE(entry->>'released', '-') ~ '^[!-~]+$'
+    AND (kind = 'reserve' OR json_array_length(entry->'blocks') + json_array_length(entry->'reasons') = 0), false) THEN
+    RAISE EXCEPTION 'an entry must be one that can be read' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  IF kind IN ('budget', 'reserve') THEN -- the others have none of this, and the server would plan it for them too
+    IF NOT COALESCE(
+      -- No number is longer than Python reads, or beyond its largest.
+      regexp_replace(record, E'"([^"\\\\]|\\\\.)*"', '', 'g')
+        !~ '[0-9]{{40}}|[eE][+]?0*([2-9][0-9]{{2}}|[1-9][0-9]{{3}})'
+      AND (SELECT bool_and(length(name) BETWEEN 1 AND {LONGEST_NAME} AND name = btrim(name) AND name !~ E'[{_UNSEEN}]')
+        FROM unnest(blocks || ARRAY[entry->>'dataset', COALESCE(entry->'event'->>'kind', '-')]) AS name)
+      AND cardinality(blocks) = (SELECT count(DISTINCT block) FROM unnest(blocks) AS block)
+      AND NOT EXISTS (SELECT FROM json_array_elements(entry->'blocks') AS one WHERE json_typeof(one) <> 'string')
+      AND NOT EXISTS (SELECT FROM json_array_elements(entry->'reasons') AS one
+        WHERE json_typeof(one) <> 'string' OR one#>>'{{}}' ~ E'[{_UNSEEN}]')
+      AND COALESCE(entry->>'composition', 'basic') IN ('basic', 'curves')
+      AND COALESCE(json_typeof(entry->'event'->'kind'), '-') = CASE kind WHEN 'reserve' THEN 'string' ELSE '-' END
+      AND COALESCE(entry->>'adjacency', 'replace-one') IN ('replace-one', 'replace-person')
+      AND (cardinality(blocks) = 0 OR entry->>'adjacency' = 'replace-one')
+      AND CASE json_typeof(entry->'budget') WHEN 'null' THEN true ELSE
+        ARRAY(SELECT key || ' ' || json_typeof(value) FROM json_each(entry->'budget')) =
+          ARRAY['epsilon number', 'delta number']
+        AND (entry->'budget'->>'epsilon')::float8 BETWEEN 1e-12 AND 1e6
+        AND ((entry->'budget'->>'delta')::float8 = 0 OR
+          (entry->'budget'->>'delta')::float8 >= 1e-100 AND (entry->'budget'->>'delta')::float8 < 1) END
+      AND NOT EXISTS (
+        WITH RECURSIVE part(value, depth) AS (
+          SELECT entry, 1 UNION ALL SELECT inside.value, depth + 1 FROM part, LATERAL (
+            SELECT value FROM json_each(CASE json_typeof(part.value) WHEN 'object' THEN part.value END)
+            UNION ALL
+            SELECT value FROM json_array_elements(CASE json_typeof(part.value) WHEN 'array' THEN part.value END)
+          ) AS inside WHERE depth <= {DEEPEST})
+        SELECT FROM part WHERE depth > {DEEPEST} OR json_typeof(value) = 'object'
+          AND (SELECT count(*) <> count(DISTINCT key) FROM json_each(value))), false) THEN
+      RAISE EXCEPTION 'an entry must be one that can be read' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+  END IF;
+  IF entry->>'by' IS DISTINCT FROM session_user::text AND NOT pg_has_role(session_user, owner, 'MEMBER') THEN
+    RAISE EXCEPTION 'an entry must be in the name of the role that appends it' USING ERRCODE = 'insufficient_privilege';
+  END IF;
+  IF kind = 'budget' AND NOT pg_has_role(session_user, owner, 'MEMBER') THEN
+    RAISE EXCEPTION 'only the owner of the ledger may set a budget' USING ERRCODE = 'insufficient_privilege';
+  ELSIF kind IN ('release', 'return') THEN
+    PERFORM 1 FROM boltdp_ledger.entries e WHERE e.number = (entry->>'reserved')::bigint
+      AND e.record::json->>'kind' = 'reserve' AND e.record::json->>'by' = entry->>'by'
+      AND e.record::json->>'dataset' = entry->>'dataset';
+    IF NOT FOUND THEN
+      RAISE EXCEPTION 'only who reserved a charge may release it or give it back'
+        USING ERRCODE = 'insufficient_privilege';
+    END IF;
+  ELSIF kind = 'reserve' AND NOT EXISTS (SELECT FROM boltdp_ledger.entries e
+    WHERE e.record::json->>'kind' = 'budget' AND e.record::json->>'dataset' = entry->>'dataset') THEN
+    RAISE EXCEPTION 'a charge must be of a data set that has a budget' USING ERRCODE = 'invalid_parameter_value';
+  -- Of two relations nothing adds up: one such charge would stop all others for ever.
+  ELSIF kind = 'reserve' AND EXISTS (SELECT FROM boltdp_ledger.entries e
+    WHERE e.record::json->>'adjacency' <> entry->>'adjacency' AND e.record::json->>'dataset' = entry->>'dataset'
+      AND NOT EXISTS (SELECT FROM boltdp_ledger.entries r WHERE (r.record::json->>'reserved')::bigint = e.number
+        AND r.record::json->>'kind' = 'return')) THEN
+    RAISE EXCEPTION 'a charge must be about the relation of those before it' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  INSERT INTO boltdp_ledger.entries VALUES (last.number + 1, record, sealed);
+  UPDATE boltdp_ledger.head SET number = last.number + 1, digest = sealed;
+END""",
+    ),
+}
+
+_TABLES = """
+CREATE SCHEMA boltdp_ledger;
+CREATE TABLE boltdp_ledger.entries (
+  number bigint PRIMARY KEY,
+  record text NOT NULL,
+  digest text NOT NULL,
+  UNIQUE (digest)
+);
+CREATE UNIQUE INDEX ended ON boltdp_ledger.entries (((record::json->>'reserved')::bigint));
+CREATE TABLE boltdp_ledger.head (number bigint NOT NULL, digest text NOT NULL, version integer NOT NULL);
+INSERT INTO boltdp_ledger.head VALUES (0, 'boltdp-ledger 1', 1);
+"""
+
+_TRIGGERS = """
+CREATE TRIGGER kept BEFORE UPDATE OR DELETE OR TRUNCATE ON boltdp_ledger.entries
+  FOR EACH STATEMENT EXECUTE FUNCTION boltdp_ledger.refuse();
+CREATE TRIGGER kept BEFORE INSERT OR DELETE OR TRUNCATE ON boltdp_ledger.head
+  FOR EACH STATEMENT EXECUTE FUNCTION boltdp_ledger.refuse();
+"""
+
+
+def script() -> str:
+    """The SQL that makes an empty ledger; for an administrator who would rather run it by hand.
+
+    >>> "CREATE SCHEMA boltdp_ledger" in script()
+    True
+    """
+    functions = "".join(
+        f"CREATE FUNCTION {SCHEMA}.{name}{takes} RETURNS {returns} LANGUAGE plpgsql {_FIXED} AS $body${body}$body$;\n"
+        f"REVOKE ALL ON FUNCTION {SCHEMA}.{name} FROM PUBLIC;\n"
+        for name, (takes, returns, body) in FUNCTIONS.items()
+    )
+    return _TABLES + functions + _TRIGGERS
+
+
+#: Whose schema it is, whether that role may be trusted, and its functions: who makes a schema of this name in somebody
+#: else's database could have their own functions run by whoever trains.
+_OWNER = """
+SELECT pg_catalog.pg_get_userbyid(n.nspowner), r.rolsuper OR n.nspowner OPERATOR(pg_catalog.=) d.datdba
+  OR r.rolname OPERATOR(pg_catalog.=) SESSION_USER,
+  ARRAY(SELECT p.prosrc FROM pg_catalog.pg_proc p
+    WHERE p.pronamespace OPERATOR(pg_catalog.=) n.oid AND p.proowner OPERATOR(pg_catalog.=) n.nspowner
+    AND p.prosecdef AND p.proconfig OPERATOR(pg_catalog.=) ARRAY['search_path=pg_catalog, pg_temp']
+    ORDER BY p.proname),
+  (SELECT pg_catalog.count(*) FROM pg_catalog.pg_proc p WHERE p.pronamespace OPERATOR(pg_catalog.=) n.oid)
+FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) n.nspowner
+JOIN pg_catalog.pg_database d ON d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()
+WHERE n.nspname OPERATOR(pg_catalog.=) 'boltdp_ledger'
+"""
+
+#: Tables of the owner without row security, and triggers that fire.
+_RELATIONS = """
+SELECT c.relname::pg_catalog.text, (SELECT pg_catalog.count(*) FROM pg_catalog.pg_trigger t
+    WHERE t.tgrelid OPERATOR(pg_catalog.=) c.oid AND NOT t.tgisinternal AND t.tgenabled OPERATOR(pg_catalog.=) 'O')
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+WHERE n.nspname OPERATOR(pg_catalog.=) 'boltdp_ledger' AND c.relkind OPERATOR(pg_catalog.=) 'r'
+AND c.relowner OPERATOR(pg_catalog.=) n.nspowner AND NOT c.relrowsecurity ORDER BY c.relname
+"""
+
+#: No name in a statement is looked for where others may have put theirs; a committed charge outlives a crash.
+_SESSION = """
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false),
+  pg_catalog.set_config('synchronous_commit', 'on', false), pg_catalog.set_config('lock_timeout', $1, false)
+"""
+
+
+class PostgresStore(Store):
+    """Every operation is a connection of its own, unless one is kept open."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._spare = _Spare()
+        # As it may be shown: without a password.
+        self.address = re.sub(
+            r"(?i)(?<=[?&])(ssl)?password=[^&]*&?", "", re.sub(r"(?<=://)([^:@/?]*):.*@", r"\1@", uri)
+        ).rstrip("?&")
+
+    def exists(self) -> bool:
+        """Whether the database has a schema of this name."""
+        with self._session() as ask:
+            return bool(ask("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) $1", [SCHEMA]))
+
+    def create(self) -> None:
+        """Make the schema, if there is none; the role becomes its owner."""
+        with self._session() as ask:
+            query = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) $1"
+            if ask(query, [SCHEMA]):
+                return
+            with _transaction(ask):
+                # One after the other, where two make it at once.
+                ask("SELECT pg_catalog.pg_advisory_xact_lock(7161962540101)", [])
+                if not ask(query, [SCHEMA]):
+                    for statement in _statements(script()):
+                        ask(statement, [])
+
+    def allow(self, role: str) -> None:
+        """Let a role read the entries and append charges of its own; only the owner can."""
+        from psycopg import sql
+
+        with self._session() as ask:
+            self._check(ask)
+            with _transaction(ask):
+                for statement in (
+                    "GRANT USAGE ON SCHEMA boltdp_ledger TO {}",
+                    "GRANT SELECT ON boltdp_ledger.entries, boltdp_ledger.head TO {}",
+                    "GRANT EXECUTE ON FUNCTION boltdp_ledger.latch(), boltdp_ledger.append(pg_catalog.text) TO {}",
+                ):
+                    ask(sql.SQL(statement).format(sql.Identifier(role)), [])
+            # Whoever may not grant gets a warning from PostgreSQL, and no error.
+            may = "SELECT pg_catalog.has_function_privilege($1, 'boltdp_ledger.append(text)', 'EXECUTE')"
+            if ask(may, [role]) != [(True,)]:
+                raise LedgerError(f"permission denied: only the owner of the ledger in {self.address!r} may do that")
+
+    def read(self) -> Sequence[Line]:
+        """All lines, as they are at one moment."""
+        with self._session() as ask:
+            self._check(ask)
+            with _transaction(ask, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"):
+                return self._lines(ask)
+
+    def append(self, make: Callable[[Sequence[Line], Moment], Line], *, lasting: bool = True) -> None:
+        """Append a line; the server has written it to its disk when this returns, if it is to be lasting."""
+        with self._session() as ask:
+            self._check(ask)
+            with _transaction(ask):
+                if not lasting:
+                    ask("SET LOCAL synchronous_commit = off", [])
+                ((who, moment),) = ask("SELECT who, moment FROM boltdp_ledger.latch()", [])
+                # Another statement, and so another snapshot: it sees what was committed before the lock was had.
+                record, _ = make(self._lines(ask), Moment(who, moment))
+                ask("SELECT boltdp_ledger.append($1)", [record])
+
+    def faults(self) -> list[str]:
+        """Whether a table or a trigger was changed."""
+        with self._session() as ask:
+            self._check(ask)
+            found = ask(_RELATIONS, [])
+        return [] if found == [("entries", 1), ("head", 1)] else ["its tables or triggers were changed"]
+
+    def _check(self, ask: Ask) -> None:
+        """Refuse a ledger of somebody who could have others run their functions, and one that was changed."""
+        found = ask(_OWNER, [])
+        if not found:
+            raise LedgerError(
+                f"there is no ledger in {self.address!r}", hint="`boltdp ledger set-budget` makes one; see its --help"
+            )
+        owner, trusted, bodies, functions = found[0]
+        if not trusted:
+            raise LedgerError(
+                f"the ledger in {self.address!r} belongs to the role {owner!r}, who is neither the owner of the "
+                "database nor a superuser, and could have you run what they like"
+            )
+        if functions != len(FUNCTIONS) or bodies != [FUNCTIONS[name][2] for name in sorted(FUNCTIONS)]:
+            raise LedgerError(f"the ledger in {self.address!r} is damaged: its functions were changed")
+
+    def _lines(self, ask: Ask) -> list[Line]:
+        heads = ask("SELECT number, digest, version FROM boltdp_ledger.head", [])
+        if len(heads) != 1:
+            raise LedgerError(f"the ledger in {self.address!r} is damaged: it does not know its last entry")
+        number, digest, version = heads[0]
+        if version != VERSION:
+            raise LedgerError(f"the ledger in {self.address!r} has version {version}, this boltdp reads {VERSION}")
+        stored = ask("SELECT number, record, digest FROM boltdp_ledger.entries ORDER BY number", [])
+        last = stored[-1][2] if stored else "boltdp-ledger 1"
+        if [one for one, _, _ in stored] != list(range(1, number + 1)) or last != digest:
+            raise LedgerError(f"the ledger in {self.address!r} is damaged: entries are missing")
+        return [Line(record, digest) for _, record, digest in stored]
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """One connection is used again and again by what is done inside."""
+        self._spare.wanted += 1
+        try:
+            yield
+        finally:
+            self._spare.wanted -= 1
+            if not self._spare.wanted and self._spare.connection is not None:
+                self._spare.connection.close()
+                self._spare.connection = None
+
+    @contextmanager
+    def _session(self) -> Iterator[Ask]:
+        try:
+            import psycopg
+        except ImportError:
+            raise LedgerError(
+                "a ledger in PostgreSQL needs the package psycopg", hint="pip install 'boltdp[postgres]'"
+            ) from None
+        try:
+            with _interrupts.shielded():
+                connection, ask = self._answering()
+                try:
+                    yield ask
+                except BaseException:
+                    connection.close()  # which undoes what was not committed
+                    raise
+                if self._spare.wanted and self._spare.connection is None:
+                    self._spare.connection = connection
+                else:
+                    connection.close()
+        except psycopg.Error as fault:
+            # Nothing here has to do with rows, so that the server may be quoted; but not the URI.
+            from boltdp.engines.postgres.session import unreachable
+
+            reason = fault.diag.message_primary or unreachable(fault)
+        else:
+            return
+        raise LedgerError(f"the ledger in {self.address!r} cannot be used: {reason}")
+
+    def _answering(self) -> tuple[Any, Ask]:
+        """A connection that has just answered: the one that is spare, if it still does, or a new one."""
+        import psycopg
+
+        spare, self._spare.connection = self._spare.connection, None
+        for old in (spare, None):
+            connection = old or psycopg.connect(self.uri, autocommit=True, prepare_threshold=None)
+            ask = partial(_ask, connection)
+            try:
+                ask(_SESSION, [str(PATIENCE)])
+            except BaseException as fault:
+                connection.close()
+                if old is None or not isinstance(fault, psycopg.OperationalError):
+                    raise
+            else:
+                break
+        return connection, ask
+
+
+class _Spare(threading.local):
+    """The connection of a thread that waits to be used again, and whether it should."""
+
+    wanted = 0
+    connection: Any = None
+
+
+def _ask(connection: Any, query: Any, values: Sequence[Any]) -> list[Any]:
+    import psycopg
+
+    with psycopg.RawCursor(connection) as cursor:
+        cursor.execute(query, values)
+        return cursor.fetchall() if cursor.description is not None else []
+
+
+@contextmanager
+def _transaction(ask: Ask, begin: str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE") -> Iterator[None]:
+    """What is done inside is committed, or undone if it fails: a connection that is closed undoes it too."""
+    ask(begin, [])
+    yield
+    ask("COMMIT", [])
+
+
+def _statements(text: str) -> Iterator[str]:
+    """The statements of a script; a body between $body$ has semicolons of its own."""
+    for index, part in enumerate(re.split(r"(CREATE FUNCTION .*?\$body\$.*?\$body\$);", text, flags=re.DOTALL)):
+        if index % 2:
+            yield part
+        else:
+            yield from (one.strip() for one in part.split(";") if one.strip())

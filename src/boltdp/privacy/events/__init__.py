@@ -1,0 +1,1 @@
+"""What was spent: one frozen event per mechanism, with its proof beside it."""

@@ -1,0 +1,170 @@
+"""Noisy moments of the features, which centre and scale them before training.
+
+Here are their sensitivity, their noise and what they spend; `release.py` draws, and `workflows/standardize.py` makes
+centres and scales of them.
+
+A row x is encoded, without the intercept and before any division: |x_j| <= 1, and ||x|| <= r, the clip norm.
+Released is one vector with one draw of noise. It is, by `moments`,
+
+`squares`   the sums of all x_j, and those of x_j^2 where the feature is a number (of a category or a step x_j^2 = x_j)
+`mean`      the sums of all x_j, and that of ||x||^2, times a public weight
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from boltdp._arrays import Doubles
+from boltdp.errors import ParameterError, real_number, whole_number
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.events.event import NOISELESS, Event, rounded_up
+from boltdp.privacy.events.output_perturbation import check_dimensions
+from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma
+from boltdp.privacy.training_problem import IF_GIVEN, check_person_rows
+
+Moments = Literal["squares", "mean"]
+
+#: Each row's terms are rounded to whole multiples of this, so that the sums are exact: `boltdp.kernel.feature_sums`.
+UNIT = 2.0**-20
+#: Above this many rows times r^2 the sums would not fit in a double.
+MOST = 2.0**33
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyMoments(Event):
+    """One release of moments.
+
+    >>> event = noisy_moments(moments="mean", features=9, numbers=9, clip_norm=3.0, budget=Budget(0.1))
+    >>> round(event.sensitivity, 4), event.dimensions, event.delta(0.1)
+    (6.0, 10, 0.0)
+    """
+
+    kind = "noisy moments"
+    moments: Moments
+    features: int  #: n
+    numbers: int  #: of these, the features that are numbers
+    clip_norm: float  #: r
+    noise: Mechanism | None  #: of the released vector; None: noiseless
+    person_rows: int | None = field(default=None, metadata=IF_GIVEN)  #: g, as `Problem` has it
+
+    def __post_init__(self) -> None:
+        if self.moments not in get_args(Moments):
+            raise ParameterError(f"moments must be one of {', '.join(get_args(Moments))}, got {self.moments!r}")
+        whole_number(self.features, "features", least=1)
+        if whole_number(self.numbers, "numbers", least=0) > self.features:
+            raise ParameterError(f"numbers must be at most the {self.features} features, got {self.numbers}")
+        # No row is longer than the square root of its number of features; the last digit may be rounded.
+        if not 1e-9 <= real_number(self.clip_norm, "clip_norm") <= math.sqrt(self.features) * (1 + 1e-9):
+            raise ParameterError(
+                f"the clip norm of {self.features} features must be at least 1e-9 and at most their square root, "
+                f"got {self.clip_norm}"
+            )
+        check_person_rows(self.person_rows)
+        if self.noise is not None:
+            check_dimensions(self.noise, self.dimensions)
+
+    @property
+    def dimensions(self) -> int:
+        """How many numbers are released."""
+        return self.features + (self.numbers if self.moments == "squares" else 1)
+
+    @property
+    def norm_weight(self) -> float:
+        """What ||x||^2 is multiplied by: at most 1/r, for section 2; a power of two, so that the product is exact."""
+        return 2.0 ** -math.ceil(math.log2(self.clip_norm))
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one row, or one person, can move the released vector, in L2, rounding included.
+
+        Proof: noisy_moments.md 1, 2, 4
+        Proof: adjacency.md 2
+        """
+        rows = 1 if self.person_rows is None else self.person_rows
+        if self.moments == "squares":
+            bound, rounding = self.clip_norm * math.sqrt(14 / 3), UNIT * math.sqrt(self.dimensions)
+        else:
+            # The squares are rounded one by one: their sum is off by as many halves of a unit as there are features.
+            bound = 2.0 * self.clip_norm
+            rounding = UNIT * math.sqrt(self.features + (self.features * self.norm_weight) ** 2)
+        # Rounding of doubles: in the length that a row is clipped to, in its squares, and in this formula.
+        return rows * (bound * (1.0 + (self.features + 16) * 2.0**-50) + rounding * (1.0 + 2.0**-20))
+
+    @property
+    def distance(self) -> float | None:
+        """The sensitivity in deviations, if the noise is Gaussian."""
+        if self.noise is None or self.noise.kind != "gaussian":
+            return None
+        return rounded_up(self.sensitivity / self.noise.scale)
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+        """What the noise spends."""
+        return 1.0 if self.noise is None else self.noise.delta(epsilon, sensitivity=self.sensitivity)
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Moments without noise promise nothing."""
+        return () if self.noise is not None else (NOISELESS,)
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        """The sensitivity."""
+        return {"sensitivity": self.sensitivity}
+
+    def describe(self) -> str:
+        """What was released, in plain words."""
+        what = "centres and scales" if self.moments == "squares" else "centres and the clip norm"
+        return f"{what} of {self.features:,} features" + (", without noise" if self.noise is None else "")
+
+
+@dataclass(frozen=True)
+class ReleasedMoments:
+    """Moments that may be shown: means over all rows, with noise."""
+
+    means: Doubles  #: of each feature
+    squares: Doubles | None  #: of the squares of those features that are numbers
+    squared_norm: float | None  #: of ||x||^2
+    deviation: float  #: the standard deviation of the noise of each mean and mean square
+
+
+def noisy_moments(
+    *,
+    moments: Moments,
+    features: int,
+    numbers: int,
+    clip_norm: float,
+    budget: Budget | None,
+    gaussian: bool = False,
+    person_rows: int | None = None,
+) -> NoisyMoments:
+    """The event of moments whose noise keeps a budget: the shortest one, or Gaussian noise in any case.
+
+    >>> noisy_moments(moments="squares", features=2, numbers=1, clip_norm=1.0, budget=Budget(0.1)).dimensions
+    3
+    """
+    event = NoisyMoments(
+        moments=moments, features=features, numbers=numbers, clip_norm=clip_norm, noise=None, person_rows=person_rows
+    )
+    if budget is None:
+        return event
+    if gaussian:
+        deviation = math.nextafter(event.sensitivity * gaussian_sigma(budget), math.inf)
+        noise = Mechanism("gaussian", deviation, event.dimensions)
+    else:
+        noise = calibrate(event.sensitivity, dimensions=event.dimensions, budget=budget)
+    return replace(event, noise=noise)
+
+
+def check_rows(rows: int, *, clip_norm: float) -> None:
+    """Refuse more rows than the sums are exact for.
+
+    Proof: noisy_moments.md 4
+
+    >>> check_rows(10**9, clip_norm=1.0)
+    """
+    if rows * max(1.0, clip_norm**2) > MOST:
+        raise ParameterError(
+            f"standardization must be of at most {int(MOST / max(1.0, clip_norm**2)):,} such rows, got {rows:,}"
+        )

@@ -1,0 +1,238 @@
+"""The noise of the white-box algorithms, which add some to every update: SCS13, BST14 and DP-SGD.
+
+Each in its best form that is proved, and SCS13 and BST14 as published besides. The noise is for a batch's averaged
+gradient, with one row replaced. Proofs, and what holds of the published forms: `noisy_updates.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+from boltdp.errors import ParameterError
+from boltdp.privacy.accounting.composition import (
+    LARGEST_EPSILON,
+    composed_delta,
+    fixed_size_profile,
+    poisson_profile,
+    smallest_deviation,
+)
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.events.event import Training
+from boltdp.privacy.events.output_perturbation import Analysis, check_analysis, check_dimensions
+from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma, shortest
+from boltdp.privacy.training_problem import Recipe, check_single_rows, check_undivided
+
+Sampling = Literal["permutation", "fixed size", "poisson"]
+ALGORITHMS: Mapping[Sampling, str] = {"permutation": "scs13", "fixed size": "bst14", "poisson": "dpsgd"}
+
+#: Why a published form gives no guarantee.
+BST14_PUBLISHED = "its published argument takes sums of gradients to differ by 1, where they can differ by twice L"
+
+#: What to take for persons.
+INSTEAD = "take the algorithm objective, noisy-gd or bolton; bst14 and dpsgd take a unit with max_rows = 1"
+
+#: What rounding in the few operations of a formula below can take away, given back.
+_UP = 1.0 + 2.0**-48
+
+
+@dataclass(frozen=True)
+class NoisyUpdates(Training):
+    """An SGD run with fresh noise in the averaged gradient of every update, and none at the end.
+
+    `sampling` is how the rows of an update are chosen: `permutation` cuts them from one order of all rows, `fixed size`
+    draws a uniform sample for each update, `poisson` takes every row with probability 1/batches.
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> NoisyUpdates(recipe, scs13_noise(recipe, Budget(1.0)), "permutation").delta(1.0)
+    0.0
+    """
+
+    kind = "noisy updates"
+    problem: Recipe
+    noise: Mechanism
+    sampling: Sampling
+    analysis: Analysis = "proved"
+
+    def __post_init__(self) -> None:
+        check_analysis(self.analysis)
+        check_dimensions(self.noise, self.problem.dimensions)
+        check_undivided(self.problem, "noise in every update")
+        if self.sampling == "permutation" or self.problem.changed_rows > 1:
+            check_single_rows(self.problem.person_rows, "noise in every update", hint=INSTEAD)
+        if self.sampling not in get_args(Sampling):
+            raise ParameterError(f"sampling must be one of {', '.join(get_args(Sampling))}, got {self.sampling!r}")
+        if self.sampling != "permutation" and self.noise.kind != "gaussian":
+            raise ParameterError(f"the noise of random samples must be gaussian, got {self.noise.kind!r}")
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """By what was proved, whatever the noise was calibrated to.
+
+        Proof: noisy_updates.md 2, 3, 4, 5
+        """
+        recipe, updates = self.problem, self.problem.updates
+        if self.sampling == "permutation":
+            passes, reach = recipe.passes, _reach(recipe)
+            if self.noise.kind == "gaussian":
+                return self.noise.delta(epsilon, sensitivity=reach * math.sqrt(passes))
+            return min(1.0, passes * self.noise.delta(epsilon / passes, sensitivity=reach))
+        if epsilon > LARGEST_EPSILON:
+            return self.delta(LARGEST_EPSILON, target=target)
+        if self.sampling == "fixed size":
+            deviation = self.noise.scale / (_reach(recipe) * _UP)
+            profile = fixed_size_profile(deviation, rate=recipe.largest_batch / recipe.rows)
+        else:
+            deviation = self.noise.scale / (recipe.loss.lipschitz * recipe.batches / recipe.rows * _UP)
+            profile = poisson_profile(deviation, rate=1.0 / recipe.batches)
+        return composed_delta(profile, updates=updates, budget=Budget(epsilon, target or 1e-9))
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """BST14's published argument is no proof; whether SCS13's published noise is enough, the profile tells."""
+        return (BST14_PUBLISHED,) if self.analysis == "paper" and self.sampling == "fixed size" else ()
+
+    @property
+    def algorithm(self) -> str:
+        """Each has its own way to choose the rows of an update."""
+        return ALGORITHMS[self.sampling]
+
+    @property
+    def published(self) -> bool:
+        """Whether the noise is as published."""
+        return self.analysis == "paper"
+
+    @property
+    def training_noise(self) -> Mechanism:
+        """That of each update."""
+        return self.noise
+
+
+def scs13_noise(recipe: Recipe, budget: Budget) -> Mechanism:
+    """A row is in one batch of each pass, so k updates see it, each with sensitivity 2L/b.
+
+    Proof: noisy_updates.md 2
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> round(scs13_noise(recipe, Budget(1.0)).scale, 9)  # (2L/b) / (epsilon/k)
+    0.4
+    """
+    reach = _reach(recipe) * _UP
+    spherical = Mechanism("spherical", reach * recipe.passes / budget.epsilon, recipe.dimensions)
+    if budget.delta == 0:
+        return spherical
+    # Gaussian noise of k updates composes like that of one with sqrt(k) times the sensitivity.
+    sigma = reach * math.sqrt(recipe.passes) * gaussian_sigma(budget)
+    return shortest(Mechanism("gaussian", sigma, recipe.dimensions), spherical)
+
+
+def scs13_published(recipe: Recipe, budget: Budget) -> Mechanism:
+    """SCS13 in k passes as the paper has it: (epsilon/k, delta/k) for each, by the classical Gaussian bound.
+
+    That bound holds only for epsilon/k < 1.
+
+    Proof: noisy_updates.md 2
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> scs13_published(recipe, Budget(1.0, 1e-6)).scale > scs13_noise(recipe, Budget(1.0, 1e-6)).scale
+    True
+    """
+    if budget.delta == 0:
+        return scs13_noise(recipe, budget)
+    share = budget.split(recipe.passes)
+    return Mechanism("gaussian", _reach(recipe) * _UP * _classical_sigma(share), recipe.dimensions)
+
+
+def bst14_noise(recipe: Recipe, budget: Budget) -> Mechanism:
+    """Batches are uniform samples of fixed size, and the noise is what their composition needs.
+
+    Proof: noisy_updates.md 4, 5
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> bst14_noise(recipe, Budget(1.0, 1e-6)).scale < bst14_published(recipe, Budget(1.0, 1e-6)).scale
+    True
+    """
+    _needs_delta("bst14", budget)
+    deviation = _fixed_size_deviation(recipe.largest_batch, recipe.rows, recipe.updates, budget)
+    return Mechanism("gaussian", _reach(recipe) * _UP * deviation, recipe.dimensions)
+
+
+def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
+    """The paper's Algorithms 4 and 5 with iota = 1. NOT proved: a row moves the sum of gradients by up to 2L.
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> bst14_published(recipe, Budget(1.0, 1e-6)).kind
+    'gaussian'
+    """
+    _needs_delta("bst14", budget)
+    updates, share = recipe.updates, budget.delta / recipe.updates
+    spread = math.sqrt(2.0 * updates * math.log(1.0 / share))
+    low, high = 0.0, budget.epsilon / spread  # epsilon_1: the whole side grows with it, and is above epsilon here
+    for _ in range(100):
+        middle = (low + high) / 2
+        if updates * middle * math.expm1(middle) + spread * middle <= budget.epsilon:
+            low = middle
+        else:
+            high = middle
+    inner = min(1.0, recipe.rows * low / (2.0 * recipe.smallest_batch))
+    sigma = _classical_sigma(Budget(inner, share)) / recipe.smallest_batch
+    return Mechanism("gaussian", sigma, recipe.dimensions)
+
+
+def dpsgd_noise(recipe: Recipe, budget: Budget) -> Mechanism:
+    """Each row is in a batch with probability 1/n; sums of gradients are divided by the expected size m/n.
+
+    Proof: noisy_updates.md 3, 5
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
+    >>> dpsgd_noise(recipe, Budget(1.0, 1e-6)).kind
+    'gaussian'
+    """
+    _needs_delta("dpsgd", budget)
+    deviation = _poisson_deviation(recipe.batches, recipe.updates, budget)
+    scale = recipe.loss.lipschitz * recipe.batches / recipe.rows * _UP * deviation
+    return Mechanism("gaussian", scale, recipe.dimensions)
+
+
+def _reach(recipe: Recipe) -> float:
+    """How far one replaced row can move the averaged gradient of its batch."""
+    return 2.0 * recipe.loss.lipschitz / recipe.smallest_batch
+
+
+def _classical_sigma(budget: Budget) -> float:
+    return math.sqrt(2.0 * math.log(1.25 / budget.delta)) / budget.epsilon
+
+
+def _needs_delta(algorithm: str, budget: Budget) -> None:
+    if budget.delta == 0:
+        raise ParameterError(
+            f"delta must be > 0 for {algorithm}, got 0",
+            hint="its noise is Gaussian, which keeps no pure budget; scs13 and bolton can",
+        )
+
+
+# Planning asks twice, verifying once more, and a comparison for every repeat.
+@lru_cache(maxsize=1024)
+def _fixed_size_deviation(size: int, rows: int, updates: int, budget: Budget) -> float:
+    rate = size / rows
+    return smallest_deviation(lambda one: fixed_size_profile(one, rate=rate), updates=updates, budget=budget)
+
+
+@lru_cache(maxsize=1024)
+def _poisson_deviation(batches: int, updates: int, budget: Budget) -> float:
+    rate = 1.0 / batches
+    return smallest_deviation(lambda one: poisson_profile(one, rate=rate), updates=updates, budget=budget)

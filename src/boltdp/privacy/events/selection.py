@@ -1,0 +1,252 @@
+"""Choosing among candidates: what each way costs. The random choices themselves are drawn in `release.py`.
+
+One of three events stands in the certificate of a tuned model, around those of its candidates:
+
+`PortionSelection`   the paper's Algorithm 3: each candidate is trained on rows of its own, the last rows choose
+`TrialSelection`     a random number of trials on all rows, each a random candidate with a noisy score; the best is kept
+`PublicSelection`    rows that are declared public chose, and the private ones were used only once
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from boltdp.errors import ParameterError, real_number, whole_number
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.events.event import Event, Part, Training
+from boltdp.privacy.training_problem import check_single_rows
+
+#: One part in this many of a trial's epsilon pays for its score: a count of errors bears noise better than weights do.
+SCORE_SHARE = 8
+
+
+class Selection(Event):
+    """How a model was chosen among candidates."""
+
+    method: ClassVar[str]
+    chosen: int  #: from 0
+    rows: int  #: that were used, private ones
+
+    @property
+    @abstractmethod
+    def candidates(self) -> int:
+        """How many there were."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """How the model was chosen, in plain words."""
+
+
+class SelectionAmongTrained(Selection):
+    """All candidates were trained on private rows, and the chosen one is released."""
+
+    trained: tuple[Part, ...]  #: the training of each candidate
+
+    @property
+    def children(self) -> tuple[Event, ...]:
+        """The training of each candidate."""
+        return tuple(part.event for part in self.trained)
+
+    @property
+    def released(self) -> Event:
+        """The chosen one."""
+        return self.trained[self.chosen].event.released
+
+    @property
+    def models(self) -> int:
+        """Those of the chosen one."""
+        return self.trained[self.chosen].event.models
+
+    @property
+    def candidates(self) -> int:
+        """How many there were."""
+        return len(self.trained)
+
+
+def portion_bounds(portion: int, *, rows: int, candidates: int) -> tuple[int, int]:
+    """Where a portion of the rows starts and stops: that of each candidate, then the one that chooses.
+
+    Their sizes differ by at most one.
+
+    >>> portion_bounds(2, rows=10, candidates=2)
+    (6, 10)
+    """
+    if rows < 2 * (candidates + 1):
+        raise ParameterError(
+            f"the data must have at least 2 rows for each of {candidates} candidates and for the choice, "
+            f"got {rows} rows"
+        )
+    return portion * rows // (candidates + 1), (portion + 1) * rows // (candidates + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PortionSelection(SelectionAmongTrained):
+    """Algorithm 3: each candidate has a portion of the rows, and the exponential mechanism chooses on another."""
+
+    kind = "selection on portions of the rows"
+    method = "portions"
+    trained: tuple[Part, ...]  #: each candidate's training on its own portion
+    chosen: int
+    rows: int
+    epsilon: float | None  #: of the choice; None: noiseless
+
+    def __post_init__(self) -> None:
+        _check(self)
+        for event in self.children:
+            check_single_rows(event.released.person_rows, "portions", hint="choose by trials, or on public rows")
+        if self.epsilon is not None:
+            Budget(self.epsilon)  # refuses what is no epsilon
+        for number, part in enumerate(self.trained):
+            start, stop = portion_bounds(number, rows=self.rows, candidates=self.candidates)
+            _check_trained(part, stop - start)
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """Portions are disjoint, so that a row matters to one candidate, or to the choice.
+
+        Proof: selection.md 1
+        """
+        chosen = 1.0 if self.epsilon is None else _pure_delta(self.epsilon, epsilon)
+        return max(chosen, *(part.delta(epsilon, target=target) for part in self.trained))
+
+    def describe(self) -> str:
+        """How the model was chosen, in plain words."""
+        start, stop = portion_bounds(self.chosen, rows=self.rows, candidates=self.candidates)
+        return (
+            f"candidate {self.chosen + 1} of {self.candidates}, each trained on rows of its own "
+            f"({stop - start:,} of {self.rows:,}), chosen by the exponential mechanism on others"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSelection(SelectionAmongTrained):
+    """A geometric number of trials: after each, another one follows with probability 1 - 1/mean."""
+
+    kind = "selection by trials"
+    method = "trials"
+    trained: tuple[Part, ...]  #: one training of each candidate
+    chosen: int
+    rows: int
+    mean: float  #: expected number of trials, 1/gamma
+    score_epsilon: float  #: of the noisy score of a trial
+
+    def __post_init__(self) -> None:
+        _check(self)
+        check_trials(self.mean)
+        Budget(self.score_epsilon)
+        for part in self.trained:
+            _check_trained(part, self.rows)
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """(e, d) of a trial, its score included, are (3e, mean*d) of the whole.
+
+        Proof: selection.md 2.1, 2.2
+        """
+        left = epsilon / 3 - self.score_epsilon
+        if left <= 0:
+            return 1.0
+        return min(1.0, self.mean * max(part.delta(left, target=target / self.mean) for part in self.trained))
+
+    def describe(self) -> str:
+        """How the model was chosen, in plain words."""
+        return (
+            f"candidate {self.chosen + 1} of {self.candidates}, the best by noisy score in a random number of trials "
+            f"on all {self.rows:,} rows"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicSelection(Selection):
+    """Candidates were compared in the open, on rows declared public; private rows had no part in it."""
+
+    kind = "selection on public rows"
+    method = "public"
+    trained: Part  #: the one training on private rows
+    compared: int  #: candidates
+    chosen: int
+    rows: int
+    public_rows: int
+
+    def __post_init__(self) -> None:
+        whole_number(self.compared, "compared", least=1)
+        _check(self)
+        whole_number(self.public_rows, "public_rows", least=1)
+        _check_trained(self.trained, self.rows)
+
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
+        """Choosing cost nothing.
+
+        Proof: selection.md 3
+        """
+        return self.trained.delta(epsilon, target=target)
+
+    @property
+    def children(self) -> tuple[Event, ...]:
+        """The one training."""
+        return (self.trained.event,)
+
+    @property
+    def released(self) -> Event:
+        """What was trained."""
+        return self.trained.event.released
+
+    @property
+    def models(self) -> int:
+        """Those that were trained."""
+        return self.trained.event.models
+
+    @property
+    def candidates(self) -> int:
+        """How many there were."""
+        return self.compared
+
+    def describe(self) -> str:
+        """How the model was chosen, in plain words."""
+        return (
+            f"candidate {self.chosen + 1} of {self.candidates}, chosen on {self.public_rows:,} rows that were "
+            f"declared public, then trained on {self.rows:,} others"
+        )
+
+
+def trial_budgets(whole: Budget, *, mean: float) -> tuple[Budget, Budget]:
+    """What a trial may spend on its model and on its score, such that all trials together keep the whole.
+
+    Proof: selection.md 2.1, 2.2
+
+    >>> model, score = trial_budgets(Budget(2.4), mean=100.0)
+    >>> round(model.epsilon, 6), round(score.epsilon, 6)
+    (0.7, 0.1)
+    """
+    check_trials(mean)
+    score = Budget(whole.split(3 * SCORE_SHARE).epsilon)
+    epsilon = math.nextafter(whole.split(3).epsilon - score.epsilon, 0.0)
+    return Budget(epsilon, math.nextafter(whole.delta / mean, 0.0) if whole.delta else 0.0), score
+
+
+def check_trials(mean: float) -> None:
+    """Refuse a mean number of trials that is of no use.
+
+    >>> check_trials(100.0)
+    """
+    if not 1 < real_number(mean, "mean") <= 1e6:
+        raise ParameterError(f"the mean number of trials must be above 1 and at most 1000000, got {mean}")
+
+
+def _pure_delta(spent: float, epsilon: float) -> float:
+    """What anything that is `spent`-private without delta can spend of delta at a smaller epsilon."""
+    return 0.0 if spent <= epsilon else min(1.0, -math.expm1(epsilon - spent) * (1.0 + 1e-15))
+
+
+def _check_trained(part: Part, rows: int) -> None:
+    training = part.event.released
+    if not isinstance(training, Training) or training.problem.rows != rows:
+        raise ParameterError(f"a candidate chosen so must be trained on {rows} rows")
+
+
+def _check(selection: Selection) -> None:
+    whole_number(selection.candidates, "candidates", least=1)
+    whole_number(selection.rows, "rows", least=2)
+    if whole_number(selection.chosen, "chosen", least=0) >= selection.candidates:
+        raise ParameterError(f"chosen must be from 0 to {selection.candidates - 1}, got {selection.chosen}")

@@ -1,0 +1,342 @@
+"""How far apart one replaced row can bring two runs of SGD.
+
+`sgd_sensitivity.md` proves, in this order: the recursion (section 2), its closed forms (section 3), the bound on the
+weights (section 4), the rounding margin (section 5) and the average of several partitions (section 8).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from ctypes import c_double, c_size_t, c_void_p
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from boltdp._arrays import Doubles
+from boltdp._native import load
+from boltdp.errors import ParameterError
+from boltdp.privacy.training_problem import Recipe, check_undivided
+
+UNIT = 2.0**-53  #: u, the relative error of one rounding
+
+#: Beyond this many updates the recursion gives way to a bound that needs no loop over them.
+LONGEST_RECURSION = 50_000_000
+
+#: Updates handled at once; their arrays stay in the processor's cache.
+_CHUNK = 1 << 16
+
+_library = load({"remaining_distance": (None, [c_void_p, c_void_p, c_double, c_size_t, c_void_p])})
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """An L2-sensitivity: `bound` in real arithmetic, `margin` for the rounding of the two runs."""
+
+    bound: float
+    margin: float
+    derivation: str  #: how the bound was found
+
+    @property
+    def total(self) -> float:
+        """What the noise must cover."""
+        return math.nextafter(self.bound + self.margin, math.inf)
+
+
+@lru_cache(maxsize=1024)
+def sensitivity(recipe: Recipe) -> Sensitivity:
+    """The L2-sensitivity of a run to the replacement of one row, or of one person.
+
+    Proof: sgd_sensitivity.md 2, 3, 4, 5, 8
+    Proof: adjacency.md 3
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> r = Recipe(loss=Logistic(), dims=50, rows=60_000, batch_size=50, passes=10, schedule=constant(60_000**-0.5))
+    >>> round(sensitivity(r).bound, 9), sensitivity(r).derivation
+    (0.001632993, 'closed form')
+    """
+    check_steps(recipe)
+    if recipe.partitions > 1:
+        return _sensitivity_of_average(recipe)
+    bound, derivation = _moved(recipe)
+    if 2.0 * largest_norm(recipe) < bound:
+        bound, derivation = 2.0 * largest_norm(recipe), "diameter"
+    return Sensitivity(bound, rounding_margin(recipe), derivation)
+
+
+def _moved(recipe: Recipe) -> tuple[float, str]:
+    """How far the rows in which neighbours differ move a run, by their visits, and how that was found.
+
+    Proof: sgd_sensitivity.md 2, 3
+    Proof: adjacency.md 3
+    """
+    closed = _closed_form(recipe)
+    if closed is not None:
+        bound, derivation = closed, "closed form"
+    elif recipe.updates <= LONGEST_RECURSION:
+        bound, derivation = _recursion(recipe), "recursion"
+    else:
+        bound, derivation = _first_steps(recipe), "first steps"
+    # The computation of the bound rounds too, and rho may exceed 1 by its own rounding where a closed form takes 1.
+    rounding = 1.0 + (8 * recipe.updates + 8 * recipe.passes + 16) * UNIT
+    return bound * recipe.changed_rows * rounding, derivation
+
+
+def _sensitivity_of_average(recipe: Recipe) -> Sensitivity:
+    """A row lives in one partition, and moves the average by that one's share of how far it moves the run there.
+
+    A person's rows may live in several.
+
+    Proof: sgd_sensitivity.md 8
+    Proof: adjacency.md 3
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> r = Recipe(loss=Logistic(), dims=50, rows=60_000, batch_size=50, passes=10, schedule=constant(60_000**-0.5),
+    ...            partitions=8)
+    >>> round(sensitivity(r).bound * 8, 9)
+    0.001632993
+    """
+    bounds, margins = [], []
+    longest = max(_longest_computed(run) for run in recipe.runs)
+    # The rounding of the average, and of the rotation of the release after it: of the whole, and no partition's share.
+    rounded = 2.0 * (recipe.partitions + recipe.weights + 9) * UNIT * longest * (1.0 + 2.0**-10)
+    people = recipe.person_rows is not None
+    for run in recipe.runs:
+        alone, share = sensitivity(run), run.rows / recipe.rows
+        moved, derivation = _moved(run) if people else (alone.bound, alone.derivation)
+        bounds.append((moved * share * (1.0 + 4 * UNIT), derivation))
+        # As many partitions err as there are rows that leave or come in.
+        erring = min(1.0, 2.0 * recipe.changed_rows * share) if people else share
+        margins.append(alone.margin * erring * (1.0 + 4 * UNIT) + rounded)
+    bound, derivation = max(bounds)
+    diameter = 2.0 * max(largest_norm(run) for run in recipe.runs)
+    if people and diameter < bound:
+        bound, derivation = diameter, "diameter"
+    return Sensitivity(bound, max(margins), f"{derivation}, in each of {recipe.partitions} partitions")
+
+
+def check_steps(recipe: Recipe) -> None:
+    """Refuse steps that can expand distances: each must be at most 2/beta.
+
+    Proof: sgd_sensitivity.md 2
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> check_steps(Recipe(loss=Logistic(), dims=9, rows=9, batch_size=1, passes=1, schedule=constant(9.0)))
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: the step size must be at most 2/beta = 8, got 9
+    """
+    if recipe.schedule.largest > 2.0 / recipe.beta:
+        raise ParameterError(
+            f"the step size must be at most 2/beta = {2.0 / recipe.beta:.6g}, got {recipe.schedule.largest:.6g}",
+            hint="the privacy analysis needs steps that do not expand distances; take a smaller step",
+        )
+
+
+def _recursion(recipe: Recipe) -> float:
+    """One loop backward over the updates.
+
+    A row met at update t ends at most (2*L*eta_t/|B_t|) * A_t away, where A_t is what is left in the (averaged) result
+    of a unit of distance made at update t: A_t = alpha_t + rho_{t+1} * A_{t+1}.
+
+    Proof: sgd_sensitivity.md 2
+    """
+    n, last = recipe.batches, recipe.updates
+    sizes = _batch_sizes(recipe)
+    first_averaged = last - recipe.averaged + 1
+    fresh = recipe.permutation == "fresh"
+    summed = np.zeros(1 if fresh else n)
+    rest, rho_next = 0.0, 1.0  # A_{t+1} and rho_{t+1}; beyond the last update nothing is left
+    for p in reversed(range(recipe.passes)):
+        worst_in_pass = 0.0
+        for start in reversed(range(0, n, _CHUNK)):
+            stop = min(start + _CHUNK, n)
+            eta = recipe.schedule.steps(p * n + start + 1, p * n + stop + 1)
+            rho = _contraction(eta, recipe)
+            t = np.arange(p * n + start + 1, p * n + stop + 1)
+            alpha = np.where(t >= first_averaged, 1.0 / recipe.averaged, 0.0)
+            remaining = _remaining_distance(alpha, np.append(rho[1:], rho_next), rest)
+            rest, rho_next = float(remaining[0]), float(rho[0])
+            reach = 2.0 * recipe.loss.lipschitz * eta / sizes(start, stop) * remaining
+            if fresh:
+                worst_in_pass = max(worst_in_pass, float(reach.max()))
+            else:
+                summed[start:stop] += reach
+        summed[0] += worst_in_pass
+    return float(summed.max())
+
+
+def _remaining_distance(alpha: Doubles, rho_next: Doubles, rest: float) -> Doubles:
+    """Solve A_i = alpha_i + rho_next_i * A_{i+1} for all i, given A_{len} = rest."""
+    if not alpha.any():
+        products: Doubles = np.multiply.accumulate(rho_next[::-1])[::-1]
+        return rest * products
+    distance = np.empty_like(alpha)
+    _library.remaining_distance(alpha.ctypes.data, rho_next.ctypes.data, rest, len(alpha), distance.ctypes.data)
+    return distance
+
+
+def _contraction(eta: Doubles, recipe: Recipe) -> Doubles:
+    """rho_t = max(|1 - eta*gamma|, |1 - eta*beta|), rounded up.
+
+    Proof: sgd_sensitivity.md 2
+    """
+    upward = 8.0 * UNIT
+    rho = np.abs(1.0 - eta * recipe.beta) + upward
+    return np.maximum(rho, np.abs(1.0 - eta * recipe.gamma) + upward if recipe.gamma else 1.0)
+
+
+def _batch_sizes(recipe: Recipe) -> Callable[[int, int], Doubles]:
+    """The sizes of the batches start, ..., stop - 1 of a pass: batch j is rows floor(j*m/n) to floor((j+1)*m/n) - 1."""
+    size, extra = divmod(recipe.rows, recipe.batches)
+
+    def sizes(start: int, stop: int) -> Doubles:
+        edges = np.arange(start, stop + 1) * extra // recipe.batches
+        return size + np.diff(edges).astype(np.float64)
+
+    return sizes
+
+
+def _closed_form(recipe: Recipe) -> float | None:
+    """What the recursion gives for the last iterate, without a loop, where there is such a form.
+
+    Proof: sgd_sensitivity.md 3
+    """
+    n, schedule, gamma = recipe.batches, recipe.schedule, recipe.gamma
+    if recipe.averaging != "last":
+        return None
+    if gamma == 0:
+        return _first_steps(recipe)
+    if schedule.growth == "none" and recipe.permutation == "once":
+        return _constant_step(recipe)
+    harmonic = (
+        schedule.growth == "linear"
+        and schedule.offset == 0
+        and math.isclose(schedule.scale * gamma, 1.0, rel_tol=4 * UNIT)
+        and schedule.largest * recipe.beta <= 1.0 + 4 * UNIT
+    )
+    capped = schedule.scale / schedule.cap  # updates before the steps begin to fall
+    if harmonic and n > capped + _spacing_of_small_batches(recipe):
+        return 2.0 * recipe.loss.lipschitz * schedule.scale / (float(n) * recipe.smallest_batch)
+    return None
+
+
+def _first_steps(recipe: Recipe) -> float:
+    """No row counts for more than one in a smallest batch at the first step of every pass, undamped.
+
+    Proof: sgd_sensitivity.md 3.1
+    """
+    first = recipe.schedule.at(np.arange(recipe.passes) * float(recipe.batches) + 1.0)
+    return 2.0 * recipe.loss.lipschitz / recipe.smallest_batch * float(first.sum())
+
+
+def _constant_step(recipe: Recipe) -> float:
+    """The latest batch of each size is the worst of its size, so two candidates suffice.
+
+    Proof: sgd_sensitivity.md 3.2
+    """
+    eta = recipe.schedule.at(1)
+    rho = float(_contraction(eta, recipe)[0])
+    n = recipe.batches
+    visits = sum(rho ** (p * n) for p in range(recipe.passes))
+    latest = {recipe.smallest_batch: n + 1 - _spacing_of_small_batches(recipe)}
+    latest[recipe.largest_batch] = n  # the last batch is one of the largest; all are alike if the sizes are
+    reach = 2.0 * recipe.loss.lipschitz * float(eta[0]) * visits
+    return max(reach / size * rho ** (n - j) for size, j in latest.items())
+
+
+def _spacing_of_small_batches(recipe: Recipe) -> int:
+    """Small batches are spread evenly: every so many batches, at least, there is one."""
+    n = recipe.batches
+    return -(-n // (n - recipe.rows % n))
+
+
+def largest_norm(recipe: Recipe) -> float:
+    """No iterate, in real arithmetic, is longer than this.
+
+    Proof: sgd_sensitivity.md 4
+    """
+    total, squares = _step_sums(recipe)
+    lipschitz = recipe.loss.lipschitz
+    bounds = [recipe.radius, lipschitz * total]
+    if recipe.schedule.largest * recipe.regularization <= 1.0:
+        bounds.append(math.sqrt(2.0 * recipe.loss.at_zero * total + lipschitz**2 * squares))
+    return min(bounds) * (1.0 + 2.0**-20)
+
+
+def rounding_margin(recipe: Recipe) -> float:
+    """What the rounding of two runs in double precision can add to their distance.
+
+    Proof: sgd_sensitivity.md 5
+    """
+    relative, absolute = _rounding(recipe)
+    return 2.0 * (relative * _longest_computed(recipe) + absolute) * (1.0 + 2.0**-10)
+
+
+def _rounding(recipe: Recipe) -> tuple[float, float]:
+    """How far the rounding of a run can bring it off: the first times the longest computed iterate, plus the second.
+
+    Proof: sgd_sensitivity.md 5
+    """
+    d, t = recipe.weights, recipe.updates + 1
+    relative = t * UNIT * (3 * d + 24)
+    absolute = t * UNIT * (3 * d + recipe.largest_batch + 32) * recipe.schedule.largest * recipe.loss.lipschitz
+    if relative > 0.5:
+        raise ParameterError(f"the run must be short enough for double precision, got {recipe.updates} updates")
+    return relative, absolute
+
+
+def _longest_computed(recipe: Recipe) -> float:
+    """V: no iterate, as it is computed, is longer than this.
+
+    Proof: sgd_sensitivity.md 5
+    """
+    relative, absolute = _rounding(recipe)
+    return (largest_norm(recipe) + absolute) / (1.0 - relative)
+
+
+def _step_sums(recipe: Recipe) -> tuple[float, float]:
+    """Upper bounds of the sums of eta_t and of eta_t^2: a non-increasing step is at most the first of its chunk."""
+    updates = recipe.updates
+    edges = np.unique(np.geomspace(1, updates + 1, num=4096).astype(np.int64))
+    edges[-1] = updates + 1
+    lengths = np.diff(edges)
+    eta = recipe.schedule.at(edges[:-1])
+    return float(eta @ lengths), float((eta * eta) @ lengths)
+
+
+def published_sensitivity(recipe: Recipe) -> Sensitivity:
+    """The paper's bounds, as printed, for drawing its figures. NOT a bound for batches of a strongly convex run.
+
+    Proof: sgd_sensitivity.md 6
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import strongly_convex
+    >>> r = Recipe(loss=Logistic(), dims=1, rows=2000, batch_size=50, passes=5, regularization=0.01,
+    ...            schedule=strongly_convex(beta=1.01, gamma=0.01))
+    >>> round(published_sensitivity(r).bound, 6)
+    0.004
+    """
+    check_undivided(recipe, "the published bounds")
+    m, k, gamma, schedule = recipe.rows, recipe.passes, recipe.gamma, recipe.schedule
+    # The paper counts the regulariser into L, with its radius R = 1/lambda.
+    lipschitz = recipe.loss.lipschitz
+    if gamma:
+        lipschitz += gamma * min(recipe.radius, 1.0 / gamma)
+    if schedule.growth == "none" and gamma:
+        shrunk = 1.0 - (1.0 - schedule.scale * gamma) ** m
+        if shrunk == 0:
+            raise ParameterError(f"regularization must be larger for the published bound, got {gamma:g}")
+        bound = 2.0 * schedule.scale * lipschitz / shrunk
+    elif schedule.growth == "none":
+        bound = 2.0 * k * lipschitz * schedule.scale
+    elif schedule.growth == "linear" and gamma and schedule.offset == 0:
+        bound = 2.0 * lipschitz / (gamma * m)
+    elif schedule.growth == "linear" and schedule.offset:
+        bound = 2.0 * lipschitz * schedule.scale * (1.0 / schedule.offset + math.log(k) / m)
+    else:
+        bound = 2.0 * lipschitz * schedule.scale * sum(1.0 / (math.sqrt(j * m + 1) + schedule.offset) for j in range(k))
+    return Sensitivity(bound / recipe.batch_size, 0.0, "as published")

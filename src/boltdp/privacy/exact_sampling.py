@@ -1,0 +1,153 @@
+"""Noise, drawn exactly; how much of it there must be is `noise.py`. Only `release.py` may draw.
+
+A textbook sampler rounds at each step and so leaks through the low bits of its result. Here the noise is a real
+number: every uniform is an interval given by the random bits read so far, all arithmetic is on intervals
+(python-flint), and more bits are read until each coordinate of vector + noise rounds to one point of a fixed grid.
+Rounding the exact sum is post-processing, so the guarantee is that of the real-valued mechanism. C (`kernel/exact.c`)
+does it in nearly all cases, and knows when it is not certain.
+
+Proof: mechanisms.md 3
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from ctypes import c_char_p, c_double, c_int, c_size_t, c_void_p
+from fractions import Fraction
+from typing import TypeAlias
+
+import numpy as np
+from flint import arb
+
+from boltdp._arrays import Doubles
+from boltdp._native import load
+from boltdp.errors import ParameterError
+from boltdp.privacy.mechanisms import Mechanism, precision
+
+RandomBytes: TypeAlias = Callable[[int], bytes]  #: count -> that many random bytes
+
+_DRAW = (c_int, [c_char_p, c_double, c_int, c_void_p, c_size_t, c_void_p])
+_library = load({"exact_gaussian": _DRAW, "exact_spherical": _DRAW})
+
+#: Bits of a uniform that are read at a time: flint is quickest with whole numbers of this size, and exact.c has it.
+WORD_BITS = 62
+
+
+def add_noise(mechanism: Mechanism, vector: Doubles, random_bytes: RandomBytes) -> Doubles:
+    """`vector` plus one draw of the noise, each coordinate rounded to the grid.
+
+    >>> add_noise(Mechanism("gaussian", scale=1.0, dimensions=2), np.zeros(2), seeded_bytes(0)).shape
+    (2,)
+    """
+    if vector.shape != (mechanism.dimensions,):
+        raise ParameterError(f"weights must be a vector of {mechanism.dimensions}, got shape {vector.shape}")
+    if not np.isfinite(vector).all():  # no number of bits would do
+        raise ParameterError("weights must be finite, and one is not")
+    draw = _spherical if mechanism.kind == "spherical" else _gaussian
+    per_coordinate = 2 if mechanism.kind == "spherical" else 1
+    uniforms = Uniforms(per_coordinate * (mechanism.dimensions + mechanism.dimensions % 2), random_bytes)
+    quick = _quick(mechanism, uniforms, vector)
+    if quick is not None:
+        return quick
+    exact, exponent = vector.tolist(), mechanism.grid
+    while True:
+        with precision(uniforms.bits + 4):
+            noise = draw(uniforms.intervals(), mechanism.dimensions, arb(mechanism.scale))
+            points = _grid_points([c + given for c, given in zip(noise, exact, strict=True)], exponent)
+        if points is not None:
+            step = Fraction(2) ** -exponent  # a number of steps may be beyond all floats where the sum is not
+            return np.array([float(point * step) for point in points])
+        uniforms.refine()
+
+
+def _quick(mechanism: Mechanism, uniforms: Uniforms, vector: Doubles) -> Doubles | None:
+    """The same from C, which is certain of it for nearly all draws; else None."""
+    given, out = np.ascontiguousarray(vector, dtype=np.float64), np.empty(mechanism.dimensions)
+    draw = _library.exact_spherical if mechanism.kind == "spherical" else _library.exact_gaussian
+    sure = draw(
+        uniforms.first, mechanism.scale, mechanism.grid, given.ctypes.data, mechanism.dimensions, out.ctypes.data
+    )
+    return out if sure else None
+
+
+def system_bytes(count: int) -> bytes:
+    """Random bytes of the operating system: the only source a private release may use.
+
+    >>> len(system_bytes(16))
+    16
+    """
+    return os.urandom(count)
+
+
+def seeded_bytes(seed: int | str) -> RandomBytes:
+    """A reproducible source, for tests and research: whoever knows the seed can subtract the noise.
+
+    A text gives a source that no number gives.
+
+    >>> seeded_bytes(1)(4) == seeded_bytes(1)(4)
+    True
+    """
+    return random.Random(seed).randbytes
+
+
+class Uniforms:
+    """Independent uniforms on [0, 1], each known to the bits read so far."""
+
+    def __init__(self, count: int, random_bytes: RandomBytes) -> None:
+        self._count, self._random_bytes = count, random_bytes
+        self.first = random_bytes(16 * count)  #: two words of 8 bytes for each, of which WORD_BITS count
+        if len(self.first) != 16 * count:  # C would read on
+            raise ParameterError(f"random_bytes must give {16 * count} bytes when asked for, got {len(self.first)}")
+        self._streams = [self.first]
+
+    @property
+    def bits(self) -> int:
+        """Bits of each that are known."""
+        return WORD_BITS * (1 + len(self._streams))
+
+    def refine(self) -> None:
+        """Read one more word of each."""
+        self._streams.append(self._random_bytes(8 * self._count))
+
+    def intervals(self) -> list[arb]:
+        """[k, k+1] / 2^bits, as midpoint and radius: the words are the digits of k."""
+        unit, intervals = arb((1, -WORD_BITS)), [arb(0.5, 0.5)] * self._count
+        for stream in reversed(self._streams):
+            words = np.frombuffer(stream, ">u8").reshape(self._count, -1) >> np.uint64(64 - WORD_BITS)
+            for column in reversed(words.T.tolist()):
+                intervals = [(interval + word) * unit for interval, word in zip(intervals, column, strict=True)]
+        return intervals
+
+
+def _gaussian(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
+    """Normals by the Box-Muller transform of pairs of uniforms."""
+    normals, minus_two = [], arb(-2)
+    for u, v in zip(uniforms[0::2], uniforms[1::2], strict=True):
+        length = (u.log() * minus_two).sqrt() * scale
+        sine, cosine = (v + v).sin_cos_pi()
+        normals.append(length * cosine)
+        normals.append(length * sine)
+    return normals[:dimensions]
+
+
+def _spherical(uniforms: list[arb], dimensions: int, scale: arb) -> list[arb]:
+    """A uniform direction times a Gamma(dimensions, scale) length, which is a sum of exponentials -scale * ln U."""
+    half = len(uniforms) // 2
+    normals = _gaussian(uniforms[:half], dimensions, arb(1))
+    product = arb(1)
+    for uniform in uniforms[half : half + dimensions]:
+        product *= uniform
+    square = arb(0)
+    for normal in normals:
+        square += normal * normal
+    stretch = -product.log() / square.sqrt() * scale
+    return [stretch * normal for normal in normals]
+
+
+def _grid_points(values: list[arb], exponent: int) -> list[int] | None:
+    """The grid index nearest to each value, or None when an interval touches two grid cells."""
+    unit, half = arb((1, exponent)), arb(0.5)
+    points = [(value * unit + half).floor().unique_fmpz() for value in values]
+    return None if None in points else [int(point) for point in points]

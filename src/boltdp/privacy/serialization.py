@@ -1,0 +1,160 @@
+"""Frozen dataclasses as JSON and back, by their fields and types alone: what is not declared is refused.
+
+A certificate is made of these. An event is told by its kind and a loss by its name, and both state, beside their
+fields, numbers that follow from them, under "derived".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+import pkgutil
+import types
+from collections.abc import Mapping
+from enum import Enum
+from functools import cache
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from boltdp import privacy
+from boltdp.errors import shown
+from boltdp.losses import LOSSES, Loss
+from boltdp.privacy.events.event import Event
+from boltdp.privacy.training_problem import IF_GIVEN
+
+T = TypeVar("T")
+
+
+def to_record(value: Any) -> Any:
+    """As JSON-able values; floats keep every bit, and infinity, which JSON has not, is null.
+
+    >>> from boltdp.privacy.budget import Budget
+    >>> to_record(Budget(1.0))
+    {'epsilon': 1.0, 'delta': 0.0}
+    """
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return [to_record(one) for one in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {
+            field.name: to_record(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.metadata != IF_GIVEN or getattr(value, field.name) != field.default
+        }
+        if isinstance(value, Event):
+            derived = {"derived": to_record(value.derived)} if value.derived else {}
+            return {"kind": value.kind, **fields, **derived}
+        if isinstance(value, Loss):
+            derived = {"lipschitz": value.lipschitz, "smoothness": value.smoothness}
+            return {"name": value.name, **fields, "derived": derived}
+        return fields
+    if isinstance(value, dict):
+        return {key: to_record(one) for key, one in value.items()}
+    return None if isinstance(value, float) and value == math.inf else value
+
+
+def from_record(kind: type[T], record: Any) -> T:
+    """Read what `to_record` wrote; derived numbers are left for whoever compares both.
+
+    >>> from boltdp.privacy.budget import Budget
+    >>> from_record(Budget, {"epsilon": 1.0, "delta": 0.0})
+    Budget(epsilon=1.0, delta=0.0)
+    """
+    value: T = _read(kind, record, "the record")
+    return value
+
+
+def _read(hint: Any, value: Any, where: str) -> Any:
+    if hint is Any:
+        return value
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        if value is None:
+            return None
+        (hint,) = (one for one in get_args(hint) if one is not type(None))
+        return _read(hint, value, where)
+    if origin is Literal:
+        return _checked(value in get_args(hint) and isinstance(value, str), value, where, "a known word")
+    if origin is tuple:
+        _checked(isinstance(value, list), value, where, "a list")
+        return tuple(_read(get_args(hint)[0], one, f"an element of {where}") for one in value)
+    if hint is float:
+        if value is None:
+            return math.inf
+        return float(
+            _checked(isinstance(value, (int, float)) and not isinstance(value, bool), value, where, "a number")
+        )
+    if hint is int:
+        return _checked(isinstance(value, int) and not isinstance(value, bool), value, where, "a whole number")
+    if hint in (str, bool):
+        return _checked(isinstance(value, hint), value, where, "text" if hint is str else "true or false")
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint(value)
+    return _read_object(hint, value, where)
+
+
+def _read_object(hint: type[Any], value: Any, where: str) -> Any:
+    _checked(isinstance(value, dict), value, where, "an object")
+    fields = {key: one for key, one in value.items() if key != "derived"}
+    if issubclass(hint, Event):
+        named, known, what = fields.pop("kind", None), known_events(), "event"
+    elif issubclass(hint, Loss):
+        named, known, what = fields.pop("name", None), LOSSES, "loss"  # type: ignore[assignment]
+    else:
+        # A problem with passes is a recipe: of a class and those made of it, the one that has these fields.
+        fitting = [
+            one for one in (hint, *hint.__subclasses__()) if _shape(one).required <= fields.keys() <= _shape(one).names
+        ]
+        named, known, what = "", {"": fitting[0] if fitting else hint}, ""
+    if not isinstance(named, str) or named not in known or not issubclass(known[named], hint):
+        raise ValueError(
+            f"unknown {what} {shown(named)}" if isinstance(named, str) else f"unknown {what} without a name"
+        )
+    kind: type[Any] = known[named]
+    shape = _shape(kind)
+    for name in shape.required:
+        if name not in fields:
+            raise ValueError(f"{name!r} is missing from {where}")
+    for name in fields:
+        if name not in shape.names:
+            raise ValueError(f"{where} has an entry {shown(name)} that this boltdp does not know")
+    return kind(**{name: _read(shape.hints[name], one, name) for name, one in fields.items()})
+
+
+@cache
+def known_events() -> Mapping[str, type[Event]]:
+    """Every kind of event of this package, by its name; each mechanism's stands in a module of its own.
+
+    >>> "objective perturbation" in known_events()
+    True
+    """
+    for module in pkgutil.iter_modules(privacy.__path__, f"{privacy.__name__}."):
+        importlib.import_module(module.name)
+    return Event.KINDS
+
+
+class _Shape(NamedTuple):
+    """What a class of records is made of."""
+
+    names: frozenset[str]
+    required: frozenset[str]
+    hints: Mapping[str, Any]
+
+
+#: Of every class that was asked for: finding out takes longer than reading a record.
+_SHAPES: dict[Any, _Shape] = {}
+
+
+def _shape(kind: type[Any]) -> _Shape:
+    if kind not in _SHAPES:
+        every = dataclasses.fields(kind)
+        required = frozenset(field.name for field in every if field.metadata != IF_GIVEN)
+        _SHAPES[kind] = _Shape(frozenset(field.name for field in every), required, get_type_hints(kind))
+    return _SHAPES[kind]
+
+
+def _checked(holds: bool, value: Any, where: str, wanted: str) -> Any:
+    if not holds:
+        raise ValueError(f"{where} must be {wanted}")
+    return value

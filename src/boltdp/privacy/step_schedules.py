@@ -1,0 +1,124 @@
+"""Step sizes: every schedule is four numbers, so that the kernel and the analysis use the same bits.
+
+    eta_t = min(cap, scale / (growth(t) + offset)),     growth(t) = 0, t or sqrt(t),   t = 1, 2, ... counts UPDATES
+
+The constructors below give the paper's schedules. `beta` is the smoothness of the whole objective, `gamma` its
+strong convexity (the regularisation).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp._arrays import Doubles
+from boltdp.errors import ParameterError, real_number
+
+Growth = Literal["none", "linear", "sqrt"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A step size for each update.
+
+    >>> Schedule("linear", scale=8.0, offset=1.0).steps(1, 4)
+    array([4.        , 2.66666667, 2.        ])
+    """
+
+    growth: Growth
+    scale: float
+    offset: float = 0.0
+    cap: float = math.inf
+
+    def __post_init__(self) -> None:
+        if self.growth not in get_args(Growth):
+            raise ParameterError(f"growth must be one of {', '.join(get_args(Growth))}, got {self.growth!r}")
+        for name in ("scale", "offset", "cap"):
+            object.__setattr__(self, name, real_number(getattr(self, name), name))
+        if not (0 < self.scale < math.inf):
+            raise ParameterError(f"the step size must be a finite number > 0, got {self.scale}")
+        if not (0 <= self.offset < math.inf):
+            raise ParameterError(f"offset must be a finite number >= 0, got {self.offset}")
+        if self.growth == "none" and self.offset != 1.0:
+            raise ParameterError(f"offset must be 1 for a constant step, got {self.offset}")
+        if not self.cap > 0:
+            raise ParameterError(f"cap must be > 0, got {self.cap}")
+
+    def at(self, updates: npt.ArrayLike) -> Doubles:
+        """eta_t for the given t, to the bit as the kernel computes them."""
+        t = np.array(updates, dtype=np.float64, ndmin=1)
+        if self.growth == "none":
+            return np.full_like(t, min(self.cap, self.scale))
+        if self.growth == "sqrt":
+            np.sqrt(t, out=t)
+        t += self.offset
+        np.divide(self.scale, t, out=t)
+        return np.minimum(t, self.cap, out=t)
+
+    def steps(self, start: int, stop: int) -> Doubles:
+        """eta_t for t = start, ..., stop - 1."""
+        return self.at(np.arange(start, stop))
+
+    @property
+    def largest(self) -> float:
+        """The first step: schedules never increase."""
+        return float(self.at(1)[0])
+
+
+def constant(step_size: float) -> Schedule:
+    """eta: the paper's convex default is 1/sqrt(m).
+
+    >>> constant(0.5).steps(1, 3)
+    array([0.5, 0.5])
+    """
+    return Schedule("none", scale=step_size, offset=1.0)
+
+
+def decreasing(*, beta: float, rows: int, exponent: float = 0.5) -> Schedule:
+    """2 / (beta * (t + m^c)), with c in [0, 1).
+
+    >>> decreasing(beta=1.0, rows=100).steps(1, 2)
+    array([0.18181818])
+    """
+    return Schedule("linear", scale=2.0 / beta, offset=_power(rows, exponent))
+
+
+def square_root(*, beta: float, rows: int, exponent: float = 0.5) -> Schedule:
+    """2 / (beta * (sqrt(t) + m^c)), with c in [0, 1).
+
+    >>> square_root(beta=1.0, rows=100).steps(4, 5)
+    array([0.16666667])
+    """
+    return Schedule("sqrt", scale=2.0 / beta, offset=_power(rows, exponent))
+
+
+def strongly_convex(*, beta: float, gamma: float) -> Schedule:
+    """min(1/beta, 1/(gamma*t)).
+
+    >>> strongly_convex(beta=2.0, gamma=1.0).steps(1, 5)
+    array([0.5       , 0.5       , 0.33333333, 0.25      ])
+    """
+    if not gamma > 0:
+        raise ParameterError(f"regularization must be > 0 for the strongly convex schedule, got {gamma}")
+    return Schedule("linear", scale=1.0 / gamma, cap=1.0 / beta)
+
+
+def strongly_convex_constant(step_size: float, *, beta: float) -> Schedule:
+    """A constant step of at most 1/beta, for the strongly convex case.
+
+    >>> strongly_convex_constant(0.5, beta=2.0).largest
+    0.5
+    """
+    if step_size > 1.0 / beta:
+        raise ParameterError(f"step_size must be <= 1/beta = {1.0 / beta:.6g}, got {step_size:.6g}")
+    return constant(step_size)
+
+
+def _power(rows: int, exponent: float) -> float:
+    if not 0 <= exponent < 1:
+        raise ParameterError(f"the exponent c must be in [0, 1), got {exponent}")
+    return math.pow(rows, exponent)

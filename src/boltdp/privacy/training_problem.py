@@ -1,0 +1,246 @@
+"""What is trained, in public numbers only: the kernel's state and every sensitivity are derived from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from boltdp.errors import ParameterError, real_number, whole_number
+from boltdp.losses import Loss
+from boltdp.privacy.step_schedules import Schedule
+
+#: Far above any use, and few enough for a list of them.
+MOST_PASSES = 10_000_000
+#: Far above any use, and few enough for the rounding of their average to be small.
+MOST_PARTITIONS = 1_000_000
+#: Far below any use, and far above the numbers that double precision cannot hold to full accuracy.
+SMALLEST_STEP = 1e-100
+
+#: How small a class weight may be beside the largest: beyond any use, and products with it keep full accuracy.
+SMALLEST_CLASS_WEIGHT = 1e-4
+
+#: Of a person's rows that count, at most: far above any use, and exact in products with doubles.
+MOST_PERSON_ROWS = 1_000_000
+
+#: Of a field that a record has only if it is not the default: it came later, and files without it stay what they are.
+IF_GIVEN = {"record": "if given"}
+
+Averaging = Literal["last", "all", "tail"]
+Permutation = Literal["once", "fresh"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """What one model minimises: the mean loss of the rows, plus (lambda/2)||w||^2.
+
+    With class weights, the loss of a row is multiplied by the weight of its class. The largest of them is 1, so that
+    every bound on the loss holds for the weighted one too.
+
+    Proof: sgd_sensitivity.md 7
+
+    >>> from boltdp.losses import Multinomial
+    >>> problem = Problem(loss=Multinomial(3), dims=50, rows=10_000)
+    >>> problem.weights, problem.dimensions
+    (150, 100)
+    """
+
+    loss: Loss
+    dims: int  #: features of a row, the constant one included
+    rows: int  #: m
+    regularization: float = 0.0  #: lambda
+    class_weights: tuple[float, ...] | None = field(default=None, metadata=IF_GIVEN)  #: one a class; None: all are 1
+    #: g: of each person's rows so many count, at most, and neighbours differ in a person; None: they differ in a row
+    person_rows: int | None = field(default=None, metadata=IF_GIVEN)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.loss, Loss):
+            raise ParameterError(f"loss must be a Loss that states its constants, got {type(self.loss).__name__!r}")
+        for name, least in (("rows", 0), ("dims", 1)):
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, least=least))
+        object.__setattr__(self, "regularization", real_number(self.regularization, "regularization"))
+        if max(self.dims, self.rows) >= 2**63:
+            raise ParameterError(f"dims and rows must fit in 63 bits, got {self.dims} and {self.rows}")
+        if self.rows < 2:
+            raise ParameterError(f"the data must have at least 2 rows, got {self.rows}")
+        if not 0 <= self.regularization < math.inf:
+            raise ParameterError(f"regularization must be a finite number >= 0, got {self.regularization}")
+        if self.class_weights is not None:
+            object.__setattr__(self, "class_weights", self._checked_weights(self.class_weights))
+        check_person_rows(self.person_rows)
+
+    def _checked_weights(self, given: tuple[float, ...]) -> tuple[float, ...]:
+        weights = tuple(real_number(weight, "each of the class_weights") for weight in given)
+        classes = self.loss.vectors if self.loss.vectors > 1 else max(2, len(weights))
+        if len(weights) != classes:
+            raise ParameterError(f"class_weights must be one for each of the {classes} classes, got {len(weights)}")
+        if not all(SMALLEST_CLASS_WEIGHT <= weight <= 1 for weight in weights) or max(weights) != 1:
+            raise ParameterError(
+                f"class_weights must be from {SMALLEST_CLASS_WEIGHT:g} to 1, and the largest of them 1"
+            )
+        return weights
+
+    @property
+    def changed_rows(self) -> int:
+        """How many rows leave, at most, between neighbours, and how many come in.
+
+        Proof: adjacency.md 1
+        """
+        return 1 if self.person_rows is None else self.person_rows
+
+    @property
+    def beta(self) -> float:
+        """Smoothness of the whole objective."""
+        return self.loss.smoothness + self.regularization
+
+    @property
+    def gamma(self) -> float:
+        """Strong convexity of the whole objective."""
+        return self.regularization
+
+    @property
+    def weights(self) -> int:
+        """D, the numbers in one model."""
+        return self.loss.vectors * self.dims
+
+    @property
+    def dimensions(self) -> int:
+        """Of the space in which the weights can move, and noise is needed."""
+        return self.loss.directions * self.dims
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(Problem):
+    """How SGD goes about it: the batches, passes and steps of one model's run.
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> r = Recipe(loss=Logistic(), dims=50, rows=10_001, batch_size=50, passes=2, schedule=constant(0.1))
+    >>> r.batches, r.updates, r.smallest_batch
+    (200, 400, 50)
+
+    With several partitions, each makes such a run over its own rows alone, from the same first weights, and the result
+    is the average of theirs, weighted by their rows. Batches and updates are then those of the largest partition.
+
+    >>> r = Recipe(loss=Logistic(), dims=50, rows=10_001, batch_size=50, passes=2, schedule=constant(0.1), partitions=4)
+    >>> [r.bounds(number) for number in range(4)]
+    [(0, 2500), (2500, 5000), (5000, 7500), (7500, 10001)]
+    >>> r.batches, r.updates
+    (50, 100)
+    """
+
+    batch_size: int  #: b, as asked for; the batches' real sizes differ by at most one
+    passes: int  #: k
+    schedule: Schedule
+    radius: float = math.inf  #: R: weights are projected on the ball of this radius after each update
+    averaging: Averaging = "last"  #: the last iterate, the average of all, or of the last ceil(ln T)
+    permutation: Permutation = "once"  #: one permutation for all passes, or a fresh one each pass
+    partitions: int = field(default=1, metadata=IF_GIVEN)  #: P
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("batch_size", "passes", "partitions"):
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, least=1))
+        object.__setattr__(self, "radius", real_number(self.radius, "radius"))
+        if self.passes > MOST_PASSES:
+            raise ParameterError(f"passes must be at most {MOST_PASSES:,}, got {self.passes}")
+        if self.partitions > MOST_PARTITIONS:
+            raise ParameterError(f"partitions must be at most {MOST_PARTITIONS:,}, got {self.partitions}")
+        fewest = self.rows // self.partitions
+        if fewest < 2:
+            raise ParameterError(f"partitions must have at least 2 of the {self.rows} rows each, got {self.partitions}")
+        if self.batch_size > fewest:
+            rows = "rows of a partition" if self.partitions > 1 else "rows"
+            raise ParameterError(f"batch_size must be at most the number of {rows}, {fewest}, got {self.batch_size}")
+        if not self.radius > 0:
+            raise ParameterError(f"radius must be > 0, got {self.radius}")
+        for name, allowed in (("averaging", get_args(Averaging)), ("permutation", get_args(Permutation))):
+            if getattr(self, name) not in allowed:
+                raise ParameterError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        smallest = float(self.schedule.at(self.updates)[0]) / self.largest_batch
+        if smallest < SMALLEST_STEP:
+            raise ParameterError(f"the step of one row must be at least {SMALLEST_STEP:g}, got {smallest:g}")
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """Where a partition starts and stops: p is rows floor(p*m/P) to floor((p+1)*m/P) - 1 of the permuted ones."""
+        return number * self.rows // self.partitions, (number + 1) * self.rows // self.partitions
+
+    def of_partition(self, rows: int) -> Recipe:
+        """The run over a partition of so many rows."""
+        return replace(self, rows=rows, partitions=1)
+
+    @property
+    def runs(self) -> tuple[Recipe, ...]:
+        """A run for each number of rows that a partition has, the largest last: there are at most two."""
+        fewest, most = self.rows // self.partitions, self.partition_rows
+        return tuple(self.of_partition(rows) for rows in (fewest, most)[fewest == most :])
+
+    @property
+    def partition_rows(self) -> int:
+        """Rows of the largest partition: of all rows, if there is one."""
+        return -(-self.rows // self.partitions)
+
+    @property
+    def batches(self) -> int:
+        """n, the updates of one pass: m rows are cut into round(m/b) batches whose sizes differ by at most one."""
+        return max(1, (2 * self.partition_rows + self.batch_size) // (2 * self.batch_size))
+
+    @property
+    def smallest_batch(self) -> int:
+        """Rows in the smallest batch."""
+        return self.partition_rows // self.batches
+
+    @property
+    def largest_batch(self) -> int:
+        """Rows in the largest batch."""
+        return -(-self.partition_rows // self.batches)
+
+    @property
+    def updates(self) -> int:
+        """T, the updates of the whole run."""
+        return self.batches * self.passes
+
+    @property
+    def averaged(self) -> int:
+        """How many of the last iterates the result averages."""
+        if self.averaging == "last":
+            return 1
+        if self.averaging == "all":
+            return self.updates
+        return max(1, math.ceil(math.log(self.updates)))
+
+
+def check_person_rows(person_rows: int | None) -> None:
+    """Refuse a number of rows of a person that is none.
+
+    >>> check_person_rows(0)
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: person_rows must be >= 1, got 0
+    """
+    if person_rows is not None and whole_number(person_rows, "person_rows", least=1) > MOST_PERSON_ROWS:
+        raise ParameterError(f"person_rows must be at most {MOST_PERSON_ROWS:,}, got {person_rows}")
+
+
+def check_single_rows(person_rows: int | None, what: str, *, hint: str | None = None) -> None:
+    """Refuse persons for what is proved for single rows only.
+
+    >>> check_single_rows(2, "a portion")
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: a unit must not be given for a portion, which is proved for single rows only
+    """
+    if person_rows is not None:
+        raise ParameterError(f"a unit must not be given for {what}, which is proved for single rows only", hint=hint)
+
+
+def check_undivided(recipe: Recipe, what: str) -> None:
+    """Refuse partitions for what knows of none.
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> r = Recipe(loss=Logistic(), dims=5, rows=99, batch_size=5, passes=2, schedule=constant(0.1), partitions=4)
+    >>> check_undivided(r, "a state")
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: partitions must be 1 for a state, got 4
+    """
+    if recipe.partitions > 1:
+        raise ParameterError(f"partitions must be 1 for {what}, got {recipe.partitions}")

@@ -1,0 +1,1 @@
+"""What is declared public about the data: columns, target, bounds."""

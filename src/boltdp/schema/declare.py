@@ -1,0 +1,179 @@
+"""A schema from what a call declares by column, and from what the source of the rows declares itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from boltdp.errors import DataError, ParameterError, described, quoted, shown
+from boltdp.schema.infer import LEFT_OUT, declared_column
+from boltdp.schema.schema import Schema, TimePart
+from boltdp.schema.source_columns import ColumnType, names_hint
+
+#: What cannot have bounds.
+_UNFIT = {
+    "text": "texts",
+    "timestamp": "timestamps",
+    "date": "dates",
+    "other": "neither numbers, texts nor booleans",
+}
+
+_UNFIT_HINT = {
+    "text": 'categories={{"{name}": ["value", ...]}}',
+    "timestamp": 'timestamps={{"{name}": ["hour", "weekday", "month"]}}',
+    "date": 'timestamps={{"{name}": ["weekday", "month"]}}',
+}
+
+
+def declare(
+    columns: Mapping[str, ColumnType],
+    label: str,
+    *,
+    bounds: Any = None,
+    categories: Any = None,
+    classes: Any = None,
+    timestamps: Any = None,
+) -> tuple[Schema, tuple[str, ...]]:
+    """The schema of a table with these columns, and the names of those that it does not use. No row is read.
+
+    A feature is every column that is declared: in `bounds` by (low, high), in `categories` by a list, in `timestamps`
+    by a list of the parts that are categories, such as "hour", or by the source itself, as booleans are by their type
+    and a database's columns by enum types and constraints. The others are left out, if there are bounds, categories or
+    timestamps at all; else they are refused, by name. A pair of numbers in the place of
+    bounds by name is for all columns of numbers. Classes are those of `classes`, unless the label's type has them.
+
+    >>> columns = {"age": ColumnType("number"), "smokes": ColumnType("bool"), "name": ColumnType("text")}
+    >>> schema, unused = declare(columns | {"sick": ColumnType("bool")}, "sick", bounds={"age": (0, 110)})
+    >>> schema.feature_names, schema.classes, unused
+    (('age', 'smokes', 'intercept'), (False, True), ('name',))
+    """
+    numeric, categorical = _numeric(columns, label, bounds), _by_name(categories, "categories", '["F", "M"]')
+    moments = _by_name(timestamps, "timestamps", '["hour", "weekday"]')
+    if label not in columns:
+        raise DataError(
+            f"the data must have the column {shown(label)} for the label",
+            hint=names_hint(columns, [*numeric, *categorical, *moments], label),
+        )
+    for what, given in (("bounds", numeric), ("categories", categorical), ("timestamps", moments)):
+        _check_names(columns, label, given, what)
+    twice = [name for name in columns if (name in numeric) + (name in categorical) + (name in moments) > 1]
+    if twice:
+        what = "bounds, categories or timestamps" if moments else "bounds or categories"
+        raise ParameterError(f"a column must have {what}, not both, got both for {quoted(twice)}")
+    known = dict(columns)
+    for name, pair in numeric.items():
+        kind = columns[name].kind
+        if kind in _UNFIT:
+            raise ParameterError(
+                f"bounds must be of columns of numbers, and {name!r} has {_UNFIT[kind]}",
+                hint=_UNFIT_HINT.get(kind, "leave it out").format(name=name),
+            )
+        if kind == "list" and columns[name].length is None:
+            raise ParameterError(
+                f"column {name!r} must have a length, which its type does not tell",
+                hint='declare it in a schema, by "vector": {"' + name + '": {"length": 3, "bounds": [0, 1]}}',
+            )
+        known[name] = replace(columns[name], kind=kind if kind == "list" else "number", bounds=pair, values=None)
+    for name, values in categorical.items():
+        declared = _values(values, f"the categories of {name!r}")
+        known[name] = replace(columns[name], kind="text", bounds=None, values=declared)
+    if classes is not None:
+        known[label] = replace(columns[label], kind="text", values=_values(classes, "classes"))
+    parts = [
+        TimePart(name, part) for name, listed in moments.items() for part in _values(listed, f"the parts of {name!r}")
+    ]
+    features = {name: feature for name, one in known.items() if (feature := declared_column(name, one)) is not None}
+    features = {name: one for name, one in features.items() if name not in (label, *moments)}
+    undeclared = [name for name in columns if name not in (label, *moments, *features)]
+    usable = [name for name in undeclared if columns[name].kind not in LEFT_OUT and not columns[name].key]
+    unclassed = known[label].kind != "bool" and known[label].values is None
+    nothing = bounds is None and categories is None and timestamps is None
+    if unclassed or not (features or parts) or (usable and nothing):
+        _refuse(columns, label if unclassed else None, usable if not (numeric or categorical or parts) else [])
+    schema = Schema(label, known[label].values or (False, True), (*features.values(), *parts))
+    return schema, tuple(name for name in undeclared if not columns[name].key)
+
+
+def _refuse(columns: Mapping[str, ColumnType], label: str | None, undeclared: Sequence[str]) -> None:
+    """Say what is not declared, and which arguments would declare it."""
+    numbers = [name for name in undeclared if columns[name].kind in ("number", "list")]
+    texts = [name for name in undeclared if name not in numbers]
+    faults, lines = [], []
+    if undeclared:
+        faults.append(f"bounds or categories of {quoted(undeclared)}")
+    if numbers:
+        lines.append(f'bounds={{"{numbers[0]}": (low, high){", ..." if numbers[1:] else ""}}}')
+    if texts:
+        lines.append(f'categories={{"{texts[0]}": ["value", ...]{", ..." if texts[1:] else ""}}}')
+    if label is not None:
+        faults.append(f"the classes of {label!r}")
+        lines.append("classes=[first, second]")
+    if not faults:
+        raise DataError("the data must have at least one column that can be a feature, beside the label")
+    used = " for the columns to use" if len(undeclared) > 1 else ""
+    raise ParameterError(
+        f"what is public must be declared, and is not: {' and '.join(faults)}",
+        hint=f"add {', '.join(lines)}{used}; from public knowledge, not from the rows",
+    )
+
+
+def _numeric(columns: Mapping[str, ColumnType], label: str, bounds: Any) -> dict[str, tuple[Any, Any]]:
+    """The pair of each column that has bounds."""
+    if bounds is None or isinstance(bounds, Mapping):
+        by_name = _by_name(bounds, "bounds", "(0, 110)")
+        return {name: _pair(pair, f"the bounds of {name!r}") for name, pair in by_name.items()}
+    pair = _pair(bounds, "bounds")
+    return {name: pair for name, one in columns.items() if name != label and one.kind in ("number", "list")}
+
+
+def _by_name(given: Any, what: str, example: str) -> dict[str, Any]:
+    """A dictionary by names of columns, which are texts: numbers that a data frame has for names are written out."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ParameterError(
+            f"{what} must be a dictionary by names of columns, got {described(given)}",
+            hint=f'such as {what}={{"column": {example}}}',
+        )
+    return {str(name): value for name, value in given.items()}
+
+
+def _check_names(columns: Mapping[str, ColumnType], label: str, given: Mapping[str, Any], what: str) -> None:
+    if label in given:
+        raise ParameterError(f"{what} must be of features, got the label {label!r}", hint="its values are the classes")
+    unknown = [name for name in given if name not in columns]
+    if unknown:
+        raise ParameterError(
+            f"{what} must be of columns of the data, got {quoted(unknown)}",
+            hint=names_hint(columns, [label], unknown[0]),
+        )
+
+
+def _pair(pair: Any, what: str) -> tuple[Any, Any]:
+    if isinstance(pair, np.ndarray) and pair.shape == (2,):
+        pair = tuple(pair.tolist())
+    if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+        raise ParameterError(
+            f"{what} must be a pair (low, high), got {described(pair)}", hint='such as bounds={"age": (0, 110)}'
+        )
+    return pair[0], pair[1]
+
+
+def _values(values: Any, what: str) -> tuple[Any, ...]:
+    """A list of values; its own order, but for a set, which has none."""
+    if isinstance(values, (set, frozenset)):
+        values = sorted(values, key=lambda value: (isinstance(value, str), value))
+    elif (isinstance(values, np.ndarray) and values.ndim == 1) or hasattr(values, "get_indexer"):  # a pandas Index
+        values = values.tolist()
+    if not isinstance(values, (list, tuple, range)):
+        raise ParameterError(f"{what} must be a list of values, got {described(values)}")
+    if len(set(map(repr, values))) < len(values):
+        # None is quoted: they may be the labels of all rows, by mistake.
+        raise ParameterError(
+            f"{what} must be different values, got some of them more than once",
+            hint="name each value there can be once, from public knowledge",
+        )
+    return tuple(values)

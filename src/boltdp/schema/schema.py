@@ -1,0 +1,688 @@
+"""The schema: everything that is declared public about the data before a row of it is read.
+
+On disk it is TOML:
+
+    label = "outcome"
+    classes = [0, 1]               # the first is the negative one
+    prior = [0.89, 0.11]           # optional: the share of each class, if it is public; for `--threshold prior` and
+                                   # `--class-weights balanced`
+    unit = "patient_id"            # optional: whose row it is. The promise is then about persons, not rows, and of each
+    max_rows = 2                   # person's rows no more than so many count: the first ones
+    intercept = true
+    clip_norm = 4.0                # encoded rows longer than this are shortened to it
+
+    [numeric]
+    age = [0, 100]                 # values outside are moved to the nearest bound
+    "f{0..783}" = [-255, 255]      # a brace range stands for many columns
+    height = { bounds = [0, 220], curve = 8 }               # with steps at 8 places, evenly spaced
+    weight = { bounds = [0, 250], curve = [50, 70, 100] }   # or at these
+    income = { bounds = [0, 1e6], curve = 8, spacing = "log" }   # closer to each other near 0
+
+    [categorical]
+    sex = ["F", "M"]
+
+    [timestamp]                    # columns of timestamps or dates, and which of their parts are categories
+    admitted = ["hour", "weekday", "month"]
+
+    [vector]                       # columns that hold a list of numbers
+    embedding = { length = 64, bounds = [-1, 1] }
+
+    [projection]
+    dims = 50
+    seed = 17
+
+    [standardization]              # found privately by `boltdp train --standardize private`, or known from elsewhere
+    centers = [0.1, ...]           # of each feature, numbers counted from -1 to 1 between their bounds
+    scales = [0.3, ...]
+    clip_norm = 1.5                # of the standardized row, instead of the one above
+    intercept = 0.5                # the constant feature, before it is divided by the clip norm
+    source = "declared"            # "private" in a model's schema: paid for by its budget, and for no other model
+
+    [spent]                        # by `boltdp schema --epsilon`: what finding bounds and categories has cost
+    budget = { epsilon = 0.5, delta = 1e-6 }
+    event = { kind = "composition", ... }
+
+The features of an encoded row are the numeric columns, the categories, the parts of timestamps, the vectors, each in
+the order of declaration, and the intercept last. The steps of a number follow it: each is 1 from its place on, and 0
+below.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from boltdp._arrays import Doubles
+from boltdp._files import read_text
+from boltdp._files.toml import toml_key, toml_value
+from boltdp.errors import BoltdpError, ParameterError, described, near, shown
+from boltdp.privacy.events.event import Part
+from boltdp.privacy.events.noisy_counts import is_draft
+from boltdp.privacy.serialization import from_record, to_record
+from boltdp.privacy.training_problem import check_person_rows
+from boltdp.schema.columns import (
+    MOST_FEATURES,
+    STEP_HEIGHT,
+    Categorical,
+    Column,
+    Numeric,
+    TimePart,
+    Vector,
+    check_count,
+    check_int,
+    check_name,
+    checked_number,
+    spell_out,
+)
+from boltdp.schema.curves import curve_places
+from boltdp.schema.timestamps import PARTS
+from boltdp.schema.values import Value, declared_values
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = [
+    "Categorical",
+    "Column",
+    "Numeric",
+    "Projection",
+    "Schema",
+    "Standardization",
+    "TimePart",
+    "Transform",
+    "Vector",
+    "array_schema",
+    "check_size",
+]
+
+Source = Literal["declared", "private"]
+
+#: Classes, at most.
+MOST_CLASSES = 10_000
+#: Weights of all classes together, at most: a model file with more would be too long to be read.
+MOST_WEIGHTS = 8_000_000
+#: Numbers of the matrix of a projection, at most: 800 MB.
+MOST_PROJECTED = 100_000_000
+#: Bytes of a schema file, at most: more than the largest schema takes.
+MOST_BYTES = 16 * 2**20
+
+#: How far from 1 the shares of a prior may add up to.
+PRIOR_TOLERANCE = 1e-6
+
+#: A column with the middles and factors of its features, see `Schema.transforms`.
+Transform: TypeAlias = tuple[Column, Doubles, Doubles]
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Random Gaussian projection of the encoded row (the intercept included) to `dims` features.
+
+    The seed is public: it is kept in the schema and the model.
+
+    >>> Projection(dims=50, seed=17).dims
+    50
+    """
+
+    dims: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_int(self.dims, "the dims of the projection", least=1)
+        check_int(self.seed, "the seed of the projection", least=0)
+
+
+@dataclass(frozen=True)
+class Standardization:
+    """Public numbers that centre and scale each feature but the intercept: ((x - center) / scale) / clip_norm.
+
+    x is what the columns are encoded to: from -1 to 1 for numbers, 0 or 1 for categories and steps. A missing number
+    becomes 0 after centring, and so do its steps.
+
+    >>> Standardization(centers=(0.5,), scales=(0.1,), clip_norm=2.0).intercept
+    1.0
+    """
+
+    centers: tuple[float, ...]
+    scales: tuple[float, ...]
+    clip_norm: float
+    intercept: float = 1.0  #: the constant feature before it is divided by the clip norm
+    source: Source = "declared"  #: "private": found from rows within the budget of one model
+
+    def __post_init__(self) -> None:
+        if self.source not in get_args(Source):
+            raise ParameterError(
+                f"the source of the standardization must be one of {', '.join(get_args(Source))}, "
+                f"got {shown(self.source)}"
+            )
+        for name in ("centers", "scales"):
+            what = f"the {name} of the standardization"
+            numbers = tuple(checked_number(value, f"each of {what}") for value in _list(getattr(self, name), what))
+            object.__setattr__(self, name, numbers)
+        for name in ("clip_norm", "intercept"):
+            value = checked_number(getattr(self, name), f"the {name} of the standardization")
+            object.__setattr__(self, name, value)
+            if not 0 < value < math.inf:
+                raise ParameterError(f"the {name} of the standardization must be a finite number > 0, got {value:g}")
+        if len(self.centers) != len(self.scales):
+            raise ParameterError(
+                f"a standardization must have as many scales as centers, got {len(self.scales)} and {len(self.centers)}"
+            )
+        if not all(-1 <= center <= 1 for center in self.centers):
+            raise ParameterError("the centers of the standardization must be from -1 to 1")
+        if not all(1e-9 <= scale <= 1e9 for scale in self.scales):
+            raise ParameterError("the scales of the standardization must be between 1e-9 and 1e9")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What is public: the label and its classes, the columns used with their bounds or categories.
+
+    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))))
+    >>> schema.feature_names, schema.dims
+    (('age', 'sex=F', 'sex=M', 'intercept'), 4)
+    >>> round(schema.row_norm, 3)
+    1.732
+    """
+
+    label: str
+    classes: tuple[Value, ...]
+    columns: tuple[Column, ...]
+    intercept: bool = True
+    clip_norm: float | None = None
+    projection: Projection | None = None
+    standardization: Standardization | None = None
+    prior: tuple[float, ...] | None = None  #: the share of each class among rows to come, if that is public
+    spent: Part | None = None  #: what was spent on the rows to find it, which each model trained with it must pay for
+    unit: str | None = None  #: the column that says whose row it is, if the promise is to be about persons
+    max_rows: int | None = None  #: g: of each person's rows the first so many count
+    #: Features of an encoded row before projection, the intercept included.
+    encoded_dims: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_name(self.label, what="label")
+        check_count(self.classes, MOST_CLASSES, "classes")
+        object.__setattr__(self, "classes", declared_values(self.classes, what="classes"))
+        check_count(self.classes, MOST_CLASSES, "classes")
+        if len(self.classes) < 2:
+            raise ParameterError(f"classes must be at least 2 values, got {list(self.classes)}")
+        if self.prior is not None:
+            object.__setattr__(self, "prior", _checked_prior(self.prior, len(self.classes)))
+        check_count(self.columns, MOST_FEATURES, "the columns")
+        # Sorted by kind, as the TOML tables are, so that a schema means the same before and after the disk.
+        # The parts of a timestamp stand together there.
+        places = {column.source: place for place, column in reversed([*enumerate(self.columns)])}
+        columns = tuple(sorted(self.columns, key=lambda column: (_KINDS.index(type(column)), places[column.source])))
+        object.__setattr__(self, "columns", columns)
+        if not columns:
+            raise ParameterError("the schema must declare at least one feature column, got none")
+        names = [column.name for column in columns]
+        names += {column.source for column in columns if isinstance(column, TimePart)}
+        if self.label in names:
+            raise ParameterError(f"the label must not be among the features, got {shown(self.label)} in both")
+        if len(set(names)) < len(names):
+            twice = Counter(names).most_common(1)[0][0]
+            raise ParameterError(f"each column must be declared once, got {shown(twice)} more than once")
+        self._check_unit()
+        if not isinstance(self.intercept, bool):
+            raise ParameterError(f"intercept must be true or false, got {shown(self.intercept)}")
+        if self.clip_norm is not None:
+            object.__setattr__(self, "clip_norm", checked_number(self.clip_norm, "clip_norm"))
+            if not 0 < self.clip_norm < math.inf:
+                raise ParameterError(f"clip_norm must be a finite number > 0, got {self.clip_norm:g}")
+        encoded_dims = sum(len(column.names) for column in columns) + self.intercept
+        check_size(features=encoded_dims, classes=1)
+        object.__setattr__(self, "encoded_dims", encoded_dims)
+        if self.standardization is not None and len(self.standardization.centers) != encoded_dims - self.intercept:
+            raise ParameterError(
+                f"the standardization must be of the {encoded_dims - self.intercept} features without the intercept, "
+                f"got {len(self.standardization.centers)} centers"
+            )
+        if self.projection is not None and self.projection.dims > encoded_dims:
+            raise ParameterError(
+                f"the dims of the projection must be at most the {encoded_dims} features it projects, "
+                f"got {shown(self.projection.dims)}"
+            )
+        if self.projection is not None and encoded_dims * self.projection.dims > MOST_PROJECTED:
+            raise ParameterError(
+                f"the matrix of the projection must have at most {MOST_PROJECTED:,} numbers, "
+                f"got {encoded_dims:,} times {self.projection.dims:,}"
+            )
+        check_size(features=self.dims, classes=len(self.classes))
+
+    def _check_unit(self) -> None:
+        if (self.unit is None) != (self.max_rows is None):
+            raise ParameterError(
+                "unit and max_rows must be declared together: whose row it is, and how many of a person's rows count",
+                hint='such as unit = "patient_id" and max_rows = 2',
+            )
+        if self.unit is None:
+            return
+        check_name(self.unit, what="unit")
+        if self.unit == self.label or self.unit in self.sources:
+            raise ParameterError(f"the unit must be neither the label nor a feature, got {shown(self.unit)}")
+        check_int(self.max_rows, "max_rows", least=1)
+        check_person_rows(self.max_rows)
+        if self.spent is not None:
+            raise ParameterError(
+                "a schema with a unit must not have been found from private rows: all rows of a person were counted",
+                hint="declare it from public knowledge, or leave the unit out",
+            )
+
+    @property
+    def of_rows(self) -> Schema:
+        """The same without a unit, for rows of which all count: public ones, for example.
+
+        >>> Schema("y", (0, 1), (Numeric("age", 0, 1),), unit="id", max_rows=2).of_rows.unit is None
+        True
+        """
+        return replace(self, unit=None, max_rows=None)
+
+    @property
+    def dims(self) -> int:
+        """Features of a row that the model sees: after the projection, the intercept included."""
+        return self.encoded_dims if self.projection is None else self.projection.dims
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The columns of the data that are read, each once, without the label.
+
+        >>> Schema("y", (0, 1), (TimePart("admitted", "hour"), TimePart("admitted", "month"))).sources
+        ('admitted',)
+        """
+        return tuple(dict.fromkeys(column.source for column in self.columns))
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the features the model sees."""
+        if self.projection is not None:
+            return tuple(f"projected[{i}]" for i in range(self.projection.dims))
+        names = [name for column in self.columns for name in column.names]
+        return (*names, "intercept") if self.intercept else tuple(names)
+
+    @property
+    def largest_norm(self) -> float:
+        """The largest norm that an encoded row can have before it is divided by `row_norm`."""
+        return math.sqrt(sum(column.squared_norm for column in self.columns) + self.intercept)
+
+    @property
+    def row_norm(self) -> float:
+        """Encoded rows are divided by this; those longer than 1 after it are shortened to 1."""
+        if self.standardization is not None:
+            return self.standardization.clip_norm
+        return self.largest_norm if self.clip_norm is None else self.clip_norm
+
+    @property
+    def feature_clip_norm(self) -> float:
+        """The longest that encoded features can be without the intercept, before any division: rows are cut to it.
+
+        >>> Schema("y", (0, 1), (Numeric("a", 0, 1), Numeric("b", 0, 1)), clip_norm=1.25).feature_clip_norm
+        0.75
+        """
+        longest, declared = math.sqrt(sum(column.squared_norm for column in self.columns)), self.clip_norm
+        if declared is None:
+            return longest
+        # A 1 beside the features is inside the declared norm, unless there is no room for it.
+        return min(longest, math.sqrt(declared**2 - 1) if self.intercept and declared > 1 else declared)
+
+    @property
+    def numbers(self) -> int:
+        """How many features are numbers, not categories or steps."""
+        return sum(len(column.names) - column.indicators for column in self.columns)
+
+    @property
+    def constant(self) -> float:
+        """What the intercept's feature is in an encoded row."""
+        return (1.0 if self.standardization is None else self.standardization.intercept) / self.row_norm
+
+    def scalings(self) -> Iterator[Transform]:
+        """Each column with the centres of its features and what they are multiplied by after centring.
+
+        Features are what `Standardization` says that they are, before the division by `row_norm`, which is in the
+        factors.
+
+        >>> list(Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False, clip_norm=2.0).scalings())
+        [(Numeric(name='age', low=0.0, high=100.0, curve=()), array([0.]), array([0.5]))]
+        """
+        unit, at = 1.0 / self.row_norm, 0
+        for column in self.columns:
+            width = len(column.names)
+            if self.standardization is None:
+                centers, scales = np.zeros(width), np.ones(width)
+            else:
+                centers = np.array(self.standardization.centers[at : at + width])
+                scales = np.array(self.standardization.scales[at : at + width])
+            at += width
+            yield column, centers, unit / scales
+
+    def transforms(self) -> Iterator[Transform]:
+        """Each column with the middles and factors of its features, which are (value - middle) * factor.
+
+        The value is the cell, clipped to its bounds, or 0 or 1 for a category or a step.
+
+        >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False)
+        >>> list(schema.transforms())
+        [(Numeric(name='age', low=0.0, high=100.0, curve=()), array([50.]), array([0.02]))]
+        """
+        for column, centers, factors in self.scalings():
+            width, middles = len(centers), centers.copy()
+            if not isinstance(column, Categorical):
+                middle, half = (column.low + column.high) / 2.0, (column.high - column.low) / 2.0
+                numbers = slice(width - column.indicators)
+                # Rounding must not put it outside, where a missing number would not become 0 in SQL.
+                middles[numbers] = np.clip(middle + half * centers[numbers], column.low, column.high)
+                factors[numbers] /= half
+                steps = slice(width - column.indicators, None)
+                middles[steps] = 0.5 + centers[steps] / STEP_HEIGHT
+                factors[steps] *= STEP_HEIGHT
+            yield column, middles, factors
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dictionaries and lists in the shape of the TOML file. The order of keys is the order of features.
+
+        >>> Schema("y", (0, 1), (Numeric("age", 0, 100),)).to_dict()["numeric"]
+        {'age': [0.0, 100.0]}
+        """
+        tables: dict[str, dict[str, Any]] = {"numeric": {}, "categorical": {}, "timestamp": {}, "vector": {}}
+        for column in self.columns:
+            if isinstance(column, Numeric):
+                bounds = [column.low, column.high]
+                tables["numeric"][column.name] = (
+                    {"bounds": bounds, "curve": list(column.curve)} if column.curve else bounds
+                )
+            elif isinstance(column, TimePart):
+                tables["timestamp"].setdefault(column.timestamp, []).append(column.part)
+            elif isinstance(column, Categorical):
+                tables["categorical"][column.name] = list(column.categories)
+            else:
+                tables["vector"][column.name] = {"length": column.length, "bounds": [column.low, column.high]}
+        declared: dict[str, Any] = {
+            "label": self.label,
+            "classes": list(self.classes),
+            **({} if self.prior is None else {"prior": list(self.prior)}),
+            **({} if self.unit is None else {"unit": self.unit, "max_rows": self.max_rows}),
+            "intercept": self.intercept,
+        }
+        if self.clip_norm is not None:
+            declared["clip_norm"] = self.clip_norm
+        declared.update({name: table for name, table in tables.items() if table})
+        if self.projection is not None:
+            declared["projection"] = {"dims": self.projection.dims, "seed": self.projection.seed}
+        if self.standardization is not None:
+            standardized = self.standardization
+            declared["standardization"] = {
+                "centers": list(standardized.centers),
+                "scales": list(standardized.scales),
+                "clip_norm": standardized.clip_norm,
+                "intercept": standardized.intercept,
+                "source": standardized.source,
+            }
+        if self.spent is not None:
+            declared["spent"] = to_record(self.spent)
+        return declared
+
+    @classmethod
+    def from_dict(cls, declared: Mapping[str, Any]) -> Schema:
+        """Inverse of `to_dict`; brace ranges are spelled out.
+
+        >>> Schema.from_dict({"label": "y", "classes": [0, 1], "numeric": {"f{0..2}": [0, 1]}}).dims
+        4
+        """
+        _check_keys(declared, required=("label", "classes"), optional=_OPTIONAL, what="the schema")
+        columns: list[Column] = []
+        features = 0
+        for name, numeric in _table(declared, "numeric"):
+            columns.append(_numeric(name, numeric))
+            features += 1 + columns[-1].indicators
+            check_size(features=features, classes=1)  # before there are too many to be kept
+        for name, categories in _table(declared, "categorical"):
+            columns.append(Categorical(name, _list(categories, f"the categories of {name!r}")))
+        for name, parts in _table(declared, "timestamp"):
+            listed = _list(parts, f"the parts of {name!r}")
+            if not listed:
+                raise ParameterError(f"the parts of {name!r} must be among {', '.join(PARTS)}, got []")
+            check_count(listed, len(PARTS), f"the parts of {name!r}")
+            columns += [TimePart(name, part) for part in listed]
+        for name, vector in _table(declared, "vector"):
+            _check_keys(vector, required=("length", "bounds"), what=f"the vector {name!r}")
+            columns.append(Vector(name, vector["length"], *_pair(vector["bounds"], name)))
+        projection = declared.get("projection")
+        if projection is not None:
+            _check_keys(projection, required=("dims", "seed"), what="the projection")
+            projection = Projection(projection["dims"], projection["seed"])
+        standardization = declared.get("standardization")
+        if standardization is not None:
+            fields = ("centers", "scales", "clip_norm", "intercept")
+            _check_keys(standardization, required=fields, optional=("source",), what="the standardization")
+            standardization = Standardization(**standardization)
+        return cls(
+            declared["label"],
+            _list(declared["classes"], "classes"),
+            tuple(columns),
+            intercept=declared.get("intercept", True),
+            clip_norm=declared.get("clip_norm"),
+            projection=projection,
+            standardization=standardization,
+            prior=declared.get("prior"),
+            spent=_spent(declared.get("spent")),
+            unit=declared.get("unit"),
+            max_rows=declared.get("max_rows"),
+        )
+
+    @classmethod
+    def of(cls, declared: Schema | Mapping[str, Any] | str | Path) -> Schema:
+        """A schema as it may be given: itself, the path of a TOML file, or a dictionary in the shape of one.
+
+        >>> Schema.of({"label": "y", "classes": [0, 1], "numeric": {"age": (0, 110)}}).feature_names
+        ('age', 'intercept')
+        """
+        if isinstance(declared, Schema):
+            return declared
+        if isinstance(declared, Mapping):
+            return cls.from_dict(declared)
+        if isinstance(declared, (str, Path)):
+            return cls.load(declared)
+        # Not what it is: it may be data, by mistake.
+        raise ParameterError(
+            "a schema must be a Schema, the path of a TOML file or a dictionary in the shape of one, "
+            f"got {described(declared)}"
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> Schema:
+        """Read a TOML file."""
+        try:
+            text = read_text(path, most=MOST_BYTES)
+        except BoltdpError as fault:
+            raise ParameterError(f"the schema {str(path)!r} cannot be read: {fault}") from None
+        return cls.from_toml(text)
+
+    @classmethod
+    def from_toml(cls, text: str) -> Schema:
+        r"""Read TOML text.
+
+        >>> Schema.from_toml('label = "y"\nclasses = ["no", "yes"]\n[numeric]\nage = [0, 100]').classes
+        ('no', 'yes')
+        """
+        try:
+            declared = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as fault:
+            raise ParameterError(f"the schema must be TOML: {fault}") from None
+        except RecursionError:
+            raise ParameterError("the schema must not be nested so deeply") from None
+        except ValueError:  # a number of thousands of digits, or a date that is none
+            raise ParameterError("the schema must be TOML, with numbers that can be read") from None
+        return cls.from_dict(declared)
+
+    def save(self, path: str | Path) -> None:
+        """Write a TOML file."""
+        Path(path).write_text(self.to_toml(), "utf-8")
+
+    def to_toml(self) -> str:
+        """TOML text that `from_toml` reads back as the same schema.
+
+        >>> print(Schema("y", (0, 1), (Numeric("age", 0, 100),)).to_toml())
+        label = "y"
+        classes = [0, 1]
+        intercept = true
+        <BLANKLINE>
+        [numeric]
+        age = [0, 100]
+        <BLANKLINE>
+        """
+        lines = []
+        for key, value in self.to_dict().items():
+            if isinstance(value, dict):
+                lines += ["", f"[{key}]", *(f"{toml_key(name)} = {toml_value(v)}" for name, v in value.items())]
+            else:
+                lines.append(f"{key} = {toml_value(value)}")
+        return "\n".join(lines) + "\n"
+
+
+_KINDS: tuple[type[Column], ...] = (Numeric, Categorical, TimePart, Vector)
+_OPTIONAL = (
+    *("prior", "unit", "max_rows", "intercept", "clip_norm", "numeric", "categorical", "timestamp", "vector"),
+    *("projection", "standardization", "spent"),
+)
+
+
+def check_size(*, features: int, classes: int) -> None:
+    """Refuse more features, classes or weights than a schema may declare.
+
+    >>> check_size(features=10**11, classes=2)
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: the features must be at most 100,000, got 100000000000
+    """
+    for what, count, most in (
+        ("features", features, MOST_FEATURES),
+        ("classes", classes, MOST_CLASSES),
+        ("weights", features * classes, MOST_WEIGHTS),
+    ):
+        if count > most:
+            raise ParameterError(f"the {what} must be at most {most:,}, got {shown(count)}")
+
+
+def array_schema(
+    *, dims: int, classes: Sequence[Value], clip_norm: float = 1.0, intercept: bool = False, name: str = "x"
+) -> Schema:
+    """The schema of a plain array of features whose rows have a norm of at most `clip_norm`.
+
+    The array is one vector column; its rows are divided by that norm, and those that are longer are shortened
+    to it. With an intercept the constant 1 joins the divided row.
+
+    >>> array_schema(dims=3, classes=(0, 1), clip_norm=2.0).columns
+    (Vector(name='x', length=3, low=-2.0, high=2.0),)
+    """
+    return Schema(
+        "label",
+        tuple(classes),
+        (Vector(name, dims, -clip_norm, clip_norm),),
+        intercept=intercept,
+        clip_norm=math.sqrt(2.0) if intercept else 1.0,
+    )
+
+
+def _checked_prior(prior: Any, classes: int) -> tuple[float, ...]:
+    """The declared share of each class."""
+    shares = tuple(checked_number(share, "each share of the prior") for share in _list(prior, "the prior"))
+    if len(shares) != classes:
+        raise ParameterError(f"the prior must have one share for each of the {classes} classes, got {len(shares)}")
+    if not all(share > 0 for share in shares) or not abs(math.fsum(shares) - 1) <= PRIOR_TOLERANCE:
+        raise ParameterError(
+            f"the shares of the prior must be above 0 and add up to 1, got {shown(list(shares))}",
+            hint="declare what is known without looking at the data, or leave the prior out",
+        )
+    return shares
+
+
+def _spent(record: Any) -> Part | None:
+    """What the table says was spent, which is read as strictly as a certificate is."""
+    if record is None:
+        return None
+    try:
+        spent = from_record(Part, record)
+    except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as fault:
+        raise ParameterError(
+            f"what the schema has [spent] cannot be read: {fault}",
+            hint="leave that table as `boltdp schema --epsilon` wrote it",
+        ) from None
+    if spent.budget is None or not is_draft(spent.event):
+        raise ParameterError("what the schema has [spent] must be a budget and noisy counts")
+    return spent
+
+
+def _list(value: Any, what: str) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ParameterError(f"{what} must be a list, got {shown(value)}")
+    return tuple(value)
+
+
+def _numeric(name: str, declared: Any) -> Numeric:
+    """A column by its bounds, or by a table of its bounds and its curve."""
+    if not isinstance(declared, Mapping):
+        return Numeric(name, *_pair(declared, name))
+    _check_keys(declared, required=("bounds",), optional=("curve", "spacing"), what=f"the column {name!r}")
+    column = Numeric(name, *_pair(declared["bounds"], name))
+    curve = declared.get("curve", ())
+    if isinstance(curve, (list, tuple)):
+        if "spacing" in declared:
+            raise ParameterError(f"the column {name!r} must declare a number of places for its curve beside 'spacing'")
+        return replace(column, curve=tuple(curve))
+    return replace(column, curve=curve_places(column, curve, declared.get("spacing", "even")))
+
+
+def _pair(bounds: Any, name: str) -> tuple[Any, Any]:
+    if not isinstance(bounds, (list, tuple)) or len(bounds) != 2:
+        raise ParameterError(
+            f"the bounds of {name!r} must be [low, high], got {shown(bounds)}",
+            hint="declare what is known without looking at the data: values outside are moved to the nearest bound",
+        )
+    return bounds[0], bounds[1]
+
+
+def _check_keys(table: Any, *, required: Sequence[str], optional: Sequence[str] = (), what: str) -> None:
+    if not isinstance(table, Mapping):
+        raise ParameterError(f"{what} must be a table with {', '.join(required)}, got {shown(table)}")
+    if "undecided" in table:
+        raise ParameterError(
+            "the columns listed under [undecided] must each be declared numeric, categorical, timestamp or vector, "
+            "or be dropped",
+            hint="move the ones to use to [numeric], [categorical], [timestamp] or [vector] and delete the [undecided] "
+            "table",
+        )
+    if "radius" in table and "clip_norm" in (*required, *optional):
+        raise ParameterError(
+            f"{what} must not declare 'radius'", hint="it is called clip_norm now: what longer rows are shortened to"
+        )
+    for key in required:
+        if key not in table:
+            raise ParameterError(f"{what} must declare {key!r}")
+    for key in table:
+        if key not in required and key not in optional:
+            raise ParameterError(
+                f"{what} must declare only {', '.join((*required, *optional))}, got {shown(key)}",
+                hint=near(key, (*required, *optional)) if isinstance(key, str) else None,
+            )
+
+
+def _table(declared: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
+    table = declared.get(kind, {})
+    if not isinstance(table, Mapping):
+        raise ParameterError(f"{kind} must be a table of columns, got {shown(table)}")
+    columns = 0
+    for pattern, value in table.items():
+        if not isinstance(pattern, str):
+            raise ParameterError(f"the name of a column must be a text that is not empty, got {shown(pattern)}")
+        for name in spell_out(pattern):
+            columns += 1
+            if columns > MOST_FEATURES:
+                raise ParameterError(f"the columns must be at most {MOST_FEATURES:,}, got more of {kind}")
+            yield name, value

@@ -1,0 +1,104 @@
+"""What is known of data without looking at its values: the names and types of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from boltdp.errors import near, quoted
+from boltdp.schema.values import Value
+
+Kind = Literal["number", "text", "bool", "list", "timestamp", "date", "untyped", "other"]
+
+#: Rows that are handed over at a time, at most; and where they have lists, or are made one by one.
+LONGEST_BATCH = 32768
+BATCH_ROWS = 8192
+#: Cells that are handed over at a time, at most; and all that several threads have at a time.
+BATCH_CELLS = 1 << 21
+ALL_CELLS = 1 << 23
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """What is known of a column without looking at its values; columns of CSV files and of objects are "untyped".
+
+    >>> ColumnType("list", length=64).length
+    64
+    """
+
+    kind: Kind
+    length: int | None = None  #: of every list, where the type fixes it
+    bounds: tuple[float, float] | None = None  #: of every number, where a constraint declares them
+    values: tuple[Value, ...] | None = None  #: all that there may be, where the type or a constraint declares them
+    key: bool = False  #: it tells rows apart, and so is no feature
+    parsed: bool = field(default=False, compare=False)  #: texts become numbers, cell by cell, where they are declared
+    called: str | None = field(default=None, compare=False)  #: what the source calls the type, where it is another
+
+    @classmethod
+    def of(cls, arrow: Any) -> ColumnType:
+        """From an Arrow type.
+
+        >>> ColumnType.of(pa.int8()).kind
+        'number'
+        """
+        types = pa.types
+        if types.is_dictionary(arrow):
+            return cls.of(arrow.value_type)
+        lists = types.is_list(arrow) or types.is_large_list(arrow) or types.is_fixed_size_list(arrow)
+        # Lists that are all empty have no type of element.
+        if lists and cls.of(arrow.value_type).kind in ("number", "untyped"):
+            return cls("list", arrow.list_size if types.is_fixed_size_list(arrow) else None)
+        tests: dict[Kind, Callable[[Any], bool]] = {
+            "number": lambda t: types.is_integer(t) or types.is_floating(t) or types.is_decimal(t),
+            "text": lambda t: types.is_string(t) or types.is_large_string(t) or types.is_string_view(t),
+            "bool": types.is_boolean,
+            "timestamp": types.is_timestamp,
+            "date": types.is_date,
+            "untyped": types.is_null,
+        }
+        kind = next((kind for kind, test in tests.items() if test(arrow)), None)
+        return cls("other", called=str(arrow)) if kind is None else cls(kind)
+
+
+def names_hint(columns: Mapping[str, ColumnType], declared: Iterable[str], missing: str | None = None) -> str:
+    """Which columns there are, or one that may be meant by a name that is missing.
+
+    >>> names_hint({"age": ColumnType("number")}, [], "Age"), names_hint({"age": ColumnType("number")}, [])
+    ("did you mean 'age'?", "it has 'age'")
+    >>> names_hint({"4711": ColumnType("untyped")}, ["age"])
+    'none of these columns is there: is there a header that spells them so, and is it the right file?'
+    """
+    # A file without a header has values in its place: unless something declared is there, they are not named.
+    untyped = all(column.kind == "untyped" for column in columns.values())
+    if untyped and not any(name in columns for name in declared):
+        return "none of these columns is there: is there a header that spells them so, and is it the right file?"
+    return (None if missing is None else near(missing, columns)) or f"it has {quoted(columns)}"
+
+
+def batch_rows(columns: int, *, lists: bool, threads: int = 1) -> int:
+    """Rows to hand over at a time: long enough to be worth it, and short enough for one a thread to be in memory.
+
+    >>> batch_rows(50, lists=False), batch_rows(784, lists=False), batch_rows(1, lists=True)
+    (32768, 2674, 8192)
+    """
+    cells = min(BATCH_CELLS, ALL_CELLS // threads)
+    return max(1, min(BATCH_ROWS if lists else LONGEST_BATCH, cells // max(columns, 1)))
+
+
+class Source(Protocol):
+    """Columns and rows, wherever they are; every engine is one."""
+
+    def columns(self) -> dict[str, ColumnType]:
+        """Names and types of the columns; nothing about their values."""
+        ...
+
+    def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in a stable order, at most LONGEST_BATCH at a time.
+
+        Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
+        cell that does not parse as missing. One that is declared "timestamp" comes as text in ISO 8601.
+        """
+        ...

@@ -1,0 +1,61 @@
+"""Timestamps: which of their parts are categories, and the one rule by which a cell has them.
+
+A timestamp without a zone is taken as it stands, and one with a zone in UTC. The rule is about its text in ISO 8601,
+whatever type carries it: `PATTERN` says which texts are timestamps, and so which years there are, 0001 to 9999. All
+other cells are missing, and a date has no hour.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp.schema.values import Value
+
+Part = Literal["hour", "weekday", "month", "day"]
+#: Codes of the parts of cells, -1 where one is missing.
+PartCodes: TypeAlias = npt.NDArray[np.int32]
+
+#: The categories of each part, in the order of their codes.
+PARTS: dict[Part, tuple[Value, ...]] = {
+    "hour": tuple(range(24)),
+    "weekday": ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
+    "month": ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+    "day": tuple(range(1, 32)),
+}
+
+_YEAR = "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+_FOURTH = "(0[48]|[2468][048]|[13579][26])"  # what follows a century in a leap year, and centuries of leap years
+_DAY = "((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+_TIME = "[T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]{1,9})?)?(Z|[+]00(:?00)?)?"
+#: A whole text that is a day of the calendar, maybe with a time of it, maybe said to be UTC. It is of what all engines
+#: read alike: no backslash, no lookahead.
+PATTERN = f"({_YEAR}-{_DAY}|([0-9]{{2}}{_FOURTH}|{_FOURTH}00)-02-29)({_TIME})?"
+#: Its characters, at most.
+LONGEST = 35
+#: Where in such a text the digits of the hour begin, from 1; a date is shorter.
+HOUR_AT = 12
+
+#: The first and the last day of the pattern, counted from 1970-01-01.
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
+
+
+def part_codes(part: Part, days: npt.NDArray[Any], hours: npt.NDArray[Any]) -> PartCodes:
+    """The code of a part for days since 1970-01-01 and hours of them; -1 for an hour that is -1, or a day outside.
+
+    >>> [part_codes(part, np.array([0, -1]), np.array([7, 23])).tolist() for part in PARTS]
+    [[7, 23], [3, 2], [0, 11], [0, 30]]
+    """
+    within = (days >= FIRST_DAY) & (days <= LAST_DAY)
+    days = np.where(within, days, 0)
+    if part == "hour":
+        codes = hours
+    elif part == "weekday":
+        codes = (days + 3) % 7  # 1970-01-01 was a Thursday
+    else:
+        dates = days.astype("M8[D]")
+        months = dates.astype("M8[M]")
+        codes = months.astype(np.int64) % 12 if part == "month" else (dates - months).astype(np.int64)
+    return np.where(within, codes, -1).astype(np.int32)

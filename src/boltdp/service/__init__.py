@@ -1,0 +1,1 @@
+"""The PostgreSQL worker, which trains for roles that may not see the rows."""

@@ -1,0 +1,1 @@
+"""What happens in which order, over algorithms and engines: plan, train, tune, compare."""

@@ -1,0 +1,313 @@
+"""Algorithms side by side, on data that may be looked at: accuracies and run times are measured without noise."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from boltdp import algorithms
+from boltdp._files import replacing
+from boltdp.context import Context
+from boltdp.encoding.plan import plain, reading
+from boltdp.errors import BoltdpError, ParameterError, require
+from boltdp.privacy.events.output_perturbation import Analysis
+from boltdp.privacy.release import Randomness
+from boltdp.schema.schema import Schema
+from boltdp.settings import Settings
+from boltdp.workflows.plan import curved, plan
+from boltdp.workflows.select import error_counts
+from boltdp.workflows.standardize import moments as moments_of
+from boltdp.workflows.standardize import plan_moments, standardized_by
+from boltdp.workflows.train import train_prepared
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine, Prepared
+
+FORMAT = "boltdp-comparison"
+
+#: The part of the rows that is used for testing, where no test data is given.
+TEST_SHARE = 0.2
+
+#: What is compared, by name: each algorithm, its published form if it has one, "auto" and training without noise.
+ALGORITHMS = (
+    "noiseless",
+    "auto",
+    *(name for one in algorithms.ALGORITHMS.values() for name in (one.name, f"{one.name}-paper")[: 1 + one.has_paper]),
+)
+
+
+def settings_of(name: str, common: Settings, epsilon: float) -> Settings:
+    """The settings of one of those compared at an epsilon, made of those that all have in common.
+
+    What an algorithm does not take is left out for it.
+
+    >>> settings_of("objective", Settings(epsilon=None, passes=5), 1.0).given
+    ()
+    """
+    if name == "noiseless":
+        return replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm=algorithms.NOISELESS)
+    if name == "auto":
+        return replace(common, epsilon=epsilon, algorithm=name)
+    algorithm = algorithms.named_algorithm(name.removesuffix("-paper"))
+    analysis: Analysis = "paper" if name.endswith("-paper") else "proved"
+    own = replace(common, epsilon=epsilon, algorithm=algorithm.name, analysis=analysis)
+    return own.without(*(name for name in own.given if name not in algorithm.takes))
+
+
+class ComparisonFileError(BoltdpError):
+    """A file of results that cannot be read, or is about something else."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training and what came of it."""
+
+    algorithm: str
+    epsilon: float | None  #: None: noiseless
+    repeat: int
+    accuracy: float
+    seconds: float  #: of the passes and the release; preparing the rows is the same for all
+    private: bool  #: whether the algorithm's claim holds
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All repeats of one algorithm at one epsilon: means, and standard deviations between the repeats."""
+
+    algorithm: str
+    epsilon: float | None
+    repeats: int
+    accuracy: float
+    accuracy_spread: float
+    seconds: float
+    seconds_spread: float
+    private: bool
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was compared, in public numbers, and the runs so far."""
+
+    about: Mapping[str, Any]
+    runs: tuple[Run, ...] = ()
+
+    def summaries(self) -> list[Summary]:
+        """One for each algorithm and epsilon, in the order in which they first came."""
+        cells: dict[tuple[str, float | None], list[Run]] = {}
+        for run in self.runs:
+            cells.setdefault((run.algorithm, run.epsilon), []).append(run)
+        return [
+            Summary(
+                algorithm,
+                epsilon,
+                len(runs),
+                *_mean_and_spread([run.accuracy for run in runs]),
+                *_mean_and_spread([run.seconds for run in runs]),
+                all(run.private for run in runs),
+            )
+            for (algorithm, epsilon), runs in cells.items()
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        return {
+            "format": FORMAT,
+            "note": "measured without noise: not private",
+            "about": dict(self.about),
+            "summaries": [dataclasses.asdict(summary) for summary in self.summaries()],
+            "runs": [dataclasses.asdict(run) for run in self.runs],
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the file aside, then rename it: an interruption loses nothing."""
+        with replacing(path) as aside:
+            aside.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n", "utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Comparison:
+        """Read a file that `save` wrote."""
+        try:
+            record = json.loads(Path(path).read_text("utf-8"))
+            if record["format"] != FORMAT:
+                raise ValueError
+            return cls(record["about"], tuple(Run(**run) for run in record["runs"]))
+        except (OSError, KeyError, TypeError, ValueError):
+            raise ComparisonFileError(f"the file {str(path)!r} has no results of a comparison") from None
+
+
+def subject(engine: Engine, schema: Schema, settings: Settings, *, test: Engine | None = None) -> dict[str, Any]:
+    """What a comparison is about: results are kept together only if all of this is the same.
+
+    >>> import pyarrow as pa
+    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.engines import open_source
+    >>> rows = open_source(pa.table({"age": [30, 40], "sick": [0, 1]}))
+    >>> subject(rows, Schema("sick", (0, 1), (Numeric("age", 0, 100),)), Settings(epsilon=None))["rows"]
+    2
+    """
+    public = dataclasses.asdict(replace(settings.weighed(schema), epsilon=None, seed=None, noise_seed=None))
+    if settings.class_weights is not None:
+        public["class_weights"] = list(public["class_weights"])  # as a file has them
+    return {
+        "rows": engine.count(),
+        "test_rows": None if test is None else test.count(),
+        "schema": hashlib.sha256(json.dumps(schema.to_dict(), sort_keys=True).encode()).hexdigest()[:16],
+        "settings": public,
+    }
+
+
+def compare(
+    engine: Engine,
+    schema: Schema,
+    settings: Settings,
+    *,
+    names: Sequence[str],
+    epsilons: Sequence[float],
+    repeats: int,
+    test: Engine | None = None,
+    before: Comparison | None = None,
+    keep: Callable[[Comparison], None] | None = None,
+    context: Context | None = None,
+) -> Comparison:
+    """Train every algorithm at every epsilon, `repeats` times, on the same rows with the same settings.
+
+    Runs that are in `before` are not made again; `keep` gets the results after each run. Each repeat has an order of
+    the rows and noise of its own. The result tells accuracies: it is for data that may be looked at.
+
+    >>> import numpy as np, pyarrow as pa
+    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.engines import open_source
+    >>> rows = open_source(pa.table({"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60}))
+    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> made = compare(rows, schema, Settings(epsilon=None), names=["bolton"], epsilons=[0.1, 1.0], repeats=2)
+    >>> [(one.algorithm, one.epsilon, one.repeats) for one in made.summaries()]
+    [('bolton', 0.1, 2), ('bolton', 1.0, 2)]
+    """
+    for name in names:
+        if name not in ALGORITHMS:
+            raise ParameterError(f"algorithms must be some of {', '.join(ALGORITHMS)}, got {name!r}")
+    if not names or not epsilons or repeats < 1:
+        raise ParameterError(
+            f"there must be an algorithm, an epsilon and a repeat, got {len(names)}, {len(epsilons)} and {repeats}"
+        )
+    settings = settings.weighed(schema)
+    # The same for all: those that are asked for, and none that "auto" would add for itself.
+    # What a draft has cost is of no account among rows that may be looked at.
+    schema = replace(schema, spent=None)
+    schema = curved(replace(settings, curves=settings.curves or 0), schema, rows=engine.count())
+    rows, about = engine.count(), subject(engine, schema, settings, test=test)
+    if before is not None and dict(before.about) != about:
+        raise ComparisonFileError(
+            "the results so far are of other data or settings", hint="choose another output file, or remove it"
+        )
+    cut = rows if test is not None else rows - round(TEST_SHARE * rows)
+    # Noiseless training has no epsilon, so that it is one cell.
+    chosen = [(name, settings_of(name, settings, epsilon)) for name in names for epsilon in epsilons]
+    cells = {(name, one.epsilon): one for name, one in chosen}
+    # Planned first, so that a fault of the last cell shows before the first is trained.
+    moments = {cell: plan_moments(one, schema, rows=cut) for cell, one in cells.items()}
+    plans = {
+        cell: plan(
+            one,
+            rows=cut,
+            dims=schema.dims,
+            classes=len(schema.classes),
+            before=moments[cell],
+            person_rows=schema.max_rows,
+        )
+        for cell, one in cells.items()
+    }
+    made = Comparison(about) if before is None else before
+    done = {(run.algorithm, run.epsilon, run.repeat) for run in made.runs}
+    todo = [(*cell, repeat) for repeat in range(repeats) for cell in cells if (*cell, repeat) not in done]
+    if not todo:
+        return made
+    context = settings.context() if context is None else context
+
+    def prepare(stack: ExitStack, schema: Schema) -> tuple[Prepared, Prepared]:
+        """The rows for training and those for testing."""
+        prepared = stack.enter_context(engine.prepare(schema, context.at("preparing", rows)))
+        if test is not None:
+            return prepared, stack.enter_context(test.prepare(schema.of_rows, context.silent()))
+        whole = prepared
+        if schema.unit is not None:  # in the same order; all rows are tested, those too that do not count
+            whole = stack.enter_context(engine.prepare(schema.of_rows, context.silent()))
+        return prepared.portion(0, cut), whole.portion(cut, rows)
+
+    with ExitStack() as stack:
+        sums, shared = None, prepare(stack, schema)
+        if any(part is not None for part in moments.values()):
+            with ExitStack() as briefly:
+                unprojected = shared if schema.projection is None else prepare(briefly, plain(schema))
+                sums = moments_of(unprojected[0], schema)
+        order = 0
+        for number, (algorithm, epsilon, repeat) in enumerate(todo):
+            context.at("training", len(todo)).done(number)
+            certificate, noise_seed = plans[algorithm, epsilon], cells[algorithm, epsilon].noise_seed
+            own = replace(context.silent(), randomness=Randomness(None if noise_seed is None else noise_seed + repeat))
+            if repeat != order:
+                shared[0].reshuffle(context.seed + repeat)
+                order = repeat
+            with ExitStack() as briefly:
+                used, (training, testing) = schema, shared
+                if certificate.moments is not None:
+                    # Each run standardizes with noise of its own, which the same rows are read by, but projected ones.
+                    assert sums is not None
+                    used = standardized_by(sums, schema, certificate.moments, own.randomness, rows=cut)
+                    if schema.projection is not None:
+                        training, testing = prepare(briefly, used)
+                        if repeat:
+                            training.reshuffle(context.seed + repeat)
+                training, testing = (part.read_by(reading(used)) for part in (training, testing))
+                start = time.perf_counter()
+                model = train_prepared(training, used, certificate, own)
+                seconds = time.perf_counter() - start
+                errors = error_counts([model.weights], testing, classes=len(schema.classes))
+                accuracy = 1 - errors[0] / testing.rows
+            one = Run(algorithm, epsilon, repeat, accuracy, seconds, certificate.private)
+            made = Comparison(about, (*made.runs, one))
+            if keep is not None:
+                keep(made)
+    return made
+
+
+def draw(comparison: Comparison, path: str | Path) -> None:
+    """Save a picture of accuracy and run time against epsilon, with a standard deviation to each side."""
+    # Only here: it takes a second to import, and is optional.
+    require("plot", "a picture")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    axes = figure.subplots(1, 2)
+    summaries = comparison.summaries()
+    for algorithm in dict.fromkeys(summary.algorithm for summary in summaries):
+        mine = sorted((one for one in summaries if one.algorithm == algorithm), key=lambda one: one.epsilon or 0.0)
+        label = algorithm if all(one.private for one in mine) else f"{algorithm} (not private)"
+        for axis, mean, spread in zip(
+            axes, ("accuracy", "seconds"), ("accuracy_spread", "seconds_spread"), strict=True
+        ):
+            means, spreads = ([getattr(one, name) for one in mine] for name in (mean, spread))
+            if mine[0].epsilon is None:
+                axis.axhline(means[0], color="black", linestyle="--", label=label)
+                axis.axhspan(means[0] - spreads[0], means[0] + spreads[0], color="black", alpha=0.1)
+            else:
+                axis.errorbar([one.epsilon for one in mine], means, yerr=spreads, marker="o", capsize=3, label=label)
+    for axis, name in zip(axes, ("accuracy on test rows", "seconds of training"), strict=True):
+        axis.set(xscale="log", xlabel="epsilon", ylabel=name)
+        axis.grid(alpha=0.3)
+    axes[0].legend()
+    figure.suptitle("Measured without noise: for data that you may look at")
+    with replacing(path) as aside:
+        figure.savefig(aside, dpi=150)
+
+
+def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
+    return statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0

@@ -1,0 +1,220 @@
+"""Choosing among candidates inside the promise: each way is planned from public numbers, and run over prepared rows.
+
+`portions`  the paper's Algorithm 3. Each candidate is trained on rows of its own, so that all of them together read
+            the rows as often as one candidate alone would; other rows choose, by the exponential mechanism
+`trials`    every candidate is trained on all rows; a random number of trials releases a random one, with fresh noise,
+            and measures it with noise; the best trial is kept
+`public`    candidates are compared in the open on rows declared public, and the best is trained on the private rows
+
+Weights and counts of errors are as private as the rows, and stay here; what comes out is released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from boltdp._arrays import Doubles
+from boltdp.algorithms import Job, algorithm_of
+from boltdp.algorithms._base import check_rows
+from boltdp.context import Context
+from boltdp.errors import ParameterError
+from boltdp.kernel.misclassification import Errors
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import Certificate, certify
+from boltdp.privacy.events.event import Event, Part, SelfComposition
+from boltdp.privacy.events.selection import (
+    PortionSelection,
+    PublicSelection,
+    Selection,
+    TrialSelection,
+    portion_bounds,
+    trial_budgets,
+)
+from boltdp.privacy.release import Randomness, choose, draw_trials, noisy_count, pick, release_weights
+from boltdp.schema.schema import Schema
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine, Prepared
+
+#: Trials in the mean. More cost no epsilon, only time and a little of delta.
+TRIALS = 100.0
+#: Weight vectors that are scored in one scan of the rows.
+VECTORS_AT_ONCE = 512
+#: The part of the public rows that candidates are trained on; the rest compares them.
+PUBLIC_TRAINING = 0.75
+#: How often a candidate's noise is drawn in the open, so that its luck averages out.
+REHEARSALS = 5
+
+#: From the number of a candidate, its rows and its budget to the training that is planned for it.
+PlanOne = Callable[[int, int, "Budget | None"], Event]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The candidate that was chosen, and its released weights, of shape (models, vectors, dims)."""
+
+    number: int
+    weights: Doubles
+
+
+def plan_portions(plan_one: PlanOne, *, candidates: int, rows: int, budget: Budget | None) -> list[Selection]:
+    """For each candidate the event that it will be if it is chosen: Algorithm 3."""
+    bounds = [portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates)]
+    trained = tuple(Part(budget, plan_one(i, stop - start, budget)) for i, (start, stop) in enumerate(bounds))
+    epsilon = None if budget is None else budget.epsilon
+    return [PortionSelection(trained=trained, chosen=i, rows=rows, epsilon=epsilon) for i in range(candidates)]
+
+
+def plan_trials(
+    plan_one: PlanOne, *, candidates: int, rows: int, budget: Budget | None, mean: float
+) -> list[Selection]:
+    """The same for a random number of trials."""
+    if budget is None:
+        raise ParameterError(
+            "epsilon must be given for trials, got None", hint="compare noiseless candidates by portions"
+        )
+    model, score = trial_budgets(budget, mean=mean)
+    trained = tuple(Part(model, plan_one(i, rows, model)) for i in range(candidates))
+    return [
+        TrialSelection(trained=trained, chosen=i, rows=rows, mean=mean, score_epsilon=score.epsilon)
+        for i in range(candidates)
+    ]
+
+
+def plan_public(
+    plan_one: PlanOne, *, candidates: int, rows: int, budget: Budget | None, public_rows: int
+) -> list[Selection]:
+    """The same for a comparison on public rows."""
+    parts = [Part(budget, plan_one(i, rows, budget)) for i in range(candidates)]
+    return [
+        PublicSelection(trained=part, compared=candidates, chosen=i, rows=rows, public_rows=public_rows)
+        for i, part in enumerate(parts)
+    ]
+
+
+def choose_by_portions(
+    prepared: Prepared, certificates: Sequence[Certificate], *, classes: int, context: Context
+) -> Chosen:
+    """Algorithm 3: the portions of all candidates together are one scan a pass."""
+    selection, forks, count = certificates[0].selection, context.randomness.forks(), len(certificates)
+    assert isinstance(selection, PortionSelection)
+    check_rows(prepared, selection.rows)
+    bounds = [portion_bounds(i, rows=prepared.rows, candidates=count) for i in range(count + 1)]
+    released = []
+    for i, certificate in enumerate(certificates):
+        fork = next(forks)
+        own = context.named(f"candidate {i + 1} of {count}, ")
+        (weights,) = algorithm_of(certificate).run(
+            prepared.portion(*bounds[i]), [Job(certificate, fork)], classes=classes, context=own
+        )
+        released.append(release_weights(weights, certificate, fork))
+    errors = error_counts(released, prepared.portion(*bounds[count]), classes=classes)
+    if selection.epsilon is None:
+        number = int(np.argmin(errors))
+    else:
+        number = choose(errors, epsilon=selection.epsilon, random_bytes=next(forks).stream())
+    return Chosen(number, released[number])
+
+
+def choose_by_trials(
+    prepared: Prepared, certificates: Sequence[Certificate], *, classes: int, context: Context
+) -> Chosen:
+    """A trial releases one of the candidates. How many trials were made is told to nobody."""
+    forks, selection = context.randomness.forks(), certificates[0].selection
+    assert isinstance(selection, TrialSelection)
+    check_rows(prepared, selection.rows)
+    candidates = Candidates(prepared, certificates, classes=classes, context=context)
+    random_bytes = next(forks).stream()
+    left = draw_trials(selection.mean, random_bytes)
+    at_once = max(1, VECTORS_AT_ONCE // max(certificates[0].models, certificates[0].problem.loss.vectors))
+    best, fewest = None, np.inf
+    while left > 0:
+        numbers = [pick(len(certificates), random_bytes) for _ in range(min(left, at_once))]
+        left -= len(numbers)
+        released = candidates.release(numbers, forks)
+        for number, weights, errors in zip(
+            numbers, released, error_counts(released, prepared, classes=classes), strict=True
+        ):
+            changes = certificates[0].problem.changed_rows
+            score = noisy_count(errors, epsilon=selection.score_epsilon, changes=changes, random_bytes=random_bytes)
+            if score < fewest:
+                best, fewest = Chosen(number, weights), score
+    assert best is not None
+    return best
+
+
+def choose_in_public(
+    public: Engine, schema: Schema, certificates: Sequence[Certificate], forks: Iterator[Randomness], context: Context
+) -> int:
+    """Which candidate does best on public rows, with as many updates and as much noise as on the private ones."""
+    rows, count = public.count(), len(certificates)
+    cut = round(PUBLIC_TRAINING * rows)
+    if not 2 <= cut < rows:
+        raise ParameterError(f"the public data must have at least 4 rows, got {rows}")
+    with public.prepare(schema.of_rows, Context(seed=0, threads=context.threads)) as prepared:
+        rehearsals = [_rehearsal(certificate, rows=cut) for certificate in certificates]
+        open_context = Context(seed=0, progress=context.progress).named("on public rows, ")
+        candidates = Candidates(prepared.portion(0, cut), rehearsals, classes=len(schema.classes), context=open_context)
+        numbers = [number for number in range(count) for _ in range(REHEARSALS)]
+        released = candidates.release(numbers, forks)
+        errors = error_counts(released, prepared.portion(cut, rows), classes=len(schema.classes))
+    totals = np.bincount(numbers, weights=errors)
+    return int(np.argmin(totals))
+
+
+class Candidates:
+    """Trainings over the same rows, of which releases can be made that are independent given the rows.
+
+    Where all noise is added at the release, every candidate is trained once, all of them in the same scans. Noise
+    inside training is drawn anew for each release, without a word: progress would tell how many there are.
+
+    Proof: selection.md 2.3
+    """
+
+    def __init__(
+        self, prepared: Prepared, certificates: Sequence[Certificate], *, classes: int, context: Context
+    ) -> None:
+        self._prepared, self._certificates, self._classes = prepared, certificates, classes
+        self._context = context
+        self._trained: list[Doubles] | None = None
+        if all(certificate.training_noise is None for certificate in certificates):
+            jobs = [Job(certificate, context.randomness) for certificate in certificates]
+            self._trained = self._run(jobs, context.named(f"{len(jobs)} candidates, "))
+
+    def release(self, numbers: Sequence[int], forks: Iterator[Randomness]) -> list[Doubles]:
+        """Released weights of the candidates with these numbers, each with noise of its own."""
+        jobs = [Job(self._certificates[number], next(forks)) for number in numbers]
+        if self._trained is None:
+            weights = self._run(jobs, self._context.silent())
+        else:
+            weights = [self._trained[number] for number in numbers]
+        return [release_weights(one, job.certificate, job.randomness) for one, job in zip(weights, jobs, strict=True)]
+
+    def _run(self, jobs: Sequence[Job], context: Context) -> list[Doubles]:
+        return algorithm_of(jobs[0].certificate).run(self._prepared, jobs, classes=self._classes, context=context)
+
+
+def error_counts(released: Sequence[Doubles], prepared: Prepared, *, classes: int) -> list[int]:
+    """How many rows each model gets wrong, in one scan, where the rows are; rows without a declared class count too.
+
+    One row changes each count by at most 1, a person by at most as many as count of theirs. The counts are as private
+    as the rows.
+
+    Proof: adjacency.md 5
+    """
+    weights = np.stack([one.reshape(-1, one.shape[-1]) for one in released])
+    errors = Errors(weights, classes=classes, reading=prepared.reading)
+    prepared.sum([errors])
+    return errors.counts
+
+
+def _rehearsal(certificate: Certificate, *, rows: int) -> Certificate:
+    """The same training on public rows, one of several models alike at a time; its claim is about no private row."""
+    training = algorithm_of(certificate).rehearsed(certificate.training, rows=rows)
+    models = certificate.models
+    event = training if models == 1 else SelfComposition(Part(None, training), models)
+    return certify(event, certificate.budget, seeded=certificate.seeded)

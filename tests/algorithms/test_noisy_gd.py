@@ -1,0 +1,209 @@
+"""Noisy gradient descent: it descends, and is chosen where it should be; attacks find it private, half noise not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from boltdp._arrays import Doubles
+from boltdp.algorithms import ALGORITHMS, Job, chosen_algorithm, noisy_gd
+from boltdp.audit.confidence import rate_bounds
+from boltdp.context import Context
+from boltdp.engines import open_source
+from boltdp.engines.local_store import PreparedRows, spool
+from boltdp.errors import ParameterError
+from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.model import Model
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import certify, remaining
+from boltdp.privacy.events.event import Part
+from boltdp.privacy.events.noisy_gradients import noisy_gradients
+from boltdp.privacy.events.noisy_moments import noisy_moments
+from boltdp.privacy.mechanisms import Mechanism
+from boltdp.privacy.release import Randomness, release_moments
+from boltdp.privacy.training_problem import Problem
+from boltdp.schema.schema import array_schema
+from boltdp.settings import Settings
+from boltdp.workflows.plan import plan
+from boltdp.workflows.train import train
+from tests.algorithms.counted import CountedRows
+from tests.kernel.reference import row_gradient
+
+BUDGET = Budget(1.0, 1e-6)
+
+
+def some_rows(classes: int, *, rows: int = 500, dims: int = 4) -> Any:
+    x = np.random.default_rng(1).uniform(-0.5, 0.5, (rows, dims)).astype(np.float32)
+    labels = np.argmax(x[:, :classes], axis=1) if classes > 2 else x[:, 0] > 0
+    return np.hstack([labels[:, None], x]).astype(np.float32)
+
+
+def prepared(rows: Any) -> PreparedRows:
+    return spool([rows], rows=len(rows), width=rows.shape[1], context=Context(seed=1), in_memory=True)
+
+
+def test_a_descent_is_the_reference_with_its_noise_taken_away() -> None:
+    """With next to no noise it is plain clipped gradient descent with Nesterov's momentum."""
+    rows = some_rows(3)
+    loss: Loss = Multinomial(3)
+    problem = Problem(loss=loss, dims=4, rows=len(rows), regularization=0.01)
+    event = noisy_gradients(problem, BUDGET, clip=0.5, scans=5, step=2.0, momentum=0.7)
+    event = replace(event, noise=Mechanism("gaussian", 1e-9, problem.dimensions))
+    job = Job(certify(event, BUDGET, seeded=True), Randomness(1))
+    with prepared(rows) as held:
+        (found,) = ALGORITHMS["noisy-gd"].run(held, [job], classes=3, context=Context())
+    weights, direction = np.zeros((3, 4)), np.zeros((3, 4))
+    for _ in range(5):
+        total, ahead = np.zeros((3, 4)), weights - 2.0 * 0.7 * direction
+        for label, *features in rows.astype(float):
+            one = row_gradient(loss, ahead, np.array(features), int(label), positive=1)
+            total += one * min(1.0, 0.5 / max(float(np.linalg.norm(one)), 1e-300))
+        direction = 0.7 * direction + 0.3 * (total / len(rows) + 0.01 * ahead)
+        weights = weights - 2.0 * direction
+    np.testing.assert_allclose(found[0], weights, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{}, {"multiclass": "one-vs-all"}, {"loss": "huber"}], ids=str)
+def test_it_learns_within_its_budget(settings: dict[str, Any]) -> None:
+    rows = some_rows(3, rows=20_000)
+    source = open_source((rows[:, 1:], rows[:, 0].astype(int)))
+    schema = array_schema(dims=4, classes=(0, 1, 2), intercept=True)
+    asked = Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", seed=1, noise_seed=1, **settings)
+    model = train(source, schema, asked)
+    assert (model.predict(source) == rows[:, 0]).mean() > 0.7
+    assert Model.from_dict(model.to_dict()).certificate == model.certificate
+    assert train(source, schema, asked).weights.tobytes() == model.weights.tobytes()
+    assert train(source, schema, replace(asked, noise_seed=None)).certificate.private
+
+
+def test_jobs_share_scans_and_each_has_its_own_number() -> None:
+    rows = some_rows(2)
+    certificates = [
+        plan(Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", passes=passes), rows=500, dims=4, classes=2)
+        for passes in (2, 5)
+    ]
+    with prepared(rows) as held:
+        counted = CountedRows(held)
+        jobs = [Job(one, Randomness()) for one in certificates]
+        found = ALGORITHMS["noisy-gd"].run(counted, jobs, classes=2, context=Context())
+    assert [weights.shape for weights in found] == [(1, 1, 4)] * 2
+    assert counted.counts["sum"] == 5
+
+
+@pytest.mark.parametrize("regularization", [1e-4, 1e-3, 0.01, 1.0])
+def test_a_penalty_shortens_the_step_of_many_rows(regularization: float) -> None:
+    """With the step that is right without one, the weights would be thrown from side to side, ever farther."""
+    rows = some_rows(2, rows=20_000)
+    source = open_source((rows[:, 1:], rows[:, 0].astype(int)))
+    schema = array_schema(dims=4, classes=(0, 1), intercept=True)
+    asked = Settings(epsilon=3.0, delta=1e-6, algorithm="noisy-gd", noise_seed=1, regularization=regularization)
+    model = train(source, schema, asked)
+    assert (model.predict(source) == rows[:, 0]).mean() > 0.9
+    with pytest.raises(ParameterError, match="step must be below"):
+        train(source, schema, replace(asked, step_size=20.0 / regularization))
+
+
+SPENT = Budget(1.0, 0.01)
+ONE, OTHER = np.array([[1, 1.0], [1, 1.0]], np.float32), np.array([[1, 1.0], [0, 1.0]], np.float32)
+
+
+def released(rows: Any, *, noise: float, count: int, budget: Budget = SPENT) -> Doubles:
+    """First weights of many descents of two scans on the same rows: with short steps, so that both scans tell all."""
+    problem = Problem(loss=Logistic(), dims=1, rows=len(rows))
+    event = noisy_gradients(problem, budget, clip=0.5, scans=2, step=0.01, momentum=0.0)
+    event = replace(event, noise=Mechanism("gaussian", noise * event.noise.scale, 1))
+    certificate = certify(event, None if noise < 1 else budget)
+    with prepared(rows) as held:
+        jobs = [Job(certificate, Randomness()) for _ in range(count)]
+        return np.array(
+            [weights[0, 0, 0] for weights in ALGORITHMS["noisy-gd"].run(held, jobs, classes=2, context=Context())]
+        )
+
+
+def violation(first: Doubles, second: Doubles) -> float:
+    """How far P(E) - e*P'(E) certainly exceeds delta, for the best of some events, at a confidence of 99.9 %."""
+    # The event is chosen by the first half, and judged by the second.
+    cuts = np.quantile(first, [0.3, 0.5, 0.7, 0.8, 0.9, 0.95])
+    half = len(first) // 2
+    gains = [(first[:half] > cut).mean() - np.e * (second[:half] > cut).mean() for cut in cuts]
+    cut = cuts[int(np.argmax(gains))]
+    hits, false = int((first[half:] > cut).sum()), int((second[half:] > cut).sum())
+    low, _ = rate_bounds(hits, half, mistake=0.0005)
+    _, high = rate_bounds(false, half, mistake=0.0005)
+    return float(low - np.e * high - 0.01)
+
+
+@pytest.mark.parametrize(("noise", "caught"), [(1.0, False), (0.5, True)])
+def test_an_attack_finds_nothing_and_half_of_the_noise_is_caught(noise: float, caught: bool) -> None:
+    first, second = (released(rows, noise=noise, count=8_000) for rows in (ONE, OTHER))
+    assert (violation(first, second) > 0) == caught
+
+
+@pytest.mark.parametrize(("noise", "caught"), [(1.0, False), (0.5, True)])
+def test_an_attack_on_moments_and_scans_together_finds_nothing_either(noise: float, caught: bool) -> None:
+    """One row is replaced by one of the other class on the other side of 0: both the means and every scan move."""
+    count, taken = 8_000, SPENT.take(0.5)[0]
+    moments = noisy_moments(moments="mean", features=1, numbers=1, clip_norm=1.0, budget=taken, gaussian=True)
+    problem = Problem(loss=Logistic(), dims=1, rows=2)
+    training = noisy_gradients(problem, SPENT, clip=0.5, scans=2, step=0.01, momentum=0.0)
+    left = remaining(SPENT, Part(taken, moments), training)
+    assert moments.noise is not None
+    deviation = noise * moments.noise.scale
+    less = replace(moments, noise=Mechanism("gaussian", deviation, 2))
+
+    def told(sum_of_values: int, rows: Any) -> Doubles:
+        """The logarithm of the likelihood ratio, but for a constant: each release by its distance over its variance."""
+        sums = np.array([[sum_of_values << 20], [2 << 20]])
+        means = np.array(
+            [release_moments(sums, less, Randomness(), rows=2, numbers=np.array([True])).means[0] for _ in range(count)]
+        )
+        weights = released(rows, noise=noise, count=count, budget=left)
+        # The sum of values moves by 2, the weight by two scans that move by 1, of two rows and with a step of 0.01.
+        scan = noise * noisy_gradients(problem, left, clip=0.5, scans=2, step=0.01, momentum=0.0).noise.scale
+        told: Doubles = 2.0 * (2.0 * means) / deviation**2 + (weights * 2.0 / 0.01) / scan**2
+        return told
+
+    assert (violation(told(2, ONE), told(0, OTHER)) > 0) == caught
+
+
+def test_auto_takes_it_for_several_classes_at_once_with_a_delta() -> None:
+    asked, pure = Settings(epsilon=1.0, delta=1e-6), Budget(1.0)
+    assert chosen_algorithm([asked], Multinomial(3), BUDGET).name == "noisy-gd"
+    assert chosen_algorithm([Settings(epsilon=1.0)], Multinomial(3), pure).name == "objective"
+    assert chosen_algorithm([asked], MarginLogistic(), BUDGET).name == "objective"
+    assert chosen_algorithm([replace(asked, regularization=0.1)], Multinomial(3), BUDGET).name == "objective"
+    assert chosen_algorithm([replace(asked, passes=3)], Multinomial(3), BUDGET).name == "bolton"
+    assert chosen_algorithm([asked], HuberSVM(), BUDGET).name == "bolton"
+
+
+def test_what_it_cannot_do_is_refused() -> None:
+    for settings, message in (
+        (Settings(epsilon=None, algorithm="noisy-gd"), "epsilon must be given for noisy-gd"),
+        (Settings(epsilon=1.0, algorithm="noisy-gd"), "delta must be > 0"),
+        (Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", batch_size=3), "batch_size must not be given"),
+        (
+            Settings(epsilon=1.0, delta=1e-6, algorithm="objective", gradient_clip=1.0),
+            "gradient_clip must not be given",
+        ),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            plan(settings, rows=100, dims=3, classes=2)
+
+
+def test_what_is_asked_for_is_taken_and_told() -> None:
+    asked = Settings(
+        epsilon=1.0, delta=1e-6, algorithm="noisy-gd", passes=9, gradient_clip=0.3, step_size=2.0, regularization=0.1
+    )
+    certificate = plan(asked, rows=100, dims=3, classes=2)
+    event = noisy_gd._event(certificate)
+    assert (event.scans, event.clip, event.step, event.problem.regularization) == (9, 0.3, 2.0, 0.1)
+    algorithm = ALGORITHMS["noisy-gd"]
+    told = dict(algorithm.choices(certificate, asked))
+    assert told["scans"] == "9: as asked for"
+    assert "public data" in dict(algorithm.choices(certificate, replace(asked, passes=None)))["scans"]
+    assert dict(algorithm.cost(certificate))["noise"].endswith("in each of 9 scans")
+    assert algorithm.trained(certificate) == "100 rows, 9 scans, gradients clipped to 0.3"
+    assert len(algorithm.forecast_line(algorithm.forecast(certificate))) == len(algorithm.headings) - 2

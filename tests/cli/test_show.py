@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from boltdp.cli import show
+from boltdp.model import Model
+from boltdp.privacy.release import Randomness, release_weights
+from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.settings import Settings
+from boltdp.workflows.plan import plan
+
+from .conftest import Run
+
+#: Clears the screen, turns the direction of writing, rings.
+CONTROLS = "\x1b[2J\u202e\a"
+
+
+def test_a_model_is_shown_by_column_from_the_most_important_one(run: Run, model: Path) -> None:
+    model.with_name("rows.parquet").unlink()
+    result = run("show", model)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("NOT PRIVATE: the noise came from a seed")
+    assert "effects    margin of 'yes' against 'no', compared with a missing value; less for rows" in result.stdout
+    assert "added before training: in any one direction it pulls as" in result.stdout
+    start = next(number for number, line in enumerate(lines) if line.startswith("column"))
+    named = [line.split()[0] for line in lines[start + 1 :] if not line.startswith(" ")]
+    assert named[0] == "age"
+    assert {*named} == {"age", "pulse", "ward", "all"}
+    assert "█" in result.stdout
+
+
+def test_both_sides_of_a_step_are_told_apart(run: Run, rows: Path) -> None:
+    model = rows.with_name("model.json")
+    trained = ("--schema", "schema.toml", "--epsilon", 1, "--noise-seed", 1, "--curves", 1, "-o", model)
+    assert run("train", rows, *trained).exit_code == 0
+    lines = [line.split() for line in run("show", model).stdout.splitlines()]
+    start = next(number for number, words in enumerate(lines) if words[:2] == ["age", "0"])
+    assert [words[:2] for words in lines[start + 1 : start + 3]] == [["below", "50"], ["from", "50"]]
+    assert lines[start + 3][0] == "100"
+
+
+@pytest.mark.parametrize("steps", [0, 8])
+def test_json_has_the_numbers_and_files_are_written(run: Run, rows: Path, steps: int) -> None:
+    model = rows.with_name("model.json")
+    trained = ("--schema", "schema.toml", "--epsilon", 1, "--noise-seed", 1, "--curves", steps, "-o", model)
+    assert run("train", rows, *trained).exit_code == 0
+    result = run("show", model, "--json", "--html", "model.html", "--picture", "model.svg")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    loaded = Model.load(model)
+    assert (record["private"], record["epsilon"], record["rows"]) == (False, 1.0, 2000)
+    assert record["noise"]["at_most"] is True
+    (panel,) = record["panels"]
+    assert panel["favours"] == "yes"
+    columns = {one["column"]: one for one in panel["columns"]}
+    age = columns["age"]["points"]
+    column, middles, factors = next(one for one in loaded.schema.transforms() if one[0].name == "age")
+    assert isinstance(column, Numeric)
+    assert [point["at"] for point in age] == [0.0, *np.repeat(column.curve, 2), 100.0]
+    values = np.array([100.0, *np.ones(len(column.curve))])
+    weights = loaded.weights[0, : len(values)]
+    assert age[-1]["effect"] == pytest.approx(weights @ ((values - middles) * factors))
+    assert [point["at"] for point in columns["ward"]["points"]] == ["A", "B", "C"]
+    assert all(point["deviation"] > 0 for point in columns["ward"]["points"])
+    assert "NOT PRIVATE" in Path("model.html").read_text()
+    assert Path("model.svg").stat().st_size > 1000
+    told = run("show", model, "--html", "again.html").stdout
+    assert "page       again.html" in told
+
+
+def test_fewer_columns_are_shown_if_asked_for(run: Run, model: Path) -> None:
+    shown = run("show", model, "--top", 1).stdout
+    assert "2 columns with smaller effects: --top shows them" in shown
+    assert "pulse" not in shown
+
+
+def test_a_terminal_is_told_nothing_that_it_would_obey(run: Run, tmp_path: Path) -> None:
+    columns = (Numeric(f"n{CONTROLS}", 0, 1), Categorical(f"c{CONTROLS}", tuple(f"{i}{CONTROLS}" for i in range(30))))
+    schema = Schema(f"y{CONTROLS}", tuple(f"{i}{CONTROLS}" for i in range(3)), columns)
+    certificate = plan(Settings(epsilon=1.0), rows=1000, dims=schema.dims, classes=3)
+    weights = release_weights(np.ones((1, 3, schema.dims)), certificate, Randomness())
+    Model(schema, weights[0], certificate, trained_where=CONTROLS).save("model.json")
+    result = run("show", "model.json")
+    assert result.exit_code == 0, result.output
+    assert not set(CONTROLS[0] + CONTROLS[-2:]) & set(result.output)
+    assert result.output.replace("\n", "").isprintable()
+    assert r"0\x1b[2J\u202e\x07:" in result.stdout
+    assert "and 18 with smaller effects" in result.stdout
+    # Other commands print names of a file's classes too.
+    (tmp_path / "rows.csv").write_text(f"n{CONTROLS},c{CONTROLS},y{CONTROLS}\n0.5,1{CONTROLS},2{CONTROLS}\n")
+    evaluated = run("evaluate", "model.json", "rows.csv")
+    assert evaluated.output.replace("\n", "").isprintable()
+
+
+def test_a_changed_model_is_not_shown(run: Run, model: Path) -> None:
+    record = json.loads(model.read_text())
+    record["weights"][0][0] += 1.0
+    model.write_text(json.dumps(record))
+    result = run("show", model)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "noise", "bar"),
+    [
+        (1.0, 0.0, "            │████████████"),
+        (-0.5, None, "      ██████│"),
+        (0.0, 0.25, "      ░░░░░░│░░░░░░"),
+        (0.5, 5.0, "░░░░░░░░░░░░│▓▓▓▓▓▓░░░░░░"),
+    ],
+)
+def test_bars(value: float, noise: float | None, bar: str) -> None:
+    assert show._bar(value, noise, 1.0, show.BLOCKS) == bar
+
+
+def test_a_terminal_without_blocks_gets_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = ("#+-|", "##.|")
+    for encoding, (exact, bounded) in {"utf-8": ("█▓░│", "██·│"), "ascii": letters, "none such": letters}.items():
+        monkeypatch.setattr("sys.stdout", SimpleNamespace(encoding=encoding))
+        assert "".join(show._characters(at_most=False)) == exact
+        assert "".join(show._characters(at_most=True)) == bounded

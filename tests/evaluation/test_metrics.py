@@ -1,0 +1,210 @@
+"""Evaluations: scikit-learn's figures are the oracle, up to what bins can change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from sklearn.metrics import (
+    accuracy_score,
+    average_precision_score,
+    balanced_accuracy_score,
+    brier_score_loss,
+    confusion_matrix,
+    log_loss,
+    precision_recall_fscore_support,
+    roc_auc_score,
+)
+
+from boltdp.engines import open_source
+from boltdp.errors import DataError, ParameterError
+from boltdp.evaluation.metrics import Curve, Evaluation, Reliability, Sums
+from boltdp.model import Model
+from boltdp.schema.schema import Numeric, Schema
+from boltdp.settings import Multiclass
+from tests.export.test_sql import make_model
+
+ROWS = 3000
+
+
+def rows_of(classes: int, *, seed: int = 0) -> pa.Table:
+    generator = np.random.default_rng(seed)
+    x = generator.uniform(-1, 1, (ROWS, 3))
+    label = np.argmax(x @ generator.normal(0, 2, (3, classes)) + generator.gumbel(0, 1, (ROWS, classes)), axis=1)
+    names = np.array([*"abcdefgh"], dtype=object)[label]
+    names[::100] = "undeclared"
+    return pa.table({**{f"f{i}": x[:, i] for i in range(3)}, "y": pa.array(names.tolist())})
+
+
+def model_of(classes: int, *, loss: str = "logistic", multiclass: Multiclass = "multinomial") -> Model:
+    columns = tuple(Numeric(f"f{i}", -1, 1) for i in range(3))
+    return make_model(Schema("y", tuple("abcdefgh"[:classes]), columns), loss=loss, multiclass=multiclass, seed=3)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("multiclass", ["multinomial", "one-vs-all"])
+@pytest.mark.parametrize("loss", ["logistic", "margin"])
+def test_figures_are_those_of_scikit_learn(classes: int, multiclass: Multiclass, loss: str) -> None:
+    model, table = model_of(classes, loss=loss, multiclass=multiclass), rows_of(classes)
+    found = model.evaluate(table)
+    truth = np.array(table["y"].to_pylist())
+    known, names = truth != "undeclared", [*model.classes]
+    truth = truth[known]
+    margins = np.concatenate([*model.score_batches(open_source(table))])[known]
+    odds, predicted = model.probabilities(margins), np.array(names)[model.choices(margins)]
+    assert (found.rows, found.rows_without_class) == (known.sum(), 30)
+    assert found.accuracy == pytest.approx(accuracy_score(truth, predicted))
+    assert found.commonest == pytest.approx(np.unique(truth, return_counts=True)[1].max() / len(truth))
+    assert found.balanced_accuracy == pytest.approx(balanced_accuracy_score(truth, predicted))
+    assert found.log_loss == pytest.approx(log_loss(truth, odds, labels=names))
+    assert found.confusion.tolist() == confusion_matrix(truth, predicted, labels=names).tolist()
+    precision, recall, _, rows = precision_recall_fscore_support(truth, predicted, labels=names)
+    for place, one in enumerate(found.by_class):
+        assert one.rows == rows[place]
+        assert one.precision == pytest.approx(precision[place])
+        assert one.recall == pytest.approx(recall[place])
+        assert one.curve.area is not None
+        assert one.curve.error is not None
+        assert one.curve.error < 2e-4
+        assert abs(one.curve.area - roc_auc_score(truth == names[place], odds[:, place])) <= one.curve.error + 1e-12
+        expected = average_precision_score(truth == names[place], odds[:, place])
+        assert one.curve.average_precision == pytest.approx(expected, abs=1e-4)
+    if classes == 2:
+        assert found.brier_score == pytest.approx(brier_score_loss(truth == "b", odds[:, 1]))
+        assert found.area_under_the_curve == found.by_class[1].curve.area
+    else:
+        ones = truth[:, None] == np.array(names)
+        assert found.brier_score == pytest.approx(np.square(odds - ones).sum(axis=1).mean())
+        ranked = roc_auc_score(truth, odds, multi_class="ovr", labels=names)
+        assert found.area_under_the_curve == pytest.approx(ranked, abs=1e-4)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_the_reliability_table_counts_what_has_which_probability(classes: int) -> None:
+    model, table = model_of(classes), rows_of(classes)
+    found = model.evaluate(table)
+    truth = np.array(table["y"].to_pylist())
+    known = truth != "undeclared"
+    odds = model.probabilities(np.concatenate([*model.score_batches(open_source(table))]))[known]
+    names = np.array(model.classes)
+    shown = odds[:, 1] if classes == 2 else odds.max(axis=1)
+    so = truth[known] == ("b" if classes == 2 else names[odds.argmax(axis=1)])
+    assert found.reliability is not None
+    assert found.reliability.rows.sum() == known.sum()
+    error = 0.0
+    for line in found.reliability.to_dict():
+        inside = (shown >= line["from"]) & ((shown < line["to"]) | (line["to"] == 1.0))
+        assert line["rows"] == inside.sum()
+        assert line["mean_probability"] == pytest.approx(shown[inside].mean())
+        assert line["share"] == pytest.approx(so[inside].mean())
+        error += abs(shown[inside].sum() - so[inside].sum())
+    assert found.calibration_error == pytest.approx(error / known.sum())
+
+
+@hypothesis_settings(max_examples=60)
+@given(
+    scores=st.lists(st.integers(0, 8), min_size=2, max_size=60),
+    labels=st.integers(0, 2**60 - 1),
+)
+def test_a_curve_of_bins_has_the_area_of_its_bins(scores: list[int], labels: int) -> None:
+    truth = np.array([(labels >> place) & 1 for place in range(len(scores))])
+    counts = np.array([np.bincount(np.array(scores)[truth == so], minlength=9) for so in (0, 1)])
+    curve = Curve.of(counts, np.arange(9.0))
+    if len(set(truth.tolist())) < 2:
+        assert curve.area is None
+        assert curve.average_precision is None
+        return
+    assert curve.area == pytest.approx(roc_auc_score(truth, scores))
+    assert curve.average_precision == pytest.approx(average_precision_score(truth, scores))
+    # Whatever order ties have without bins, the area is no farther away.
+    fine = np.array(scores) + np.random.default_rng(0).uniform(0, 0.9, len(scores))
+    assert curve.error is not None
+    assert abs(roc_auc_score(truth, fine) - curve.area) <= curve.error + 1e-12
+
+
+def test_the_sums_do_not_depend_on_how_rows_are_cut() -> None:
+    model, generator = model_of(4), np.random.default_rng(1)
+    labels = np.where(generator.random(500) < 0.1, np.nan, generator.integers(0, 4, 500))
+    margins = generator.normal(0, 1, (500, 4))
+    whole, parts = Sums(model), Sums(model)
+    whole.add(labels, margins)
+    for at in range(0, 500, 70):
+        parts.add(labels[at : at + 70], margins[at : at + 70])
+    assert (whole.scores == parts.scores).all()
+    assert (whole.confusion == parts.confusion).all()
+    np.testing.assert_allclose(whole.calibration, parts.calibration)
+    for one, other in zip(Evaluation.of(model, whole).by_class, Evaluation.of(model, parts).by_class, strict=True):
+        assert one.to_dict() == pytest.approx(other.to_dict())
+
+
+def test_a_loss_without_probabilities_has_curves_and_no_calibration(tmp_path: Path) -> None:
+    for classes in (2, 3):
+        model, table = model_of(classes, loss="huber"), rows_of(classes)
+        found = model.evaluate(table)
+        assert [found.log_loss, found.brier_score, found.reliability, found.calibration_error] == [None] * 4
+        assert found.area_under_the_curve is not None
+        assert found.to_dict()["log_loss"] is None
+        found.plot(tmp_path / "huber.svg")
+        assert b"gives no probabilities" in (tmp_path / "huber.svg").read_bytes()
+
+
+def test_rows_of_one_class_have_no_curve_and_can_be_drawn(tmp_path: Path) -> None:
+    frame = rows_of(2).to_pandas()
+    found = model_of(2).evaluate(frame[frame.y == "b"])
+    assert found.area_under_the_curve is None
+    assert found.by_class[0].recall is None
+    assert found.to_dict()["curves"][0]["precision"] == []
+    found.plot(tmp_path / "one.png")
+    assert (tmp_path / "one.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("ending", "begins", "classes"), [("png", b"\x89PNG", 2), ("svg", b"<?xml", 4), ("pdf", b"%PDF", 2)]
+)
+def test_an_evaluation_is_drawn_in_every_form(tmp_path: Path, ending: str, begins: bytes, classes: int) -> None:
+    path = tmp_path / f"evaluation.{ending}"
+    model_of(classes).evaluate(rows_of(classes)).plot(path)
+    assert path.read_bytes().startswith(begins)
+
+
+def test_names_that_look_like_formulas_are_drawn_as_they_are(tmp_path: Path) -> None:
+    columns = (Numeric("f0", -1, 1),)
+    model = make_model(Schema("y", ("$a_1$", r"\frac{"), columns))
+    table = pa.table({"f0": [0.1, -0.5, 0.7, -0.9], "y": ["$a_1$", r"\frac{", "$a_1$", r"\frac{"]})
+    model.evaluate(table).plot(tmp_path / "names.svg")
+    assert r"probability of \frac{" in (tmp_path / "names.svg").read_text("utf-8")
+
+
+def test_a_picture_of_another_kind_is_refused() -> None:
+    with pytest.raises(ParameterError, match=r"^a picture must end in \.png, \.svg, \.pdf, got 'x\.bmp'"):
+        model_of(2).evaluate(rows_of(2)).plot("x.bmp")
+
+
+def test_a_data_frame_is_evaluated_and_told_in_one_line() -> None:
+    frame = pd.DataFrame({"f0": [0.1], "f1": [0.2], "f2": [0.3], "y": ["a"]})
+    found = model_of(2).evaluate(frame)
+    assert repr(found).startswith("Evaluation(rows=1, accuracy=")
+    with pytest.raises(DataError, match="got none of 1"):
+        model_of(2).evaluate(frame.assign(y="A"))
+
+
+def test_the_points_of_a_curve_are_few_and_reach_its_end() -> None:
+    generator = np.random.default_rng(0)
+    counts = generator.integers(0, 3, (2, 100_000))
+    curve = Curve.of(counts, np.arange(100_000.0))
+    points = curve.points()
+    assert len(points) <= 200
+    assert points[-1] == len(curve.scores) - 1
+    assert np.diff(curve.true_rate[1:][points]).max() < 0.02
+
+
+def test_empty_bins_are_left_out_of_a_reliability_table() -> None:
+    table = Reliability.of(np.array([0, 2, 0, 2]), np.array([0, 1, 0, 2]), np.array([0, 0.8, 0, 1.9]), bins=4)
+    assert table.low.tolist() == [0.25, 0.75]
+    assert table.error == pytest.approx((abs(0.8 - 1) + abs(1.9 - 2)) / 4)

@@ -1,0 +1,48 @@
+"""Readings for tests, and rows of cells for them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp.kernel.feature_map import Kind, Reading, Segment
+
+#: Segments of these kinds and lengths.
+SHAPES: tuple[tuple[tuple[Kind, int], ...], ...] = (
+    (("numbers", 1),),
+    (("numbers", 50), ("constant", 1)),
+    (("category", 3),),
+    (("steps", 1), ("constant", 1)),
+    (("numbers", 5), ("category", 4), ("numbers", 2), ("steps", 3), ("constant", 1), ("category", 1)),
+    (("category", 100), ("category", 2), ("numbers", 17), ("steps", 8), ("steps", 2)),
+    (("constant", 2), ("numbers", 19)),
+)
+
+
+def reading_of(shape: tuple[tuple[Kind, int], ...], *, seed: int, size: float = 0.3) -> Reading:
+    """Segments with random numbers; some rows are longer than 1, some slots have no length at all."""
+    random = np.random.default_rng(seed)
+
+    def segment(kind: Kind, count: int) -> Segment:
+        a, b = random.normal(size=(2, count)) * size
+        if kind in ("category", "steps"):
+            a[random.random(count) < 0.3] = 0.0
+            b[random.random(count) < 0.1] = 0.0
+        return Segment(kind, a, b)
+
+    return Reading([segment(kind, count) for kind, count in shape])
+
+
+def cells_for(reading: Reading, *, rows: int, seed: int, classes: int = 2) -> npt.NDArray[np.float32]:
+    """Packed rows, with missing cells, cells that are no index, and labels that are no class among them."""
+    random = np.random.default_rng(seed)
+    packed = [random.integers(0, classes, rows).astype(np.float32)]
+    for part in reading.segments:
+        if part.kind == "numbers":
+            packed += list(random.uniform(-1, 1, (len(part.a), rows)))
+        elif part.is_group:
+            packed.append(random.integers(-1, len(part.a) + 2, rows).astype(np.float32))
+    cells: npt.NDArray[np.float32] = np.stack(packed, axis=1).astype(np.float32)
+    cells[random.random(cells.shape) < 0.02] = np.nan
+    cells[random.random(rows) < 0.02, 0] = random.choice([-1.0, 0.5, classes])
+    return cells

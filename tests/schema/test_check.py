@@ -1,0 +1,170 @@
+"""A check finds what would be silently missing, clipped or undeclared in a training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import boltdp
+from boltdp.engines import open_source
+from boltdp.export.check_html import checked_page
+from boltdp.schema.check import CheckedColumn, Odd, Report, check_source
+from boltdp.schema.schema import Categorical, Column, Numeric, Schema, Vector
+
+YES = ["yes", "no", "yes", "no"]
+
+
+def checked(rows: Any, *columns: Column, classes: tuple[Any, ...] = ("no", "yes")) -> Report:
+    return check_source(open_source(rows), Schema("y", classes, columns))
+
+
+def csv_of(folder: Path, **columns: list[str]) -> Path:
+    path = folder / "rows.csv"
+    lines = [
+        ",".join(columns),
+        *(",".join(f'"{cell}"' if cell else "" for cell in row) for row in zip(*columns.values(), strict=True)),
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_cells_of_csv_that_are_no_numbers_are_told_with_how_often(tmp_path: Path) -> None:
+    rows = csv_of(tmp_path, stay=["5h", "5h", "1,234", "7", "", " ", "8"], y=[*YES, *YES[:3]])
+    stay = checked(rows, Numeric("stay", 0, 10)).columns[1]
+    assert (stay.cells, stay.missing, stay.unparsed) == (7, 2, 3)
+    assert stay.unparsed_values == (Odd("5h", 2), Odd("1,234", 1))
+    assert stay.problem == "60.0 % of the cells are not as declared"
+
+
+def test_cells_of_a_frame_of_objects_that_are_no_numbers_are_told() -> None:
+    frame = pd.DataFrame({"stay": np.array([5, "5h", None, 2.5], object), "y": YES})
+    stay = checked(frame, Numeric("stay", 0, 10)).columns[1]
+    assert (stay.missing, stay.unparsed, stay.unparsed_values) == (1, 1, (Odd("5h", 1),))
+
+
+def test_text_of_many_batches_is_matched_with_its_own_row(tmp_path: Path) -> None:
+    count = 100_000
+    cells = [f"x{i}" if i % 10_007 == 3 else str(i % 7) for i in range(count)]
+    rows = csv_of(tmp_path, stay=cells, y=YES * (count // 4))
+    stay = checked(rows, Numeric("stay", 0, 10)).columns[1]
+    expected = sorted(cell for cell in cells if cell.startswith("x"))
+    assert [odd.value for odd in stay.unparsed_values] == expected[:10]
+    assert stay.unparsed == len(expected)
+
+
+def test_numbers_far_outside_their_bounds_are_garbage_and_drawn_outside() -> None:
+    report = checked(pa.table({"paid": [1200.0, 3400.0, -2.0, 3.0], "y": YES}), Numeric("paid", 0, 5))
+    paid = report.columns[1]
+    assert (paid.below, paid.above, paid.smallest, paid.largest) == (1, 2, -2.0, 3400.0)
+    assert sum(paid.bars) == 1
+    assert report.problems == ("numeric 'paid': 75.0 % of the cells are not as declared",)
+
+
+def test_half_of_the_cells_outside_is_not_yet_garbage() -> None:
+    assert checked(pa.table({"paid": [1200.0, 3400.0, 2.0, 3.0], "y": YES}), Numeric("paid", 0, 5)).ok
+
+
+def test_values_at_the_bounds_are_not_clipped() -> None:
+    paid = checked(pa.table({"paid": [0.0, 5.0, 5.0, 1.0], "y": YES}), Numeric("paid", 0, 5)).columns[1]
+    assert (paid.below, paid.above, sum(paid.bars)) == (0, 0, 4)
+
+
+def test_undeclared_categories_come_most_frequent_first_with_what_they_look_like() -> None:
+    ward = ["Intensive", "intensive ", "Intensive", "surgery", "surgrey", "x", None, "x", "Intensive"]
+    rows = pa.table({"ward": ward, "y": ["no", "yes"] * 4 + ["no"]})
+    found = checked(rows, Categorical("ward", ("intensive", "surgery", "children"))).columns[1]
+    assert found.undeclared_values == (
+        Odd("Intensive", 3, "intensive"),
+        Odd("x", 2),
+        Odd("intensive ", 1, "intensive"),
+        Odd("surgrey", 1, "surgery"),
+    )
+    assert (found.undeclared, found.missing, found.never) == (7, 1, ("intensive", "children"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        (["Yes", "No", "Yes", "No"], "no row has a declared class"),
+        (["yes", "No", "yes", "No"], "no row has a class other than 'yes'"),
+        (["yes", "no", "?", None, "?"], "60.0 % of the cells are not as declared"),
+        ([None, None], "all cells are missing"),
+        (["yes", "no", "?", None], None),
+    ],
+)
+def test_labels_that_teach_nothing_are_garbage(labels: list[str | None], problem: str | None) -> None:
+    rows = pa.table({"age": list(range(len(labels))), "y": pa.array(labels, pa.string())})
+    assert checked(rows, Numeric("age", 0, 9)).columns[0].problem == problem
+
+
+def test_numbers_match_classes_as_in_training() -> None:
+    label = checked(pa.table({"age": [1, 2, 3], "y": [0.0, 1.0, 2.0]}), Numeric("age", 0, 9), classes=(0, 1)).columns[0]
+    assert label.counts == (("0", 1), ("1", 1))
+    assert [odd.count for odd in label.undeclared_values] == [1]
+
+
+def test_constant_and_empty_columns_are_told() -> None:
+    rows = pa.table({"a": [3, 3, 3, 3], "b": pa.nulls(4, pa.float64()), "c": ["u"] * 4, "d": [1, 2, 1, 1], "y": YES})
+    label, a, d, b, c = checked(
+        rows, Numeric("a", 0, 9), Numeric("d", 0, 9), Numeric("b", 0, 9), Categorical("c", ("u", "v"))
+    ).columns
+    assert [column.constant for column in (label, a, b, c, d)] == [False, True, False, True, False]
+    assert b.problem == "all cells are missing"
+
+
+def test_lists_of_another_length_are_told_apart_from_missing_ones() -> None:
+    scan = pa.array([[1.0, 2.0], [1.0], None, [9.0, float("nan")]])
+    found = checked(pa.table({"scan": scan, "y": YES}), Vector("scan", 2, 0, 5)).columns[1]
+    assert (found.cells, found.missing, found.unparsed, found.above) == (8, 3, 2, 1)
+
+
+def test_columns_that_are_not_there_or_of_another_type_are_told_beside_the_others() -> None:
+    rows = pa.table(
+        {"Age": [1, 2, 3, 4], "stay": [[1], [2], [3], [4]], "born": pa.array([0] * 4, pa.date32()), "y": YES}
+    )
+    report = checked(rows, Numeric("age", 0, 9), Numeric("stay", 0, 9))
+    assert report.problems == (
+        "numeric 'age': the data has no such column; 'Age' looks like it",
+        "numeric 'stay': it must have numbers, its type is 'list'",
+    )
+    assert dict(report.unused) == {
+        "Age": "the schema does not declare it",
+        "born": "a date, whose parts a schema can declare",
+    }
+
+
+def test_no_rows_are_garbage() -> None:
+    empty = pa.table({"age": pa.array([], pa.float64()), "y": pa.array([], pa.string())})
+    assert checked(empty, Numeric("age", 0, 9)).problems == ("there are no rows",)
+
+
+def test_python_takes_what_open_source_takes_and_shows_that_nothing_is_private(tmp_path: Path) -> None:
+    schema = Schema("y", ("no", "yes"), (Numeric("age", 0, 9),))
+    schema.save(tmp_path / "schema.toml")
+    rows = pa.table({"age": [1, 2, 3, 40], "y": YES})
+    with open_source(rows) as engine:
+        report = boltdp.check(engine, schema)
+    assert report == boltdp.check(rows, tmp_path / "schema.toml")
+    assert repr(report).startswith("NOT PRIVATE")
+    assert json.loads(json.dumps(report.to_dict()))["columns"][1]["above"] == 1
+
+
+def test_page_escapes_what_cells_say() -> None:
+    column = CheckedColumn(
+        name="<b>",
+        role="categorical",
+        cells=2,
+        counts=(("<i>", 1),),
+        undeclared=1,
+        undeclared_values=(Odd("<script>", 1),),
+    )
+    text = checked_page(Report(rows=2, columns=(column,), unused=(("<u>", "why"),)), "<a>")
+    for tag in ("<b>", "<i>", "<script>", "<u>", "<a>"):
+        assert tag not in text
+    assert "NOT PRIVATE" in text

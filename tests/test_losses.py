@@ -1,0 +1,280 @@
+"""The losses: every constant that is stated against the function itself, and what a model makes of its margins."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boltdp._arrays import Doubles
+from boltdp.errors import ParameterError
+from boltdp.losses import LOSSES, HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrasts
+
+EVERY: list[Loss] = [
+    Logistic(),
+    MarginLogistic(),
+    MarginLogistic(0.5),
+    HuberSVM(0.1),
+    HuberSVM(3.0),
+    Multinomial(2),
+    Multinomial(5),
+]
+ids = [f"{loss.name} {loss.parameter:g} {loss.vectors}" for loss in EVERY]
+every = pytest.mark.parametrize("loss", EVERY, ids=ids)
+
+
+def value(loss: Loss, scores: Doubles, label: int) -> float:
+    """The loss of a row with these scores, straight from its definition; the second class is the positive one."""
+    if isinstance(loss, Multinomial):
+        return float(np.log(np.exp(scores - scores[label]).sum()))
+    margin = float(scores[0]) if label == 1 else -float(scores[0])
+    if isinstance(loss, MarginLogistic):
+        margin -= loss.margin
+    if isinstance(loss, Logistic):
+        return math.log1p(math.exp(-margin))
+    assert isinstance(loss, HuberSVM)
+    if margin >= 1 + loss.width:
+        return 0.0
+    return 1 - margin if margin <= 1 - loss.width else (1 + loss.width - margin) ** 2 / (4 * loss.width)
+
+
+def middle(loss: Loss) -> float:
+    """The margin at which the slope changes fastest."""
+    return 1.0 if isinstance(loss, HuberSVM) else loss.margin if isinstance(loss, MarginLogistic) else 0.0
+
+
+def labels(loss: Loss) -> range:
+    return range(max(2, loss.vectors))
+
+
+def some_scores(loss: Loss, seed: int, scale: float) -> Doubles:
+    return scale * np.random.default_rng(seed).standard_normal(loss.vectors)
+
+
+scales = st.sampled_from([0.0, 0.3, 1.0, 4.0])
+
+
+@every
+@given(seed=st.integers(0, 10**6), scale=scales)
+def test_slopes_are_the_derivative(loss: Loss, seed: int, scale: float) -> None:
+    scores, step = some_scores(loss, seed, scale), 1e-6
+    for label in labels(loss):
+        slopes = loss.slopes(scores, label, positive=1)
+        moved = step * np.eye(loss.vectors)
+        expected = [(value(loss, scores + one, label) - value(loss, scores - one, label)) / (2 * step) for one in moved]
+        # The slope of the Huber loss has a kink, over which a difference is off by a half of its step.
+        assert slopes == pytest.approx(expected, abs=1e-5)
+
+
+@every
+@given(seed=st.integers(0, 10**6), scale=scales)
+def test_no_slope_is_longer_than_the_constant_and_none_changes_faster(loss: Loss, seed: int, scale: float) -> None:
+    scores, other = some_scores(loss, seed, scale), some_scores(loss, seed + 1, scale)
+    for label in labels(loss):
+        one, two = (loss.slopes(place, label, positive=1) for place in (scores, other))
+        assert np.linalg.norm(one) <= loss.lipschitz * (1 + 1e-12)
+        assert np.linalg.norm(one - two) <= loss.smoothness * np.linalg.norm(scores - other) * (1 + 1e-9) + 1e-15
+        assert (one - two) @ (scores - other) >= -1e-12, "it must be convex"
+
+
+@every
+def test_the_constants_are_reached(loss: Loss) -> None:
+    """A smaller one would be wrong, and a larger one would be noise for nothing."""
+    far = np.full(loss.vectors, 0.0)
+    far[0] = -60.0 if loss.vectors == 1 else 0.0
+    far[-1] = far[-1] if loss.vectors == 1 else 60.0
+    steepest = np.linalg.norm(loss.slopes(far, 1 if loss.vectors == 1 else 0, positive=1))
+    assert steepest == pytest.approx(loss.lipschitz, rel=1e-12)
+    at = np.full(loss.vectors, middle(loss))
+    if loss.vectors > 2:
+        at[2:] = -60.0  # two classes that are equally likely, and no other
+    step = np.zeros(loss.vectors)
+    step[:2] = (1e-4, -1e-4)[: loss.vectors]
+    change = loss.slopes(at + step, 1, positive=1) - loss.slopes(at - step, 1, positive=1)
+    assert np.linalg.norm(change) / np.linalg.norm(2 * step) == pytest.approx(loss.smoothness, rel=1e-6)
+
+
+@every
+def test_the_loss_at_zero_is_that_of_any_row(loss: Loss) -> None:
+    for label in labels(loss):
+        assert value(loss, np.zeros(loss.vectors), label) == pytest.approx(loss.at_zero)
+
+
+def test_far_away_nothing_overflows() -> None:
+    for margin in (1e3, 1e300):
+        assert Logistic().slopes(np.array([margin]), 1, positive=1).tolist() == [0.0]
+        assert Logistic().slopes(np.array([-margin]), 1, positive=1).tolist() == [-1.0]
+        assert Multinomial(2).slopes(np.array([margin, -margin]), 0, positive=1).tolist() == [0.0, 0.0]
+        assert HuberSVM(0.1).slopes(np.array([margin]), 0, positive=1).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("positive", [0, 1, 2])
+@pytest.mark.parametrize("loss", [Logistic(), HuberSVM(0.1)])
+def test_one_class_is_told_from_all_others(loss: Loss, positive: int) -> None:
+    slopes = [float(loss.slopes(np.array([0.2]), label, positive=positive)[0]) for label in range(3)]
+    assert [slope < 0 for slope in slopes] == [label == positive for label in range(3)]
+
+
+def vertices(loss: Loss) -> Doubles:
+    """One of the regular simplices that the loss states, a row each, such that a slope has as many coordinates."""
+    assert loss.simplex is not None
+    if loss.vectors == 1:
+        return math.sqrt(loss.simplex.edge_squared) * np.array([[-0.5], [0.5]])
+    return math.sqrt(loss.simplex.edge_squared / 2) * np.eye(loss.vectors)
+
+
+@every
+@given(seed=st.integers(0, 10**6), scale=scales)
+def test_slopes_and_curvature_are_those_of_the_simplex(loss: Loss, seed: int, scale: float) -> None:
+    """A slope is a mean of the vertices minus that of the label, and its curvature no more than their variance."""
+    if loss.simplex is None:
+        assert isinstance(loss, HuberSVM)
+        return
+    scores, step, corners = some_scores(loss, seed, scale), 1e-5, vertices(loss)
+    assert loss.simplex.directions == loss.directions
+    for label in labels(loss):
+        slope = loss.slopes(scores, label, positive=1)
+        system = np.vstack([corners.T, np.ones(len(corners))])
+        odds = np.linalg.lstsq(system, np.append(slope + corners[label], 1.0), rcond=None)[0]
+        assert system @ odds == pytest.approx([*(slope + corners[label]), 1.0], abs=1e-12)
+        assert odds.min() > -1e-12
+        moved = step * np.eye(loss.vectors)
+        hessian = np.array(
+            [
+                (loss.slopes(scores + one, label, positive=1) - loss.slopes(scores - one, label, positive=1))
+                / (2 * step)
+                for one in moved
+            ]
+        )
+        variance = loss.simplex.edge_squared / 2 * (1 - (odds**2).sum())
+        assert np.trace(hessian) <= variance + 1e-9
+        assert np.linalg.matrix_rank(hessian, tol=1e-8) <= loss.simplex.directions
+        assert variance <= loss.simplex.most_trace + 1e-12
+
+
+@every
+def test_the_simplex_is_no_larger_than_it_must_be(loss: Loss) -> None:
+    """Its edges are as long as the longest slope, and its variance is reached."""
+    if loss.simplex is None:
+        return
+    assert math.sqrt(loss.simplex.edge_squared) == pytest.approx(loss.lipschitz)
+    assert loss.simplex.vertices == max(2, loss.vectors)
+    step, zero = 1e-5, np.full(loss.vectors, -middle(loss))
+    bends = [
+        (loss.slopes(zero + one, 0, positive=1)[i] - loss.slopes(zero - one, 0, positive=1)[i]) / (2 * step)
+        for i, one in enumerate(step * np.eye(loss.vectors))
+    ]
+    assert sum(bends) == pytest.approx(loss.simplex.most_trace, rel=1e-6)
+
+
+@every
+@given(seed=st.integers(0, 10**6), scale=st.sampled_from([0.0, 1.0, 900.0]))
+def test_odds_are_those_of_the_loss(loss: Loss, seed: int, scale: float) -> None:
+    margins = scale * np.random.default_rng(seed).standard_normal((4, loss.vectors))
+    odds = loss.probabilities(margins)
+    assert loss.probabilistic == (odds is not None) == (not isinstance(loss, HuberSVM))
+    if odds is None:
+        return
+    assert odds.shape == margins.shape
+    assert np.isfinite(odds).all()
+    for row, told in zip(margins, odds, strict=True):
+        shares = told / told.sum() if loss.vectors > 1 else np.array([1 - told[0], told[0]])
+        for label in labels(loss):
+            slope = loss.slopes(row, label, positive=1)[label if loss.vectors > 1 else 0]
+            if loss.softmax:
+                # A loss that is the logarithm of a probability: its derivative tells how far that is from sure.
+                assert shares[label] == pytest.approx(1 - abs(slope), abs=1e-12)
+        # Among rows with these shares the loss would not move the scores.
+        slopes = np.array([loss.slopes(row, label, positive=1) for label in labels(loss)])
+        assert shares @ slopes == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), MarginLogistic(), MarginLogistic(16.0)], ids=str)
+@pytest.mark.parametrize("margin", [-900.0, -2.0, 0.0, 0.3, 900.0])
+def test_the_link_is_the_probability(loss: Logistic, margin: float) -> None:
+    """Written in words that Python understands as well."""
+    text = loss.link("margin", repr)
+    (expected,) = loss.probabilities(np.array([margin]))
+    assert eval(text, {"tanh": math.tanh, "margin": margin}) == pytest.approx(expected, abs=1e-15)
+    others: list[Loss] = [HuberSVM(0.1), Multinomial(3)]
+    assert [loss.link("margin", repr) for loss in others] == [None, None]
+
+
+class Halved(Logistic):
+    """The logistic loss with the inverse of its link found by halving."""
+
+    cut = Loss.cut
+
+
+class Doubtful(Halved):
+    """A loss that is never sure."""
+
+    def probabilities(self, margins: Doubles) -> Doubles:
+        return 0.1 + 0.8 * super().probabilities(margins)
+
+
+PROBABILITIES = [1e-12, 0.01, 0.11, 0.3, 0.5, 0.75, 0.999, 1 - 1e-12]
+
+
+@pytest.mark.parametrize("probability", PROBABILITIES)
+def test_the_cut_is_the_margin_of_a_probability(probability: float) -> None:
+    exact, halved = Logistic().cut(probability), Halved().cut(probability)
+    assert exact == pytest.approx(halved, rel=1e-4, abs=1e-15)
+    assert Logistic().probabilities(np.array([[exact]])) == pytest.approx(probability, rel=1e-4)
+    # By halving it is the last margin at which the probability does not exceed it.
+    below, above = Halved().probabilities(np.array([halved, np.nextafter(halved, np.inf)]))
+    assert below <= probability < above
+
+
+def test_the_cut_of_a_half_is_no_margin_at_all() -> None:
+    assert Logistic().cut(0.5) == 0.0
+
+
+def test_a_probability_that_is_never_reached_has_no_cut() -> None:
+    assert Doubtful().cut(0.5) == pytest.approx(0.0, abs=1e-12)
+    for probability in (0.05, 0.95):
+        with pytest.raises(ParameterError, match=r"^the loss 'logistic' has no margin with a probability of 0"):
+            Doubtful().cut(probability)
+
+
+@pytest.mark.parametrize("loss", [HuberSVM(0.1), Multinomial(2)])
+def test_a_loss_without_a_link_has_no_cut(loss: Loss) -> None:
+    with pytest.raises(ParameterError, match=r"has no margin that stands for a probability$"):
+        loss.cut(0.5)
+
+
+def test_a_loss_for_several_classes() -> None:
+    losses: list[Loss] = [Logistic(), MarginLogistic(), Multinomial(3), HuberSVM(0.1)]
+    assert [loss.joint(7) for loss in losses] == [Multinomial(7), Multinomial(7), Multinomial(7), None]
+
+
+@pytest.mark.parametrize("margin", [0.0, -1.0, 16.5, math.nan, math.inf])
+def test_a_margin_is_above_zero_and_not_too_large(margin: float) -> None:
+    with pytest.raises(ParameterError, match="margin must be"):
+        MarginLogistic(margin)
+
+
+@every
+def test_the_space_of_the_weights(loss: Loss) -> None:
+    """Several vectors sum to zero, as all their slopes do."""
+    if loss.vectors == 1:
+        assert (loss.directions, loss.basis) == (1, None)
+        return
+    assert loss.directions == loss.vectors - 1
+    assert loss.basis is not None
+    np.testing.assert_array_equal(loss.basis, contrasts(loss.vectors))
+    assert loss.basis.shape == (loss.directions, loss.vectors)
+    for label in labels(loss):
+        assert abs(loss.slopes(some_scores(loss, label, 1.0), label, positive=1).sum()) < 1e-15
+
+
+def test_a_loss_is_listed_once_under_its_name() -> None:
+    margin = {"margin": MarginLogistic}
+    assert dict(LOSSES) == {"logistic": Logistic, **margin, "huber": HuberSVM, "multinomial": Multinomial}
+    assert sorted(kind.number for kind in LOSSES.values()) == [0, 1, 2, 3]
+    assert [Logistic().simplex, MarginLogistic().simplex, HuberSVM(0.3).simplex] == [*[Simplex(2, 1.0)] * 2, None]
+    assert Multinomial(7).simplex == Simplex(7, 2.0)
+    assert [HuberSVM(0.3).parameter, Logistic().parameter, Multinomial(3).parameter] == [0.3, 1.0, 1.0]
