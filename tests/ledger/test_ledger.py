@@ -20,7 +20,7 @@ from boltdp.privacy.events.event import SEEDED, Noiseless, spoiled
 from boltdp.privacy.events.objective_perturbation import perturbed_objective
 from boltdp.privacy.mechanisms import Mechanism
 
-from ..privacy.test_accounting import Plain
+from ..privacy.test_charges import Plain
 from .charges import PROBLEM, charge
 
 DIGEST = "sha256:" + "0" * 64
