@@ -37,9 +37,9 @@ from boltdp.context import OnBadRow
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.ledger.ledger import Account
-from boltdp.model import Model, Threshold, checked_threshold
+from boltdp.model import Model, Threshold
 from boltdp.privacy.certificate import Certificate, after
-from boltdp.schema.schema import Numeric, Schema, check_size
+from boltdp.schema.schema import Classes, Numeric, Schema, check_size
 from boltdp.schema.values import spellings
 from boltdp.settings import Settings
 from boltdp.workflows.plan import curved, within
@@ -131,7 +131,7 @@ def train(
     )
     if threshold is not None:
         # Before a row is read: what a model costs is not given back.
-        checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])
+        schema.target.resolve_threshold(threshold, settings.choose_loss(schema.target)[0])
     check_output(output, overwrite=overwrite)
     if query is not None and settings.epsilon is not None:
         note(QUERY_PROMISE)
@@ -220,7 +220,7 @@ def plan(
     schema = public_schema(schema_path, features=features, classes=classes)
     if max_rows is not None:
         schema = with_people(schema, unit=schema.unit or "unit", max_rows=max_rows)
-    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).weighed(schema)
+    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).resolve_class_weights(schema.target)
     plans, shapes = {}, {}
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
     for budget in (epsilon, *(other for other in EPSILONS if other > cost)):
@@ -260,7 +260,7 @@ def public_schema(path: str | None, *, features: int | None, classes: int) -> Sc
     check_size(features=features, classes=classes)
     # Columns of numbers: what standardizing costs depends on how many there are.
     columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
-    return Schema("label", tuple(range(classes)), columns)
+    return Schema(Classes("label", tuple(range(classes))), columns)
 
 
 def planned(settings: Settings, schema: Schema, *, rows: int, dims: int | None = None) -> tuple[Schema, Certificate]:
