@@ -27,6 +27,7 @@ from boltdp.cli._options import (
 )
 from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples, note, warn
 from boltdp.context import Context
+from boltdp.encoding.values import format_value
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.plots import check_picture
@@ -34,7 +35,6 @@ from boltdp.evaluation.private import NoisyEvaluation, measure
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model, Threshold
 from boltdp.privacy.budget import Budget
-from boltdp.schema.values import spellings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -209,7 +209,7 @@ def evaluate(
         check_picture(plot)  # before the rows are read
     with open_source(source, table=table, query=query) as engine:
         found = model.evaluate(engine, _context(threads))
-    names = [spellings(value)[0] for value in model.classes]
+    names = [format_value(value) for value in model.classes]
     if found.rows_without_class > found.rows:
         warn(
             f"{found.rows_without_class:,} of {found.rows_without_class + found.rows:,} rows have no declared class in "
@@ -328,7 +328,7 @@ def _context(threads: int | None) -> Context:
 
 
 def _added(model: Model, *, proba: bool) -> list[str]:
-    return ["prediction", *(f"probability_{spellings(value)[0]}" for value in model.classes if proba)]
+    return ["prediction", *(f"probability_{format_value(value)}" for value in model.classes if proba)]
 
 
 def _check_names(kept: Sequence[str], added: Sequence[str]) -> None:

@@ -34,13 +34,13 @@ from boltdp.cli._options import (
 )
 from boltdp.cli._terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
 from boltdp.context import OnBadRow
+from boltdp.encoding.values import format_value
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model, Threshold
 from boltdp.privacy.certificate import Certificate, after
 from boltdp.schema.schema import Classes, Numeric, Schema, check_size
-from boltdp.schema.values import spellings
 from boltdp.settings import Settings
 from boltdp.workflows.plan import curved, within
 from boltdp.workflows.plan import plan as plan_training
@@ -183,7 +183,7 @@ def decision(model: Model) -> list[tuple[str, str]]:
     """By which threshold it decides, if it has one."""
     if model.threshold is None:
         return []
-    second = spellings(model.classes[1])[0]
+    second = format_value(model.classes[1])
     return [("threshold", f"{second!r} where its probability exceeds {model.threshold:g}; this costs no privacy")]
 
 

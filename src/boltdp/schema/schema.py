@@ -62,6 +62,8 @@ import numpy as np
 from boltdp._arrays import Doubles
 from boltdp._files import read_text
 from boltdp._files.toml import toml_key, toml_value
+from boltdp.encoding.timestamps import PARTS
+from boltdp.encoding.values import Value
 from boltdp.errors import BoltdpError, ParameterError, described, near, shown
 from boltdp.privacy.events.event import Part
 from boltdp.privacy.events.noisy_counts import is_draft
@@ -83,8 +85,6 @@ from boltdp.schema.columns import (
 )
 from boltdp.schema.curves import curve_places
 from boltdp.schema.target import MAX_CLASSES, TARGETS, Classes, Target, read_target
-from boltdp.schema.timestamps import PARTS
-from boltdp.schema.values import Value
 
 if sys.version_info >= (3, 11):
     import tomllib

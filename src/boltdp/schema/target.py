@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles
+from boltdp.encoding.values import Matcher, Value, check_values, format_value
 from boltdp.errors import ParameterError, real_number, shown
 from boltdp.losses import Loss
 from boltdp.privacy.training_problem import SMALLEST_CLASS_WEIGHT
 from boltdp.schema.columns import Categorical, Column, check_count, check_name, checked_number
-from boltdp.schema.values import Matcher, Value, declared_values, spellings
 
 #: A probability of the second of two classes, or "prior": that class's share in the schema.
 Threshold: TypeAlias = float | Literal["prior"]
@@ -130,7 +130,7 @@ class Classes(Target):
     def __post_init__(self) -> None:
         check_name(self.column, what="label")
         check_count(self.values, MAX_CLASSES, "classes")
-        object.__setattr__(self, "values", declared_values(self.values, what="classes"))
+        object.__setattr__(self, "values", check_values(self.values, what="classes"))
         check_count(self.values, MAX_CLASSES, "classes")
         if len(self.values) < 2:
             raise ParameterError(f"classes must be at least 2 values, got {list(self.values)}")
@@ -179,7 +179,7 @@ class Classes(Target):
     @property
     def names(self) -> tuple[str, ...]:
         """The classes as texts."""
-        return tuple(spellings(value)[0] for value in self.values)
+        return tuple(format_value(value) for value in self.values)
 
     def describe(self) -> str:
         return f"the label {self.column!r} with {len(self.values)} classes"
@@ -236,8 +236,8 @@ class Classes(Target):
     def _order_class_weights(self, asked: ClassWeights) -> Sequence[float]:
         if isinstance(asked, Mapping):
             weights, matcher = [1.0] * len(self.values), Matcher.of(self.values)
-            for value, weight in zip(declared_values(asked, what="class_weights"), asked.values(), strict=True):
-                index = matcher.texts.get(spellings(value)[0])
+            for value, weight in zip(check_values(asked, what="class_weights"), asked.values(), strict=True):
+                index = matcher.texts.get(format_value(value))
                 if index is None:
                     raise ParameterError(f"class_weights must be of declared classes, got {shown(value)}")
                 weights[index] = weight
