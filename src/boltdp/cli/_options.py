@@ -17,6 +17,7 @@ from boltdp.algorithms._sgd import BATCH_SIZE, EXPONENT, PASSES
 from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, SCANS
 from boltdp.cli._terminal import note
 from boltdp.context import Context
+from boltdp.encoding.values import format_value
 from boltdp.engines import POSTGRES, open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.ledger.ledger import Account
@@ -27,7 +28,6 @@ from boltdp.privacy.events.noisy_moments import Moments
 from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.training_problem import Averaging, Permutation
 from boltdp.schema.schema import Schema
-from boltdp.schema.values import spellings
 from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize, loss_names
 
 #: Of more classes than these, not all are named.
@@ -386,7 +386,7 @@ def check_output(path: str, *, overwrite: bool) -> None:
 
 def remind_of_classes(schema: Schema) -> None:
     """Say which labels count. Whether the rows have others must not be told of private ones."""
-    names = [spellings(value)[0] for value in schema.classes]
+    names = [format_value(value) for value in schema.classes]
     shown = ", ".join(names if len(names) <= SHOWN_CLASSES else [*names[: SHOWN_CLASSES - 1], "…", names[-1]])
     note(
         f"classes {shown}: a label spelt otherwise teaches nothing; `boltdp check` on rows that you may look at shows "

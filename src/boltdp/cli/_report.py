@@ -11,11 +11,11 @@ from boltdp.cli._options import (
     remind_of_classes,
 )
 from boltdp.cli._terminal import emit_json, emit_promise, emit_table
+from boltdp.encoding.values import format_value
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Numeric, Schema
-from boltdp.schema.values import spellings
 from boltdp.workflows.standardize import describe_moments
 
 #: The budgets that `plan` shows beside the one asked for.
@@ -61,7 +61,7 @@ def decision(model: Model) -> list[tuple[str, str]]:
     """By which threshold it decides, if it has one."""
     if model.threshold is None:
         return []
-    second = spellings(model.classes[1])[0]
+    second = format_value(model.classes[1])
     return [("threshold", f"{second!r} where its probability exceeds {model.threshold:g}; this costs no privacy")]
 
 

@@ -23,6 +23,7 @@ from boltdp.cli._options import (
     threads_option,
 )
 from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples, note, warn
+from boltdp.encoding.values import format_value
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.evaluation.plots import check_picture
@@ -30,7 +31,6 @@ from boltdp.evaluation.private import NoisyEvaluation, measure
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model, Threshold
 from boltdp.privacy.budget import Budget
-from boltdp.schema.values import spellings
 
 if TYPE_CHECKING:
     pass
@@ -125,7 +125,7 @@ def evaluate(
         check_picture(plot)  # before the rows are read
     with open_source(source, table=table, query=query) as engine:
         found = model.evaluate(engine, make_context(threads))
-    names = [spellings(value)[0] for value in model.classes]
+    names = [format_value(value) for value in model.classes]
     if found.rows_without_class > found.rows:
         warn(
             f"{found.rows_without_class:,} of {found.rows_without_class + found.rows:,} rows have no declared class in "

@@ -21,10 +21,10 @@ from boltdp.cli._options import (
 )
 from boltdp.cli._terminal import emit, examples
 from boltdp.context import Context
+from boltdp.encoding.values import format_value
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model, Threshold
-from boltdp.schema.values import spellings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,7 +111,7 @@ def predict(
 
 
 def _added(model: Model, *, proba: bool) -> list[str]:
-    return ["prediction", *(f"probability_{spellings(value)[0]}" for value in model.classes if proba)]
+    return ["prediction", *(f"probability_{format_value(value)}" for value in model.classes if proba)]
 
 
 def _check_names(kept: Sequence[str], added: Sequence[str]) -> None:

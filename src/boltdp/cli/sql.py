@@ -8,10 +8,10 @@ import click
 
 from boltdp.cli._options import FILE, SHOWN_CLASSES, as_json, load_model, scoring_threshold
 from boltdp.cli._terminal import emit, emit_json, examples, note
+from boltdp.encoding.values import format_value
 from boltdp.errors import ParameterError
 from boltdp.export.sql import GRAMMARS, Dialect, probability_expression, scoring_expression
 from boltdp.model import Threshold
-from boltdp.schema.values import spellings
 
 
 @click.command(
@@ -41,7 +41,7 @@ def sql(
     if of is not None and not proba:
         raise ParameterError("--class is for probabilities, and must be given with --proba")
     model = load_model(model_path, threshold)
-    classes = {spellings(value)[0]: value for value in model.classes}
+    classes = {format_value(value): value for value in model.classes}
     if of is not None and of not in classes:
         raise ParameterError(f"--class must be one of {', '.join(classes)}, got {of!r}")
     if proba:

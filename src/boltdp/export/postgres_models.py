@@ -11,9 +11,9 @@ from psycopg import sql
 
 from boltdp.encoding.encode import projection_matrix
 from boltdp.encoding.scaling import number_scaling, step_values
+from boltdp.encoding.values import format_value
 from boltdp.errors import BoltdpError
 from boltdp.schema.schema import Schema
-from boltdp.schema.values import spellings
 
 if TYPE_CHECKING:
     from boltdp.model import Model
@@ -66,7 +66,7 @@ def model_row(name: str, model: Model) -> dict[str, Any]:
         "name": name,
         "private": model.certificate.private,
         "loss": model.certificate.problem.loss.name,
-        "classes": [spellings(value)[0] for value in model.classes],
+        "classes": [format_value(value) for value in model.classes],
         "weights": model.weights.tolist(),
         **input_scaling(schema),
         "intercept": schema.constant if schema.intercept else None,
