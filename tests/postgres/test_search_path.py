@@ -20,6 +20,7 @@ from boltdp.export.postgres_models import ModelStoreError, store_model
 from boltdp.model import Model
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
 from boltdp.settings import Settings
+from boltdp.workflows.predict import predict
 from boltdp.workflows.train import plan_rows, train, train_groups
 from boltdp.workflows.tune import candidates, tune
 from tests.postgres.statements import recorded, unqualified
@@ -107,7 +108,7 @@ def everything(uri: str) -> dict[str, Any]:
     with PostgresEngine(uri, table="people", shuffle="random") as engine:
         train(engine, SCHEMA, seeded(permutation="fresh"))
     with PostgresEngine(uri, table="people") as engine:
-        results["predicted"] = models[0].predict(engine).tolist()
+        results["predicted"] = predict(models[0], engine).tolist()
         with engine.prepare(SCHEMA, Context(seed=3)) as prepared:
             prepared.portion(100, 333).reshuffle(4)
             results["rows"] = np.concatenate([block.copy() for block in prepared.portion(50, 555).blocks()]).tolist()
