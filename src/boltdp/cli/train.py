@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from boltdp.algorithms import algorithm_of
+from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import main_noise, noise_per_weight
 from boltdp.cli._help import Grouped
 from boltdp.cli._options import (
@@ -38,13 +38,11 @@ from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model, Threshold, checked_threshold
-from boltdp.privacy.certificate import Certificate, after
+from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Numeric, Schema, check_size
 from boltdp.schema.values import spellings
-from boltdp.settings import Settings
-from boltdp.workflows.plan import curved, within
-from boltdp.workflows.plan import plan as plan_training
-from boltdp.workflows.standardize import describe_moments, plan_moments
+from boltdp.workflows.plan import make_plan
+from boltdp.workflows.standardize import describe_moments
 from boltdp.workflows.train import train as train_model
 
 #: The budgets that `plan` shows beside the one asked for.
@@ -162,7 +160,7 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
         emit_json({**told, **cost, **certificate.to_dict()})
         return
     emit_promise(certificate.promise(), private=certificate.private)
-    selection, algorithm = certificate.selection, algorithm_of(certificate)
+    selection, algorithm = certificate.selection, get_algorithm(certificate.algorithm)
     emit_table(
         [
             *algorithm.cost(certificate),
@@ -220,26 +218,26 @@ def plan(
     schema = public_schema(schema_path, features=features, classes=classes)
     if max_rows is not None:
         schema = with_people(schema, unit=schema.unit or "unit", max_rows=max_rows)
-    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).weighed(schema)
-    plans, shapes = {}, {}
+    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
-    for budget in (epsilon, *(other for other in EPSILONS if other > cost)):
-        shapes[budget], plans[budget] = planned(
-            replace(settings, epsilon=budget), schema, rows=rows, dims=None if schema_path is not None else features
-        )
-    certificate = plans[epsilon]
-    by_epsilon = [_forecast(plans[budget]) for budget in sorted(plans)]
+    dims = None if schema_path is not None else features
+    plans = {
+        budget: make_plan(schema, rows, replace(settings, epsilon=budget), dims=dims)
+        for budget in (epsilon, *(other for other in EPSILONS if other > cost))
+    }
+    certificate = plans[epsilon].certificate
+    by_epsilon = [_forecast(plans[budget].certificate) for budget in sorted(plans)]
     if as_json:
         emit_json({**certificate.to_dict(), **_forecast(certificate), "by_epsilon": by_epsilon})
         return
     emit_promise(certificate.promise(planned=True), private=certificate.private)
-    algorithm = algorithm_of(certificate)
+    algorithm = get_algorithm(certificate.algorithm)
     emit_table(
         [
             *algorithm.cost(certificate),
             *persons(certificate),
             *spent_before(certificate),
-            *_curves(shapes[epsilon]),
+            *_curves(plans[epsilon].schema),
             *algorithm.choices(certificate, settings),
         ]
     )
@@ -263,22 +261,10 @@ def public_schema(path: str | None, *, features: int | None, classes: int) -> Sc
     return Schema("label", tuple(range(classes)), columns)
 
 
-def planned(settings: Settings, schema: Schema, *, rows: int, dims: int | None = None) -> tuple[Schema, Certificate]:
-    """The schema with its curves and the certificate of a training as it would be, of `dims` features if given."""
-    one = within(settings, schema)
-    shaped = curved(one, schema, rows=rows)
-    before = plan_moments(one, shaped, rows=rows)
-    dims = shaped.dims if dims is None else dims
-    certificate = plan_training(
-        one, rows=rows, dims=dims, classes=len(schema.classes), before=before, person_rows=schema.max_rows
-    )
-    return shaped, certificate if schema.spent is None else after(schema.spent, certificate, settings.budget)
-
-
 def _forecast(certificate: Certificate) -> dict[str, Any]:
     assert certificate.budget is not None
     noise = {"epsilon": certificate.budget.epsilon, "noise": main_noise(certificate).kind}
-    return {**noise, **algorithm_of(certificate).forecast(certificate)}
+    return {**noise, **get_algorithm(certificate.algorithm).forecast(certificate)}
 
 
 def persons(certificate: Certificate) -> list[tuple[str, str]]:

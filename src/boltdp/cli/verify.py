@@ -8,7 +8,7 @@ import click
 
 from boltdp._files.sealed import read_sealed
 from boltdp._files.signing import check_signature, make_keys, read_private_key, read_public_key, sign_file
-from boltdp.algorithms import algorithm_of
+from boltdp.algorithms import get_algorithm
 from boltdp.cli._options import FILE, SHOWN_CLASSES, as_json, load_model, scoring_threshold
 from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples, note
 from boltdp.cli.train import decision, persons, spent_before
@@ -67,7 +67,7 @@ def verify(
     if certificate.sensitivity is not None:
         sensitivity = certificate.sensitivity
         checked.append(("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.derivation}"))
-    place = algorithm_of(certificate).noise_place
+    place = get_algorithm(certificate.algorithm).noise_place
     noises = {place: certificate.training_noise, "noise": certificate.release_noise}
     for name, noise in noises.items():
         if noise is not None:

@@ -111,7 +111,6 @@ def perturbed_objective(problem: Problem, budget: Budget) -> ObjectivePerturbati
     >>> perturbed_objective(Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01), Budget(1.0)).end.kind
     'spherical'
     """
-    check_objective(problem)
     parts = shares(budget)
     noise = objective_noise(problem, parts.noise)
     distance = stopping_sensitivity(problem, noise)
