@@ -79,7 +79,7 @@ def test_undeclared_categories_come_most_frequent_first_with_what_they_look_like
     ward = ["Intensive", "intensive ", "Intensive", "surgery", "surgrey", "x", None, "x", "Intensive"]
     rows = pa.table({"ward": ward, "y": ["no", "yes"] * 4 + ["no"]})
     found = checked(rows, Categorical("ward", ("intensive", "surgery", "children"))).columns[1]
-    assert found.undeclared_values == (
+    assert found.uncheck_values == (
         Odd("Intensive", 3, "intensive"),
         Odd("x", 2),
         Odd("intensive ", 1, "intensive"),
@@ -106,7 +106,7 @@ def test_labels_that_teach_nothing_are_garbage(labels: list[str | None], problem
 def test_numbers_match_classes_as_in_training() -> None:
     label = checked(pa.table({"age": [1, 2, 3], "y": [0.0, 1.0, 2.0]}), Numeric("age", 0, 9), classes=(0, 1)).columns[0]
     assert label.counts == (("0", 1), ("1", 1))
-    assert [odd.count for odd in label.undeclared_values] == [1]
+    assert [odd.count for odd in label.uncheck_values] == [1]
 
 
 def test_constant_and_empty_columns_are_told() -> None:
@@ -162,7 +162,7 @@ def test_page_escapes_what_cells_say() -> None:
         cells=2,
         counts=(("<i>", 1),),
         undeclared=1,
-        undeclared_values=(Odd("<script>", 1),),
+        uncheck_values=(Odd("<script>", 1),),
     )
     text = checked_page(Report(rows=2, columns=(column,), unused=(("<u>", "why"),)), "<a>")
     for tag in ("<b>", "<i>", "<script>", "<u>", "<a>"):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from boltdp.encoding import python_cells
 from boltdp.encoding.encode import Encoder
+from boltdp.encoding.timestamps import FIRST_DAY, LAST_DAY, LONGEST, PARTS, PATTERN, part_codes
 from boltdp.engines import open_source
 from boltdp.engines.base import encoded
 from boltdp.errors import DataError, ParameterError
@@ -22,7 +23,6 @@ from boltdp.privacy.budget import Budget
 from boltdp.schema.check import check_source
 from boltdp.schema.schema import Categorical, Numeric, Schema, TimePart, Vector
 from boltdp.schema.source_columns import ColumnType
-from boltdp.schema.timestamps import FIRST_DAY, LAST_DAY, LONGEST, PARTS, PATTERN, part_codes
 from boltdp.workflows.infer_private import plan_draft
 
 TOML = 'label = "y"\nclasses = [0, 1]\n[timestamp]\nadmitted = {}'
@@ -233,7 +233,7 @@ def test_a_check_of_rows_counts_the_parts_and_names_what_is_no_timestamp() -> No
     report = check_source(open_source(rows), Schema("y", (0, 1), columns))
     _, hour, weekday, refused = report.columns
     assert (hour.name, hour.missing, hour.undeclared, dict(hour.counts)["13"]) == ("at.hour", 1, 1, 1)
-    assert [odd.value for odd in weekday.undeclared_values] == ["7.5.2024"]
+    assert [odd.value for odd in weekday.uncheck_values] == ["7.5.2024"]
     assert refused.fault == "it must have timestamps for an hour to be declared, its type is 'date'"
 
 

@@ -13,8 +13,8 @@ from boltdp._arrays import Doubles
 from boltdp.encoding import python_cells as single
 from boltdp.encoding.arrow_buffers import values
 from boltdp.encoding.encode import numbers_of
+from boltdp.encoding.values import Value
 from boltdp.schema.source_columns import ColumnType
-from boltdp.schema.values import Value
 
 
 def numbers_and_texts(cells: pa.Array, kind: str) -> tuple[Doubles, Counter[Value]]:

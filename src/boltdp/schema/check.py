@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from boltdp._arrays import Booleans, Doubles
 from boltdp.encoding.arrow_buffers import missing, values
 from boltdp.encoding.encode import Coder, PartCoder, numbers_of, vectors_of
+from boltdp.encoding.values import Value, format_value
 from boltdp.errors import printable
 from boltdp.schema.schema import Categorical, Column, Numeric, Schema, TimePart, Vector
 from boltdp.schema.source_columns import ColumnType, Kind, Source
-from boltdp.schema.values import Value, spellings
 
 Role = Literal["label", "numeric", "categorical", "timestamp", "vector"]
 
@@ -93,7 +93,7 @@ class CheckedColumn:
     bars: tuple[int, ...] = ()  #: how many numbers are in each of as many equal parts between the bounds
     counts: tuple[tuple[str, int], ...] = ()  #: of each declared value
     undeclared: int = 0
-    undeclared_values: tuple[Odd, ...] = ()  #: the most frequent ones
+    uncheck_values: tuple[Odd, ...] = ()  #: the most frequent ones
     constant: bool = False
     fault: str | None = None  #: why it could not be looked at
 
@@ -144,7 +144,7 @@ class CheckedColumn:
         if self.undeclared:
             what = "teach nothing" if self.role == "label" else "count as no category"
             said.append(
-                f"{_share(self.undeclared, there)} are not declared, and {what}: {_listed(self.undeclared_values)}"
+                f"{_share(self.undeclared, there)} are not declared, and {what}: {_listed(self.uncheck_values)}"
             )
         if self.missing:
             said.append(f"{_share(self.missing, self.cells)} are missing")
@@ -348,7 +348,7 @@ class _Look:
         """What was found."""
         numeric = self._coder is None
         ends = (self._smallest, self._largest) if numeric and self._smallest <= self._largest else (None, None)
-        names = [spellings(value)[0] for value in self._declared]
+        names = [format_value(value) for value in self._declared]
         odd = tuple(
             Odd(value, count, None if numeric else looks_like(value, names))
             for value, count in sorted(self._odd.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
@@ -371,7 +371,7 @@ class _Look:
             bars=tuple(self._bars.tolist()) if numeric else (),
             counts=tuple(zip(names, self._counts.tolist(), strict=True)),
             undeclared=self._undeclared,
-            undeclared_values=() if numeric else odd,
+            uncheck_values=() if numeric else odd,
             constant=self.fault is None and self.role != "label" and different < 2 and self._missing < cells,
             fault=self.fault,
         )

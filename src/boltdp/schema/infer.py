@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boltdp._files.toml import toml_key, toml_value
+from boltdp.encoding.timestamps import HOUR_AT, PATTERN
+from boltdp.encoding.values import Value
 from boltdp.errors import DataError, near, printable
 from boltdp.privacy.events.event import Part
 from boltdp.privacy.serialization import to_record
 from boltdp.schema.schema import Categorical, Column, Numeric, Schema, Vector
-from boltdp.schema.source_columns import ColumnType, Kind, Source, names_hint
-from boltdp.schema.timestamps import HOUR_AT, PATTERN
-from boltdp.schema.values import Value
+from boltdp.schema.source_columns import ColumnType, Kind, Source, suggest_columns
 
 #: A public text column with more distinct values than this is no categorical one.
 MOST_CATEGORIES = 100
@@ -73,7 +73,7 @@ def check_label(columns: Mapping[str, ColumnType], label: str, *, public: bool =
     boltdp.errors.DataError: the data must have the column 'Late' for the label
     """
     if label not in columns:
-        hint = near(label, columns) if public else names_hint(columns, (), label)
+        hint = near(label, columns) if public else suggest_columns(columns, (), label)
         raise DataError(f"the data must have the column {label!r} for the label", hint=hint)
 
 
@@ -90,7 +90,7 @@ class Found:
     length: int | None = None  #: of a list
     numbers: bool = False  #: whether all are numbers, even if there are no bounds
     many: bool = False  #: there are more different ones than a categorical column should have
-    moments: bool = False  #: all are texts that `boltdp.schema.timestamps` takes for timestamps or dates
+    moments: bool = False  #: all are texts that `boltdp.encoding.timestamps` takes for timestamps or dates
     dated: bool = False  #: all of these are dates
     nothing: str = ""  #: why nothing is known: a column is then left out, in a comment
     remark: str = ""  #: what is to be said of its line, in a comment

@@ -21,13 +21,13 @@ import numpy as np
 from boltdp._arrays import Doubles, Integers
 from boltdp._files.sealed import digest
 from boltdp.context import Context
+from boltdp.encoding.values import Matcher, Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.accounting.charges import Release
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Part, spoiled
 from boltdp.privacy.events.noisy_counts import NoisyCounts, noisy_counts, rarely_above
 from boltdp.privacy.release import RandomBytes, release_counts, release_values
-from boltdp.schema.values import Matcher, Value
 
 if TYPE_CHECKING:
     import pyarrow as pa
