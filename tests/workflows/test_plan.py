@@ -12,12 +12,12 @@ from boltdp.algorithms import _newton, objective
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.privacy import certificate
 from boltdp.privacy.events import event, objective_perturbation
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows import plan, standardize
 from boltdp.workflows.train import train
 
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
 ROWS = 10_000
 
 

@@ -23,7 +23,7 @@ from boltdp.cli._report import curves, persons, spent_before
 from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
-from boltdp.schema.schema import Numeric, Schema, check_size
+from boltdp.schema.schema import Classes, Numeric, Schema, check_size
 from boltdp.workflows.plan import make_plan
 
 #: The budgets that `plan` shows beside the one asked for.
@@ -106,7 +106,7 @@ def public_schema(path: str | None, *, features: int | None, classes: int) -> Sc
     check_size(features=features, classes=classes)
     # Columns of numbers: what standardizing costs depends on how many there are.
     columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
-    return Schema("label", tuple(range(classes)), columns)
+    return Schema(Classes("label", tuple(range(classes))), columns)
 
 
 def _forecast(certificate: Certificate) -> dict[str, Any]:

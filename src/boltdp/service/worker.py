@@ -189,14 +189,14 @@ def settings_for(budget: Budget, schema: Schema, *, rows: int) -> Settings:
     Any role can count what others do in the statistics of the server, so that it must not depend on rows. How often
     objective perturbation scans them does.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> settings_for(Budget(1.0, 1e-6), schema, rows=10_000).algorithm
     'noisy-gd'
     """
     usual = Settings(epsilon=budget.epsilon, delta=budget.delta)
     pays = plan_standardization(usual, schema, rows=rows) is not None
-    loss, _ = usual.losses(len(schema.classes))
+    loss, _ = usual.choose_loss(schema.target)
     algorithm = next(one for one in ALGORITHMS.values() if one.fixed_scans and one.fits(usual, loss, budget))
     return replace(usual, algorithm=algorithm.name, standardize="private" if pays else "none")
 

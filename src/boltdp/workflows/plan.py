@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +16,8 @@ from boltdp.privacy.events.event import Event, Part, SelfComposition
 from boltdp.privacy.events.objective_perturbation import objective_noise
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.curves import with_curves
-from boltdp.schema.schema import Schema, check_size
+from boltdp.schema.schema import Classes, Schema, check_size
+from boltdp.schema.target import Target
 from boltdp.settings import Settings
 from boltdp.workflows.standardize import plan_standardization
 
@@ -56,7 +57,7 @@ def make_plan(
     private, if the caller knows any.
 
     >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> plan = make_plan(schema, 10_000, Settings(epsilon=1.0))
     >>> plan.certificate.private, plan.algorithm.name, len(plan.schema.columns[0].curve)
     (True, 'objective', 8)
@@ -67,7 +68,7 @@ def make_plan(
         resolved,
         rows=rows,
         dims=schema.dims if dims is None else dims,
-        classes=len(schema.classes),
+        target=schema.target,
         standardization=standardization,
         person_rows=schema.max_rows,
     )
@@ -87,17 +88,17 @@ def make_plans(
     They have one schema and one standardization. `plan_selection` makes the event of each choice.
     """
     resolved = [resolve_settings(each, schema) for each in candidates]
-    first, classes = resolved[0], len(schema.classes)
+    first, target = resolved[0], schema.target
     schema, standardization = add_auto_curves(first, schema, rows=rows)
     left = None if first.budget is None else subtract_spent(first.budget, standardization)
     first.check()
     # The same algorithm for all: one that can do what any of them asks for.
-    name = choose_algorithm(resolved, first.losses(classes)[0], left).name
+    name = choose_algorithm(resolved, first.choose_loss(target)[0], left).name
     resolved = [replace(each, algorithm=name) for each in resolved]
 
     def plan_candidate(number: int, rows: int, budget: Budget | None) -> Event:
         return plan_models(
-            resolved[number], rows=rows, dims=schema.dims, classes=classes, budget=budget, person_rows=schema.max_rows
+            resolved[number], rows=rows, dims=schema.dims, target=target, budget=budget, person_rows=schema.max_rows
         )
 
     events = plan_selection(plan_candidate, left)
@@ -124,8 +125,9 @@ def plan_certificate(
     """
     if standardization is None and settings.standardize == "private":
         raise ParameterError("a plan must have the standardization that is asked for, got none")
+    target = Classes("label", tuple(range(classes)))
     training = plan_training(
-        settings, rows=rows, dims=dims, classes=classes, standardization=standardization, person_rows=person_rows
+        settings, rows=rows, dims=dims, target=target, standardization=standardization, person_rows=person_rows
     )
     return _certify(training, settings, standardization, reasons=reasons)
 
@@ -144,7 +146,7 @@ def _certify(
 
 def resolve_settings(settings: Settings, schema: Schema) -> Settings:
     """Return `settings` with class weights as numbers, and with the budget that remains after the schema's draft."""
-    return subtract_schema_cost(settings.weighed(schema), schema)
+    return subtract_schema_cost(settings.resolve_class_weights(schema.target), schema)
 
 
 def subtract_schema_cost(settings: Settings, schema: Schema) -> Settings:
@@ -153,7 +155,7 @@ def subtract_schema_cost(settings: Settings, schema: Schema) -> Settings:
     >>> from boltdp.schema.schema import Numeric
     >>> from boltdp.privacy.events.noisy_counts import noisy_counts
     >>> spent = Part(Budget(0.25), noisy_counts(Budget(0.25), releases=1))
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),), spent=spent)
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),), spent=spent)
     >>> subtract_schema_cost(Settings(epsilon=1.0), schema).epsilon
     0.75
     """
@@ -181,7 +183,7 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     more columns there are, the fewer steps each gets.
 
     >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
     >>> [len(column.curve) for column in add_auto_curves(Settings(epsilon=1.0), schema, rows=10_000)[0].columns]
     [8, 8]
     >>> add_auto_curves(Settings(epsilon=1.0), schema, rows=100)[0] == schema
@@ -222,13 +224,13 @@ def plan_training(
     *,
     rows: int,
     dims: int,
-    classes: int,
+    target: Target,
     standardization: Part | None = None,
     person_rows: int | None = None,
 ) -> Event:
     """Plan the training of all models within what standardizing leaves of the budget."""
     budget = settings.budget
-    plan_within = partial(plan_models, settings, rows=rows, dims=dims, classes=classes, person_rows=person_rows)
+    plan_within = partial(plan_models, settings, rows=rows, dims=dims, target=target, person_rows=person_rows)
     left = None if budget is None else subtract_spent(budget, standardization)
     event = plan_within(budget=left)
     # Gaussian events leave more than basic composition counts.
@@ -238,29 +240,22 @@ def plan_training(
 
 
 def plan_models(
-    settings: Settings, *, rows: int, dims: int, classes: int, budget: Budget | None, person_rows: int | None = None
+    settings: Settings, *, rows: int, dims: int, target: Target, budget: Budget | None, person_rows: int | None = None
 ) -> Event:
     """Plan the training of all models within `budget`, by the algorithm that is asked for or chosen.
 
-    >>> plan_models(Settings(epsilon=1.0, loss="huber"), rows=100, dims=5, classes=3, budget=Budget(1.0)).count
+    >>> target = Classes("ward", ("north", "south", "west"))
+    >>> plan_models(Settings(epsilon=1.0, loss="huber"), rows=100, dims=5, target=target, budget=Budget(1.0)).count
     3
     """
     settings.check()
     if settings.epsilon is None and settings.noise_seed is not None:
         raise ParameterError("noise_seed must not be given without epsilon: there is no noise")
-    loss, models = settings.losses(classes)
+    loss, models = settings.choose_loss(target)
     algorithm = choose_algorithm([settings], loss, budget)
-    share = None if budget is None else budget.split(models)
-    weights = settings.class_weights
-    if weights is not None and (isinstance(weights, (str, Mapping)) or len(weights) != classes):
-        raise ParameterError(f"a plan must have class_weights as numbers, one for each of the {classes} classes")
-    problem = Problem(
-        loss=loss,
-        dims=dims,
-        rows=rows,
-        class_weights=None if weights is None else tuple(weights),
-        person_rows=person_rows,
-    )
-    check_size(features=problem.dims, classes=classes)
+    share, asked = None if budget is None else budget.split(models), settings.class_weights
+    weights = None if asked is None else target.resolve_class_weights(asked)
+    problem = Problem(loss=loss, dims=dims, rows=rows, class_weights=weights, person_rows=person_rows)
+    check_size(features=problem.dims, classes=target.label_count)
     training = algorithm.plan(settings, problem, share)
     return training if models == 1 else SelfComposition(Part(share, training), models)
