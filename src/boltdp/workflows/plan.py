@@ -11,7 +11,7 @@ from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify, keeps, remaining
-from boltdp.privacy.events.event import Event, Part, SelfComposition
+from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
 from boltdp.privacy.events.objective_perturbation import objective_noise
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.curves import with_curves
@@ -31,7 +31,7 @@ def plan(
     rows: int,
     dims: int,
     classes: int,
-    before: Part | None = None,
+    before: BudgetedEvent | None = None,
     reasons: tuple[str, ...] = (),
     person_rows: int | None = None,
 ) -> Certificate:
@@ -70,7 +70,7 @@ def plan_training(
     problem = Problem(loss=loss, dims=dims, rows=rows, class_weights=weights, person_rows=person_rows)
     check_size(features=problem.dims, classes=classes)
     training = algorithm.plan(settings, problem, share)
-    return training if models == 1 else SelfComposition(Part(share, training), models)
+    return training if models == 1 else SelfComposition(BudgetedEvent(share, training), models)
 
 
 def _numbers(settings: Settings, classes: int) -> tuple[float, ...] | None:
@@ -87,8 +87,8 @@ def within(settings: Settings, schema: Schema) -> Settings:
     """The settings with what is left of their budget after the draft of the schema, if that was found from the rows.
 
     >>> from boltdp.schema.schema import Numeric
-    >>> from boltdp.privacy.events.noisy_counts import noisy_counts
-    >>> spent = Part(Budget(0.25), noisy_counts(Budget(0.25), releases=1))
+    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
+    >>> spent = BudgetedEvent(Budget(0.25), make_noisy_counts(Budget(0.25), releases=1))
     >>> within(Settings(epsilon=1.0), Schema("sick", (0, 1), (Numeric("age", 0, 100),), spent=spent)).epsilon
     0.75
     """
@@ -110,7 +110,7 @@ def within(settings: Settings, schema: Schema) -> Settings:
     return replace(settings, epsilon=left.epsilon, delta=left.delta)
 
 
-def check_plan(settings: Settings, before: Part | None) -> None:
+def check_plan(settings: Settings, before: BudgetedEvent | None) -> None:
     """Refuse what no plan can hold together."""
     if before is None and settings.standardize == "private":
         raise ParameterError("a plan must have the standardization that is asked for, got none")

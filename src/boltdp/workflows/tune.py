@@ -14,7 +14,7 @@ from boltdp.model import Model
 from boltdp.privacy.accounting.charges import Charge, OneOfSeveral, Release
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, after, certify, remaining
-from boltdp.privacy.events.event import Event, Part
+from boltdp.privacy.events.event import BudgetedEvent, Event
 from boltdp.privacy.events.selection import Selection
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
@@ -129,7 +129,7 @@ def tune(
     with charged(account, _charge(certificates, method), engine, schema, context) as commit:
         with prepared_rows(engine, schema, event, context, ordered=True) as (prepared, standardized):
             if public is not None:
-                forks = context.randomness.forks()
+                forks = context.randomness.spawn()
                 number = select.choose_in_public(public, standardized, certificates, forks, context)
                 own = replace(context, randomness=next(forks))
                 model = train_prepared(prepared, standardized, certificates[number], own)
@@ -156,7 +156,7 @@ def _planned(
     candidates: Sequence[Settings],
     schema: Schema,
     *,
-    before: Part | None,
+    before: BudgetedEvent | None,
     rows: int,
     method: Method,
     trials: float,
