@@ -47,7 +47,7 @@ from boltdp.privacy.events.objective_perturbation import (
 from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate
 from boltdp.privacy.release import Randomness, draw_linear_terms, release_weights
 from boltdp.privacy.training_problem import Problem, Recipe
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan
 from boltdp.workflows.train import train
@@ -352,8 +352,8 @@ def test_jobs_have_the_bits_of_jobs_alone_however_many_are_run_at_once(
 TABLE = pa.table(
     {"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60, "kind": np.arange(3000) % 100 // 34}
 )
-TWO = Schema("sick", (False, True), (Numeric("age", 0, 100),))
-THREE = Schema("kind", (0, 1, 2), (Numeric("age", 0, 100),))
+TWO = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
+THREE = Schema(Classes("kind", (0, 1, 2)), (Numeric("age", 0, 100),))
 
 
 def trained(schema: Schema = TWO, source: Any = TABLE, **settings: Any) -> Model:

@@ -21,7 +21,7 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.step_schedules import Schedule
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Schema, Vector
+from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
 from boltdp.workflows.plan import plan
@@ -39,7 +39,7 @@ def data(classes: int = 2) -> tuple[ArrayEngine, Schema]:
     random = np.random.default_rng(0)
     features = random.uniform(-0.5, 0.5, (ROWS, 3))
     labels = np.minimum((features[:, 0] + 0.5) * classes, classes - 1).astype(int)
-    schema = Schema("label", tuple(range(classes)), (Vector("x", 3, -1.0, 1.0),), clip_norm=1.0)
+    schema = Schema(Classes("label", tuple(range(classes))), (Vector("x", 3, -1.0, 1.0),), clip_norm=1.0)
     return ArrayEngine.from_numpy(features, labels), schema
 
 

@@ -31,7 +31,7 @@ from boltdp.privacy.certificate import OVERSPENT
 from boltdp.privacy.events.event import SEEDED
 from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
 from boltdp.privacy.release import Randomness, release_counts
-from boltdp.schema.schema import Categorical, Column, Numeric, Projection, Schema
+from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema
 from boltdp.settings import Multiclass
 from tests.export.test_sql import make_model
 from tests.privacy.test_attack_whitebox import caught
@@ -55,7 +55,9 @@ def rows_of(classes: int, *, rows: int = ROWS, seed: int = 0) -> pa.Table:
 def model_of(classes: int, *, loss: str = "logistic", multiclass: Multiclass = "multinomial") -> Model:
     numbers: list[Column] = [Numeric(f"f{i}", -1, 1) for i in range(3)]
     columns = (*numbers, Categorical("ward", ("north", "south")))
-    return make_model(Schema("y", tuple("abcdefgh"[:classes]), columns), loss=loss, multiclass=multiclass, seed=3)
+    return make_model(
+        Schema(Classes("y", tuple("abcdefgh"[:classes])), columns), loss=loss, multiclass=multiclass, seed=3
+    )
 
 
 def value(scores: Any, name: str) -> float:

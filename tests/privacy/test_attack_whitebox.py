@@ -27,12 +27,12 @@ from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_o
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Schema, Vector
+from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.workflows.train import train_prepared
 
 Sample = npt.NDArray[np.float64]
 
-SCHEMA = Schema("label", (0, 1), (Vector("x", 1, -1.0, 1.0),), intercept=False)
+SCHEMA = Schema(Classes("label", (0, 1)), (Vector("x", 1, -1.0, 1.0),), intercept=False)
 MISTAKE = 0.001
 
 

@@ -62,9 +62,9 @@ class Subject:
 def subject(schema: Schema, certificate: Certificate) -> Subject:
     """What is to be run for a certificate: the schema as it was before standardizing, and no more rows than are needed.
 
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> from boltdp.workflows.plan import plan
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> made = subject(schema, plan(Settings(epsilon=1.0, algorithm="bolton"), rows=10**6, dims=2, classes=2))
     >>> made.rows, [stage.name for stage in made.stages]
     (2000, ['output perturbation'])

@@ -173,10 +173,10 @@ def audit(
     are trainings of the black box on each of two data sets. `changed` rows differ between neighbours of a replay: one,
     or, where persons are protected, all rows of one who has more of them than count.
 
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> from boltdp.workflows.plan import plan
     >>> from boltdp.settings import Settings
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> planned = plan(Settings(epsilon=1.0, algorithm="bolton"), rows=200, dims=2, classes=2)
     >>> audit(schema, planned, trials=2000).broken
     False

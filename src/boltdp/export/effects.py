@@ -118,9 +118,9 @@ def effects(model: Model) -> Effects:
     >>> from boltdp.settings import Settings
     >>> from boltdp.workflows.train import train
     >>> import pyarrow as pa
-    >>> from boltdp.schema.schema import Schema
+    >>> from boltdp.schema.schema import Classes, Schema
     >>> rows = pa.table({"age": range(100), "sick": [age > 60 for age in range(100)]})
-    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
     >>> (panel,) = effects(train(open_source(rows), schema, Settings(epsilon=None))).panels
     >>> panel.favours, panel.effects[0].name, panel.effects[0].places, panel.effects[0].difference > 0
     ('true', 'age', (0.0, 50.0, 100.0), True)

@@ -15,7 +15,7 @@ from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
 from boltdp.privacy.events.objective_perturbation import objective_noise
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.curves import with_curves
-from boltdp.schema.schema import Schema, check_size
+from boltdp.schema.schema import Classes, Schema, check_size
 from boltdp.settings import Settings
 from boltdp.workflows.standardize import plan_moments
 
@@ -63,7 +63,7 @@ def plan_training(
     3
     """
     settings.check()
-    loss, models = settings.losses(classes)
+    loss, models = settings.choose_loss(Classes("label", tuple(range(classes))))
     algorithm = chosen_algorithm([settings], loss, budget)
     share = None if budget is None else budget.split(models)
     weights = _numbers(settings, classes)
@@ -74,7 +74,7 @@ def plan_training(
 
 
 def _numbers(settings: Settings, classes: int) -> tuple[float, ...] | None:
-    """The class weights, which must be numbers by now: see `Settings.weighed`."""
+    """The class weights, which must be numbers by now: see `Settings.resolve_class_weights`."""
     weights = settings.class_weights
     if weights is None:
         return None
@@ -89,7 +89,7 @@ def within(settings: Settings, schema: Schema) -> Settings:
     >>> from boltdp.schema.schema import Numeric
     >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
     >>> spent = BudgetedEvent(Budget(0.25), make_noisy_counts(Budget(0.25), releases=1))
-    >>> within(Settings(epsilon=1.0), Schema("sick", (0, 1), (Numeric("age", 0, 100),), spent=spent)).epsilon
+    >>> within(Settings(epsilon=1.0), Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),), spent=spent)).epsilon
     0.75
     """
     whole, draft = settings.budget, schema.spent
@@ -125,7 +125,7 @@ def curved(settings: Settings, schema: Schema, *, rows: int) -> Schema:
     there are, the fewer steps each has; where they would bring too much noise there are none.
 
     >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
     >>> [len(column.curve) for column in curved(Settings(epsilon=1.0), schema, rows=10_000).columns]
     [8, 8]
     >>> curved(Settings(epsilon=1.0), schema, rows=100) == schema

@@ -90,10 +90,10 @@ def tune(
     `trials` is the mean number for "trials". `account` is what all of it is charged to, before a row is read.
 
     >>> import numpy as np, pyarrow as pa
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> from boltdp.engines import open_source
     >>> rows = pa.table({"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60})
-    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
     >>> grid = candidates(Settings(epsilon=1.0), {"passes": [1, 10]})
     >>> model = tune(open_source(rows), schema, grid)
     >>> model.certificate.private, model.certificate.selection.candidates
@@ -105,7 +105,7 @@ def tune(
         raise ParameterError(f"public rows must be given for the method 'public' and no other, got method {method!r}")
     _check_candidates(candidates)
     whole = candidates[0].budget
-    candidates = [within(one.weighed(schema), schema) for one in candidates]
+    candidates = [within(one.resolve_class_weights(schema.target), schema) for one in candidates]
     first = candidates[0]
     context = first.context() if context is None else context
     rows = engine.count()
@@ -169,7 +169,7 @@ def _planned(
     left = None if first.budget is None else remaining(first.budget, before)
     first.check()
     # The same algorithm for all: one that can do what any of them asks for.
-    name = chosen_algorithm(candidates, first.losses(len(schema.classes))[0], left).name
+    name = chosen_algorithm(candidates, first.choose_loss(schema.target)[0], left).name
     same = [replace(one, algorithm=name) for one in candidates]
 
     def plan_one(number: int, rows: int, budget: Budget | None) -> Event:
