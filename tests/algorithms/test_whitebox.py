@@ -217,7 +217,7 @@ def test_models_for_trials_have_independent_noise(algorithm: str) -> None:
     certificate, context = planned(chosen, dims=schema.dims), Context(seed=1)
     with engine.prepare(schema, context) as prepared:
         made = Candidates(prepared, [certificate, certificate], classes=2, context=context)
-        forks = context.randomness.forks()
+        forks = context.randomness.spawn()
         released = [*made.release([0, 1, 0], forks), *made.release([0], forks)]
     assert len(np.unique(released)) == 4 * schema.dims
 
@@ -228,7 +228,7 @@ def test_each_release_of_a_seed_has_noise_of_its_own() -> None:
     context = Context(seed=1, randomness=Randomness(5))
     with engine.prepare(schema, context) as prepared:
         made = Candidates(prepared, [certificate], classes=2, context=context)
-        first, again = (made.release([0, 0, 0], context.randomness.forks()) for _ in range(2))
+        first, again = (made.release([0, 0, 0], context.randomness.spawn()) for _ in range(2))
     assert np.array_equal(first, again)
     assert len(np.unique(first)) == 3 * schema.dims
 

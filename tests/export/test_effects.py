@@ -21,7 +21,7 @@ from boltdp.export.html import LONGEST_NAME, MOST_BARS, page
 from boltdp.export.plots import draw
 from boltdp.model import Model
 from boltdp.privacy.release import Randomness, release_weights
-from boltdp.privacy.weight_uncertainty import weight_spread
+from boltdp.privacy.weight_uncertainty import weight_deviation
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan_certificate
@@ -95,7 +95,7 @@ def test_an_effect_is_what_a_value_does_to_the_margin(name: str, classes: int, s
 def test_the_length_of_a_vector_s_weights_is_told() -> None:
     model = made(Settings(epsilon=1.0, algorithm="bolton"))
     effect = column(effects(model), "v")
-    spread = weight_spread(model.certificate.training)
+    spread = weight_deviation(model.certificate.training)
     assert spread is not None
     assert list(effect.effects) == pytest.approx([np.linalg.norm(model.weights[0, 5:7])])
     assert effect.deviation == pytest.approx(spread.deviation * np.sqrt(2))

@@ -14,13 +14,13 @@ from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import (
     SEEDED,
+    BudgetedEvent,
     Composition,
     Event,
-    Part,
-    Spoiled,
+    NonPrivate,
     Training,
-    composed,
-    spoiled,
+    compose,
+    mark_non_private,
 )
 from boltdp.privacy.events.noisy_counts import is_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
@@ -97,12 +97,12 @@ class Certificate:
         return next((event for event in self.spent.walk() if isinstance(event, NoisyMoments)), None)
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[BudgetedEvent, ...]:
         """What the budget was divided into: first what came before training, if anything did."""
         return tuple(part for event in self.spent.walk() if isinstance(event, Composition) for part in event.parts)
 
     @cached_property
-    def draft(self) -> Part | None:
+    def draft(self) -> BudgetedEvent | None:
         """What was spent on finding the schema, if it was found from the rows."""
         return next((part for part in self.parts if is_draft(part.event)), None)
 
@@ -139,7 +139,7 @@ class Certificate:
     @cached_property
     def seeded(self) -> bool:
         """Whether the noise came from a seed."""
-        return SEEDED in self.spent.faults
+        return SEEDED in self.spent.non_private_reasons
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
@@ -155,9 +155,9 @@ class Certificate:
         """The curve: no more of delta was spent at any other epsilon; 1 where nothing is promised.
 
         >>> from boltdp.losses import Logistic
-        >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+        >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
         >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-        >>> certificate = certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))
+        >>> certificate = certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0))
         >>> certificate.delta(1.0), certificate.delta(0.5) > 0
         (0.0, True)
         """
@@ -231,8 +231,8 @@ def certify(
     training: Event,
     budget: Budget | None,
     *,
-    draft: Part | None = None,
-    before: Part | None = None,
+    draft: BudgetedEvent | None = None,
+    before: BudgetedEvent | None = None,
     seeded: bool = False,
     reasons: tuple[str, ...] = (),
 ) -> Certificate:
@@ -244,22 +244,24 @@ def certify(
     Proof: noisy_counts.md 5
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)).private
+    >>> certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0)).private
     True
     """
     spent, left = training, budget
     if draft is not None and draft.budget is not None and budget is not None:
         left = budget.less(draft.budget)
     if before is not None:
-        spent = composed(before, Part(None if left is None else subtract_spent(left, before, training), training))
+        spent = compose(
+            before, BudgetedEvent(None if left is None else subtract_spent(left, before, training), training)
+        )
     if draft is not None:
-        spent = composed(draft, Part(left, spent))
-    return Certificate(budget=budget, spent=spoiled(spent, (*reasons, SEEDED) if seeded else reasons))
+        spent = compose(draft, BudgetedEvent(left, spent))
+    return Certificate(budget=budget, spent=mark_non_private(spent, (*reasons, SEEDED) if seeded else reasons))
 
 
-def subtract_spent(whole: Budget, before: Part | None, training: Event | None = None) -> Budget:
+def subtract_spent(whole: Budget, before: BudgetedEvent | None, training: Event | None = None) -> Budget:
     """Return what remains of a budget for a training after a part of it was spent.
 
     It follows from basic composition; but if both the part and the training, as planned for any budget, are Gaussian,
@@ -273,8 +275,8 @@ def subtract_spent(whole: Budget, before: Part | None, training: Event | None = 
     """
     if before is None or before.budget is None:
         return whole
-    left, spent = whole.less(before.budget), before.event.distance
-    if spent is None or training is None or training.distance is None:
+    left, spent = whole.less(before.budget), before.event.mu
+    if spent is None or training is None or training.mu is None:
         return left
     squared = ((1.0 - TOLERANCE) / gaussian_sigma(whole)) ** 2 - spent**2
     if squared * gaussian_sigma(left) ** 2 <= 1.0:  # hardly anything is left, and rounding takes the gain
@@ -289,9 +291,9 @@ def fits_budget(event: Event, budget: Budget) -> bool:
     """Return whether an event spends no more than a budget, but for the last digits.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> fits_budget(perturbed_objective(problem, Budget(1.0)), Budget(0.9))
+    >>> fits_budget(make_objective_perturbation(problem, Budget(1.0)), Budget(0.9))
     False
     """
     target = budget.delta or 1e-9
@@ -304,13 +306,13 @@ def why_not_private(event: Event, budget: Budget | None) -> tuple[str, ...]:
     """Why a release that claims to spend no more than a budget is not private; empty if it is.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> why_not_private(perturbed_objective(problem, Budget(1.0)), None)
+    >>> why_not_private(make_objective_perturbation(problem, Budget(1.0)), None)
     ('no epsilon is claimed',)
     """
-    if event.faults:
-        return event.faults
+    if event.non_private_reasons:
+        return event.non_private_reasons
     if budget is None:
         return (UNCLAIMED,)
     return () if fits_budget(event, budget) else (OVERSPENT,)
@@ -323,14 +325,14 @@ def verify(certificate: Certificate) -> None:
     noise is as published, which is claimed by nobody here to be enough.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> verify(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)))
+    >>> verify(certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0)))
     """
     event = certificate.spent
-    while isinstance(event, Spoiled):
+    while isinstance(event, NonPrivate):
         event = event.spent
-    if event.faults or event.published or certificate.budget is None:
+    if event.non_private_reasons or event.published or certificate.budget is None:
         return
     if not fits_budget(event, certificate.budget):
         epsilon, delta = certificate.budget.epsilon, certificate.budget.delta
@@ -345,9 +347,9 @@ def check_within(certificate: Certificate, *, epsilon: float | None, delta: floa
     """Refuse a certificate that claims nothing, or that spends more than a limit; None: no limit.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> check_within(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)), epsilon=0.5, delta=None)
+    >>> check_within(certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0)), epsilon=0.5, delta=None)
     Traceback (most recent call last):
     boltdp.privacy.certificate.CertificateError: the model spends epsilon = 1.0, which is more than 0.5
     """

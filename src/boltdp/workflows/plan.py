@@ -12,7 +12,7 @@ from boltdp.errors import ParameterError, whole_number
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify, fits_budget, subtract_spent
-from boltdp.privacy.events.event import Event, Part, SelfComposition
+from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
 from boltdp.privacy.events.objective_perturbation import objective_noise
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.curves import with_curves
@@ -114,7 +114,7 @@ def plan_certificate(
     rows: int,
     dims: int,
     classes: int,
-    standardization: Part | None = None,
+    standardization: BudgetedEvent | None = None,
     reasons: tuple[str, ...] = (),
     person_rows: int | None = None,
 ) -> Certificate:
@@ -135,9 +135,9 @@ def plan_certificate(
 def _certify(
     event: Event,
     settings: Settings,
-    standardization: Part | None,
+    standardization: BudgetedEvent | None,
     *,
-    draft: Part | None = None,
+    draft: BudgetedEvent | None = None,
     reasons: tuple[str, ...] = (),
 ) -> Certificate:
     seeded = settings.noise_seed is not None
@@ -153,8 +153,8 @@ def subtract_schema_cost(settings: Settings, schema: Schema) -> Settings:
     """Return `settings` with the budget that remains after the private draft of `schema`.
 
     >>> from boltdp.schema.schema import Numeric
-    >>> from boltdp.privacy.events.noisy_counts import noisy_counts
-    >>> spent = Part(Budget(0.25), noisy_counts(Budget(0.25), releases=1))
+    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
+    >>> spent = BudgetedEvent(Budget(0.25), make_noisy_counts(Budget(0.25), releases=1))
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),), spent=spent)
     >>> subtract_schema_cost(Settings(epsilon=1.0), schema).epsilon
     0.75
@@ -175,7 +175,7 @@ def subtract_schema_cost(settings: Settings, schema: Schema) -> Settings:
     return replace(settings, epsilon=left.epsilon, delta=left.delta)
 
 
-def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[Schema, Part | None]:
+def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[Schema, BudgetedEvent | None]:
     """Return the schema with its curves, and what standardizing its features takes of the budget.
 
     Curves are those that `settings` ask for. Without a number, the algorithm "auto" adds some where their noise is
@@ -209,7 +209,7 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     return schema, plan_standardization(settings, schema, rows=rows)
 
 
-def _noise_per_row(budget: Budget, schema: Schema, standardization: Part | None, *, rows: int) -> float:
+def _noise_per_row(budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> float:
     """Return the noise of objective perturbation after standardizing; infinite where standardizing does not pay."""
     if standardization is None:
         return math.inf
@@ -225,7 +225,7 @@ def plan_training(
     rows: int,
     dims: int,
     target: Target,
-    standardization: Part | None = None,
+    standardization: BudgetedEvent | None = None,
     person_rows: int | None = None,
 ) -> Event:
     """Plan the training of all models within what standardizing leaves of the budget."""
@@ -258,4 +258,4 @@ def plan_models(
     problem = Problem(loss=loss, dims=dims, rows=rows, class_weights=weights, person_rows=person_rows)
     check_size(features=problem.dims, classes=target.label_count)
     training = algorithm.plan(settings, problem, share)
-    return training if models == 1 else SelfComposition(Part(share, training), models)
+    return training if models == 1 else SelfComposition(BudgetedEvent(share, training), models)

@@ -22,8 +22,8 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import Moments
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.event import Part
-from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_rows, noisy_moments
+from boltdp.privacy.events.event import BudgetedEvent
+from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_rows, make_noisy_moments
 from boltdp.privacy.mechanisms import calibrate
 from boltdp.privacy.release import Randomness, release_moments
 from boltdp.schema.columns import STEP_HEIGHT
@@ -48,7 +48,7 @@ SMALLEST_SCALE = 0.1
 SMALLEST_NORM = 0.1
 
 
-def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Part | None:
+def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> BudgetedEvent | None:
     """Plan what standardizing the features of `schema` takes of the budget; None if it is not done.
 
     "auto" does it for algorithm "auto" where it pays: where the noise of the means is small beside a row.
@@ -88,7 +88,7 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Pa
         if not 0 < share < 1:
             raise ParameterError(f"the share of standardization must be above 0 and below 1, got {share}")
     taken = None if budget is None else budget.take(SHARES[1] if share is None else share)[0]
-    event = noisy_moments(
+    event = make_noisy_moments(
         moments=settings.standardize_moments,
         features=features,
         numbers=schema.numbers,
@@ -97,7 +97,7 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Pa
         gaussian=gaussian,
         person_rows=schema.max_rows,
     )
-    return Part(taken, event)
+    return BudgetedEvent(taken, event)
 
 
 def _before_gaussian(settings: Settings, schema: Schema, budget: Budget) -> bool:

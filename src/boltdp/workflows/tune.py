@@ -121,7 +121,7 @@ def tune(
         # Moments once, on all rows, for all candidates: their share of the budget is spent before any of them trains.
         with prepare_rows(engine, schema, moments, context, rows=rows, ordered=True) as (prepared, standardized):
             if public is not None:
-                forks = context.randomness.forks()
+                forks = context.randomness.spawn()
                 number = select.choose_in_public(public, standardized, certificates, forks, context)
                 own = replace(context, randomness=next(forks))
                 model = train_prepared(prepared, standardized, certificates[number], own)
