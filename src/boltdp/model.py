@@ -20,7 +20,7 @@ from boltdp.errors import ParameterError, shown
 from boltdp.kernel.feature_map import Reading, scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.release import could_be_released
+from boltdp.privacy.release import is_on_release_grid
 from boltdp.schema.schema import Schema
 from boltdp.schema.target import Threshold
 
@@ -133,7 +133,7 @@ class Model:
             raise certificates.CertificateError("the weights must be finite numbers")
         problem = self.certificate.problem
         released = self.weights.reshape(self.certificate.models, problem.loss.vectors, problem.dims)
-        if not could_be_released(released, self.certificate):
+        if not is_on_release_grid(released, self.certificate):
             raise certificates.CertificateError("the weights are not those that were released: they are off its grid")
 
     def to_dict(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.predict import score_batches
 from boltdp.workflows.select import Candidates
 from boltdp.workflows.train import train, train_prepared
@@ -45,7 +45,7 @@ def data(classes: int = 2) -> tuple[ArrayEngine, Schema]:
 
 
 def planned(settings: Settings, *, dims: int = 4) -> Certificate:
-    return plan(settings, rows=ROWS, dims=dims, classes=2)
+    return plan_certificate(settings, rows=ROWS, dims=dims, classes=2)
 
 
 def recipe_of(settings: Settings) -> Recipe:
@@ -116,7 +116,7 @@ def weakened(certificate: Certificate, noise: Mechanism) -> Certificate:
 def test_every_state_is_trained_with_the_noise_that_the_certificate_states(algorithm: str, classes: int) -> None:
     engine, schema = data(classes)
     chosen = replace(settings(algorithm), multiclass="one-vs-all")
-    certificate = plan(chosen, rows=ROWS, dims=schema.dims, classes=classes)
+    certificate = plan_certificate(chosen, rows=ROWS, dims=schema.dims, classes=classes)
     with engine.prepare(schema, Context(seed=1)) as prepared:
         counted = CountedRows(prepared)
         model = train_prepared(counted, schema, certificate, Context(seed=1))
@@ -218,7 +218,7 @@ def test_models_for_trials_have_independent_noise(algorithm: str) -> None:
     certificate, context = planned(chosen, dims=schema.dims), Context(seed=1)
     with engine.prepare(schema, context) as prepared:
         made = Candidates(prepared, [certificate, certificate], classes=2, context=context)
-        forks = context.randomness.forks()
+        forks = context.randomness.spawn()
         released = [*made.release([0, 1, 0], forks), *made.release([0], forks)]
     assert len(np.unique(released)) == 4 * schema.dims
 
@@ -229,7 +229,7 @@ def test_each_release_of_a_seed_has_noise_of_its_own() -> None:
     context = Context(seed=1, randomness=Randomness(5))
     with engine.prepare(schema, context) as prepared:
         made = Candidates(prepared, [certificate], classes=2, context=context)
-        first, again = (made.release([0, 0, 0], context.randomness.forks()) for _ in range(2))
+        first, again = (made.release([0, 0, 0], context.randomness.spawn()) for _ in range(2))
     assert np.array_equal(first, again)
     assert len(np.unique(first)) == 3 * schema.dims
 

@@ -30,7 +30,7 @@ from boltdp.kernel.loss_derivatives import Sums
 from boltdp.kernel.misclassification import Errors
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.noisy_counts import noisy_counts
+from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.events.selection import PortionSelection, portion_bounds
 from boltdp.privacy.release import Randomness, release_counts
 from boltdp.privacy.step_schedules import constant
@@ -689,6 +689,6 @@ def test_an_evaluation_with_noise_counts_the_same_rows(source: Source) -> None:
     bins = found.bins
     place = None if by is None else cell_of(source.schema, by)
     counts = bins.count(model, source.packed, place)
-    event = noisy_counts(Budget(1.0), releases=1, summed=True)
+    event = make_noisy_counts(Budget(1.0), releases=1, summed=True)
     expected = release_counts(counts.tolist(), event, Randomness(3).stream("evaluation"))
     assert [*found.counts] == expected

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from boltdp.encoding.values import Matcher, Value, list_texts
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import Part
-from boltdp.privacy.events.noisy_counts import noisy_counts
+from boltdp.privacy.events.event import BudgetedEvent
+from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Vector, array_schema
 
 EXAMPLE = """
@@ -290,6 +290,6 @@ def test_a_unit_that_makes_no_sense_is_refused(changes: dict[str, Any], message:
 
 
 def test_a_schema_found_from_private_rows_has_no_unit() -> None:
-    spent = Part(Budget(0.5), noisy_counts(Budget(0.5), releases=1))
+    spent = BudgetedEvent(Budget(0.5), make_noisy_counts(Budget(0.5), releases=1))
     with pytest.raises(ParameterError, match="must not have been found from private rows"):
         replace(Schema.from_dict(UNIT), spent=spent)

@@ -16,7 +16,7 @@ from boltdp._files.toml import toml_key, toml_value
 from boltdp.encoding.timestamps import HOUR_AT, PATTERN
 from boltdp.encoding.values import Value
 from boltdp.errors import DataError, near, printable
-from boltdp.privacy.events.event import Part
+from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.serialization import to_record
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 from boltdp.schema.source_columns import ColumnType, Kind, Source, suggest_columns
@@ -106,7 +106,7 @@ def write_draft(
     label: str,
     found: Mapping[str, Found],
     *,
-    spent: Part | None = None,
+    spent: BudgetedEvent | None = None,
     comments: Sequence[str] = (),
 ) -> str:
     """TOML text of a schema of what is known of columns by their types and by what was found of their values.

@@ -65,7 +65,7 @@ from boltdp._files.toml import toml_key, toml_value
 from boltdp.encoding.timestamps import PARTS
 from boltdp.encoding.values import Value
 from boltdp.errors import BoltdpError, ParameterError, described, near, shown
-from boltdp.privacy.events.event import Part
+from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_counts import is_draft
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import check_person_rows
@@ -197,7 +197,9 @@ class Schema:
     clip_norm: float | None = None
     projection: Projection | None = None
     standardization: Standardization | None = None
-    spent: Part | None = None  #: what was spent on the rows to find it, which each model trained with it must pay for
+    spent: BudgetedEvent | None = (
+        None  #: the cost of inferring it from private rows, part of every model trained with it
+    )
     unit: str | None = None  #: the column that says whose row it is, if the promise is to be about persons
     max_rows: int | None = None  #: g: of each person's rows the first so many count
     #: Features of an encoded row before projection, the intercept included.
@@ -584,12 +586,12 @@ def array_schema(
     )
 
 
-def _spent(record: Any) -> Part | None:
+def _spent(record: Any) -> BudgetedEvent | None:
     """What the table says was spent, which is read as strictly as a certificate is."""
     if record is None:
         return None
     try:
-        spent = from_record(Part, record)
+        spent = from_record(BudgetedEvent, record)
     except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as fault:
         raise ParameterError(
             f"what the schema has [spent] cannot be read: {fault}",
