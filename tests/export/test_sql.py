@@ -41,7 +41,9 @@ def make_model(
     weights: npt.NDArray[np.float64] | None = None,
 ) -> Model:
     settings = Settings(epsilon=None, loss=loss, multiclass=multiclass)
-    certificate = plan(settings, rows=100, dims=schema.dims, classes=len(schema.classes), person_rows=schema.max_rows)
+    certificate = plan(
+        settings, rows=100, dims=schema.dims, classes=len(schema.classes), person_rows=schema.max_rows_per_person
+    )
     vectors = max(certificate.models, certificate.problem.loss.vectors)
     if weights is None:
         weights = np.random.default_rng(seed).standard_normal((vectors, schema.dims))

@@ -15,12 +15,12 @@ from boltdp.cli._options import (
     algorithm_option,
     as_json,
     make_settings,
-    max_rows_option,
+    max_rows_per_person_option,
     settings_options,
     with_people,
 )
 from boltdp.cli._report import curves, persons, spent_before
-from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate, after
 from boltdp.schema.schema import Numeric, Schema, check_size
@@ -49,7 +49,7 @@ SHOWN_CURVES = 5
 @click.option(
     "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
 )
-@max_rows_option
+@max_rows_per_person_option
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
 @algorithm_option
 @settings_options
@@ -60,15 +60,15 @@ def plan(
     features: int | None,
     classes: int,
     schema_path: str | None,
-    max_rows: int | None,
+    max_rows_per_person: int | None,
     epsilon: float,
     as_json: bool,
     **chosen: Any,
 ) -> None:
     """Tell how much noise the weights will carry, and which settings will be used, without seeing data."""
     schema = public_schema(schema_path, features=features, classes=classes)
-    if max_rows is not None:
-        schema = with_people(schema, unit=schema.unit or "unit", max_rows=max_rows)
+    if max_rows_per_person is not None:
+        schema = with_people(schema, person_id=schema.person_id or "person_id", max_rows_per_person=max_rows_per_person)
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).weighed(schema)
     plans, shapes = {}, {}
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
@@ -81,7 +81,7 @@ def plan(
     if as_json:
         emit_json({**certificate.to_dict(), **_forecast(certificate), "by_epsilon": by_epsilon})
         return
-    emit_promise(certificate.promise(planned=True), private=certificate.private)
+    emit_guarantee(certificate.guarantee(planned=True), private=certificate.private)
     algorithm = algorithm_of(certificate)
     emit_table(
         [
@@ -119,7 +119,7 @@ def planned(settings: Settings, schema: Schema, *, rows: int, dims: int | None =
     before = plan_moments(one, shaped, rows=rows)
     dims = shaped.dims if dims is None else dims
     certificate = plan_training(
-        one, rows=rows, dims=dims, classes=len(schema.classes), before=before, person_rows=schema.max_rows
+        one, rows=rows, dims=dims, classes=len(schema.classes), before=before, person_rows=schema.max_rows_per_person
     )
     return shaped, certificate if schema.spent is None else after(schema.spent, certificate, settings.budget)
 

@@ -153,6 +153,6 @@ def _noise_per_row(settings: Settings, schema: Schema, rows: int) -> float | Non
     if before is None or budget is None:
         return None
     # As if for two classes; Lambda as large as makes it of no account.
-    problem = Problem(loss=Logistic(), dims=schema.dims, rows=rows, person_rows=schema.max_rows)
+    problem = Problem(loss=Logistic(), dims=schema.dims, rows=rows, person_rows=schema.max_rows_per_person)
     problem = replace(problem, regularization=problem.changed_rows * (1.0 + 8.0 / budget.epsilon))
     return objective_noise(problem, remaining(budget, before)).expected_norm / rows

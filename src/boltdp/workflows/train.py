@@ -81,7 +81,7 @@ def plan_rows(rows: int, schema: Schema, settings: Settings, *, reasons: tuple[s
         classes=len(schema.classes),
         before=before,
         reasons=reasons,
-        person_rows=schema.max_rows,
+        person_rows=schema.max_rows_per_person,
     )
     if schema.spent is not None:
         certificate = after(schema.spent, certificate, whole)

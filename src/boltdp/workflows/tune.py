@@ -179,7 +179,7 @@ def _planned(
             dims=schema.dims,
             classes=len(schema.classes),
             budget=budget,
-            person_rows=schema.max_rows,
+            person_rows=schema.max_rows_per_person,
         )
 
     events: list[Selection]
