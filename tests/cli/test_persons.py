@@ -114,7 +114,8 @@ def test_candidates_are_tried_for_persons_but_not_on_portions(run: Run, visits: 
 def test_rows_beyond_those_that_count_change_nothing(run: Run, table: pa.Table, tmp_path: Path) -> None:
     """The same bits, whatever is in them."""
     (tmp_path / "schema.toml").write_text(
-        'label = "sick"\nclasses = ["no", "yes"]\nperson_id = "patient"\nmax_rows = 3\n[numeric]\nage = [0, 100]\n'
+        'label = "sick"\nclasses = ["no", "yes"]\nperson_id = "patient"\nmax_rows_per_person = 3\n'
+        "[numeric]\nage = [0, 100]\n"
     )
     ids, found = pa.array(np.arange(table.num_rows) % 500), []
     for ages in (
