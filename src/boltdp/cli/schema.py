@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +19,10 @@ from boltdp.cli._options import (
     telling_csv_fault,
 )
 from boltdp.cli._terminal import RowsBar, emit, emit_json, examples, note
-from boltdp.engines import POSTGRES, open_source
+from boltdp.engines import open_source
+from boltdp.engines.registry import find_engine
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
-from boltdp.schema.schema import Schema
 from boltdp.workflows.synthesize import TABLE, synthesize
 
 if TYPE_CHECKING:
@@ -158,14 +157,14 @@ def synth(
     quiet: bool,
 ) -> None:
     """Write synthetic rows to OUTPUT: a .parquet file, a new .duckdb file, or a PostgreSQL database by its URI."""
-    is_file = not output.startswith(POSTGRES)
+    is_file = not find_engine(output).writes_tables
     for path in (output if is_file else None, schema_path):
         if path is not None:
             _refuse_existing(path)
             check_writable(path)
     try:
         with RowsBar(quiet=quiet) as bar:
-            made = _synthesizer(output)(
+            made = synthesize(
                 output,
                 rows=rows,
                 dims=dims,
@@ -187,14 +186,6 @@ def synth(
         emit_json({"output": output, "rows": rows, "dims": dims, "classes": classes, "schema": schema_path})
     else:
         emit(f"{output}: {rows:,} rows of {dims} features, {classes} classes")
-
-
-def _synthesizer(output: str) -> Callable[..., Schema]:
-    if not output.startswith(POSTGRES):
-        return synthesize
-    from boltdp.engines.postgres.copy_rows import synthesize_table  # only here: psycopg is optional
-
-    return synthesize_table
 
 
 def _refuse_existing(path: str) -> None:
