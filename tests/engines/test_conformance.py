@@ -30,13 +30,13 @@ from boltdp.kernel.loss_derivatives import Sums
 from boltdp.kernel.misclassification import Errors
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.noisy_counts import noisy_counts
+from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.events.selection import PortionSelection, portion_bounds
 from boltdp.privacy.release import Randomness, release_counts
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.check import check_source
-from boltdp.schema.schema import Categorical, Numeric, Schema, Standardization, TimePart, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Standardization, TimePart, Vector
 from boltdp.schema.source_columns import LONGEST_BATCH
 from boltdp.settings import Settings
 from boltdp.workflows.train import train_prepared
@@ -259,7 +259,15 @@ def test_rows_in_any_order_are_the_same_rows_and_good_for_sums_only(spooled: Sou
 
 
 def test_label_is_not_needed_for_prediction(source: Source) -> None:
-    rows = np.concatenate(list(encoded(source.engine, replace(source.schema, label="no such column"), label=False)))
+    rows = np.concatenate(
+        list(
+            encoded(
+                source.engine,
+                replace(source.schema, target=replace(source.schema.target, column="no such column")),
+                label=False,
+            )
+        )
+    )
     assert np.isnan(rows[:, 0]).all()
     np.testing.assert_array_equal(rows[:, 1:], source.packed[:, 1:])
 
@@ -468,10 +476,10 @@ def test_a_sample_has_all_rows_that_sums_of_its_share_take(spooled: Source) -> N
 
 
 def drawn(rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """The rows at these positions, and markers for -1."""
+    """The rows at these positions, and rows without a gradient where a batch ends."""
     taken = rows[positions]
-    taken[positions < 0] = 0.0
-    taken[positions < 0, 0] = -1.0
+    taken[positions == kernel.BATCH_END] = 0.0
+    taken[positions == kernel.BATCH_END, 0] = np.nan
     return taken
 
 
@@ -487,11 +495,11 @@ def test_drawn_rows_give_the_bits_of_a_run_over_them(spooled: Source, cuts: list
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
 
-def test_markers_end_batches_of_any_length(spooled: Source) -> None:
+def test_batches_have_any_number_of_drawn_rows(spooled: Source) -> None:
     rng = np.random.default_rng(5)
-    batches = [np.append(rng.integers(0, ROWS, size), -1) for size in rng.poisson(10, 100)]
+    batches = [np.append(rng.integers(0, ROWS, size), kernel.BATCH_END) for size in rng.poisson(10, 100)]
     expected, trained = states(spooled, ROWS, marked=True), states(spooled, ROWS, marked=True)
-    kernel.run(expected, drawn(in_order(spooled.packed, 9), np.concatenate(batches)))
+    kernel.run(expected, in_order(spooled.packed, 9), positions=np.concatenate(batches))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         prepared.run_drawn(trained, batches)
     assert all(state.finished for state in trained)
@@ -593,13 +601,13 @@ def test_progress_tells_rows_and_ends_with_all_of_them(spooled: Source) -> None:
 
 
 def test_missing_column_is_told_before_a_row_is_read(source: Source) -> None:
-    schema = Schema("label", (0, 1), (Numeric("height", 0, 1),))
+    schema = Schema(Classes("label", (0, 1)), (Numeric("height", 0, 1),))
     with pytest.raises(DataError, match=r"^the data must have the column 'height', which the schema declares$"):
         source.engine.prepare(schema, Context(seed=0))
 
 
 def test_missing_label_is_told_before_a_row_is_read(source: Source) -> None:
-    schema = Schema("outcome", (0, 1), source.schema.columns)
+    schema = Schema(Classes("outcome", (0, 1)), source.schema.columns)
     with pytest.raises(DataError, match=r"^the data must have the column 'outcome', which the schema declares$"):
         source.engine.prepare(schema, Context(seed=0))
 
@@ -616,7 +624,7 @@ def test_missing_label_is_told_before_a_row_is_read(source: Source) -> None:
 )
 def test_wrong_type_is_told_before_a_row_is_read(source: Source, column: Any, message: str) -> None:
     with pytest.raises(DataError) as caught:
-        source.engine.prepare(Schema("sick", (0, 1), (column,)), Context(seed=0))
+        source.engine.prepare(Schema(Classes("sick", (0, 1)), (column,)), Context(seed=0))
     assert str(caught.value) == message
 
 
@@ -649,7 +657,7 @@ def test_slices_do_not_disturb_one_another(source: Source) -> None:
     hidden, shown = source.engine.slice(300, source.engine.count()), source.engine.slice(0, 300)
     before = moments(hidden, source.schema)
     with pytest.raises(DataError, match=r"^the data must have the column 'outcome'"):
-        shown.prepare(replace(source.schema, label="outcome"), Context(seed=1))
+        shown.prepare(replace(source.schema, target=replace(source.schema.target, column="outcome")), Context(seed=1))
     next(iter(shown.batches([source.schema.label])))  # and no further
     with (
         shown.prepare(source.schema, Context(seed=1)) as first,
@@ -681,6 +689,6 @@ def test_an_evaluation_with_noise_counts_the_same_rows(source: Source) -> None:
     bins = found.bins
     place = None if by is None else cell_of(source.schema, by)
     counts = bins.count(model, source.packed, place)
-    event = noisy_counts(Budget(1.0), releases=1, summed=True)
+    event = make_noisy_counts(Budget(1.0), releases=1, summed=True)
     expected = release_counts(counts.tolist(), event, Randomness(3).stream("evaluation"))
     assert [*found.counts] == expected

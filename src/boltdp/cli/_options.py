@@ -16,6 +16,7 @@ from boltdp.algorithms import ALGORITHMS, AUTO, AUTO_JOINT, NOISELESS
 from boltdp.algorithms._sgd import BATCH_SIZE, EXPONENT, PASSES
 from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, SCANS
 from boltdp.cli._terminal import note
+from boltdp.context import Context
 from boltdp.encoding.values import format_value
 from boltdp.engines import open_source
 from boltdp.engines.registry import find_engine
@@ -360,6 +361,18 @@ def load_model(path: str, threshold: Threshold | None) -> Model:
     """The model of a file, deciding by --threshold if that is given."""
     model = Model.load(path)
     return model if threshold is None else model.with_threshold(threshold)
+
+
+def make_context(threads: int | None) -> Context:
+    """The context of a scan with --threads."""
+    return Context() if threads is None else Context(threads=threads)
+
+
+def check_new(path: str) -> None:
+    """Find out before anything is done that a file cannot be written there, or exists already."""
+    if Path(path).exists():
+        raise OutputError(f"the file {path!r} exists already", hint="choose another name, or remove it first")
+    check_writable(path)
 
 
 def check_output(path: str, *, overwrite: bool) -> None:
