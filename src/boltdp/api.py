@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles
-from boltdp.engines import opened
+from boltdp.engines import use_source
 from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
 from boltdp.evaluation.metrics import Evaluation, evaluate
 from boltdp.evaluation.private import NoisyEvaluation, measure
@@ -90,7 +90,7 @@ class Model(ReleasedModel):
 
         For public rows: it is computed from them without noise, and the guarantee does not cover it.
         """
-        with opened(rows) as engine:
+        with use_source(rows) as engine:
             return evaluate(self, engine, context)
 
     def evaluate_privately(
@@ -112,7 +112,7 @@ class Model(ReleasedModel):
         `by` is a categorical column of the schema, for the figures of each of its categories. It is charged to a
         `ledger` as `boltdp.train` is. If the model was trained on the same rows, this is spent in addition.
         """
-        with hints_shown(), opened(rows, table=table, query=query) as engine:
+        with hints_shown(), use_source(rows, table=table, query=query) as engine:
             account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             return measure(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
 
@@ -179,7 +179,7 @@ def train(
     with hints_shown():
         _check_kind(schema)
         asked = _settings(settings, chosen)
-        with opened(source, table=table, query=query, spool=spool, where=where) as engine:
+        with use_source(source, table=table, query=query, spool=spool, where=where) as engine:
             public = _schema(
                 source,
                 engine,
@@ -241,7 +241,7 @@ def tune(
     with hints_shown():
         _check_kind(schema)
         tried = _candidates(candidates, grid, settings, chosen)
-        with opened(source, table=table, query=query, spool=spool, where=where) as engine:
+        with use_source(source, table=table, query=query, spool=spool, where=where) as engine:
             declared = _schema(
                 source,
                 engine,
@@ -383,7 +383,7 @@ def _given_schema(schema: SchemaLike, columns: Container[str]) -> Schema:
 
 
 def _check_kind(schema: Any) -> None:
-    """Before the source is opened: labels are often given apart from the rows."""
+    """Before the source is use_source: labels are often given apart from the rows."""
     if schema is not None and not isinstance(schema, (Schema, Mapping, str, Path)):
         raise ParameterError(
             f"a schema must be a Schema, the path of a TOML file or a dictionary, got {described(schema)}",
@@ -402,5 +402,5 @@ def _public_rows(public: Any) -> Iterator[Engine | None]:
     if public is None:
         yield None
         return
-    with opened(public) as engine:
+    with use_source(public) as engine:
         yield engine

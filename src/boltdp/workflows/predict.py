@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from boltdp._arrays import Doubles
 from boltdp.encoding.python_cells import matrix
-from boltdp.engines import opened
+from boltdp.engines import use_source
 from boltdp.engines.arrays import rows_of
 from boltdp.engines.base import scanned
 from boltdp.errors import hints_shown
@@ -42,6 +42,6 @@ def _score(model: Model, source: Any, context: Context | None, options: dict[str
             source = matrix(source)
         if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
             source = rows_of(model.schema, source)
-        with opened(source, **options) as engine:
+        with use_source(source, **options) as engine:
             margins = [*score_batches(model, engine, context)]
     return np.concatenate([np.empty((0, len(model.weights))), *margins])
