@@ -23,7 +23,7 @@ from boltdp.schema.check import check_source
 from boltdp.schema.schema import Categorical, Numeric, Schema, TimePart, Vector
 from boltdp.schema.source_columns import ColumnType
 from boltdp.schema.timestamps import FIRST_DAY, LAST_DAY, LONGEST, PARTS, PATTERN, part_codes
-from boltdp.workflows.infer_private import plan_draft
+from boltdp.workflows.summarize import plan_private_draft
 
 TOML = 'label = "y"\nclasses = [0, 1]\n[timestamp]\nadmitted = {}'
 ALL = tuple(TimePart("at", part) for part in PARTS)
@@ -239,7 +239,7 @@ def test_a_check_of_rows_counts_the_parts_and_names_what_is_no_timestamp() -> No
 
 def test_a_private_draft_counts_no_timestamps() -> None:
     columns = {"at": ColumnType("timestamp"), "day": ColumnType("date"), "n": ColumnType("number")}
-    plan = plan_draft({**columns, "y": ColumnType("bool")}, "y", Budget(1.0, 1e-6))
-    assert [column.name for column in plan.columns] == ["n"]
+    plan = plan_private_draft({**columns, "y": ColumnType("bool")}, "y", Budget(1.0, 1e-6))
+    assert [*plan.counted] == ["n"]
     with pytest.raises(DataError, match=r"^column 'at' must have texts, numbers or booleans"):
-        plan_draft(columns, "at", Budget(1.0))
+        plan_private_draft(columns, "at", Budget(1.0))
