@@ -39,7 +39,7 @@ CREATE AGGREGATE boltdp.sgd(models bytea, label real, features double precision[
 );
 
 -- Batches drawn at random: the rows at `positions`, in this order, instead of all. A position is what int8send gives, end to
--- end; -1 is a marker, which ends a batch. Every block is given in order, with the position of its first row. Positions
+-- end; -1 ends a batch. Every block is given in order, with the position of its first row. Positions
 -- are as secret as the rows: send them to boltdp.inbox, not as a parameter.
 CREATE FUNCTION boltdp.sgd_drawn_block(internal, bytea, bytea, bigint, real[]) RETURNS internal
 	AS 'MODULE_PATHNAME', 'boltdp_sgd_drawn_block' LANGUAGE C IMMUTABLE PARALLEL UNSAFE;

@@ -15,9 +15,6 @@
 #include "train.h"
 #include "utils/memutils.h"
 
-/* A marker, which starts a batch: a row of features 0 with the label -1. */
-#define MARKER -1
-
 /* Rows are fed this many bytes at a time: in between, the statement can be cancelled. */
 #define FEED_BYTES (1 << 20)
 
@@ -36,9 +33,10 @@ typedef struct Draw
 typedef struct Drawing
 {
 	Training   *training;
-	size_t		n_rows;			/* to be fed, markers included */
+	size_t		n_positions;	/* ends of batches included */
+	int64	   *positions;		/* among `rows`, or SGD_BATCH_END */
 	char	   *rows;			/* in the order of the draw */
-	size_t		n_draws;		/* without markers */
+	size_t		n_draws;		/* rows that are drawn */
 	Draw	   *draws;			/* by position */
 	size_t		done;			/* of them, those whose row has come */
 	int64		next;			/* the least position that the next block may have */
@@ -69,7 +67,7 @@ SortDraws(Draw *draws, Draw *room, size_t count)
 	return draws;
 }
 
-/* Read positions, in the form of int8send, end to end; markers are in their places already then. */
+/* Read positions, in the form of int8send, end to end. */
 static Drawing *
 OpenDrawing(bytea *models, bytea *positions)
 {
@@ -84,31 +82,29 @@ OpenDrawing(bytea *models, bytea *positions)
 	if (VARSIZE_ANY_EXHDR(positions) % sizeof(int64) != 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("positions must have 8 bytes each")));
-	drawing->n_rows = VARSIZE_ANY_EXHDR(positions) / sizeof(int64);
-	drawing->rows = (char *) TYPEALIGN(CACHE_LINE, MemoryContextAllocHuge(CurrentMemoryContext,
-																		   drawing->n_rows * row_bytes + CACHE_LINE));
-	draws = MemoryContextAllocHuge(CurrentMemoryContext, (drawing->n_rows + 1) * sizeof(Draw));
-	for (size_t i = 0; i < drawing->n_rows; i++)
+	drawing->n_positions = VARSIZE_ANY_EXHDR(positions) / sizeof(int64);
+	drawing->positions = MemoryContextAllocHuge(CurrentMemoryContext, (drawing->n_positions + 1) * sizeof(int64));
+	draws = MemoryContextAllocHuge(CurrentMemoryContext, (drawing->n_positions + 1) * sizeof(Draw));
+	for (size_t i = 0; i < drawing->n_positions; i++)
 	{
 		uint64		sent;
 		int64		position;
 
 		memcpy(&sent, from + i * sizeof(sent), sizeof(sent));
 		position = (int64) pg_ntoh64(sent);
-		if (position < MARKER)
+		if (position < SGD_BATCH_END)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("a position must be at least 0, or -1 for a marker, got one below")));
-		if (position == MARKER)
+					 errmsg("a position must be at least 0, or -1 for the end of a batch, got one below")));
+		drawing->positions[i] = SGD_BATCH_END;
+		if (position != SGD_BATCH_END)
 		{
-			float4	   *row = (float4 *) (drawing->rows + i * row_bytes);
-
-			memset(row, 0, row_bytes);
-			row[0] = MARKER;
+			drawing->positions[i] = (int64) drawing->n_draws;
+			draws[drawing->n_draws++] = (Draw) {position, drawing->positions[i]};
 		}
-		else
-			draws[drawing->n_draws++] = (Draw) {position, (int64) i};
 	}
+	drawing->rows = (char *) TYPEALIGN(CACHE_LINE, MemoryContextAllocHuge(CurrentMemoryContext,
+																		   drawing->n_draws * row_bytes + CACHE_LINE));
 	room = MemoryContextAllocHuge(CurrentMemoryContext, (drawing->n_draws + 1) * sizeof(Draw));
 	drawing->draws = SortDraws(draws, room, drawing->n_draws);
 	pfree(drawing->draws == draws ? room : draws);
@@ -178,19 +174,22 @@ Datum
 boltdp_sgd_drawn_final(PG_FUNCTION_ARGS)
 {
 	Drawing    *drawing;
+	Training   *training;
 	size_t		at_once;
 
 	if (PG_ARGISNULL(0))
 		PG_RETURN_NULL();
 	drawing = (Drawing *) PG_GETARG_POINTER(0);
+	training = drawing->training;
 	if (drawing->done < drawing->n_draws)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("a drawn position must have a row")));
-	at_once = Max(1, FEED_BYTES / drawing->training->row_bytes);
-	for (size_t fed = 0; fed < drawing->n_rows; fed += at_once)
+	at_once = Max(1, FEED_BYTES / training->row_bytes);
+	for (size_t fed = 0; fed < drawing->n_positions; fed += at_once)
 	{
 		CHECK_FOR_INTERRUPTS();
-		FeedRows(drawing->training, drawing->rows + fed * drawing->training->row_bytes,
-				 Min(at_once, drawing->n_rows - fed));
+		CheckCode(sgd_run_drawn(training->models, training->bytes, training->n_models, drawing->rows, drawing->n_draws,
+								drawing->positions + fed, Min(at_once, drawing->n_positions - fed), SGD_FLOAT32,
+								SGD_FASTEST));
 	}
-	PG_RETURN_BYTEA_P(TrainedModels(drawing->training));
+	PG_RETURN_BYTEA_P(TrainedModels(training));
 }

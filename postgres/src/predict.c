@@ -65,22 +65,23 @@ typedef struct Model
 	float8	   *scores;			/* scratch: one a vector */
 } Model;
 
-/*
- * What is read of a model's row, in this order: the first seven are never NULL, and the table of a database that was not
- * updated from 0.1.0 has only the first nine, with an intercept in single precision.
- */
+/* What is read of a model's row, in this order: those before the intercept are never NULL. */
 static const struct
 {
 	const char *name;
 	Oid			type;
 }			CELLS[] = {
 	{"loss", TEXTOID}, {"classes", TEXTARRAYOID}, {"weights", FLOAT8ARRAYOID}, {"low", FLOAT8ARRAYOID},
-	{"high", FLOAT8ARRAYOID}, {"middle", FLOAT8ARRAYOID}, {"factor", FLOAT8ARRAYOID}, {"intercept", FLOAT8OID},
-	{"projection", FLOAT8ARRAYOID}, {"steps", INT4ARRAYOID}, {"places", FLOAT8ARRAYOID},
-	{"absent", FLOAT8ARRAYOID}, {"present", FLOAT8ARRAYOID}
+	{"high", FLOAT8ARRAYOID}, {"middle", FLOAT8ARRAYOID}, {"factor", FLOAT8ARRAYOID}, {"cut", FLOAT8OID},
+	{"parameter", FLOAT8OID}, {"intercept", FLOAT8OID}, {"projection", FLOAT8ARRAYOID}, {"steps", INT4ARRAYOID},
+	{"places", FLOAT8ARRAYOID}, {"absent", FLOAT8ARRAYOID}, {"present", FLOAT8ARRAYOID}
 };
 
-#define INTERCEPT 7
+#define CUT 7
+#define PARAMETER 8
+#define INTERCEPT 9
+#define PROJECTION 10
+#define STEPS 11
 
 /* The numbers of a complete array, copied into the current memory context. */
 static void *
@@ -102,21 +103,6 @@ CheckFits(bool fits)
 	if (!fits)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("the stored model is damaged: its parts do not fit")));
-}
-
-/* A number that the table of a database which was not updated from 0.1.0 has no column for: then the usual one. */
-static float8
-OptionalNumber(HeapTuple tuple, TupleDesc columns, const char *name, float8 usual)
-{
-	int			column = SPI_fnumber(columns, name);
-	bool		null;
-	Datum		cell;
-
-	if (column <= 0)
-		return usual;
-	cell = SPI_getbinval(tuple, columns, column, &null);
-	CheckFits(!null && SPI_gettypeid(columns, column) == FLOAT8OID);
-	return DatumGetFloat8(cell);
 }
 
 /* The steps of a model whose numbers have curves: they must fit its numbers and one another. */
@@ -174,24 +160,15 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	{
 		int			column = SPI_fnumber(columns, CELLS[i].name);
 
-		nulls[i] = true;
-		if (column > 0)
-		{
-			Oid			type = SPI_gettypeid(columns, column);
-
-			cells[i] = SPI_getbinval(tuple, columns, column, &nulls[i]);
-			if (i == INTERCEPT && type == FLOAT4OID)
-				cells[i] = Float8GetDatum(nulls[i] ? 0 : DatumGetFloat4(cells[i]));
-			else
-				CheckFits(type == CELLS[i].type);
-		}
-		CheckFits(column > 0 ? !nulls[i] || i >= 7 : i >= 9);
+		CheckFits(column > 0 && SPI_gettypeid(columns, column) == CELLS[i].type);
+		cells[i] = SPI_getbinval(tuple, columns, column, &nulls[i]);
+		CheckFits(!nulls[i] || i >= INTERCEPT);
 	}
 	model->name = pstrdup(name);
 	model->name_length = strlen(name);
 	model->loss = loss_named(TextDatumGetCString(cells[0]));
 	CheckFits(model->loss < LOSS_COUNT);
-	model->parameter = OptionalNumber(tuple, columns, "parameter", 1);
+	model->parameter = DatumGetFloat8(cells[PARAMETER]);
 	CheckFits(model->parameter > 0 && isfinite(model->parameter));
 	deconstruct_array(DatumGetArrayTypePCopy(cells[1]), TEXTOID, -1, false, TYPALIGN_INT, &model->classes, NULL,
 					  &model->n_classes);
@@ -199,7 +176,7 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	model->vectors = dims[0];
 	model->dims = dims[1];
 	CheckFits(model->n_classes >= 2 && model->vectors == (model->n_classes == 2 ? 1 : model->n_classes));
-	model->cut = OptionalNumber(tuple, columns, "cut", 0);
+	model->cut = DatumGetFloat8(cells[CUT]);
 	CheckFits(isfinite(model->cut) && (model->vectors == 1 || model->cut == 0));
 	model->low = CopyNumbers(cells[3], 1, dims);
 	model->inputs = dims[0];
@@ -210,9 +187,10 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	model->factor = CopyNumbers(cells[6], 1, dims);
 	CheckFits(dims[0] == model->inputs);
 	SetCells(model);
-	CheckFits(nulls[9] == nulls[10] && nulls[9] == nulls[11] && nulls[9] == nulls[12]);
-	if (!nulls[9])
-		ReadSteps(model, cells + 9);
+	for (int i = STEPS + 1; i < lengthof(CELLS); i++)
+		CheckFits(nulls[i] == nulls[STEPS]);
+	if (!nulls[STEPS])
+		ReadSteps(model, cells + STEPS);
 	model->has_intercept = !nulls[INTERCEPT];
 	model->intercept = nulls[INTERCEPT] ? 0 : DatumGetFloat8(cells[INTERCEPT]);
 	model->encoded = model->inputs + model->n_steps + model->has_intercept;
@@ -220,9 +198,9 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	model->features = palloc((model->inputs + 1) * sizeof(float8));
 	model->row = palloc0((model->encoded + 1) * sizeof(float8));
 	model->x = model->row;
-	if (!nulls[8])
+	if (!nulls[PROJECTION])
 	{
-		model->projection = CopyNumbers(cells[8], 2, dims);
+		model->projection = CopyNumbers(cells[PROJECTION], 2, dims);
 		CheckFits(dims[0] == model->encoded && dims[1] == model->dims);
 		model->packed = palloc0((1 + model->encoded) * sizeof(float4));
 		model->projected = palloc0((1 + model->dims) * sizeof(float4));

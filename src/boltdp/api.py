@@ -17,7 +17,7 @@ from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model, Threshold, checked_threshold
 from boltdp.schema.declare import declare
 from boltdp.schema.schema import Schema
-from boltdp.schema.source_columns import names_hint
+from boltdp.schema.source_columns import suggest_columns
 from boltdp.settings import Settings
 from boltdp.workflows.train import train as train_engine
 from boltdp.workflows.tune import TRIALS, Method
@@ -26,9 +26,9 @@ from boltdp.workflows.tune import tune as tune_engine
 
 if TYPE_CHECKING:
     from boltdp.context import Context
+    from boltdp.encoding.values import Value
     from boltdp.engines.base import Engine
     from boltdp.privacy.certificate import Certificate
-    from boltdp.schema.values import Value
 
 #: How a schema may be given: itself, the path of a TOML file, or a dictionary in the shape of one.
 SchemaLike = Schema | Mapping[str, Any] | str | Path
@@ -270,13 +270,13 @@ def _schema(
     if label is None:
         raise ParameterError(
             "label must be given, the name of the column to predict",
-            hint=names_hint(columns, bounds if isinstance(bounds, Mapping) else ()),
+            hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ()),
         )
     if not isinstance(label, str) and str(label) not in columns:
         # Not what it is: it may be the labels themselves.
         raise ParameterError(
             f"label must be the name of a column, got {described(label)}",
-            hint=names_hint(columns, bounds if isinstance(bounds, Mapping) else ()),
+            hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ()),
         )
     public, unused = declare(columns, str(label), **declared)
     warn_of_unused(unused)

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from boltdp import _interrupts
 from boltdp._threads import processors
+from boltdp.encoding.values import OnBadRow
 from boltdp.errors import ParameterError
 from boltdp.privacy.release import Randomness
-from boltdp.schema.values import OnBadRow
 
 __all__ = ["Context", "OnBadRow", "Progress"]
 

@@ -16,6 +16,7 @@ from boltdp._arrays import Doubles, PackedRows
 from boltdp._files import replacing
 from boltdp._files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
 from boltdp.encoding.plan import reading
+from boltdp.encoding.values import Value
 from boltdp.errors import ParameterError, hints_shown, real_number, shown
 from boltdp.export import original_units
 from boltdp.kernel.feature_map import Reading, scores
@@ -24,7 +25,6 @@ from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release import could_be_released
 from boltdp.schema.schema import Schema
-from boltdp.schema.values import Value
 
 if TYPE_CHECKING:
     from boltdp.context import Context

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from boltdp.context import Context, OnBadRow, Progress
+from boltdp.encoding.values import Matcher, check_values, format_value
 from boltdp.errors import ParameterError, real_number, shown, whole_number
 from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget
@@ -16,7 +17,6 @@ from boltdp.privacy.events.output_perturbation import Analysis, check_analysis
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import SMALLEST_CLASS_WEIGHT, Averaging, Permutation
 from boltdp.schema.schema import Schema
-from boltdp.schema.values import Matcher, declared_values, spellings
 
 Multiclass = Literal["multinomial", "one-vs-all"]
 ScheduleName = Literal["auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"]
@@ -193,8 +193,8 @@ def _by_class(asked: ClassWeights, schema: Schema) -> Sequence[float]:
     """A weight for each class, as it was asked for."""
     if isinstance(asked, Mapping):
         weights, matcher = [1.0] * len(schema.classes), Matcher.of(schema.classes)
-        for value, weight in zip(declared_values(asked, what="class_weights"), asked.values(), strict=True):
-            index = matcher.texts.get(spellings(value)[0])
+        for value, weight in zip(check_values(asked, what="class_weights"), asked.values(), strict=True):
+            index = matcher.texts.get(format_value(value))
             if index is None:
                 raise ParameterError(f"class_weights must be of declared classes, got {shown(value)}")
             weights[index] = weight

@@ -27,7 +27,7 @@ from boltdp.audit.exact_loss import Exact, exact_loss
 from boltdp.audit.replay import Replay, replayed
 from boltdp.audit.synthetic_rows import pairs
 from boltdp.cli import main
-from boltdp.cli.train import planned
+from boltdp.cli.plan import planned
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.person_limit import FirstRows

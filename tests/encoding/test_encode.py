@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from boltdp.encoding.encode import Encoder, projection_matrix
 from boltdp.encoding.plan import cells_of, reading
+from boltdp.encoding.values import Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, Vector
-from boltdp.schema.values import Value
 
 
 def encode(schema: Schema, **columns: Any) -> np.ndarray[Any, Any]:

@@ -468,10 +468,10 @@ def test_a_sample_has_all_rows_that_sums_of_its_share_take(spooled: Source) -> N
 
 
 def drawn(rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-    """The rows at these positions, and markers for -1."""
+    """The rows at these positions, and rows without a gradient where a batch ends."""
     taken = rows[positions]
-    taken[positions < 0] = 0.0
-    taken[positions < 0, 0] = -1.0
+    taken[positions == kernel.BATCH_END] = 0.0
+    taken[positions == kernel.BATCH_END, 0] = np.nan
     return taken
 
 
@@ -487,11 +487,11 @@ def test_drawn_rows_give_the_bits_of_a_run_over_them(spooled: Source, cuts: list
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
 
 
-def test_markers_end_batches_of_any_length(spooled: Source) -> None:
+def test_batches_have_any_number_of_drawn_rows(spooled: Source) -> None:
     rng = np.random.default_rng(5)
-    batches = [np.append(rng.integers(0, ROWS, size), -1) for size in rng.poisson(10, 100)]
+    batches = [np.append(rng.integers(0, ROWS, size), kernel.BATCH_END) for size in rng.poisson(10, 100)]
     expected, trained = states(spooled, ROWS, marked=True), states(spooled, ROWS, marked=True)
-    kernel.run(expected, drawn(in_order(spooled.packed, 9), np.concatenate(batches)))
+    kernel.run(expected, in_order(spooled.packed, 9), positions=np.concatenate(batches))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         prepared.run_drawn(trained, batches)
     assert all(state.finished for state in trained)

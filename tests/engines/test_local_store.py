@@ -70,7 +70,7 @@ def test_order_depends_on_the_seed_alone(rows: int, width: int, memory_bytes: in
 def test_drawn_rows_depend_on_the_positions_alone(
     rows: int, memory_bytes: int, positions: list[int], sizes: list[int]
 ) -> None:
-    """Not on how they are cut, nor on the size of the buckets; -1 is a marker, of label -1 and features 0."""
+    """Not on how they are cut, nor on the size of the buckets; `BATCH_END` stays."""
     asked = np.array([position % rows if position >= 0 else -1 for position in positions], np.int64)
     parts = np.split(asked, np.cumsum(sizes)) if sizes else [asked]
     with spool([packed(rows)], rows=rows, width=3, context=Context(seed=5), memory_bytes=memory_bytes) as prepared:
@@ -78,10 +78,9 @@ def test_drawn_rows_depend_on_the_positions_alone(
         cut_anew = joined_positions(parts, start=0, stop=rows, size=store.drawn_at_once)
         given_rows = []
         for block, drawn in store.drawn(cut_anew):
-            marked = np.vstack([block, np.array([[-1, 0, 0]], np.float32)])
-            given_rows += (block if drawn is None else marked[drawn]).tolist()
+            given_rows += [block[position].tolist() if position >= 0 else None for position in drawn]
     ordered = in_order(packed(rows), 5).tolist()
-    assert given_rows == [ordered[position] if position >= 0 else [-1.0, 0.0, 0.0] for position in asked]
+    assert given_rows == [ordered[position] if position >= 0 else None for position in asked]
 
 
 def test_rows_drawn_many_times_come_in_short_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +91,8 @@ def test_rows_drawn_many_times_come_in_short_blocks(tmp_path: Path, monkeypatch:
         blocks = list(prepared._store._ascending(np.sort(positions)))
         assert max(len(block) for block in blocks) == 10
         ordered = in_order(packed(1000), 1)
-        expected = np.vstack([[[-1, 0, 0]] * 20, [ordered[7]] * 50, [ordered[8]] * 20, [ordered[999]] * 20])
-        np.testing.assert_array_equal(np.concatenate(blocks), expected)
+        expected = np.vstack([[ordered[7]] * 50, [ordered[8]] * 20, [ordered[999]] * 20])
+        np.testing.assert_array_equal(np.concatenate(blocks)[20:], expected)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at open files by way of /proc")

@@ -15,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from boltdp.encoding.plan import features
+from boltdp.encoding.values import Value
 from boltdp.engines import open_source
 from boltdp.engines.base import encoded
 from boltdp.errors import ParameterError
@@ -22,7 +23,6 @@ from boltdp.export.original_units import raw_weights
 from boltdp.export.sql import GRAMMARS, Dialect, _row, probability_expression, scoring_expression
 from boltdp.model import Model
 from boltdp.schema.schema import Categorical, Column, Numeric, Projection, Schema, Standardization, Vector
-from boltdp.schema.values import Value
 from boltdp.settings import Multiclass, Settings
 from boltdp.workflows.plan import plan
 

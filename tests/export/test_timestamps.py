@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from boltdp.encoding.timestamps import PARTS
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encoded
 from boltdp.export.effects import effects
@@ -25,7 +26,6 @@ from boltdp.export.sql import (
 )
 from boltdp.model import Model
 from boltdp.schema.schema import Numeric, Schema, Standardization, TimePart
-from boltdp.schema.timestamps import PARTS
 from tests.engines.sources import table
 from tests.export.test_sql import make_model
 

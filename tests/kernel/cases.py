@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from boltdp._arrays import Floats
-from boltdp.kernel import State, run
+from boltdp._arrays import Floats, Integers
+from boltdp.kernel import BATCH_END, State, run
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.step_schedules import (
@@ -83,13 +83,11 @@ def noise_for(recipe: Recipe, kind: Kind, *, scale: float = 0.5) -> Mechanism:
     return Mechanism(kind, scale, vectors * recipe.dims)
 
 
-def with_markers(recipe: Recipe, rows: Floats, *, seed: int) -> Floats:
-    """The rows cut into the recipe's number of batches, of random sizes, some of them empty, by markers."""
-    usable = rows[rows[:, 0] != -1]
-    ends = np.sort(np.random.default_rng(seed).integers(0, len(usable) + 1, recipe.batches))
-    ends[-1] = len(usable)
-    marked: Floats = np.insert(usable, ends, -1.0, axis=0)
-    return marked
+def random_batches(recipe: Recipe, *, seed: int) -> Integers:
+    """Positions of all rows in order, cut into the recipe's number of batches, of random sizes, some of them empty."""
+    ends = np.sort(np.random.default_rng(seed).integers(0, recipe.rows + 1, recipe.batches))
+    ends[-1] = recipe.rows
+    return np.insert(np.arange(recipe.rows), ends, BATCH_END)
 
 
 def finished(
@@ -100,13 +98,13 @@ def finished(
     build: str | None = None,
     noise: Mechanism | None = None,
     key: bytes | None = None,
-    marked: bool = False,
+    positions: Integers | None = None,
 ) -> State:
-    """The state after all passes, each fed in one call."""
+    """The state after all passes, each fed in one call; with positions, which end batches too, the rows there."""
     classes = declared_classes(recipe.loss)
-    state = State(recipe, positive=positive, classes=classes, noise=noise, key=key, marked=marked)
+    state = State(recipe, positive=positive, classes=classes, noise=noise, key=key, marked=positions is not None)
     for _ in range(recipe.passes):
-        run([state], rows, build=build)
+        run([state], rows, positions=positions, build=build)
     return state
 
 

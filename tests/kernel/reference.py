@@ -9,7 +9,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles
+from boltdp._arrays import Doubles, Integers
+from boltdp.kernel import BATCH_END
 from boltdp.losses import Loss
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Recipe
@@ -25,11 +26,11 @@ def reference_sgd(
     classes: int = 2,
     noise: Mechanism | None = None,
     key: bytes = b"",
-    marked: bool = False,
+    positions: Integers | None = None,
 ) -> Doubles:
     """Run all passes over the packed rows (the same m of them each pass) and return the weights, (vectors, dims).
 
-    The rows of a marked run hold its `recipe.batches` markers, the last of them at the end.
+    With `positions`, a pass is over the rows there, in batches that end at `BATCH_END`, the last one at the end.
 
     >>> from boltdp.losses import Logistic
     >>> from boltdp.privacy.step_schedules import constant
@@ -40,9 +41,9 @@ def reference_sgd(
     if recipe.loss.vectors > 1:
         classes = recipe.loss.vectors
     m, n = recipe.rows, recipe.batches
-    if marked:
-        markers = np.flatnonzero(rows[:, 0] == -1)
-        batches = [part[part[:, 0] != -1] for part in np.split(rows, markers)][:n]
+    if positions is not None:
+        drawn_batches = np.split(positions, np.flatnonzero(positions == BATCH_END))[:n]
+        batches = [rows[batch[batch != BATCH_END]] for batch in drawn_batches]
         sizes = [m / n] * n
     else:
         batches = [rows[j * m // n : (j + 1) * m // n] for j in range(n)]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from boltdp import kernel
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import State, run
+from boltdp.kernel import BATCH_END, State, run
 from boltdp.losses import LOSSES, HuberSVM, Logistic, Multinomial
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import constant
@@ -161,10 +161,7 @@ NOISE = Mechanism("gaussian", 0.5, 5)
 
 def noisy_in_mid_batch(*, marked: bool) -> bytearray:
     state = State(RECIPE, noise=NOISE, key=bytes(32), marked=marked)
-    rows = packed_rows(RECIPE, seed=1)[:5]
-    if marked:
-        rows = np.insert(rows, 3, -1.0, axis=0)
-    run([state], rows)
+    run([state], packed_rows(RECIPE, seed=1)[:5], positions=np.array([0, 1, 2, BATCH_END, 3, 4]) if marked else None)
     assert (state.updates, state.row) == (1, 5)
     return bytearray(state.to_bytes())
 
@@ -244,7 +241,7 @@ def test_no_corrupt_header_is_followed(
     for _ in range(100):
         if state.finished:
             break
-        run([state], np.full((1, 1 + state.cells), -1.0 if state._header.recipe.marked else 0.0))
+        run([state], np.zeros((1, 1 + state.cells)), positions=np.array([BATCH_END]))
     assert np.isfinite(state.weights).all()
 
 

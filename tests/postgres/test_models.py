@@ -165,29 +165,6 @@ def test_curves_are_made_of_the_numbers_that_are_given(server: Server, admin: ps
         assert stored(admin, "curved").schema == model.schema
 
 
-def test_a_curve_is_refused_by_an_extension_that_knows_none(server: Server, admin: psycopg.Connection) -> None:
-    schema = Schema("sick", (False, True), (Numeric("age", 0, 90, curve=(18, 65)),))
-    rows = pa.table({"age": [10.0, 20.0], "sick": [False, True]})
-    curved = train(open_source(rows), schema, Settings(epsilon=None, seed=5))
-    plain = train(open_source(rows), replace(schema, columns=(Numeric("age", 0, 90),)), Settings(epsilon=None, seed=5))
-    admin.execute("CREATE DATABASE older")
-    try:
-        uri = server.uri.replace("/postgres?", "/older?")
-        with psycopg.connect(uri, autocommit=True) as connection:
-            connection.execute("CREATE EXTENSION boltdp VERSION '0.1.0'")
-        store_model(uri, "plain", plain)
-        with pytest.raises(ModelStoreError, match=r'^the model \'curved\' cannot be stored: column "steps"') as caught:
-            store_model(uri, "curved", curved)
-        assert caught.value.hint == "ALTER EXTENSION boltdp UPDATE brings what this model needs"
-        with psycopg.connect(uri, autocommit=True) as connection:
-            connection.execute("ALTER EXTENSION boltdp UPDATE")
-            store_model(uri, "curved", curved)
-            query = "SELECT boltdp.predict(name, ARRAY[30::float8]) FROM boltdp.models ORDER BY name"
-            assert [(name,) for name in ("true", "true")] == connection.execute(query).fetchall()
-    finally:
-        admin.execute("DROP DATABASE older")
-
-
 def stored(admin: psycopg.Connection, name: str) -> Model:
     """What the table has of a model, as it would be read from a file."""
     query = "SELECT private, weights, schema, certificate FROM boltdp.models WHERE name = %s"
@@ -269,26 +246,6 @@ def test_a_column_of_another_type_is_refused_and_not_read(server: Server, change
         with pytest.raises(psycopg.errors.InvalidParameterValue, match="its parts do not fit"):
             score(connection, "predict", "altered", X[:1])
         connection.rollback()
-
-
-def test_a_database_of_the_version_before_scores_and_takes_models_without_a_threshold(server: Server) -> None:
-    model, X = trained((0, 1), {"loss": "logistic"})
-    with psycopg.connect(server.uri, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE older")
-    uri = server.uri.replace("/postgres?", "/older?")
-    with psycopg.connect(uri, autocommit=True) as connection:
-        connection.execute("CREATE EXTENSION boltdp VERSION '0.1.0'")
-        store_model(uri, "plain", model)
-        expected = [str(value) for value in model.predict(open_source(pa.table({"x": list(X)})))]
-        assert score(connection, "predict", "plain", X) == expected
-        with pytest.raises(ModelStoreError, match="cut") as caught:
-            store_model(uri, "decided", model.with_threshold(0.2))
-        assert caught.value.hint is not None
-        assert "ALTER EXTENSION boltdp UPDATE" in caught.value.hint
-        connection.execute("ALTER EXTENSION boltdp UPDATE")
-        store_model(uri, "decided", model.with_threshold(0.2))
-        decided = [str(value) for value in model.with_threshold(0.2).predict(open_source(pa.table({"x": list(X)})))]
-        assert score(connection, "predict", "decided", X) == decided != expected
 
 
 HOSTILE = "a{0}?%s'\"; --"

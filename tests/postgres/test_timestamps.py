@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from boltdp.context import Context
+from boltdp.encoding.timestamps import PARTS
 from boltdp.engines.base import encoded
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.export.sql import GRAMMARS, _part_code
 from boltdp.schema.schema import Schema, TimePart
-from boltdp.schema.timestamps import PARTS
 from tests.export.test_timestamps import COLUMNS, check_sql
 from tests.postgres.postgres_sources import fill_once
 

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from boltdp.encoding.values import Matcher, Value, list_texts
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Part
 from boltdp.privacy.events.noisy_counts import noisy_counts
 from boltdp.schema.schema import Categorical, Column, Numeric, Projection, Schema, Vector, array_schema
-from boltdp.schema.values import Matcher, Value, spellings
 
 EXAMPLE = """
 label = "outcome"
@@ -237,12 +237,12 @@ def test_array_schema_puts_the_longest_row_on_the_unit_sphere(intercept: bool) -
 
 
 @given(values)
-def test_spellings_of_a_value_meet_only_itself(value: Value) -> None:
+def test_texts_of_a_value_match_only_itself(value: Value) -> None:
     matcher = Matcher.of((value,))
-    assert set(matcher.texts) == set(spellings(value))
+    assert set(matcher.texts) == set(list_texts(value))
     if isinstance(value, bool):
-        assert matcher.truth(value) == 0
-        assert matcher.truth(not value) == -1
+        assert matcher.match_boolean(value) == 0
+        assert matcher.match_boolean(not value) == -1
     if not isinstance(value, str):
         assert matcher.numbers[value] == 0
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from boltdp.encoding import python_cells
 from boltdp.encoding.encode import Encoder
+from boltdp.encoding.timestamps import FIRST_DAY, LAST_DAY, LONGEST, PARTS, PATTERN, part_codes
 from boltdp.engines import open_source
 from boltdp.engines.base import encoded
 from boltdp.errors import DataError, ParameterError
@@ -22,7 +23,6 @@ from boltdp.privacy.budget import Budget
 from boltdp.schema.check import check_source
 from boltdp.schema.schema import Categorical, Numeric, Schema, TimePart, Vector
 from boltdp.schema.source_columns import ColumnType
-from boltdp.schema.timestamps import FIRST_DAY, LAST_DAY, LONGEST, PARTS, PATTERN, part_codes
 from boltdp.workflows.summarize import plan_private_draft
 
 TOML = 'label = "y"\nclasses = [0, 1]\n[timestamp]\nadmitted = {}'

@@ -18,7 +18,7 @@ CREATE FUNCTION pg_temp.positions(VARIADIC bigint[]) RETURNS bytea LANGUAGE sql 
 CREATE FUNCTION pg_temp.drawn(VARIADIC bigint[]) RETURNS bytea LANGUAGE sql AS
 	$$ SELECT boltdp.sgd_drawn(m, pg_temp.positions(VARIADIC $1), start, b) FROM model, blocks $$;
 
--- In order, as in a pass; in any order, and more than once, as over the rows so ordered; -1 as a row of the label -1.
+-- In order, as in a pass; in any order, and more than once, as over the rows so ordered; -1 as a row without a gradient, in a model whose batches have fixed sizes.
 SELECT pg_temp.drawn(0, 1, 2, 3) = (SELECT boltdp.sgd(m, b) FROM model, blocks) AS in_order;
 SELECT pg_temp.drawn(3, 0, 0, 2, -1)
 	= (SELECT boltdp.sgd(m, '{{0,0,-0.5},{1,0.5,0.25},{1,0.5,0.25},{1,0.125,3},{-1,0,0}}'::real[]) FROM model) AS drawn;

@@ -58,7 +58,7 @@ class PassesOfSGD(Algorithm):
 
     takes = frozenset(OPTIONAL) - {"partitions"}
     sampler: ClassVar[Sampler | None] = None  #: how the rows of a pass are drawn, where they are not fed in order
-    marked: ClassVar[bool] = False  #: whether batches end at markers
+    marked: ClassVar[bool] = False  #: whether the positions that are drawn say where batches end
 
     @abstractmethod
     def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism | None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from boltdp.encoding.values import Value
 from boltdp.kernel import source_position
 from boltdp.schema.schema import Categorical, Column, Numeric, Schema, TimePart
-from boltdp.schema.values import Value
 
 if TYPE_CHECKING:
     import pyarrow as pa

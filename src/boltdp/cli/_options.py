@@ -16,6 +16,8 @@ from boltdp.algorithms import ALGORITHMS, AUTO, AUTO_JOINT, NOISELESS
 from boltdp.algorithms._sgd import BATCH_SIZE, EXPONENT, PASSES
 from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, SCANS
 from boltdp.cli._terminal import note
+from boltdp.context import Context
+from boltdp.encoding.values import format_value
 from boltdp.engines import POSTGRES, open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.ledger.ledger import Account
@@ -26,7 +28,6 @@ from boltdp.privacy.events.noisy_moments import Moments
 from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.training_problem import Averaging, Permutation
 from boltdp.schema.schema import Schema
-from boltdp.schema.values import spellings
 from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize, loss_names
 
 #: Of more classes than these, not all are named.
@@ -361,6 +362,18 @@ def load_model(path: str, threshold: Threshold | None) -> Model:
     return model if threshold is None else model.with_threshold(threshold)
 
 
+def make_context(threads: int | None) -> Context:
+    """The context of a scan with --threads."""
+    return Context() if threads is None else Context(threads=threads)
+
+
+def check_new(path: str) -> None:
+    """Find out before anything is done that a file cannot be written there, or exists already."""
+    if Path(path).exists():
+        raise OutputError(f"the file {path!r} exists already", hint="choose another name, or remove it first")
+    check_writable(path)
+
+
 def check_output(path: str, *, overwrite: bool) -> None:
     """Find out before a row is read that a model cannot be written there, or would replace another by mistake."""
     check_writable(path)
@@ -373,7 +386,7 @@ def check_output(path: str, *, overwrite: bool) -> None:
 
 def remind_of_classes(schema: Schema) -> None:
     """Say which labels count. Whether the rows have others must not be told of private ones."""
-    names = [spellings(value)[0] for value in schema.classes]
+    names = [format_value(value) for value in schema.classes]
     shown = ", ".join(names if len(names) <= SHOWN_CLASSES else [*names[: SHOWN_CLASSES - 1], "…", names[-1]])
     note(
         f"classes {shown}: a label spelt otherwise teaches nothing; `boltdp check` on rows that you may look at shows "

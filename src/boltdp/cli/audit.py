@@ -10,7 +10,7 @@ from boltdp._files import check_writable, replacing
 from boltdp.cli._help import Grouped
 from boltdp.cli._options import FILE, algorithm_option, as_json, make_settings, quiet, settings_options
 from boltdp.cli._terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples
-from boltdp.cli.train import planned, public_schema
+from boltdp.cli.plan import planned, public_schema
 from boltdp.errors import ParameterError
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate

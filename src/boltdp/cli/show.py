@@ -9,8 +9,8 @@ import click
 
 from boltdp._files import replacing
 from boltdp.cli._options import FILE, as_json
+from boltdp.cli._report import decision
 from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples
-from boltdp.cli.train import decision
 from boltdp.errors import printable
 from boltdp.export.effects import Effect, Effects, Panel, effects
 from boltdp.export.html import page

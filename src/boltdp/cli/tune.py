@@ -25,8 +25,8 @@ from boltdp.cli._options import (
     training_options,
     training_threshold,
 )
+from boltdp.cli._report import report
 from boltdp.cli._terminal import RowsBar, emit_table, examples, note
-from boltdp.cli.train import report
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold, checked_threshold

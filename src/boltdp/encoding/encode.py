@@ -25,12 +25,12 @@ from boltdp import kernel
 from boltdp._arrays import Booleans, Doubles, Floats, PackedRows
 from boltdp.encoding.arrow_buffers import dtype_of, missing, text_array, values, where
 from boltdp.encoding.plan import cells_of, unprojected_reading
+from boltdp.encoding.timestamps import HOUR_AT, LAST_DAY, PATTERN, Part, PartCodes, part_codes
+from boltdp.encoding.values import Matcher, OnBadRow, Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.feature_map import Reading
 from boltdp.kernel.packing import Codes, Numbers, Packer, Steps, Values
 from boltdp.schema.schema import Categorical, Column, Projection, Schema, TimePart, Vector
-from boltdp.schema.timestamps import HOUR_AT, LAST_DAY, PATTERN, Part, PartCodes, part_codes
-from boltdp.schema.values import Matcher, OnBadRow, Value
 
 Table: TypeAlias = npt.NDArray[np.int32]
 
@@ -288,7 +288,7 @@ class Coder:
         """The code of each cell, an array of them."""
         kind = cells.type
         if pa.types.is_boolean(kind):
-            codes = np.array([self._matcher.truth(False), self._matcher.truth(True)], np.int32)[
+            codes = np.array([self._matcher.match_boolean(False), self._matcher.match_boolean(True)], np.int32)[
                 values(cells).view(np.uint8)
             ]
         elif pa.types.is_integer(kind):
@@ -318,7 +318,7 @@ class Coder:
         """The least whole number that has a code, and the codes from there on; None if they are too far apart."""
         name = str(kind)
         if name not in self._tables:
-            exact = {0: self._matcher.truth(False), 1: self._matcher.truth(True)}
+            exact = {0: self._matcher.match_boolean(False), 1: self._matcher.match_boolean(True)}
             if not pa.types.is_boolean(kind):
                 exact = self._exact(kind) or {0: -1}
             base, span = min(exact), max(exact) - min(exact) + 1

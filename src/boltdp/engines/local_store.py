@@ -135,7 +135,7 @@ class PreparedRows(Prepared):
         self._store.shuffle(self._start, self._start + self.rows, seed)
 
     def run_drawn(self, states: Sequence[kernel.State], positions: Iterable[Integers]) -> None:
-        """Feed the rows at these positions, in this order, to every state; -1 stands for a marker."""
+        """Feed the rows at these positions, in this order, to every state; `BATCH_END` ends a batch."""
         check_ordered(self)
         stop = self._start + self.rows
         parts = joined_positions(positions, start=self._start, stop=stop, size=self._store.drawn_at_once)
@@ -211,11 +211,8 @@ class Store(Protocol):
         """The rows from start to stop - 1, a block at a time."""
         ...
 
-    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers | None]]:
-        """The rows at these positions, in this order, a block at a time: it is all of the block or what is drawn of it.
-
-        Position -1 is a marker.
-        """
+    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
+        """The rows at these positions, in this order: blocks of rows, and positions in each of them, or `BATCH_END`."""
         ...
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
@@ -242,7 +239,7 @@ class MemoryStore:
         for at in range(start, stop, step):
             yield self._array[at : min(at + step, stop)]
 
-    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers | None]]:
+    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
         """All rows, and which to take: the kernel has them fetched while it works on others."""
         for part in parts:
             yield self._array, part
@@ -331,7 +328,7 @@ class FileStore:
             )
             yield np.frombuffer(window, np.float32, count * self.width, skip).reshape(count, self.width)
 
-    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers | None]]:
+    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
         """The rows of each part read in the order of the file, then shuffled to that drawn by way of a second file."""
         for part in parts:
             order = np.argsort(part)
@@ -342,7 +339,9 @@ class FileStore:
                     done += len(block)
                 for bucket in range(scatter.buckets):
                     with scatter.settled(bucket) as block:
-                        yield block, None
+                        positions = np.where(part[: len(block)] < 0, kernel.BATCH_END, np.arange(len(block)))
+                        yield block, positions
+                        part = part[len(block) :]
 
     def _ascending(self, positions: Integers) -> Iterator[PackedRows]:
         """The rows at sorted positions."""
@@ -353,10 +352,10 @@ class FileStore:
             # A position that was drawn again and again must not make the block long.
             part = positions[at : min(int(np.searchsorted(positions, first + step)), at + step)]
             (window,) = self.blocks(first, max(int(part[-1]), first) + 1)
-            # Markers come first, and are taken from anywhere.
+            # Ends of batches come first; what stands in their places is not read.
             taken = np.empty((len(part), self.width), np.float32)
             packing.take(window, np.maximum(part - first, 0), taken)
-            yield _marked(taken, part)
+            yield taken
             at += len(part)
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
@@ -626,11 +625,3 @@ def _fetched(block: PackedRows) -> PackedRows:
     """Rows whose every page has been read."""
     block.reshape(-1)[:: mmap.PAGESIZE // block.itemsize].max()
     return block
-
-
-def _marked(rows: PackedRows, positions: Integers) -> PackedRows:
-    """Drawn rows, with a marker wherever the position is -1."""
-    markers = np.flatnonzero(positions < 0)
-    rows[markers] = 0.0
-    rows[markers, 0] = -1.0
-    return rows

@@ -82,9 +82,9 @@ class Prepared(ABC):
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
         """Feed the rows at these positions, in this order, to every state: for batches that are drawn at random.
 
-        The position -1 stands for a marker: a row of features 0 with the label -1. How the positions are cut into
-        arrays changes nothing. They are as secret as the rows, since the guarantee of a sampled algorithm rests on
-        them, and so is their number: no message, statement or file that stays has any, and no progress is told.
+        `kernel.BATCH_END` among the positions ends a batch. How the positions are cut into arrays changes nothing. They
+        are as secret as the rows, since the guarantee of a sampled algorithm rests on them, and so is their number: no
+        message, statement or file that stays has any, and no progress is told.
         """
 
     @abstractmethod

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles, PackedRows
+from boltdp.encoding.values import Value, format_value
 from boltdp.errors import DataError
-from boltdp.schema.values import Value, spellings
 
 if TYPE_CHECKING:
     from boltdp.context import Context
@@ -285,7 +285,7 @@ class Evaluation:
         """What the sums say."""
         confusion = sums.confusion
         rows = int(confusion.sum())
-        names = [spellings(value)[0] for value in model.classes]
+        names = [format_value(value) for value in model.classes]
         if not rows:
             raise DataError(
                 f"the data must have rows with a declared class to compare with, got none of {sums.without_class:,}",

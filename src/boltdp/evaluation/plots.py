@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from boltdp._files import check_writable, replacing
+from boltdp.encoding.values import format_value
 from boltdp.errors import ParameterError, printable
-from boltdp.schema.values import spellings
 
 if TYPE_CHECKING:
     from boltdp.evaluation.metrics import Evaluation
@@ -77,7 +77,7 @@ def draw(evaluation: Evaluation, path: str | Path) -> None:
 
 def _names(evaluation: Evaluation) -> list[str]:
     """As they are drawn: a name is no formula, whatever it looks like."""
-    return [printable(spellings(value)[0], longest=24).replace("$", r"\$") for value in evaluation.classes]
+    return [printable(format_value(value), longest=24).replace("$", r"\$") for value in evaluation.classes]
 
 
 def _curves(evaluation: Evaluation) -> list[tuple[str, Any, Any]]:

@@ -22,6 +22,7 @@ from boltdp import __version__
 from boltdp._arrays import Doubles, Integers, PackedRows
 from boltdp._files.sealed import OUTSIDE, ModelFileError, digest, read_sealed, sealed
 from boltdp.encoding.plan import cell_of
+from boltdp.encoding.values import format_value
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.accounting.charges import Release
 from boltdp.privacy.adjacency import Adjacency
@@ -32,7 +33,6 @@ from boltdp.privacy.events.noisy_counts import NoisyCounts, noisy_counts
 from boltdp.privacy.release import release_counts
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.schema.schema import Categorical, Schema
-from boltdp.schema.values import spellings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -478,7 +478,7 @@ def measure(
         return NoisyEvaluation(
             model=digest_of_model(model),
             rows=rows,
-            classes=tuple(spellings(value)[0] for value in model.classes),
+            classes=tuple(format_value(value) for value in model.classes),
             threshold=model.threshold,
             by=by,
             groups=categories,
@@ -578,7 +578,7 @@ def _categories(schema: Schema, by: str | None) -> tuple[str, ...]:
             f"by must be a categorical column of the model's schema, without a projection, got {by!r}",
             hint=f"the schema has {names}",
         )
-    return (*(spellings(value)[0] for value in column.categories), NO_GROUP)
+    return (*(format_value(value) for value in column.categories), NO_GROUP)
 
 
 def _record(score: Score | None) -> dict[str, float] | None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from boltdp.encoding.values import format_value
 from boltdp.errors import ParameterError, printable
 from boltdp.export.html import document, text_of
 from boltdp.privacy.budget import Budget
@@ -22,7 +23,6 @@ from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_updates import NoisyUpdates
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.schema.schema import Categorical, Column, Numeric
-from boltdp.schema.values import spellings
 
 if TYPE_CHECKING:
     from boltdp.evaluation.private import NoisyEvaluation
@@ -358,7 +358,7 @@ def _stated(owner: Owner, *names: str) -> tuple[tuple[str, str], ...]:
 
 
 def _names(model: Model) -> str:
-    names = [spellings(value)[0] for value in model.classes]
+    names = [format_value(value) for value in model.classes]
     more = len(names) - MOST_CATEGORIES
     return ", ".join(names[:MOST_CATEGORIES]) + (f" and {more:,} more" if more > 0 else "")
 
@@ -382,7 +382,7 @@ def _columns(columns: Sequence[Column]) -> Table:
 
 def _declared(column: Column) -> str:
     if isinstance(column, Categorical):
-        names = [spellings(value)[0] for value in column.categories]
+        names = [format_value(value) for value in column.categories]
         more = len(names) - MOST_CATEGORIES
         told = ", ".join(names[:MOST_CATEGORIES]) + (f" and {more:,} more" if more > 0 else "")
         return f"one of {told}"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from boltdp._arrays import Doubles
+from boltdp.encoding.values import format_value
 from boltdp.export.original_units import encoded_weights, matrix_of
 from boltdp.losses import Logistic, Multinomial
 from boltdp.privacy.weight_uncertainty import Spread, weight_spread
 from boltdp.schema.schema import Categorical, Numeric, Vector
-from boltdp.schema.values import spellings
 
 if TYPE_CHECKING:
     from boltdp.model import Model
@@ -125,7 +125,7 @@ def effects(model: Model) -> Effects:
     >>> panel.favours, panel.effects[0].name, panel.effects[0].places, panel.effects[0].difference > 0
     ('true', 'age', (0.0, 50.0, 100.0), True)
     """
-    schema, names = model.schema, [spellings(value)[0] for value in model.classes]
+    schema, names = model.schema, [format_value(value) for value in model.classes]
     spread = weight_spread(model.certificate.training)
     favoured = (names[1:] if len(model.weights) == 1 else names)[:MOST_PANELS]
     matrix = matrix_of(schema)
@@ -191,7 +191,7 @@ def _of_number(column: Numeric, middles: Doubles, factors: Doubles, weights: Dou
 
 
 def _of_categories(column: Categorical, factors: Doubles, weights: Doubles, noise: _Noise) -> Effect:
-    labels, values = tuple(spellings(value)[0] for value in column.categories), factors * weights
+    labels, values = tuple(format_value(value) for value in column.categories), factors * weights
     # One category is compared with none of them, several with each other.
     direction = np.zeros(len(values))
     direction[values.argmin()] -= factors[values.argmin()] if len(values) > 1 else 0.0

@@ -11,16 +11,16 @@ from psycopg import sql
 
 from boltdp.encoding.encode import projection_matrix
 from boltdp.encoding.scaling import number_scaling, step_values
+from boltdp.encoding.values import format_value
 from boltdp.errors import BoltdpError
 from boltdp.schema.schema import Schema
-from boltdp.schema.values import spellings
 
 if TYPE_CHECKING:
     from boltdp.model import Model
 
 T = TypeVar("T")
 _MISSING = "CREATE EXTENSION boltdp makes the table, once the extension is installed"
-_HINTS = {"42P01": _MISSING, "3F000": _MISSING, "42703": "ALTER EXTENSION boltdp UPDATE brings what this model needs"}
+_HINTS = {"42P01": _MISSING, "3F000": _MISSING}
 
 
 class ModelStoreError(BoltdpError):
@@ -62,24 +62,20 @@ def model_row(name: str, model: Model) -> dict[str, Any]:
     schema = model.schema
     projection, parameter = schema.projection, model.certificate.problem.loss.parameter
     matrix = None if projection is None else projection_matrix(projection, schema.encoded_dims).tolist()
-    row = {
+    return {
         "name": name,
         "private": model.certificate.private,
         "loss": model.certificate.problem.loss.name,
-        "classes": [spellings(value)[0] for value in model.classes],
+        "classes": [format_value(value) for value in model.classes],
         "weights": model.weights.tolist(),
         **input_scaling(schema),
+        "cut": model.cut,
+        "parameter": parameter,
         "intercept": schema.constant if schema.intercept else None,
         "projection": matrix,
         "schema": json.dumps(schema.to_dict()),
         "certificate": json.dumps(model.certificate.to_dict(), allow_nan=False),
     }
-    # The table of an extension before 0.2.0 has no such columns, and takes all models that need none of them.
-    if model.cut:
-        row["cut"] = model.cut
-    if parameter != 1:
-        row["parameter"] = parameter
-    return row
 
 
 def insertion(row: Mapping[str, Any]) -> sql.Composed:

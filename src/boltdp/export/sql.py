@@ -23,11 +23,11 @@ import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.encoding.plan import ColumnReading, column_readings
+from boltdp.encoding.timestamps import HOUR_AT, PATTERN
+from boltdp.encoding.values import Matcher, Value
 from boltdp.errors import ParameterError
 from boltdp.export.original_units import encoded_weights, matrix_of
 from boltdp.schema.schema import Categorical, Column, Numeric, Schema, TimePart, Vector
-from boltdp.schema.timestamps import HOUR_AT, PATTERN
-from boltdp.schema.values import Matcher, Value
 
 if TYPE_CHECKING:
     from boltdp.model import Model
@@ -436,7 +436,7 @@ def _by_code(code: str, values: Mapping[int, float], otherwise: float, grammar: 
 
 
 def _part_code(column: TimePart, grammar: Grammar) -> str:
-    """The code of a part of a timestamp by the rule of `boltdp.schema.timestamps`, NULL where it is missing."""
+    """The code of a part of a timestamp by the rule of `boltdp.encoding.timestamps`, NULL where it is missing."""
     digits, first = {"hour": (HOUR_AT, 0), "month": (6, 1), "day": (9, 1)}.get(column.part, (1, 0))
     code = f"CAST(substr(moment, {digits}, 2) AS int) - {first}"
     if column.part == "weekday":
@@ -514,7 +514,7 @@ def _from_places(column: Numeric, places: Sequence[float], values: Sequence[floa
 
 
 def _matches(column: Categorical, grammar: Grammar) -> Iterator[str]:
-    """For each category the condition that a cell is it, by the rule of `boltdp.schema.schema.spellings`.
+    """For each category the condition that a cell is it, by the rule of `boltdp.encoding.values.list_texts`.
 
     The rule depends on the type of the cell, which the schema does not say: where it matters, SQL finds it out.
     """
@@ -525,7 +525,7 @@ def _matches(column: Categorical, grammar: Grammar) -> Iterator[str]:
     for index in range(len(column.categories)):
         texts = [text for text, position in matcher.texts.items() if position == index]
         number = next((number for number, position in matcher.numbers.items() if position == index), None)
-        truths = [word for word, truth in (("true", True), ("false", False)) if matcher.truth(truth) == index]
+        truths = [word for word, truth in (("true", True), ("false", False)) if matcher.match_boolean(truth) == index]
         by_text = _is_one_of(as_text, texts, grammar)
         branches = []
         if truths != [word for word in ("true", "false") if word in texts]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from boltdp.kernel.feature_map import Reading
 
 __all__ = [
+    "BATCH_END",
     "KEY_BYTES",
     "State",
     "builds",
@@ -45,6 +46,8 @@ _ELEMENTS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}
 _BUILDS = {"portable": 1, "avx2": 2}
 _FASTEST = 0
 
+#: Among the positions of `run`: no row, but the end of a batch.
+BATCH_END = -1
 #: Length of the key of a state's noise.
 KEY_BYTES = 32
 
@@ -172,9 +175,9 @@ class State:
     `key`, 32 bytes that no other state may have: two states with one key have the same noise, and the difference of
     their weights has none. It has `loss.directions` * dims dimensions, as the gradients have.
 
-    With `marked`, a row with the label -1 is no row but the end of a batch, which may have any number of rows, or none.
-    A pass is over after `recipe.batches` markers, and each sum of gradients is divided by rows / batches, the size
-    that a batch is expected to have. Who feeds it must see to it that no private row has this label.
+    With `marked`, batches end where the positions given to `run` say `BATCH_END`, and have any number of rows, or none.
+    A pass is over after `recipe.batches` of them, and each sum of gradients is divided by rows / batches, the expected
+    size of a batch.
 
     With a `reading`, packed rows have its cells, of which it makes the recipe's features.
 
@@ -325,10 +328,11 @@ def run(
 ) -> None:
     """Feed a block of packed rows to every state: one read of the rows serves all models.
 
-    With `positions`, the rows there, in that order; -1 stands for a marker, a row of features 0 with the label -1.
+    With `positions`, the rows there, in that order. `BATCH_END` among them ends a batch of a marked state; other states
+    take it for a row without a gradient.
 
     Each state continues where it is. A pass is over after `recipe.rows` rows (of a marked state: after
-    `recipe.batches` markers) and the next begins by itself; feeding past the last is an error, and then no state has
+    `recipe.batches` batches) and the next begins by itself; feeding past the last is an error, and then no state has
     changed. How rows are cut into blocks never changes a bit, nor does `build`, the instruction set, which is there for
     tests: the fastest is the default.
 

@@ -166,7 +166,7 @@ INLINE const char *NAME(place)(const struct block *b, size_t r, int element)
     const size_t bytes = (1 + b->cells) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
     if (b->positions == NULL)
         return b->source + r * bytes;
-    return b->positions[r] < 0 ? b->marker : b->source + (size_t) b->positions[r] * bytes;
+    return b->positions[r] == SGD_BATCH_END ? b->neutral : b->source + (size_t) b->positions[r] * bytes;
 }
 
 /*
@@ -463,19 +463,18 @@ TARGET static __attribute__((noinline)) void NAME(draw_noise)(struct sgd_state *
     s->drawn = 1;
 }
 
-/* Rows from the i-th up to a marker, or to the block's end. */
-INLINE size_t NAME(rows_to_marker)(const struct block *b, size_t i, int element)
+/* Rows from the i-th up to the end of a batch, or of the block. */
+INLINE size_t NAME(rows_to_batch_end)(const struct block *b, size_t i)
 {
-    const size_t width = (1 + b->cells) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
-    size_t end = i;
-    while (end < b->n && !(b->positions == NULL ? is_marker(b->source + end * width, element) : b->positions[end] < 0))
+    size_t end = b->positions == NULL ? b->n : i;
+    while (end < b->n && b->positions[end] != SGD_BATCH_END)
         end++;
     return end - i;
 }
 
 /*
  * Batches of any size: rows add to `step`, in fours where there are four, and a full batch moves the weights by it.
- * `plain`, known when this is compiled, is a promise of no noise and no markers.
+ * `plain`, known when this is compiled, says that there is no noise, and that batches have the recipe's sizes.
  */
 INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const double *scale, const double *weight,
                                struct block *ahead, int element, int plain)
@@ -490,7 +489,7 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
         const double rows = marked ? (double) r.rows / (double) r.batches : (double) batch_size(&r, s->carry);
         const double rate = eta / rows;
         const size_t rest = b->n - i;
-        const size_t take = marked ? NAME(rows_to_marker)(b, i, element) : s->left < rest ? s->left : rest;
+        const size_t take = marked ? NAME(rows_to_batch_end)(b, i) : s->left < rest ? s->left : rest;
         const size_t end = i + take;
         if (noisy && !s->drawn)
             NAME(draw_noise)(s, eta);

@@ -346,8 +346,8 @@ typedef uint32_t vec8u __attribute__((vector_size(32), aligned(4), may_alias));
 /* Rows on their way through the cache. It depends on no model, so all models of a scan share it. */
 struct block {
     const char *source;          /* where its rows come from: one after the other, or */
-    const int64_t *positions;    /* where in the source each is, -1 for a marker */
-    const char *marker;
+    const int64_t *positions;    /* where in the source each is, or SGD_BATCH_END, for which */
+    const char *neutral;         /* a neutral row is read */
     size_t left;                 /* rows from its first one to the end of the scan */
     size_t n, cells, dims;       /* how many it has, their cells and features */
     const struct reading *reading;
@@ -357,12 +357,6 @@ struct block {
     double scale[MAX_BLOCK];     /* the guard's factor; 0: a neutral row */
     double label[MAX_BLOCK];     /* a whole number >= 0 */
 };
-
-static inline int is_marker(const char *row, int element)
-{
-    return element == SGD_FLOAT32 ? *(const float *) (const void *) row == -1.0f
-                                  : *(const double *) (const void *) row == -1.0;
-}
 
 #define NAME(f) f##_portable
 #define TARGET
@@ -438,17 +432,16 @@ int sgd_chacha20(const uint32_t start[16], uint32_t out[8 * 16], int build)
     return SGD_OK;
 }
 
-/* Whether the rows go on after the marker of the last batch. */
-static int passes_the_end(const struct sgd_state *s, const char *rows, const int64_t *positions, size_t n, int element)
+/* Whether rows follow the end of the last batch of a marked recipe. */
+static int passes_the_end(const struct sgd_state *s, const int64_t *positions, size_t n)
 {
     const struct sgd_recipe *r = &s->recipe;
-    const size_t width = (1 + sgd_cells(s)) * (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double));
     uint64_t left = r->batches * r->passes - s->updates;
     size_t i = 0;
     if (n > MOST_ROWS_TO_MARK - s->row)
         return 1;
-    for (; i < n && left > 0 && n - i > left; i++)
-        left -= positions == NULL ? is_marker(rows + i * width, element) : positions[i] < 0;
+    for (; positions != NULL && i < n && left > 0 && n - i > left; i++)
+        left -= positions[i] == SGD_BATCH_END;
     return left == 0 && i < n;
 }
 
@@ -468,7 +461,7 @@ int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, con
     if ((uintptr_t) rows % (element == SGD_FLOAT32 ? sizeof(float) : sizeof(double)) != 0)
         return SGD_UNALIGNED;
     for (size_t i = 0; positions != NULL && i < n; i++)
-        if (positions[i] < -1 || positions[i] >= (int64_t) n_rows)
+        if (positions[i] < SGD_BATCH_END || positions[i] >= (int64_t) n_rows)
             return SGD_BAD_POSITION;
     for (size_t i = 0; i < n_states; i++) {
         int code = check_header(states[i], bytes[i]);
@@ -482,7 +475,7 @@ int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, con
             return SGD_WIDTHS;
         if (s->reading != 0 && element != SGD_FLOAT32)
             return SGD_BAD_ELEMENT;
-        if (r->marked ? passes_the_end(s, rows, positions, n, element)
+        if (r->marked ? passes_the_end(s, positions, n)
                       : n > r->rows * (r->passes - s->updates / r->batches) - s->row)
             return SGD_FINISHED;
     }
@@ -492,7 +485,7 @@ int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, con
     const size_t dims = ((const struct sgd_state *) states[0])->recipe.dims, stride = padded(dims);
     size_t size = BLOCK_NUMBERS / stride / 2 * 2;
     size = size > MAX_BLOCK ? MAX_BLOCK : size > 2 ? size : 2;
-    /* Two blocks, each with room for a row in front of its own, and a marker. Rows too wide for the stack are few. */
+    /* Two blocks, each with room for a row in front of its own, and a neutral row. Rows too wide for the stack are few. */
     double ordinary[3 * BLOCK_NUMBERS] __attribute__((aligned(64))), *wide = ordinary;
     if ((2 * (size + 1) + 1) * stride + 1 > 3 * BLOCK_NUMBERS) {
         wide = malloc(((2 * (size + 1) + 1) * stride + 1) * sizeof *wide);
@@ -511,13 +504,13 @@ int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, con
     now.positions = positions;
     now.left = n;
     if (positions != NULL) {
-        double *marker = ahead.rows + size * stride;
-        memset(marker, 0, (stride + 1) * sizeof *marker);
+        double *neutral = ahead.rows + size * stride;
+        memset(neutral, 0, (stride + 1) * sizeof *neutral);
         if (element == SGD_FLOAT32)
-            *(float *) (void *) marker = -1.0f;
+            *(float *) (void *) neutral = NAN;
         else
-            *marker = -1.0;
-        now.marker = ahead.marker = (const char *) marker;
+            *neutral = NAN;
+        now.neutral = ahead.neutral = (const char *) neutral;
     }
 #if defined(__x86_64__)
     if (build != SGD_PORTABLE && sgd_has_build(SGD_AVX2))

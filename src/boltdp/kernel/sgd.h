@@ -15,8 +15,7 @@
  * nothing is kept between them (noise.md). The product's own algorithm adds none here.
  *
  * A packed row is the class index (0, 1, ...), then its cells. A state may have a reading (reading.h), which makes
- * features of cells, and then rows are float32; without one the cells are the features, float32 or float64. In a marked
- * recipe a row with the label -1 is no row, but the end of a batch, which may have any number of rows, or none.
+ * features of cells, and then rows are float32; without one the cells are the features, float32 or float64.
  *
  * THE SAME BITS FROM EVERY BUILD. Sums have one written association (loops.h), exp is our own, nothing is contracted
  * into a fused multiply-add. Compile with -ffp-contract=off, never with -ffast-math. C99 plus GNU vector types.
@@ -65,7 +64,8 @@ struct sgd_recipe {
     double parameter;  /* the number that shapes the loss, or 1: > 0, finite */
     double lambda;     /* >= 0, finite; eta_1 * lambda at most 2 */
     double radius;     /* R > 0; infinite: no projection */
-    uint64_t marked;   /* 1: batches end at markers, n of them in a pass, and their sums are divided by m/n, else 0 */
+    uint64_t marked;   /* 1: a batch ends at SGD_BATCH_END and has any number of rows, n batches are a pass, and their
+                          sums are divided by m/n; else 0 */
     uint64_t noise;    /* enum sgd_noise. Joint losses: in the subspace where the vectors sum to zero, of (V-1)*dims */
     double deviation;  /* the scale of the noise: 1e-100 or more, eta_1 * n * k times it times the number of weights at
                           most 1e100; 0 without noise */
@@ -82,7 +82,7 @@ struct sgd_recipe {
  *     double weights[V*stride];  the last iterate, without a row that waits
  *     double total[V*stride];    the sum of the iterates to be averaged so far; zeros while averaged = 1
  *     double step[V*stride];     what the rows of the batch in progress, and its noise, will add to the weights. Margin
- *                                losses with one-row batches, no radius, noise or markers: the row that waits for a
+ *                                losses with one-row batches, no radius, noise or marks: the row that waits for a
  *                                second if `row` is odd
  *     double aside[];            4 numbers, the first two the waiting row's scale times y and its class's weight; for
  *                                joint losses 4 * (classes rounded up to a multiple of 4), scratch that is zero
@@ -126,9 +126,10 @@ int sgd_run(void *const *states, const size_t *bytes, size_t n_states, const voi
             int build);
 
 /*
- * The same for the rows at n positions, in their order. Position -1, and nothing else here, is a marker: a row of
- * features 0 with the label -1.
+ * The same for the rows at n positions, in their order. SGD_BATCH_END among them is no row: it ends a batch of a marked
+ * recipe, and nothing else does. Models of other recipes take it for a neutral row.
  */
+#define SGD_BATCH_END INT64_C(-1)
 int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, const void *rows, size_t n_rows,
                   const int64_t *positions, size_t n, int element, int build);
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from boltdp.encoding.values import Value
 from boltdp.errors import printable
 from boltdp.schema.columns import Categorical
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind, Source
 from boltdp.schema.summary import Summary, find_missing, scan_rows
-from boltdp.schema.values import Value
 
 if TYPE_CHECKING:
     from boltdp.schema.columns import Column

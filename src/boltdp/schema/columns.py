@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 
 from boltdp._files.toml import toml_key, toml_value
+from boltdp.encoding.timestamps import PARTS, Part
+from boltdp.encoding.values import Value, check_values, format_value
 from boltdp.errors import ParameterError, shown
-from boltdp.schema.timestamps import PARTS, Part
-from boltdp.schema.values import Value, declared_values, spellings
 
 if TYPE_CHECKING:
     from boltdp.schema.check import CheckedColumn
@@ -155,9 +155,7 @@ class Categorical:
     def __post_init__(self) -> None:
         check_name(self.name)
         check_count(self.categories, MOST_FEATURES, f"the categories of {self.name!r}")
-        object.__setattr__(
-            self, "categories", declared_values(self.categories, what=f"the categories of {self.name!r}")
-        )
+        object.__setattr__(self, "categories", check_values(self.categories, what=f"the categories of {self.name!r}"))
         if not self.categories:
             raise ParameterError(
                 f"the categories of {self.name!r} must be a list of values, got []",
@@ -172,7 +170,7 @@ class Categorical:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the features it gives."""
-        return tuple(f"{self.name}={spellings(category)[0]}" for category in self.categories)
+        return tuple(f"{self.name}={format_value(category)}" for category in self.categories)
 
     @property
     def squared_norm(self) -> float:
@@ -226,7 +224,7 @@ class Categorical:
 
 @dataclass(frozen=True)
 class TimePart(Categorical):
-    """A part of a column of timestamps, such as the hour; its categories are fixed. See `boltdp.schema.timestamps`.
+    """A part of a column of timestamps, such as the hour; its categories are fixed. See `boltdp.encoding.timestamps`.
 
     >>> TimePart("admitted", "weekday").names[:2]
     ('admitted.weekday=Mon', 'admitted.weekday=Tue')

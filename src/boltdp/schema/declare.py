@@ -11,7 +11,7 @@ import numpy as np
 from boltdp.errors import DataError, ParameterError, described, quoted, shown
 from boltdp.schema.infer import NO_FEATURES, declared_column
 from boltdp.schema.schema import Schema, TimePart
-from boltdp.schema.source_columns import ColumnType, names_hint
+from boltdp.schema.source_columns import ColumnType, suggest_columns
 
 #: What cannot have bounds.
 _UNFIT = {
@@ -55,7 +55,7 @@ def declare(
     if label not in columns:
         raise DataError(
             f"the data must have the column {shown(label)} for the label",
-            hint=names_hint(columns, [*numeric, *categorical, *moments], label),
+            hint=suggest_columns(columns, [*numeric, *categorical, *moments], label),
         )
     for what, given in (("bounds", numeric), ("categories", categorical), ("timestamps", moments)):
         _check_names(columns, label, given, what)
@@ -148,7 +148,7 @@ def _check_names(columns: Mapping[str, ColumnType], label: str, given: Mapping[s
     if unknown:
         raise ParameterError(
             f"{what} must be of columns of the data, got {quoted(unknown)}",
-            hint=names_hint(columns, [label], unknown[0]),
+            hint=suggest_columns(columns, [label], unknown[0]),
         )
 
 

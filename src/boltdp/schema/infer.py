@@ -9,14 +9,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 from boltdp._files.toml import toml_key, toml_value
+from boltdp.encoding.values import Value
 from boltdp.errors import DataError, near
 from boltdp.privacy.events.event import Part
 from boltdp.privacy.serialization import to_record
 from boltdp.schema.columns import COLUMN_KINDS, Column, Draft
 from boltdp.schema.schema import Schema
-from boltdp.schema.source_columns import ColumnType, names_hint
+from boltdp.schema.source_columns import ColumnType, suggest_columns
 from boltdp.schema.summary import MAX_CATEGORIES, MIN_DIFFERENT_NUMBERS, Summary
-from boltdp.schema.values import Value
 
 #: A column of at most this many cells is not taken for an id, even if all its values differ.
 MAX_CELLS_WITHOUT_ID = 20
@@ -50,7 +50,7 @@ def check_label(columns: Mapping[str, ColumnType], label: str, *, public: bool =
     boltdp.errors.DataError: the data must have the column 'Late' for the label
     """
     if label not in columns:
-        hint = near(label, columns) if public else names_hint(columns, (), label)
+        hint = near(label, columns) if public else suggest_columns(columns, (), label)
         raise DataError(f"the data must have the column {label!r} for the label", hint=hint)
 
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from boltdp._arrays import Doubles
+from boltdp.encoding.values import Value
 from boltdp.privacy.events.noisy_counts import NoisyCounts, rarely_above
 from boltdp.privacy.release import RandomBytes, release_counts, release_values
 from boltdp.schema.source_columns import Kind
 from boltdp.schema.summary import Histogram, Summary, count_values, finite_numbers, largest_numbers, split_numbers
-from boltdp.schema.values import Value
 
 if TYPE_CHECKING:
     import pyarrow as pa

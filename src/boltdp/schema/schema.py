@@ -62,6 +62,8 @@ import numpy as np
 from boltdp._arrays import Doubles
 from boltdp._files import read_text
 from boltdp._files.toml import toml_key, toml_value
+from boltdp.encoding.timestamps import PARTS
+from boltdp.encoding.values import Value, check_values
 from boltdp.errors import BoltdpError, ParameterError, described, near, shown
 from boltdp.privacy.events.event import Part
 from boltdp.privacy.events.noisy_counts import is_draft
@@ -82,8 +84,6 @@ from boltdp.schema.columns import (
     spell_out,
 )
 from boltdp.schema.curves import curve_places
-from boltdp.schema.timestamps import PARTS
-from boltdp.schema.values import Value, declared_values
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -210,7 +210,7 @@ class Schema:
     def __post_init__(self) -> None:
         check_name(self.label, what="label")
         check_count(self.classes, MOST_CLASSES, "classes")
-        object.__setattr__(self, "classes", declared_values(self.classes, what="classes"))
+        object.__setattr__(self, "classes", check_values(self.classes, what="classes"))
         check_count(self.classes, MOST_CLASSES, "classes")
         if len(self.classes) < 2:
             raise ParameterError(f"classes must be at least 2 values, got {list(self.classes)}")

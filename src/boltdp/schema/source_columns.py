@@ -8,8 +8,8 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
+from boltdp.encoding.values import Value
 from boltdp.errors import near, quoted
-from boltdp.schema.values import Value
 
 Kind = Literal["number", "text", "bool", "list", "timestamp", "date", "untyped", "other"]
 
@@ -63,12 +63,12 @@ class ColumnType:
         return cls("other", called=str(arrow)) if kind is None else cls(kind)
 
 
-def names_hint(columns: Mapping[str, ColumnType], declared: Iterable[str], missing: str | None = None) -> str:
+def suggest_columns(columns: Mapping[str, ColumnType], declared: Iterable[str], missing: str | None = None) -> str:
     """Which columns there are, or one that may be meant by a name that is missing.
 
-    >>> names_hint({"age": ColumnType("number")}, [], "Age"), names_hint({"age": ColumnType("number")}, [])
+    >>> suggest_columns({"age": ColumnType("number")}, [], "Age"), suggest_columns({"age": ColumnType("number")}, [])
     ("did you mean 'age'?", "it has 'age'")
-    >>> names_hint({"4711": ColumnType("untyped")}, ["age"])
+    >>> suggest_columns({"4711": ColumnType("untyped")}, ["age"])
     'none of these columns is there: is there a header that spells them so, and is it the right file?'
     """
     # A file without a header has values in its place: unless something declared is there, they are not named.

@@ -25,10 +25,10 @@ from boltdp._arrays import Booleans, Doubles, Integers
 from boltdp.encoding.arrow_buffers import missing, values
 from boltdp.encoding.encode import Coder, PartCoder, numbers_of, vectors_of
 from boltdp.encoding.python_cells import number
+from boltdp.encoding.timestamps import HOUR_AT, PATTERN
+from boltdp.encoding.values import Matcher, Value, format_value
 from boltdp.errors import ParameterError, printable
 from boltdp.schema.source_columns import ColumnType, Kind, Source
-from boltdp.schema.timestamps import HOUR_AT, PATTERN
-from boltdp.schema.values import Matcher, Value, spellings
 
 if TYPE_CHECKING:
     from boltdp.privacy.events.noisy_counts import NoisyCounts
@@ -151,7 +151,7 @@ class Summary:
 
     @cached_property
     def timestamps(self) -> str:
-        """What all cells are, if that is "timestamps" or "dates" as `boltdp.schema.timestamps` reads texts."""
+        """What all cells are, if that is "timestamps" or "dates" as `boltdp.encoding.timestamps` reads texts."""
         texts = [value for value in self.values if isinstance(value, str) and self.noise is None]
         if not texts or not all(map(_TIMESTAMP.fullmatch, texts)):
             return ""
@@ -235,7 +235,7 @@ class Summary:
 
 def declared_summary(values: Sequence[Value], coder: Coder | PartCoder | None = None) -> Summary:
     """The empty summary of a column with declared values."""
-    names = tuple(spellings(value)[0] for value in values)
+    names = tuple(format_value(value) for value in values)
     return Summary(coder=Coder(values) if coder is None else coder, declared=names)
 
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from boltdp.encoding.values import Value
 from boltdp.schema.source_columns import ColumnType
-from boltdp.schema.values import Value
 
 if TYPE_CHECKING:
     from typing_extensions import LiteralString

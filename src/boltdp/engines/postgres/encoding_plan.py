@@ -10,10 +10,10 @@ from psycopg import sql
 
 from boltdp.encoding.encode import projection_matrix
 from boltdp.encoding.plan import unprojected_reading
+from boltdp.encoding.values import Matcher
 from boltdp.engines.postgres.session import Composed
 from boltdp.engines.postgres.source import INTEGERS, SourceColumn
 from boltdp.schema.schema import Categorical, Column, Schema, TimePart, Vector
-from boltdp.schema.values import Matcher
 
 #: Columns that are arguments of their own; more of them are the fields of one. A function may have 100.
 MOST_ARGUMENTS = 90
@@ -62,7 +62,7 @@ def _entries(column: SourceColumn, matcher: Matcher) -> bytes:
         entries = (_words(code, len(text)) + text + bytes(-len(text) % 8) for text, code in texts.items())
         return _words(_BY_TEXT, len(texts)) + b"".join(entries)
     if column.base == "bool":
-        truths = {truth: matcher.truth(bool(truth)) for truth in (0, 1)}
+        truths = {truth: matcher.match_boolean(bool(truth)) for truth in (0, 1)}
         return _numbers(_BY_INTEGER, ((truth, code) for truth, code in truths.items() if code >= 0))
     if column.base in INTEGERS:
         return _numbers(_BY_INTEGER, ((int(n), code) for n, code in matcher.numbers.items() if n == int(n)))

@@ -112,7 +112,7 @@ class PreparedTable(Prepared):
         context.done(self.rows)
 
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
-        """Feed the rows at these positions, in this order, to every state. -1 stands for a marker."""
+        """Feed the rows at these positions, in this order, to every state; `BATCH_END` ends a batch."""
         _interrupts.check()
         check_ordered(self)
         check_width(states, self.cells)

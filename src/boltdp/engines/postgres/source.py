@@ -16,11 +16,11 @@ import pyarrow as pa
 from psycopg import sql
 
 from boltdp._arrays import Doubles
+from boltdp.encoding.timestamps import HOUR_AT, LONGEST, PATTERN, Part
 from boltdp.engines.postgres.declared_schema import declarations
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, listed, near
 from boltdp.schema.source_columns import ColumnType, Kind
-from boltdp.schema.timestamps import HOUR_AT, LONGEST, PATTERN, Part
 
 INTEGERS = ("int2", "int4", "int8")
 _NUMBERS = (*INTEGERS, "float4", "float8", "numeric")

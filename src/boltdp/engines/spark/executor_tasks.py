@@ -27,6 +27,7 @@ from boltdp._arrays import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.encoding.arrow_buffers import missing, values
 from boltdp.encoding.encode import Encoder
+from boltdp.encoding.values import OnBadRow
 from boltdp.engines.local_store import MemoryStore, PreparedRows, spool
 from boltdp.engines.prepared_rows import Partition, Passes, run_part
 from boltdp.engines.spark import block_cache
@@ -35,7 +36,6 @@ from boltdp.kernel import State, packing
 from boltdp.kernel.sum_state import Summation
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import LONGEST_BATCH
-from boltdp.schema.values import OnBadRow
 
 #: Bytes of a block, about: large enough for a scan to move buffers, not rows; Spark's cache makes batches of 4 MB.
 BLOCK_BYTES = 4 << 20

@@ -1,4 +1,4 @@
-"""Declared values, of classes and categories, and the one rule by which a cell matches them."""
+"""Declared values of classes and categories, and the rule by which a cell matches them."""
 
 from __future__ import annotations
 
@@ -15,28 +15,37 @@ Value: TypeAlias = str | int | float | bool
 OnBadRow = Literal["neutral", "error"]
 
 #: How False and True are written, which are 0 and 1.
-_TRUTHS = (("false", "False", "FALSE"), ("true", "True", "TRUE"))
+_BOOLEANS = (("false", "False", "FALSE"), ("true", "True", "TRUE"))
 
 
-def spellings(value: Value) -> tuple[str, ...]:
-    """Texts that stand for a declared value: the one rule by which a cell matches a class or a category.
+def list_texts(value: Value) -> tuple[str, ...]:
+    """List the texts that match a declared value, the one it is shown as first.
 
     A cell matches if its text is one of these, whatever type carries it: a column's type may be inferred from all
-    its values, and one odd cell among them must not change what the others match. So the class 1 is met by the
+    its values, and one odd cell among them must not change what the others match. So the class 1 is matched by the
     integer 1, the float 1.0, the texts "1" and "1.0", True, and "true" as booleans are written. Other texts are
     compared as they are: case and blanks count, and the code "01" is not the number 1.
 
-    >>> spellings(7), spellings("F"), spellings(1e16)
+    >>> list_texts(7), list_texts("F"), list_texts(1e16)
     (('7', '7.0'), ('F',), ('10000000000000000', '10000000000000000.0', '1e+16'))
-    >>> spellings(True)
+    >>> list_texts(True)
     ('true', '1', '1.0', 'True', 'TRUE')
     """
     if isinstance(value, str):
-        number = _written_number(value)
-        return (value,) if number is None else tuple(dict.fromkeys((value, *_writings(number))))
+        number = _parse_number(value)
+        return (value,) if number is None else tuple(dict.fromkeys((value, *_format_number(number))))
     if isinstance(value, bool):
-        return tuple(dict.fromkeys((_TRUTHS[value][0], *_writings(int(value)))))
-    return _writings(value)
+        return tuple(dict.fromkeys((_BOOLEANS[value][0], *_format_number(int(value)))))
+    return _format_number(value)
+
+
+def format_value(value: Value) -> str:
+    """Format a declared value for display.
+
+    >>> format_value(7.0), format_value(True)
+    ('7', 'true')
+    """
+    return list_texts(value)[0]
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class Matcher:
 
     >>> Matcher.of((0, 1)).texts["1"], Matcher.of(("no", "yes")).numbers
     (1, {})
-    >>> Matcher.of(("false", "true")).truth(True), Matcher.of((3, 4)).truth(True)
+    >>> Matcher.of(("false", "true")).match_boolean(True), Matcher.of((3, 4)).match_boolean(True)
     (1, -1)
     """
 
@@ -54,27 +63,27 @@ class Matcher:
 
     @classmethod
     def of(cls, values: Sequence[Value]) -> Matcher:
-        """Build it; two values that one cell could match are refused."""
+        """Refuse two values that one cell could match."""
         texts: dict[str, int] = {}
         numbers: dict[int | float, int] = {}
         for index, value in enumerate(values):
-            for text in spellings(value):
+            for text in list_texts(value):
                 if texts.setdefault(text, index) != index:
                     raise ParameterError(f"the declared values must differ, got {shown(value)} more than once")
-                number = _written_number(text)
+                number = _parse_number(text)
                 if number is not None and numbers.setdefault(number, index) != index:
                     raise ParameterError(f"the declared values must differ, got {shown(value)} more than once")
         return cls(texts, numbers)
 
-    def truth(self, cell: bool) -> int:
+    def match_boolean(self, cell: bool) -> int:
         """Position of the value that a boolean cell matches, -1 if none does."""
         return self.numbers.get(int(cell), -1)
 
 
-def declared_values(values: Iterable[Any], *, what: str) -> tuple[Value, ...]:
-    """As plain Python values; those that cannot be declared together are refused.
+def check_values(values: Iterable[Any], *, what: str) -> tuple[Value, ...]:
+    """Return plain Python values; refuse those that cannot be declared together.
 
-    >>> declared_values([np.int64(3), "a"], what="classes")
+    >>> check_values([np.int64(3), "a"], what="classes")
     (3, 'a')
     """
     plain = tuple(value.item() if isinstance(value, np.generic) else value for value in values)
@@ -90,8 +99,8 @@ def declared_values(values: Iterable[Any], *, what: str) -> tuple[Value, ...]:
     return plain
 
 
-def _writings(number: int | float) -> tuple[str, ...]:
-    """All texts that a number is written as, our own first."""
+def _format_number(number: int | float) -> tuple[str, ...]:
+    """List all texts that a number is written as, our own first."""
     if number != int(number):
         return (repr(number),)
     whole = int(number)
@@ -99,20 +108,20 @@ def _writings(number: int | float) -> tuple[str, ...]:
     if float(whole) == whole:  # else it is no float, and that text would be another number
         texts += [f"{whole}.0", repr(float(whole))]
     if whole in (0, 1):
-        texts += _TRUTHS[whole]
+        texts += _BOOLEANS[whole]
     if whole == 0:
         texts.append("-0.0")
     return tuple(dict.fromkeys(texts))
 
 
-def _written_number(text: str) -> int | float | None:
-    """The number a text writes, if that is how numbers are written: the code "01" is a text, not the number 1."""
-    for truth, words in enumerate(_TRUTHS):
+def _parse_number(text: str) -> int | float | None:
+    """Parse a text that is written as numbers are: the code "01" is a text, not the number 1."""
+    for number, words in enumerate(_BOOLEANS):
         if text in words:
-            return truth
+            return number
     try:
-        number = int(text) if text.lstrip("-").isdecimal() else float(text)
-        within = abs(number) < 2**63
+        parsed = int(text) if text.lstrip("-").isdecimal() else float(text)
+        small = abs(parsed) < 2**63
     except ValueError:  # no number, or one of thousands of digits
         return None
-    return number if within and text in _writings(number) else None
+    return parsed if small and text in _format_number(parsed) else None
