@@ -28,7 +28,7 @@ from boltdp._files import replacing
 from boltdp.algorithms import noisy_gd, objective
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine
-from boltdp.schema.schema import Schema
+from boltdp.schema.schema import Classes, Schema
 from boltdp.settings import Settings
 from boltdp.workflows import plan, standardize
 from boltdp.workflows.train import train
@@ -148,7 +148,7 @@ def rows_of(task: str) -> tuple[Engine, Engine, Schema]:
     elif what:
         labels = (labels == int(what.split()[-1])).astype(np.int64)
         table = table.set_column(len(names) - 1, schema.label, pa.array(labels))
-        schema = replace(schema, classes=(0, 1))
+        schema = replace(schema, target=Classes(schema.label, (0, 1)))
     kept = kept[:MOST_ROWS]
     engine = ArrayEngine.from_arrow(table.take(kept))
     cut = len(kept) - round(JUDGING * len(kept))

@@ -146,17 +146,17 @@ class Task:
         planned, deviation = self._moments(budget, "noisy-gd"), gaussian_sigma(budget)
         if planned is None:
             return self.schema, deviation
-        assert planned.event.distance is not None
-        return self._centred(planned), (deviation**-2 - planned.event.distance**2) ** -0.5
+        assert planned.event.mu is not None
+        return self._centred(planned), (deviation**-2 - planned.event.mu**2) ** -0.5
 
-    def _moments(self, budget: Budget, algorithm: str) -> event.Part | None:
+    def _moments(self, budget: Budget, algorithm: str) -> event.BudgetedEvent | None:
         """What centring takes before an algorithm, if "auto" would centre at all."""
         asked = Settings(epsilon=budget.epsilon, delta=budget.delta)
         if plan_moments(asked, self.schema, rows=self.rows) is None:
             return None
         return plan_moments(replace(asked, algorithm=algorithm, standardize="private"), self.schema, rows=self.rows)
 
-    def _centred(self, planned: event.Part) -> Schema:
+    def _centred(self, planned: event.BudgetedEvent) -> Schema:
         event: Any = planned.event
         with self.training.prepare(plain(self.schema), Context(), ordered=False) as prepared:
             sums = moments(prepared, self.schema)

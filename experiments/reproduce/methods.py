@@ -23,8 +23,8 @@ from boltdp.engines.base import Prepared as PreparedRows
 from boltdp.losses import HuberSVM, Logistic, Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
-from boltdp.privacy.events.event import Event, Noiseless, Part, SelfComposition, Training
-from boltdp.privacy.events.output_perturbation import OutputPerturbation, perturbed_output
+from boltdp.privacy.events.event import BudgetedEvent, Event, Noiseless, SelfComposition, Training
+from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
 from boltdp.privacy.mechanisms import Mechanism, gaussian_epsilon
 from boltdp.privacy.release import Randomness, release_weights
@@ -177,8 +177,8 @@ def planned(cell: Cell, *, rows: int, dims: int, classes: int, budget: Budget | 
     elif cell.way == "published":
         training = published_output(recipe, share)
     else:
-        training = perturbed_output(recipe, share)
-    return training if models == 1 else SelfComposition(Part(share, training), models)
+        training = make_output_perturbation(recipe, share)
+    return training if models == 1 else SelfComposition(BudgetedEvent(share, training), models)
 
 
 def candidates(cell: Cell) -> list[Cell]:
@@ -230,7 +230,7 @@ def noiseless_weights(name: str, repeat: int, recipe: Recipe) -> Doubles:
     rows = data.on_the_sphere(name)
     training: Event = Noiseless(recipe)
     if rows.classes > 2:
-        training = SelfComposition(Part(None, training), rows.classes)
+        training = SelfComposition(BudgetedEvent(None, training), rows.classes)
     certificate = certify(training, None)
     (weights,) = algorithm_of(certificate).run(
         ordered(name, repeat), [Job(certificate, Randomness())], classes=rows.classes, context=Context(seed=repeat)

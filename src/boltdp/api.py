@@ -14,7 +14,7 @@ import numpy as np
 from boltdp.engines import opened
 from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
 from boltdp.ledger import Ledger, find_account
-from boltdp.model import Model, Threshold, checked_threshold
+from boltdp.model import Model, Threshold
 from boltdp.schema.declare import declare
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import suggest_columns
@@ -305,7 +305,7 @@ def _check_kind(schema: Any) -> None:
 def _check_threshold(threshold: Threshold | None, schema: Schema, settings: Settings) -> None:
     """Before a row is read: what a model costs is not given back."""
     if threshold is not None:
-        checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])
+        schema.target.resolve_threshold(threshold, settings.choose_loss(schema.target)[0])
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify, remaining
-from boltdp.privacy.events.event import Part
-from boltdp.privacy.events.noisy_gradients import noisy_gradients
-from boltdp.privacy.events.noisy_moments import noisy_moments
+from boltdp.privacy.events.event import BudgetedEvent
+from boltdp.privacy.events.noisy_gradients import make_noisy_gradients
+from boltdp.privacy.events.noisy_moments import make_noisy_moments
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_moments
 from boltdp.privacy.training_problem import Problem
@@ -50,7 +50,7 @@ def test_a_descent_is_the_reference_with_its_noise_taken_away() -> None:
     rows = some_rows(3)
     loss: Loss = Multinomial(3)
     problem = Problem(loss=loss, dims=4, rows=len(rows), regularization=0.01)
-    event = noisy_gradients(problem, BUDGET, clip=0.5, scans=5, step=2.0, momentum=0.7)
+    event = make_noisy_gradients(problem, BUDGET, clip=0.5, scans=5, step=2.0, momentum=0.7)
     event = replace(event, noise=Mechanism("gaussian", 1e-9, problem.dimensions))
     job = Job(certify(event, BUDGET, seeded=True), Randomness(1))
     with prepared(rows) as held:
@@ -113,7 +113,7 @@ ONE, OTHER = np.array([[1, 1.0], [1, 1.0]], np.float32), np.array([[1, 1.0], [0,
 def released(rows: Any, *, noise: float, count: int, budget: Budget = SPENT) -> Doubles:
     """First weights of many descents of two scans on the same rows: with short steps, so that both scans tell all."""
     problem = Problem(loss=Logistic(), dims=1, rows=len(rows))
-    event = noisy_gradients(problem, budget, clip=0.5, scans=2, step=0.01, momentum=0.0)
+    event = make_noisy_gradients(problem, budget, clip=0.5, scans=2, step=0.01, momentum=0.0)
     event = replace(event, noise=Mechanism("gaussian", noise * event.noise.scale, 1))
     certificate = certify(event, None if noise < 1 else budget)
     with prepared(rows) as held:
@@ -146,10 +146,10 @@ def test_an_attack_finds_nothing_and_half_of_the_noise_is_caught(noise: float, c
 def test_an_attack_on_moments_and_scans_together_finds_nothing_either(noise: float, caught: bool) -> None:
     """One row is replaced by one of the other class on the other side of 0: both the means and every scan move."""
     count, taken = 8_000, SPENT.take(0.5)[0]
-    moments = noisy_moments(moments="mean", features=1, numbers=1, clip_norm=1.0, budget=taken, gaussian=True)
+    moments = make_noisy_moments(moments="mean", features=1, numbers=1, clip_norm=1.0, budget=taken, gaussian=True)
     problem = Problem(loss=Logistic(), dims=1, rows=2)
-    training = noisy_gradients(problem, SPENT, clip=0.5, scans=2, step=0.01, momentum=0.0)
-    left = remaining(SPENT, Part(taken, moments), training)
+    training = make_noisy_gradients(problem, SPENT, clip=0.5, scans=2, step=0.01, momentum=0.0)
+    left = remaining(SPENT, BudgetedEvent(taken, moments), training)
     assert moments.noise is not None
     deviation = noise * moments.noise.scale
     less = replace(moments, noise=Mechanism("gaussian", deviation, 2))
@@ -162,7 +162,7 @@ def test_an_attack_on_moments_and_scans_together_finds_nothing_either(noise: flo
         )
         weights = released(rows, noise=noise, count=count, budget=left)
         # The sum of values moves by 2, the weight by two scans that move by 1, of two rows and with a step of 0.01.
-        scan = noise * noisy_gradients(problem, left, clip=0.5, scans=2, step=0.01, momentum=0.0).noise.scale
+        scan = noise * make_noisy_gradients(problem, left, clip=0.5, scans=2, step=0.01, momentum=0.0).noise.scale
         told: Doubles = 2.0 * (2.0 * means) / deviation**2 + (weights * 2.0 / 0.01) / scan**2
         return told
 

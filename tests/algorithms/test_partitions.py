@@ -27,7 +27,7 @@ from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan
 from boltdp.workflows.select import _rehearsal
@@ -38,8 +38,8 @@ from tests.kernel.reference import reference_sgd
 
 ROWS = 1501
 COLUMNS = (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))
-SCHEMA = Schema("sick", (0, 1), COLUMNS)
-THREE = Schema("stage", (0, 1, 2), COLUMNS)
+SCHEMA = Schema(Classes("sick", (0, 1)), COLUMNS)
+THREE = Schema(Classes("stage", (0, 1, 2)), COLUMNS)
 SEEDED = Settings(epsilon=1.0, algorithm="bolton", seed=5, noise_seed=6, passes=3, batch_size=10)
 
 

@@ -21,7 +21,7 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.step_schedules import Schedule
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Schema, Vector
+from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
 from boltdp.workflows.plan import plan
@@ -39,7 +39,7 @@ def data(classes: int = 2) -> tuple[ArrayEngine, Schema]:
     random = np.random.default_rng(0)
     features = random.uniform(-0.5, 0.5, (ROWS, 3))
     labels = np.minimum((features[:, 0] + 0.5) * classes, classes - 1).astype(int)
-    schema = Schema("label", tuple(range(classes)), (Vector("x", 3, -1.0, 1.0),), clip_norm=1.0)
+    schema = Schema(Classes("label", tuple(range(classes))), (Vector("x", 3, -1.0, 1.0),), clip_norm=1.0)
     return ArrayEngine.from_numpy(features, labels), schema
 
 
@@ -217,7 +217,7 @@ def test_models_for_trials_have_independent_noise(algorithm: str) -> None:
     certificate, context = planned(chosen, dims=schema.dims), Context(seed=1)
     with engine.prepare(schema, context) as prepared:
         made = Candidates(prepared, [certificate, certificate], classes=2, context=context)
-        forks = context.randomness.forks()
+        forks = context.randomness.spawn()
         released = [*made.release([0, 1, 0], forks), *made.release([0], forks)]
     assert len(np.unique(released)) == 4 * schema.dims
 
@@ -228,7 +228,7 @@ def test_each_release_of_a_seed_has_noise_of_its_own() -> None:
     context = Context(seed=1, randomness=Randomness(5))
     with engine.prepare(schema, context) as prepared:
         made = Candidates(prepared, [certificate], classes=2, context=context)
-        first, again = (made.release([0, 0, 0], context.randomness.forks()) for _ in range(2))
+        first, again = (made.release([0, 0, 0], context.randomness.spawn()) for _ in range(2))
     assert np.array_equal(first, again)
     assert len(np.unique(first)) == 3 * schema.dims
 

@@ -30,13 +30,13 @@ from boltdp.kernel.loss_derivatives import Sums
 from boltdp.kernel.misclassification import Errors
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.noisy_counts import noisy_counts
+from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.events.selection import PortionSelection, portion_bounds
 from boltdp.privacy.release import Randomness, release_counts
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.check import check_source
-from boltdp.schema.schema import Categorical, Numeric, Schema, Standardization, TimePart, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Standardization, TimePart, Vector
 from boltdp.schema.source_columns import LONGEST_BATCH
 from boltdp.settings import Settings
 from boltdp.workflows.train import train_prepared
@@ -259,7 +259,15 @@ def test_rows_in_any_order_are_the_same_rows_and_good_for_sums_only(spooled: Sou
 
 
 def test_label_is_not_needed_for_prediction(source: Source) -> None:
-    rows = np.concatenate(list(encoded(source.engine, replace(source.schema, label="no such column"), label=False)))
+    rows = np.concatenate(
+        list(
+            encoded(
+                source.engine,
+                replace(source.schema, target=replace(source.schema.target, column="no such column")),
+                label=False,
+            )
+        )
+    )
     assert np.isnan(rows[:, 0]).all()
     np.testing.assert_array_equal(rows[:, 1:], source.packed[:, 1:])
 
@@ -593,13 +601,13 @@ def test_progress_tells_rows_and_ends_with_all_of_them(spooled: Source) -> None:
 
 
 def test_missing_column_is_told_before_a_row_is_read(source: Source) -> None:
-    schema = Schema("label", (0, 1), (Numeric("height", 0, 1),))
+    schema = Schema(Classes("label", (0, 1)), (Numeric("height", 0, 1),))
     with pytest.raises(DataError, match=r"^the data must have the column 'height', which the schema declares$"):
         source.engine.prepare(schema, Context(seed=0))
 
 
 def test_missing_label_is_told_before_a_row_is_read(source: Source) -> None:
-    schema = Schema("outcome", (0, 1), source.schema.columns)
+    schema = Schema(Classes("outcome", (0, 1)), source.schema.columns)
     with pytest.raises(DataError, match=r"^the data must have the column 'outcome', which the schema declares$"):
         source.engine.prepare(schema, Context(seed=0))
 
@@ -616,7 +624,7 @@ def test_missing_label_is_told_before_a_row_is_read(source: Source) -> None:
 )
 def test_wrong_type_is_told_before_a_row_is_read(source: Source, column: Any, message: str) -> None:
     with pytest.raises(DataError) as caught:
-        source.engine.prepare(Schema("sick", (0, 1), (column,)), Context(seed=0))
+        source.engine.prepare(Schema(Classes("sick", (0, 1)), (column,)), Context(seed=0))
     assert str(caught.value) == message
 
 
@@ -649,7 +657,7 @@ def test_slices_do_not_disturb_one_another(source: Source) -> None:
     hidden, shown = source.engine.slice(300, source.engine.count()), source.engine.slice(0, 300)
     before = moments(hidden, source.schema)
     with pytest.raises(DataError, match=r"^the data must have the column 'outcome'"):
-        shown.prepare(replace(source.schema, label="outcome"), Context(seed=1))
+        shown.prepare(replace(source.schema, target=replace(source.schema.target, column="outcome")), Context(seed=1))
     next(iter(shown.batches([source.schema.label])))  # and no further
     with (
         shown.prepare(source.schema, Context(seed=1)) as first,
@@ -681,6 +689,6 @@ def test_an_evaluation_with_noise_counts_the_same_rows(source: Source) -> None:
     bins = found.bins
     place = None if by is None else cell_of(source.schema, by)
     counts = bins.count(model, source.packed, place)
-    event = noisy_counts(Budget(1.0), releases=1, summed=True)
+    event = make_noisy_counts(Budget(1.0), releases=1, summed=True)
     expected = release_counts(counts.tolist(), event, Randomness(3).stream("evaluation"))
     assert [*found.counts] == expected

@@ -16,7 +16,7 @@ from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
-from boltdp.schema.schema import Categorical, Numeric, Projection, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema
 from boltdp.service.worker import settings_for
 from boltdp.workflows import train as train_workflow
 from boltdp.workflows.train import Planned, plan_rows, train_groups, train_planned, train_prepared
@@ -31,7 +31,7 @@ CREATE TABLE visits AS SELECT i * 7919 % 121 AS age, CASE WHEN i % 3 = 0 THEN 'F
     WHEN i % 10 = 6 THEN 'North' WHEN i % 10 = 7 THEN '' END AS ward, i % 10 AS tenth, i * 7919 % 121 > 60 AS ill
 FROM generate_series(1, 3000) AS i
 """
-SCHEMA = Schema("ill", (False, True), (Numeric("age", 0, 120), Categorical("sex", ("F", "M"))))
+SCHEMA = Schema(Classes("ill", (False, True)), (Numeric("age", 0, 120), Categorical("sex", ("F", "M"))))
 #: How many tables with rows there are.
 LEFT: LiteralString = "SELECT count(*) FROM pg_class WHERE relname LIKE 'boltdp\\_%' AND relpersistence = 't'"
 PROJECTED = replace(SCHEMA, projection=Projection(dims=2, seed=3))

@@ -18,7 +18,7 @@ from boltdp.engines.postgres import PostgresEngine, build
 from boltdp.engines.postgres.local_server import Server
 from boltdp.export.postgres_models import ModelStoreError, store_model
 from boltdp.model import Model
-from boltdp.schema.schema import Categorical, Numeric, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.train import plan_rows, train, train_groups
 from boltdp.workflows.tune import candidates, tune
@@ -26,8 +26,7 @@ from tests.postgres.statements import recorded, unqualified
 
 ROWS = 600
 SCHEMA = Schema(
-    "sick",
-    (0, 1),
+    Classes("sick", (0, 1)),
     (
         Numeric("age", 0, 100),
         Numeric("small", 0, 1),
@@ -300,7 +299,7 @@ def test_a_table_that_is_not_of_the_extension_gets_no_model(server: Server) -> N
                 connection.execute(
                     "CREATE TABLE rows AS SELECT 1.0::float8 AS age, 1 AS sick FROM generate_series(1, 99)"
                 )
-            schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+            schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
             with PostgresEngine(uri, table="rows") as engine:
                 model = train(engine, schema, BOLTON)
             with pytest.raises(ModelStoreError, match=r"no table boltdp\.models of the extension$"):

@@ -35,7 +35,7 @@ from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Problem, Recipe
-from boltdp.schema.schema import Schema, Vector
+from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.workflows.select import error_counts
 from boltdp.workflows.standardize import moments
 from tests.privacy.test_objective_corners import SCALES, Array, Neighbours, leaning, nodes_for, problem, quadrature
@@ -49,7 +49,7 @@ Weights = npt.NDArray[np.float64]
 def schema_of(dims: int, classes: int, g: int) -> Schema:
     columns = (Vector("x", dims, -1, 1),)
     names = tuple(range(classes))
-    return Schema("label", names, columns, intercept=False, clip_norm=1.0, unit="id", max_rows=g)
+    return Schema(Classes("label", names), columns, intercept=False, clip_norm=1.0, unit="id", max_rows=g)
 
 
 def prepared_of(entries: Sequence[Entry], schema: Schema, *, seed: int = 0) -> Prepared:

@@ -14,7 +14,7 @@ from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, keeps, verify
-from boltdp.privacy.events.event import Event, Part, SelfComposition
+from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
 from boltdp.privacy.events.noisy_updates import (
     BST14_PUBLISHED,
     NoisyUpdates,
@@ -130,7 +130,7 @@ def dpsgd(run: Recipe, budget: Budget) -> NoisyUpdates:
 
 
 def several(event: Event, budget: Budget, models: int) -> SelfComposition:
-    return SelfComposition(Part(budget.split(models), event), models)
+    return SelfComposition(BudgetedEvent(budget.split(models), event), models)
 
 
 def certificates() -> list[tuple[Certificate, tuple[str, ...]]]:

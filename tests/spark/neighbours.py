@@ -26,15 +26,14 @@ from boltdp.evaluation.private import measure
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.release import Randomness
-from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.workflows.plan import plan
 from boltdp.workflows.train import train
 
 ROWS, FILES, REPLACED = 6000, 3, 2345
 DIMS = 6
 SCHEMA = Schema(
-    "sick",
-    (0, 1),
+    Classes("sick", (0, 1)),
     (*(Numeric(f"x{place}", -1, 1) for place in range(DIMS)), Categorical("town", ("Ulm", "Bonn"))),
 )
 Settings = boltdp_settings.Settings

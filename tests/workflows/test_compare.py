@@ -15,12 +15,12 @@ from boltdp.engines import ArrayEngine
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.compare import ALGORITHMS, Comparison, ComparisonFileError, compare, draw, settings_of
 from boltdp.workflows.plan import plan
 
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
 COMMON = Settings(epsilon=None, passes=2, batch_size=10)
 
 

@@ -30,7 +30,7 @@ from boltdp.privacy.certificate import Certificate, CertificateError, certify
 from boltdp.privacy.events.event import Composition
 from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection
-from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
 from boltdp.workflows.plan import plan
@@ -48,8 +48,7 @@ from boltdp.workflows.tune import Method, candidates, tune
 
 ROWS = 3000
 SCHEMA = Schema(
-    "sick",
-    (0, 1),
+    Classes("sick", (0, 1)),
     (Numeric("age", 0, 200), Categorical("sex", ("F", "M", "X")), Vector("scan", 2, -4, 4)),
 )
 PRIVATE = Settings(
@@ -415,7 +414,9 @@ def random_model(schema: Schema, weights: npt.NDArray[np.float64] | None = None)
 @pytest.mark.parametrize("classes", [(0, 1), ("a", "b", "c")])
 @pytest.mark.parametrize("projection", [None, Projection(dims=4, seed=2)])
 def test_sql_scores_standardized_rows_as_predict_does(classes: Any, projection: Projection | None) -> None:
-    model = random_model(replace(with_standardization(), classes=classes, projection=projection))
+    model = random_model(
+        replace(with_standardization(), target=Classes(with_standardization().label, classes), projection=projection)
+    )
     scored = in_duckdb(people(), scoring_expression(model, "duckdb"))
     assert scored == model.predict(open_source(people())).tolist()
     assert len(set(scored)) > 1
@@ -432,14 +433,14 @@ def test_sql_probabilities_are_those_of_the_model() -> None:
 
 def test_columns_that_are_encoded_alike_are_still_told_apart() -> None:
     columns = tuple(Numeric(f"x{i}", 0, 1) for i in range(4))
-    schema = with_standardization(Schema("y", ("a", "b", "c"), columns))
+    schema = with_standardization(Schema(Classes("y", ("a", "b", "c")), columns))
     table = pa.table({f"x{i}": np.random.default_rng(i).uniform(0, 1, 200) for i in range(4)})
     model = random_model(schema)
     assert in_duckdb(table, scoring_expression(model, "duckdb")) == model.predict(open_source(table)).tolist()
 
 
 def test_raw_weights_are_in_the_units_of_the_columns() -> None:
-    schema = with_standardization(Schema("y", (0, 1), (Numeric("age", 0, 200), Vector("scan", 2, -9, 9))))
+    schema = with_standardization(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 200), Vector("scan", 2, -9, 9))))
     model = random_model(schema)
     table = people().filter(pa.array([i % 50 != 0 and i % 31 != 0 for i in range(ROWS)]))
     X = np.column_stack([table["age"].to_numpy(), np.array(table["scan"].to_pylist())])

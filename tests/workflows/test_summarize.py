@@ -218,7 +218,7 @@ def test_a_seeded_draft_is_not_private_nor_is_its_model() -> None:
     text = draft_private_schema(rows, "sick", BUDGET, context=Context(randomness=Randomness(1)))
     schema = Schema.from_toml(text)
     assert schema.spent is not None
-    assert schema.spent.event.faults == (SEEDED_DRAFT,)
+    assert schema.spent.event.non_private_reasons == (SEEDED_DRAFT,)
 
 
 # ---- what a model pays ------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from boltdp.privacy.events.output_perturbation import PUBLISHED, OutputPerturbat
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.step_schedules import Schedule
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import OPTIONAL, Settings
 from boltdp.workflows.plan import plan
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train, train_prepared
@@ -44,11 +44,11 @@ def people(seed: int = 0) -> tuple[ArrayEngine, Schema]:
     group = np.select([risk < 2, risk < 3.2], ["low", "middle"], "high")
     table = pa.table({"age": age, "sex": np.array(["F", "M"])[sex], "group": group})
     columns = (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))
-    return ArrayEngine.from_arrow(table), Schema("group", ("low", "middle", "high"), columns)
+    return ArrayEngine.from_arrow(table), Schema(Classes("group", ("low", "middle", "high")), columns)
 
 
 def binary(schema: Schema) -> Schema:
-    return Schema(schema.label, ("low", "high"), schema.columns)
+    return Schema(Classes(schema.label, ("low", "high")), schema.columns)
 
 
 def accuracy(model: Model, engine: Engine) -> float:
@@ -241,7 +241,7 @@ ASKED: dict[str, Any] = {
 
 
 def chosen(settings: Settings) -> str:
-    loss, _ = settings.losses(2)
+    loss, _ = settings.choose_loss(Classes("label", (0, 1)))
     return chosen_algorithm([settings], loss, settings.budget).name
 
 

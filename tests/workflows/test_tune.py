@@ -27,7 +27,7 @@ from boltdp.privacy.events.event import SEEDED, Event
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, portion_bounds
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan, plan_training
 from boltdp.workflows.select import error_counts, plan_trials
@@ -37,7 +37,7 @@ from tests.algorithms.counted import CountedEngine
 from tests.privacy.test_selection import proven_epsilon
 
 ROWS = 2000
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("dose", -1, 1)))
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("dose", -1, 1)))
 
 BASE = Settings(algorithm="bolton", epsilon=4.0, passes=2, batch_size=10)
 #: The first takes such steps that noise is all that is left; the others learn.
@@ -114,7 +114,7 @@ def test_several_classes_and_delta_are_tuned_and_verify(method: Method, loss: st
     random = np.random.default_rng(9)
     age = random.integers(0, 90, 3000)
     table = pa.table({"age": age, "dose": random.uniform(-1, 1, 3000), "sick": age // 30})
-    schema = replace(SCHEMA, classes=(0, 1, 2))
+    schema = replace(SCHEMA, target=Classes(SCHEMA.label, (0, 1, 2)))
     grid = candidates(Settings(algorithm="bolton", epsilon=50.0, delta=1e-6, loss=loss), {"passes": [5, 10]})
     model = tune(ArrayEngine.from_arrow(table), schema, grid, method=method)
     assert model.weights.shape == (3, 3)
@@ -188,7 +188,7 @@ def test_noiseless_candidates_are_compared_without_noise() -> None:
 def test_more_trials_cost_delta_and_no_epsilon() -> None:
     def scale(mean: float, *, delta: float) -> float:
         grid = candidates(Settings(algorithm="bolton", epsilon=1.0, delta=delta, step_size=0.1), {"passes": [1]})
-        wide = Schema("sick", (0, 1), tuple(Numeric(f"x{i}", -1, 1) for i in range(60)))
+        wide = Schema(Classes("sick", (0, 1)), tuple(Numeric(f"x{i}", -1, 1) for i in range(60)))
         whole = grid[0].budget
 
         def plan_one(number: int, rows: int, budget: Budget | None) -> Event:
@@ -405,7 +405,7 @@ def test_errors_are_those_that_numpy_counts(classes: int, shape: tuple[int, int]
     assert min(counted) >= np.isnan(rows[:, 0]).sum() > 0
 
 
-LINE = Schema("y", (0, 1), (Numeric("x", -1, 1),), intercept=False)
+LINE = Schema(Classes("y", (0, 1)), (Numeric("x", -1, 1),), intercept=False)
 
 
 def in_prepared_order(packed: npt.NDArray[np.float64], *, seed: int) -> ArrayEngine:

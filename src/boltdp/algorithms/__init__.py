@@ -49,11 +49,11 @@ def algorithm_of(certificate: Certificate) -> Algorithm:
     """The algorithm that trained what a certificate is about.
 
     >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> from boltdp.losses import Logistic
     >>> from boltdp.privacy.training_problem import Problem
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> algorithm_of(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))).name
+    >>> algorithm_of(certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0))).name
     'objective'
     """
     return ALGORITHMS[certificate.algorithm]

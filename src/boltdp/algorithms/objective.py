@@ -32,11 +32,11 @@ from boltdp.privacy.events.objective_perturbation import (
     check_objective,
     check_solvable,
     least_solvable,
+    make_objective_perturbation,
     objective_noise,
-    perturbed_objective,
     shares,
 )
-from boltdp.privacy.release import linear_terms
+from boltdp.privacy.release import draw_linear_terms
 from boltdp.privacy.training_problem import Problem
 from boltdp.settings import Settings
 
@@ -84,7 +84,7 @@ class Objective(Algorithm):
         if budget is None:
             check_solvable(problem, None)
             return Noiseless(problem)
-        return perturbed_objective(problem, budget)
+        return make_objective_perturbation(problem, budget)
 
     def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """The minimiser of each job's models, all looked for at once."""
@@ -145,7 +145,7 @@ def _solvers(job: Job, classes: int, reading: Reading | None) -> Iterator[Solver
     from boltdp.algorithms._newton import minimise
 
     certificate = job.certificate
-    for positive, linear in zip(job.positives, linear_terms(certificate, job.randomness), strict=True):
+    for positive, linear in zip(job.positives, draw_linear_terms(certificate, job.randomness), strict=True):
         yield minimise(
             certificate.problem,
             linear,

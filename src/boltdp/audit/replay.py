@@ -71,7 +71,6 @@ class Limit:
 
     @property
     def who(self) -> str:
-        """May move it so far."""
         return "one row" if self.stage.event.person_rows is None else "one person"
 
 
@@ -108,7 +107,6 @@ class Replayed:
     noises: list[Doubles] = field(default_factory=list)  #: in scales
 
     def faults(self, *, mistake: float) -> list[str]:
-        """What is wrong, in words."""
         noise, found = self.limit.noise, []
         if self.ratio > 1.0 + ROUNDING:
             found.append(f"{self.limit.who} moves it {self.ratio:.3g} times as far as the noise is for")
@@ -176,7 +174,6 @@ class _Run:
 
     @property
     def shown(self) -> str:
-        """All that anyone sees of it."""
         return repr(self.model.to_dict())
 
 

@@ -90,7 +90,8 @@ def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator
 
     What differs is at the end of the order in which rows are read, as often as anywhere else.
 
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> from boltdp.schema.schema import Classes
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> print(next(pairs(schema, 100, seed=1)))
     high values, class 1 or high values, class 2, among rows of missing values, no class
     """

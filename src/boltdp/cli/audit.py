@@ -87,7 +87,7 @@ def audit(
         if schema_path is None and chosen["curves"] is None:
             chosen = {**chosen, "curves": 0}  # as many features as were asked for
         settings = make_settings(epsilon=1.0 if epsilon is None else epsilon, noiseless=False, chosen=chosen)
-        schema, certificate = planned(settings.weighed(public), public, rows=rows)
+        schema, certificate = planned(settings.resolve_class_weights(public.target), public, rows=rows)
     with RowsBar(quiet=quiet, unit="done") as bar:
         report = audit_claim(schema, certificate, trials=trials, seed=chosen["seed"] or 0, progress=bar)
     if html is not None:

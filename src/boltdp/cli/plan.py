@@ -23,7 +23,7 @@ from boltdp.cli._report import curves, persons, spent_before
 from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate, after
-from boltdp.schema.schema import Numeric, Schema, check_size
+from boltdp.schema.schema import Classes, Numeric, Schema, check_size
 from boltdp.settings import Settings
 from boltdp.workflows.plan import curved, within
 from boltdp.workflows.plan import plan as plan_training
@@ -69,7 +69,7 @@ def plan(
     schema = public_schema(schema_path, features=features, classes=classes)
     if max_rows is not None:
         schema = with_people(schema, unit=schema.unit or "unit", max_rows=max_rows)
-    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).weighed(schema)
+    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).resolve_class_weights(schema.target)
     plans, shapes = {}, {}
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
     for budget in (epsilon, *(other for other in EPSILONS if other > cost)):
@@ -109,7 +109,7 @@ def public_schema(path: str | None, *, features: int | None, classes: int) -> Sc
     check_size(features=features, classes=classes)
     # Columns of numbers: what standardizing costs depends on how many there are.
     columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
-    return Schema("label", tuple(range(classes)), columns)
+    return Schema(Classes("label", tuple(range(classes))), columns)
 
 
 def planned(settings: Settings, schema: Schema, *, rows: int, dims: int | None = None) -> tuple[Schema, Certificate]:

@@ -29,7 +29,7 @@ from boltdp.cli._terminal import RowsBar, examples, note
 from boltdp.context import OnBadRow
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.model import Threshold, checked_threshold
+from boltdp.model import Threshold
 from boltdp.workflows.train import train as train_model
 
 #: The budgets that `plan` shows beside the one asked for.
@@ -116,7 +116,7 @@ def train(
     )
     if threshold is not None:
         # Before a row is read: what a model costs is not given back.
-        checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])
+        schema.target.resolve_threshold(threshold, settings.choose_loss(schema.target)[0])
     check_output(output, overwrite=overwrite)
     if query is not None and settings.epsilon is not None:
         note(QUERY_PROMISE)

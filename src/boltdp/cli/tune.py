@@ -29,7 +29,7 @@ from boltdp.cli._report import report
 from boltdp.cli._terminal import RowsBar, emit_table, examples, note
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.model import Threshold, checked_threshold
+from boltdp.model import Threshold
 from boltdp.privacy.training_problem import Averaging
 from boltdp.settings import ScheduleName
 from boltdp.workflows.tune import TRIALS, TUNABLE, Method, candidates
@@ -133,7 +133,7 @@ def tune(
     )
     if threshold is not None:
         # Before a row is read: what a model costs is not given back.
-        checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])
+        schema.target.resolve_threshold(threshold, settings.choose_loss(schema.target)[0])
     check_output(output, overwrite=overwrite)
     with ExitStack() as stack:
         engine: Engine = open_source(source, table=table, query=query, spool=spool)

@@ -252,8 +252,8 @@ class _SparseNumbers(_Sparse):
 def rows_of(schema: Schema, X: Any) -> ArrayEngine:
     """Rows with the columns that a schema declares: a data frame's by name, an array's by position.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> rows_of(Schema("sick", (0, 1), (Numeric("age", 0, 110),)), np.array([[30.0], [40.0]])).columns().keys()
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> rows_of(Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 110),)), np.array([[30.0], [40.0]])).columns().keys()
     dict_keys(['age'])
     """
     sparse = hasattr(X, "tocsr")

@@ -187,7 +187,8 @@ class Slice(Engine):
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:
     """Refuse data whose columns are not those the schema declares, before any row is read.
 
-    >>> check_columns(Schema("y", (0, 1), (Numeric("age", 0, 1),)), {"y": ColumnType("number")})
+    >>> from boltdp.schema.schema import Classes
+    >>> check_columns(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),)), {"y": ColumnType("number")})
     Traceback (most recent call last):
     boltdp.errors.DataError: the data must have the column 'age', which the schema declares
     """
@@ -275,9 +276,10 @@ def counted_scan(engine: Engine, schema: Schema, work: Callable[[PackedRows], R]
 
     With a unit, rows are streamed through this process.
 
+    >>> from boltdp.schema.schema import Classes
     >>> from boltdp.engines.arrays import ArrayEngine
     >>> rows = ArrayEngine.from_arrow(pa.table({"who": ["a", "a", "b"], "age": [3, 4, 5], "y": [1, 1, 1]}))
-    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 10),), unit="who", max_rows=1)
+    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 10),), unit="who", max_rows=1)
     >>> [block[:, 1].tolist() for block in counted_scan(rows, schema, lambda block: block, context=Context())]
     [[-0.4000000059604645, nan, 0.0]]
     """
@@ -299,9 +301,10 @@ def scanned_keeping(
 ) -> Iterator[tuple[R, pa.RecordBatch]]:
     """What `work` makes of each block of packed rows, for prediction, and columns of the same rows, as they are.
 
+    >>> from boltdp.schema.schema import Classes
     >>> from boltdp.engines.arrays import ArrayEngine
     >>> rows = ArrayEngine.from_arrow(pa.table({"id": ["a", "b"], "age": [30, 40]}))
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> [(found, kept.to_pydict()) for found, kept in scanned_keeping(rows, schema, len, ["id"])]
     [(2, {'id': ['a', 'b']})]
     """

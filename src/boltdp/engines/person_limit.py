@@ -28,8 +28,8 @@ from boltdp.schema.source_columns import ColumnType
 def check_unit(schema: Schema, columns: Mapping[str, ColumnType], context: Context) -> None:
     """Refuse data without the ids that a schema declares, before any row is read.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 1),), unit="patient", max_rows=2)
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),), unit="patient", max_rows=2)
     >>> check_unit(schema, {"age": ColumnType("number"), "y": ColumnType("number")}, Context())
     Traceback (most recent call last):
     boltdp.errors.DataError: the data must have the column 'patient', which the schema declares as its unit

@@ -14,13 +14,13 @@ from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import (
     SEEDED,
+    BudgetedEvent,
     Composition,
     Event,
-    Part,
-    Spoiled,
+    NonPrivate,
     Training,
-    composed,
-    spoiled,
+    compose,
+    mark_non_private,
 )
 from boltdp.privacy.events.noisy_counts import is_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
@@ -97,12 +97,12 @@ class Certificate:
         return next((event for event in self.spent.walk() if isinstance(event, NoisyMoments)), None)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[BudgetedEvent, ...]:
         """What the budget was divided into: first what came before training, if anything did."""
         return tuple(part for event in self.spent.walk() if isinstance(event, Composition) for part in event.parts)
 
     @property
-    def draft(self) -> Part | None:
+    def draft(self) -> BudgetedEvent | None:
         """What was spent on finding the schema, if it was found from the rows."""
         return next((part for part in self.parts if is_draft(part.event)), None)
 
@@ -139,7 +139,7 @@ class Certificate:
     @property
     def seeded(self) -> bool:
         """Whether the noise came from a seed."""
-        return SEEDED in self.spent.faults
+        return SEEDED in self.spent.non_private_reasons
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
@@ -155,9 +155,9 @@ class Certificate:
         """The curve: no more of delta was spent at any other epsilon; 1 where nothing is promised.
 
         >>> from boltdp.losses import Logistic
-        >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+        >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
         >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-        >>> certificate = certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))
+        >>> certificate = certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0))
         >>> certificate.delta(1.0), certificate.delta(0.5) > 0
         (0.0, True)
         """
@@ -231,49 +231,51 @@ def certify(
     training: Event,
     budget: Budget | None,
     *,
-    before: Part | None = None,
+    before: BudgetedEvent | None = None,
     seeded: bool = False,
     reasons: tuple[str, ...] = (),
 ) -> Certificate:
     """The certificate of a training that was planned for a budget, or for what `before`, a part of it, has left.
 
-    `reasons` are faults of the claim that lie outside the privacy core, such as classes read from the data.
+    `reasons` are why it is non-private that lie outside the privacy core, such as classes read from the data.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)).private
+    >>> certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0)).private
     True
     """
     spent = training
     if before is not None:
         left = None if budget is None else remaining(budget, before, training)
-        spent = composed(before, Part(left, training))
-    faults = (*reasons, SEEDED) if seeded else reasons
-    return Certificate(budget=budget, spent=spoiled(spent, faults))
+        spent = compose(before, BudgetedEvent(left, training))
+    non_private_reasons = (*reasons, SEEDED) if seeded else reasons
+    return Certificate(budget=budget, spent=mark_non_private(spent, non_private_reasons))
 
 
-def after(draft: Part, certificate: Certificate, budget: Budget | None) -> Certificate:
+def after(draft: BudgetedEvent, certificate: Certificate, budget: Budget | None) -> Certificate:
     """The certificate of a training, for a budget that pays for the draft of its schema too.
 
     Proof: noisy_counts.md 5
 
-    >>> from boltdp.privacy.events.noisy_counts import noisy_counts
+    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> training = certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))
-    >>> after(Part(Budget(0.5), noisy_counts(Budget(0.5), releases=1)), training, Budget(1.5)).private
+    >>> training = certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0))
+    >>> after(BudgetedEvent(Budget(0.5), make_noisy_counts(Budget(0.5), releases=1)), training, Budget(1.5)).private
     True
     """
     event: Event = certificate.spent
     reasons: tuple[str, ...] = ()
-    if isinstance(event, Spoiled):
+    if isinstance(event, NonPrivate):
         reasons, event = event.reasons, event.spent
-    return Certificate(budget=budget, spent=spoiled(composed(draft, Part(certificate.budget, event)), reasons))
+    return Certificate(
+        budget=budget, spent=mark_non_private(compose(draft, BudgetedEvent(certificate.budget, event)), reasons)
+    )
 
 
-def remaining(whole: Budget, before: Part | None, training: Event | None = None) -> Budget:
+def remaining(whole: Budget, before: BudgetedEvent | None, training: Event | None = None) -> Budget:
     """What is left of a budget for a training after a part of it was spent.
 
     It is left by basic composition; but if both what was spent and the training, as planned for any budget, are
@@ -287,8 +289,8 @@ def remaining(whole: Budget, before: Part | None, training: Event | None = None)
     """
     if before is None or before.budget is None:
         return whole
-    left, spent = whole.less(before.budget), before.event.distance
-    if spent is None or training is None or training.distance is None:
+    left, spent = whole.less(before.budget), before.event.mu
+    if spent is None or training is None or training.mu is None:
         return left
     squared = ((1.0 - TOLERANCE) / gaussian_sigma(whole)) ** 2 - spent**2
     if squared * gaussian_sigma(left) ** 2 <= 1.0:  # hardly anything is left, and rounding takes the gain
@@ -303,9 +305,9 @@ def keeps(event: Event, budget: Budget) -> bool:
     """Whether an event spends no more than a budget, but for the last digits.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> keeps(perturbed_objective(problem, Budget(1.0)), Budget(0.9))
+    >>> keeps(make_objective_perturbation(problem, Budget(1.0)), Budget(0.9))
     False
     """
     target = budget.delta or 1e-9
@@ -318,13 +320,13 @@ def why_not_private(event: Event, budget: Budget | None) -> tuple[str, ...]:
     """Why a release that claims to spend no more than a budget is not private; empty if it is.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> why_not_private(perturbed_objective(problem, Budget(1.0)), None)
+    >>> why_not_private(make_objective_perturbation(problem, Budget(1.0)), None)
     ('no epsilon is claimed',)
     """
-    if event.faults:
-        return event.faults
+    if event.non_private_reasons:
+        return event.non_private_reasons
     if budget is None:
         return (UNCLAIMED,)
     return () if keeps(event, budget) else (OVERSPENT,)
@@ -337,14 +339,14 @@ def verify(certificate: Certificate) -> None:
     noise is as published, which is claimed by nobody here to be enough.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> verify(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)))
+    >>> verify(certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0)))
     """
     event = certificate.spent
-    while isinstance(event, Spoiled):
+    while isinstance(event, NonPrivate):
         event = event.spent
-    if event.faults or event.published or certificate.budget is None:
+    if event.non_private_reasons or event.published or certificate.budget is None:
         return
     if not keeps(event, certificate.budget):
         epsilon, delta = certificate.budget.epsilon, certificate.budget.delta
@@ -359,9 +361,9 @@ def check_within(certificate: Certificate, *, epsilon: float | None, delta: floa
     """Refuse a certificate that claims nothing, or that spends more than a limit; None: no limit.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> check_within(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)), epsilon=0.5, delta=None)
+    >>> check_within(certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0)), epsilon=0.5, delta=None)
     Traceback (most recent call last):
     boltdp.privacy.certificate.CertificateError: the model spends epsilon = 1.0, which is more than 0.5
     """

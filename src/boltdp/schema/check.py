@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from boltdp.encoding.values import Value
 from boltdp.errors import printable
-from boltdp.schema.columns import Categorical
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind, Source
 from boltdp.schema.summary import Summary, find_missing, scan_rows
@@ -237,16 +236,16 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
     """Compare all rows of a source with a schema; `progress` is called with the number of rows that were read.
 
     >>> from boltdp.engines import open_source
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> rows = pa.table({"age": [30, 40, 3000], "sick": ["yes", "no", "Yes"]})
-    >>> print(check_source(open_source(rows), Schema("sick", ("no", "yes"), (Numeric("age", 0, 100),))))
+    >>> print(check_source(open_source(rows), Schema(Classes("sick", ("no", "yes")), (Numeric("age", 0, 100),))))
     NOT PRIVATE: all of this was computed from the rows without noise; it is for non-sensitive data.
     3 rows: ok
     label 'sick': 33.3 % are not declared, and are ignored: 'Yes' (1, looks like 'yes')
     numeric 'age': 33.3 % are above 100 and clipped to it, as far as 3000
     """
     columns = source.columns()
-    declared = (Categorical(schema.label, schema.classes), *schema.columns)
+    declared = (schema.target.as_column(), *schema.columns)
     faults = {column.name: _find_fault(columns, column) for column in declared}
     readable = [column for column in declared if faults[column.name] is None]
     summaries = {column.name: column.start_summary() for column in readable}

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from boltdp._files.toml import toml_key, toml_value
 from boltdp.encoding.values import Value
 from boltdp.errors import DataError, near
-from boltdp.privacy.events.event import Part
+from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.serialization import to_record
 from boltdp.schema.columns import COLUMN_KINDS, Column, Draft
-from boltdp.schema.schema import Schema
+from boltdp.schema.schema import Classes, Schema
 from boltdp.schema.source_columns import ColumnType, suggest_columns
 from boltdp.schema.summary import MAX_CATEGORIES, MIN_DIFFERENT_NUMBERS, Summary
 
@@ -79,7 +79,7 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
             hint="add constraints to the table, such as CHECK (age BETWEEN 0 AND 120) or CHECK (sex IN ('F', 'M')); or "
             "complete the draft that `boltdp schema` makes, without the columns that are not to be used",
         )
-    return Schema(label, classes, tuple(feature for feature in features.values() if feature is not None))
+    return Schema(Classes(label, classes), tuple(feature for feature in features.values() if feature is not None))
 
 
 def declared_column(name: str, column: ColumnType) -> Column | None:
@@ -103,7 +103,7 @@ def write_draft(
     summaries: Mapping[str, Summary],
     *,
     unused: Mapping[str, str] | None = None,
-    spent: Part | None = None,
+    spent: BudgetedEvent | None = None,
     comments: Sequence[str] = (),
 ) -> str:
     """TOML text of a schema, from the types of columns and from summaries of them, exact or noisy.

@@ -16,7 +16,7 @@ import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.encoding.values import Value
-from boltdp.privacy.events.noisy_counts import NoisyCounts, rarely_above
+from boltdp.privacy.events.noisy_counts import NoisyCounts, upper_quantile
 from boltdp.privacy.release import RandomBytes, release_counts, release_values
 from boltdp.schema.source_columns import Kind
 from boltdp.schema.summary import Histogram, Summary, count_values, finite_numbers, largest_numbers, split_numbers
@@ -148,8 +148,8 @@ def find_significant(counts: Doubles, event: NoisyCounts) -> slice | None:
     """From the first to the last interval that stands out of the noise, alone or in a run with its neighbours.
 
     >>> from boltdp.privacy.budget import Budget
-    >>> from boltdp.privacy.events.noisy_counts import noisy_counts
-    >>> event = noisy_counts(Budget(1.0), releases=2)
+    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
+    >>> event = make_noisy_counts(Budget(1.0), releases=2)
     >>> find_significant(np.array([0, 3, 90, 0, 5, 2]), event), find_significant(np.array([40.0] * 8), event)
     (slice(2, 3, None), slice(0, 8, None))
     """
@@ -178,14 +178,14 @@ def min_significant(event: NoisyCounts, *, intervals: int, run: int = 1) -> floa
     generating function is 1/(1 - s²t²)^n, of which the logarithm is at most ns²t²/(1 - st).
 
     >>> from boltdp.privacy.budget import Budget
-    >>> from boltdp.privacy.events.noisy_counts import noisy_counts
-    >>> event = noisy_counts(Budget(1.0), releases=2)
+    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
+    >>> event = make_noisy_counts(Budget(1.0), releases=2)
     >>> round(min_significant(event, intervals=100), 1), round(min_significant(event, intervals=100, run=4), 1)
     (52.5, 114.7)
     """
     noise, probability = event.noise, MISTAKE_PROBABILITY / intervals
     if run == 1 or noise.kind == "gaussian":
-        return rarely_above(noise, probability) * math.sqrt(run)
+        return upper_quantile(noise, probability) * math.sqrt(run)
     rarity = -math.log(probability)
     return noise.scale * (2.0 * math.sqrt(run * rarity) + rarity)
 

@@ -186,8 +186,8 @@ def settings_for(budget: Budget, schema: Schema, *, rows: int) -> Settings:
     Any role can count what others do in the statistics of the server, so that it must not depend on rows. How often
     objective perturbation scans them does.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> settings_for(Budget(1.0, 1e-6), schema, rows=10_000).algorithm
     'noisy-gd'
     """

@@ -147,13 +147,15 @@ def subject(engine: Engine, schema: Schema, settings: Settings, *, test: Engine 
     """What a comparison is about: results are kept together only if all of this is the same.
 
     >>> import pyarrow as pa
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> from boltdp.engines import open_source
     >>> rows = open_source(pa.table({"age": [30, 40], "sick": [0, 1]}))
-    >>> subject(rows, Schema("sick", (0, 1), (Numeric("age", 0, 100),)), Settings(epsilon=None))["rows"]
+    >>> subject(rows, Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),)), Settings(epsilon=None))["rows"]
     2
     """
-    public = dataclasses.asdict(replace(settings.weighed(schema), epsilon=None, seed=None, noise_seed=None))
+    public = dataclasses.asdict(
+        replace(settings.resolve_class_weights(schema.target), epsilon=None, seed=None, noise_seed=None)
+    )
     if settings.class_weights is not None:
         public["class_weights"] = list(public["class_weights"])  # as a file has them
     return {
@@ -183,10 +185,10 @@ def compare(
     the rows and noise of its own. The result tells accuracies: it is for data that may be looked at.
 
     >>> import numpy as np, pyarrow as pa
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> from boltdp.engines import open_source
     >>> rows = open_source(pa.table({"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60}))
-    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
     >>> made = compare(rows, schema, Settings(epsilon=None), names=["bolton"], epsilons=[0.1, 1.0], repeats=2)
     >>> [(one.algorithm, one.epsilon, one.repeats) for one in made.summaries()]
     [('bolton', 0.1, 2), ('bolton', 1.0, 2)]
@@ -198,7 +200,7 @@ def compare(
         raise ParameterError(
             f"there must be an algorithm, an epsilon and a repeat, got {len(names)}, {len(epsilons)} and {repeats}"
         )
-    settings = settings.weighed(schema)
+    settings = settings.resolve_class_weights(schema.target)
     # The same for all: those that are asked for, and none that "auto" would add for itself.
     # What a draft has cost is of no account among rows that may be looked at.
     schema = replace(schema, spent=None)

@@ -11,11 +11,11 @@ from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify, keeps, remaining
-from boltdp.privacy.events.event import Event, Part, SelfComposition
+from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
 from boltdp.privacy.events.objective_perturbation import objective_noise
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.curves import with_curves
-from boltdp.schema.schema import Schema, check_size
+from boltdp.schema.schema import Classes, Schema, check_size
 from boltdp.settings import Settings
 from boltdp.workflows.standardize import plan_moments
 
@@ -31,7 +31,7 @@ def plan(
     rows: int,
     dims: int,
     classes: int,
-    before: Part | None = None,
+    before: BudgetedEvent | None = None,
     reasons: tuple[str, ...] = (),
     person_rows: int | None = None,
 ) -> Certificate:
@@ -63,18 +63,18 @@ def plan_training(
     3
     """
     settings.check()
-    loss, models = settings.losses(classes)
+    loss, models = settings.choose_loss(Classes("label", tuple(range(classes))))
     algorithm = chosen_algorithm([settings], loss, budget)
     share = None if budget is None else budget.split(models)
     weights = _numbers(settings, classes)
     problem = Problem(loss=loss, dims=dims, rows=rows, class_weights=weights, person_rows=person_rows)
     check_size(features=problem.dims, classes=classes)
     training = algorithm.plan(settings, problem, share)
-    return training if models == 1 else SelfComposition(Part(share, training), models)
+    return training if models == 1 else SelfComposition(BudgetedEvent(share, training), models)
 
 
 def _numbers(settings: Settings, classes: int) -> tuple[float, ...] | None:
-    """The class weights, which must be numbers by now: see `Settings.weighed`."""
+    """The class weights, which must be numbers by now: see `Settings.resolve_class_weights`."""
     weights = settings.class_weights
     if weights is None:
         return None
@@ -87,9 +87,9 @@ def within(settings: Settings, schema: Schema) -> Settings:
     """The settings with what is left of their budget after the draft of the schema, if that was found from the rows.
 
     >>> from boltdp.schema.schema import Numeric
-    >>> from boltdp.privacy.events.noisy_counts import noisy_counts
-    >>> spent = Part(Budget(0.25), noisy_counts(Budget(0.25), releases=1))
-    >>> within(Settings(epsilon=1.0), Schema("sick", (0, 1), (Numeric("age", 0, 100),), spent=spent)).epsilon
+    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
+    >>> spent = BudgetedEvent(Budget(0.25), make_noisy_counts(Budget(0.25), releases=1))
+    >>> within(Settings(epsilon=1.0), Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),), spent=spent)).epsilon
     0.75
     """
     whole, draft = settings.budget, schema.spent
@@ -110,7 +110,7 @@ def within(settings: Settings, schema: Schema) -> Settings:
     return replace(settings, epsilon=left.epsilon, delta=left.delta)
 
 
-def check_plan(settings: Settings, before: Part | None) -> None:
+def check_plan(settings: Settings, before: BudgetedEvent | None) -> None:
     """Refuse what no plan can hold together."""
     if before is None and settings.standardize == "private":
         raise ParameterError("a plan must have the standardization that is asked for, got none")
@@ -125,7 +125,7 @@ def curved(settings: Settings, schema: Schema, *, rows: int) -> Schema:
     there are, the fewer steps each has; where they would bring too much noise there are none.
 
     >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
     >>> [len(column.curve) for column in curved(Settings(epsilon=1.0), schema, rows=10_000).columns]
     [8, 8]
     >>> curved(Settings(epsilon=1.0), schema, rows=100) == schema

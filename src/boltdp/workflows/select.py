@@ -25,7 +25,7 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.misclassification import Errors
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
-from boltdp.privacy.events.event import Event, Part, SelfComposition
+from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
 from boltdp.privacy.events.selection import (
     PortionSelection,
     PublicSelection,
@@ -34,7 +34,7 @@ from boltdp.privacy.events.selection import (
     portion_bounds,
     trial_budgets,
 )
-from boltdp.privacy.release import Randomness, choose, draw_trials, noisy_count, pick, release_weights
+from boltdp.privacy.release import Randomness, choose, draw_index, draw_trials, release_count, release_weights
 from boltdp.schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Chosen:
 def plan_portions(plan_one: PlanOne, *, candidates: int, rows: int, budget: Budget | None) -> list[Selection]:
     """For each candidate the event that it will be if it is chosen: Algorithm 3."""
     bounds = [portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates)]
-    trained = tuple(Part(budget, plan_one(i, stop - start, budget)) for i, (start, stop) in enumerate(bounds))
+    trained = tuple(BudgetedEvent(budget, plan_one(i, stop - start, budget)) for i, (start, stop) in enumerate(bounds))
     epsilon = None if budget is None else budget.epsilon
     return [PortionSelection(trained=trained, chosen=i, rows=rows, epsilon=epsilon) for i in range(candidates)]
 
@@ -78,7 +78,7 @@ def plan_trials(
             "epsilon must be given for trials, got None", hint="compare noiseless candidates by portions"
         )
     model, score = trial_budgets(budget, mean=mean)
-    trained = tuple(Part(model, plan_one(i, rows, model)) for i in range(candidates))
+    trained = tuple(BudgetedEvent(model, plan_one(i, rows, model)) for i in range(candidates))
     return [
         TrialSelection(trained=trained, chosen=i, rows=rows, mean=mean, score_epsilon=score.epsilon)
         for i in range(candidates)
@@ -89,7 +89,7 @@ def plan_public(
     plan_one: PlanOne, *, candidates: int, rows: int, budget: Budget | None, public_rows: int
 ) -> list[Selection]:
     """The same for a comparison on public rows."""
-    parts = [Part(budget, plan_one(i, rows, budget)) for i in range(candidates)]
+    parts = [BudgetedEvent(budget, plan_one(i, rows, budget)) for i in range(candidates)]
     return [
         PublicSelection(trained=part, compared=candidates, chosen=i, rows=rows, public_rows=public_rows)
         for i, part in enumerate(parts)
@@ -100,7 +100,7 @@ def choose_by_portions(
     prepared: Prepared, certificates: Sequence[Certificate], *, classes: int, context: Context
 ) -> Chosen:
     """Algorithm 3: the portions of all candidates together are one scan a pass."""
-    selection, forks, count = certificates[0].selection, context.randomness.forks(), len(certificates)
+    selection, forks, count = certificates[0].selection, context.randomness.spawn(), len(certificates)
     assert isinstance(selection, PortionSelection)
     check_rows(prepared, selection.rows)
     bounds = [portion_bounds(i, rows=prepared.rows, candidates=count) for i in range(count + 1)]
@@ -124,7 +124,7 @@ def choose_by_trials(
     prepared: Prepared, certificates: Sequence[Certificate], *, classes: int, context: Context
 ) -> Chosen:
     """A trial releases one of the candidates. How many trials were made is told to nobody."""
-    forks, selection = context.randomness.forks(), certificates[0].selection
+    forks, selection = context.randomness.spawn(), certificates[0].selection
     assert isinstance(selection, TrialSelection)
     check_rows(prepared, selection.rows)
     candidates = Candidates(prepared, certificates, classes=classes, context=context)
@@ -133,14 +133,14 @@ def choose_by_trials(
     at_once = max(1, VECTORS_AT_ONCE // max(certificates[0].models, certificates[0].problem.loss.vectors))
     best, fewest = None, np.inf
     while left > 0:
-        numbers = [pick(len(certificates), random_bytes) for _ in range(min(left, at_once))]
+        numbers = [draw_index(len(certificates), random_bytes) for _ in range(min(left, at_once))]
         left -= len(numbers)
         released = candidates.release(numbers, forks)
         for number, weights, errors in zip(
             numbers, released, error_counts(released, prepared, classes=classes), strict=True
         ):
             changes = certificates[0].problem.changed_rows
-            score = noisy_count(errors, epsilon=selection.score_epsilon, changes=changes, random_bytes=random_bytes)
+            score = release_count(errors, epsilon=selection.score_epsilon, changes=changes, random_bytes=random_bytes)
             if score < fewest:
                 best, fewest = Chosen(number, weights), score
     assert best is not None
@@ -216,5 +216,5 @@ def _rehearsal(certificate: Certificate, *, rows: int) -> Certificate:
     """The same training on public rows, one of several models alike at a time; its claim is about no private row."""
     training = algorithm_of(certificate).rehearsed(certificate.training, rows=rows)
     models = certificate.models
-    event = training if models == 1 else SelfComposition(Part(None, training), models)
+    event = training if models == 1 else SelfComposition(BudgetedEvent(None, training), models)
     return certify(event, certificate.budget, seeded=certificate.seeded)

@@ -22,8 +22,8 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import Moments
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.event import Part
-from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_rows, noisy_moments
+from boltdp.privacy.events.event import BudgetedEvent
+from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_rows, make_noisy_moments
 from boltdp.privacy.mechanisms import calibrate
 from boltdp.privacy.release import Randomness, release_moments
 from boltdp.schema.columns import STEP_HEIGHT
@@ -48,13 +48,13 @@ SMALLEST_SCALE = 0.1
 SMALLEST_NORM = 0.1
 
 
-def plan_moments(settings: Settings, schema: Schema, *, rows: int) -> Part | None:
+def plan_moments(settings: Settings, schema: Schema, *, rows: int) -> BudgetedEvent | None:
     """What standardizing the features of `schema` takes of the budget, or None if it is not done.
 
     "auto" does it for algorithm "auto" where it pays: where the noise of the means is small beside a row.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> plan_moments(Settings(epsilon=1.0), schema, rows=10_000).budget
     Budget(epsilon=0.05, delta=0.0)
     >>> plan_moments(Settings(epsilon=1.0), schema, rows=10) is None
@@ -88,7 +88,7 @@ def plan_moments(settings: Settings, schema: Schema, *, rows: int) -> Part | Non
         if not 0 < share < 1:
             raise ParameterError(f"the share of standardization must be above 0 and below 1, got {share}")
     taken = None if budget is None else budget.take(SHARES[1] if share is None else share)[0]
-    event = noisy_moments(
+    event = make_noisy_moments(
         moments=settings.standardize_moments,
         features=features,
         numbers=schema.numbers,
@@ -97,12 +97,12 @@ def plan_moments(settings: Settings, schema: Schema, *, rows: int) -> Part | Non
         gaussian=gaussian,
         person_rows=schema.max_rows,
     )
-    return Part(taken, event)
+    return BudgetedEvent(taken, event)
 
 
 def _before_gaussian(settings: Settings, schema: Schema, budget: Budget) -> bool:
     """Whether the noise of the training is Gaussian too, so that both compose as one: noisy_gradients.md 2."""
-    loss, models = settings.losses(len(schema.classes))
+    loss, models = settings.choose_loss(schema.target)
     return models == 1 and chosen_algorithm([settings], loss, budget).gaussian
 
 
@@ -142,10 +142,10 @@ def prepared_rows(
     others of them. Without an event the schema stays as it is.
 
     >>> import pyarrow as pa
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> from boltdp.engines import open_source
     >>> rows = open_source(pa.table({"age": [30, 40] * 50_000, "sick": [0, 1] * 50_000}))
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> planned = plan_moments(Settings(epsilon=1.0, standardize="private"), schema, rows=100_000)
     >>> with prepared_rows(rows, schema, planned.event, Context(), ordered=False) as (prepared, standardized):
     ...     round(standardized.standardization.centers[0], 1)
@@ -197,8 +197,8 @@ def standardization(schema: Schema, released: ReleasedMoments) -> Standardizatio
     Where the noise is larger than a moment, centres are shrunk towards what would be guessed without looking: the
     middle of a number's bounds, equally many of each category and between each two places of a curve.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> standardization(schema, ReleasedMoments(np.array([0.5]), np.array([0.26]), None, 0.0)).centers
     (0.5,)
     """

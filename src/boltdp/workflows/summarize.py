@@ -20,8 +20,8 @@ from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.accounting.charges import Release
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import Part, spoiled
-from boltdp.privacy.events.noisy_counts import NoisyCounts, noisy_counts
+from boltdp.privacy.events.event import BudgetedEvent, mark_non_private
+from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
 from boltdp.schema.schema import Schema
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ def check(source: Any, schema: Schema | str | Path, *, table: str | None = None,
     computed from the rows without noise: it is not private.
 
     >>> import pyarrow as pa
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> rows = pa.table({"age": [30, 40], "sick": ["Yes", "No"]})
-    >>> report = check(rows, Schema("sick", ("no", "yes"), (Numeric("age", 0, 100),)))
+    >>> report = check(rows, Schema(Classes("sick", ("no", "yes")), (Numeric("age", 0, 100),)))
     >>> report.ok, report.problems
     (False, ("label 'sick': no row has a declared class",))
     """
@@ -130,7 +130,7 @@ def plan_private_draft(columns: Mapping[str, ColumnType], label: str, budget: Bu
     # Values are counted once; numbers, and what may be numbers, twice.
     releases = sum(1 if what == "values" else 2 for what in counted.values())
     unknown = sum(what != "numbers" for what in counted.values()) if budget.delta else 0
-    event = noisy_counts(budget, releases=releases, unknown=unknown)
+    event = make_noisy_counts(budget, releases=releases, unknown=unknown)
     return PrivateDraftPlan(budget, event, counted, tuple(without_delta))
 
 
@@ -187,7 +187,7 @@ def _draft_planned(engine: Engine, label: str, plan: PrivateDraftPlan, rows: int
     unused = {name: "a key" for name, column in columns.items() if column.key}
     unused |= {name: NEEDS_DELTA + ("" if name == label else TIMESTAMPS) for name in plan.without_delta}
     reasons = () if context.randomness.seed is None else (SEEDED_DRAFT,)
-    spent = Part(plan.budget, spoiled(plan.event, reasons))
+    spent = BudgetedEvent(plan.budget, mark_non_private(plan.event, reasons))
     comments = [
         f"Inferred from {rows:,} rows with {plan.budget.describe()}, by noisy counts of {len(counts)} columns.",
         "Bounds are meant to hold the middle 99 % of a column's numbers. Noise can hide what is rare: each line says",

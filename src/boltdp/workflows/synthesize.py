@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from boltdp._arrays import PackedRows
 from boltdp.errors import DataError, ParameterError
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ def synthetic_schema(*, dims: int, classes: int = 2) -> Schema:
     ('f0', 'f1')
     """
     columns = tuple(Numeric(f"f{i}", -1.0, 1.0) for i in range(dims))
-    return Schema("label", tuple(range(classes)), columns, intercept=False, clip_norm=1.0)
+    return Schema(Classes("label", tuple(range(classes))), columns, intercept=False, clip_norm=1.0)
 
 
 def synthetic_blocks(

@@ -45,17 +45,19 @@ def train(
     The context is that of the settings, unless one is given. `account` is what it is charged to, before a row is read.
 
     >>> import numpy as np
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> from boltdp.engines import open_source
     >>> import pyarrow as pa
     >>> rows = pa.table({"age": np.arange(1000) % 100, "sick": np.arange(1000) % 100 > 60})
-    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
     >>> model = train(open_source(rows), schema, Settings(epsilon=1.0))
     >>> model.certificate.private, model.weights.shape
     (True, (1, 2))
     """
     context = settings.context() if context is None else context
-    within(settings.weighed(schema), schema)  # what is wrong with these is told before rows are counted
+    within(
+        settings.resolve_class_weights(schema.target), schema
+    )  # what is wrong with these is told before rows are counted
     planned = plan_rows(engine.count(), schema, settings, reasons=known_faults(reasons, context))
     with charged(account, planned.certificate, engine, planned.schema, context) as commit:
         return commit(train_planned(engine, planned, context))
@@ -71,7 +73,7 @@ class Planned:
 
 def plan_rows(rows: int, schema: Schema, settings: Settings, *, reasons: tuple[str, ...] = ()) -> Planned:
     """The plan of a training on so many rows; `reasons` are why it is not private."""
-    whole, settings = settings.budget, within(settings.weighed(schema), schema)
+    whole, settings = settings.budget, within(settings.resolve_class_weights(schema.target), schema)
     schema = curved(settings, schema, rows=rows)
     before = plan_moments(settings, schema, rows=rows)
     certificate = plan(

@@ -14,7 +14,7 @@ from boltdp.model import Model
 from boltdp.privacy.accounting.charges import Charge, OneOfSeveral, Release
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, after, certify, remaining
-from boltdp.privacy.events.event import Event, Part
+from boltdp.privacy.events.event import BudgetedEvent, Event
 from boltdp.privacy.events.selection import Selection
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
@@ -90,10 +90,10 @@ def tune(
     `trials` is the mean number for "trials". `account` is what all of it is charged to, before a row is read.
 
     >>> import numpy as np, pyarrow as pa
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> from boltdp.engines import open_source
     >>> rows = pa.table({"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60})
-    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
     >>> grid = candidates(Settings(epsilon=1.0), {"passes": [1, 10]})
     >>> model = tune(open_source(rows), schema, grid)
     >>> model.certificate.private, model.certificate.selection.candidates
@@ -105,7 +105,7 @@ def tune(
         raise ParameterError(f"public rows must be given for the method 'public' and no other, got method {method!r}")
     _check_candidates(candidates)
     whole = candidates[0].budget
-    candidates = [within(one.weighed(schema), schema) for one in candidates]
+    candidates = [within(one.resolve_class_weights(schema.target), schema) for one in candidates]
     first = candidates[0]
     context = first.context() if context is None else context
     rows = engine.count()
@@ -129,7 +129,7 @@ def tune(
     with charged(account, _charge(certificates, method), engine, schema, context) as commit:
         with prepared_rows(engine, schema, event, context, ordered=True) as (prepared, standardized):
             if public is not None:
-                forks = context.randomness.forks()
+                forks = context.randomness.spawn()
                 number = select.choose_in_public(public, standardized, certificates, forks, context)
                 own = replace(context, randomness=next(forks))
                 model = train_prepared(prepared, standardized, certificates[number], own)
@@ -156,7 +156,7 @@ def _planned(
     candidates: Sequence[Settings],
     schema: Schema,
     *,
-    before: Part | None,
+    before: BudgetedEvent | None,
     rows: int,
     method: Method,
     trials: float,
@@ -169,7 +169,7 @@ def _planned(
     left = None if first.budget is None else remaining(first.budget, before)
     first.check()
     # The same algorithm for all: one that can do what any of them asks for.
-    name = chosen_algorithm(candidates, first.losses(len(schema.classes))[0], left).name
+    name = chosen_algorithm(candidates, first.choose_loss(schema.target)[0], left).name
     same = [replace(one, algorithm=name) for one in candidates]
 
     def plan_one(number: int, rows: int, budget: Budget | None) -> Event:
