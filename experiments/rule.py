@@ -77,8 +77,8 @@ CHOICES: Mapping[str, tuple[dict[str, Any], Sequence[tuple[Any, str, Any]]]] = {
         ],
     ),
     "no curves": ({"curves": 0}, ()),
-    "half the steps of curves": ({}, [(plan, "STEPS", {most: n // 2 for most, n in plan.STEPS.items()})]),
-    "twice the steps of curves": ({}, [(plan, "STEPS", {most: n * 2 for most, n in plan.STEPS.items()})]),
+    "half the steps of curves": ({}, [(plan, "CURVE_STEPS", {most: n // 2 for most, n in plan.CURVE_STEPS.items()})]),
+    "twice the steps of curves": ({}, [(plan, "CURVE_STEPS", {most: n * 2 for most, n in plan.CURVE_STEPS.items()})]),
     "intercept 0.15": ({}, [(standardize, "INTERCEPT", 0.15)]),
     "intercept 0.6": ({}, [(standardize, "INTERCEPT", 0.6)]),
     "always objective": ({"algorithm": "objective", "standardize": "private"}, ()),
@@ -114,7 +114,8 @@ def run(task: str, repeats: int, output: Path) -> None:
                 continue
             if settings.algorithm != "auto":
                 # The curves and the loss that "auto" would have.
-                shaped = plan.curved(replace(settings, algorithm="auto", standardize="auto"), schema, rows=rows)
+                auto = replace(settings, algorithm="auto", standardize="auto")
+                shaped, _ = plan.add_auto_curves(auto, schema, rows=rows)
                 settings = replace(settings, loss="margin" if settings.algorithm == "objective" else "logistic")
             else:
                 shaped = schema

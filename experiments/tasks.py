@@ -24,7 +24,7 @@ from boltdp.privacy.mechanisms import gaussian_sigma
 from boltdp.privacy.release import Randomness
 from boltdp.schema.schema import Categorical, Schema, array_schema
 from boltdp.settings import Settings
-from boltdp.workflows.standardize import moments, plan_moments, standardized_by
+from boltdp.workflows.standardize import apply_moments, plan_standardization, sum_moments
 from experiments.datasets import BENCHMARKS, Benchmark
 
 #: By metric; no log loss where a way gives no probabilities.
@@ -152,15 +152,17 @@ class Task:
     def _moments(self, budget: Budget, algorithm: str) -> event.BudgetedEvent | None:
         """What centring takes before an algorithm, if "auto" would centre at all."""
         asked = Settings(epsilon=budget.epsilon, delta=budget.delta)
-        if plan_moments(asked, self.schema, rows=self.rows) is None:
+        if plan_standardization(asked, self.schema, rows=self.rows) is None:
             return None
-        return plan_moments(replace(asked, algorithm=algorithm, standardize="private"), self.schema, rows=self.rows)
+        return plan_standardization(
+            replace(asked, algorithm=algorithm, standardize="private"), self.schema, rows=self.rows
+        )
 
     def _centred(self, planned: event.BudgetedEvent) -> Schema:
         event: Any = planned.event
         with self.training.prepare(plain(self.schema), Context(), ordered=False) as prepared:
-            sums = moments(prepared, self.schema)
-        return standardized_by(sums, self.schema, event, Randomness(), rows=self.rows)
+            sums = sum_moments(prepared, self.schema)
+        return apply_moments(sums, self.schema, event, Randomness(), rows=self.rows)
 
     def unit_parts(self, schema: Schema) -> tuple[Doubles, Integers, Doubles]:
         """Training rows of length at most 1 by a schema, their class indices, and testing rows."""

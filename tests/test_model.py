@@ -30,7 +30,7 @@ from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 
 
 def model_of(certificate: Certificate, classes: int = 2) -> Model:
@@ -40,7 +40,7 @@ def model_of(certificate: Certificate, classes: int = 2) -> Model:
 
 
 def model(classes: int = 2, settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
-    return model_of(plan(settings, rows=1000, dims=3, classes=classes), classes)
+    return model_of(plan_certificate(settings, rows=1000, dims=3, classes=classes), classes)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_threshold_survives_the_disk_and_a_model_without_one_is_written_as_eve
 
 
 def test_a_certificate_has_weights_of_the_classes_or_none() -> None:
-    weighted = plan(Settings(epsilon=1.0, class_weights=(1.0, 0.5)), rows=1000, dims=3, classes=2)
+    weighted = plan_certificate(Settings(epsilon=1.0, class_weights=(1.0, 0.5)), rows=1000, dims=3, classes=2)
     assert '"class_weights": [1.0, 0.5]' in json.dumps(model_of(weighted).to_dict())
     assert "class_weights" not in json.dumps(model().to_dict())
     spent = weighted.spent
@@ -355,7 +355,7 @@ def test_a_claim_of_less_than_is_true_holds(name: str, value: float) -> None:
 @pytest.mark.parametrize(("factor", "enough"), [(1.0, True), (3.0, True), (0.5, False)])
 def test_more_noise_than_is_needed_verifies_and_less_does_not(factor: float, enough: bool, tmp_path: Path) -> None:
     """A certificate that is written by its own rules throughout: only the noise itself can tell."""
-    honest = plan(BOLTON, rows=1000, dims=3, classes=2)
+    honest = plan_certificate(BOLTON, rows=1000, dims=3, classes=2)
     event = honest.spent
     assert isinstance(event, OutputPerturbation)
     changed = replace(event, noise=replace(event.noise, scale=factor * event.noise.scale))

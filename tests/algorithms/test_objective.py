@@ -49,7 +49,7 @@ from boltdp.privacy.release import Randomness, draw_linear_terms, release_weight
 from boltdp.privacy.training_problem import Problem, Recipe
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import Method, tune
 from tests.algorithms.counted import CountedRows
@@ -189,7 +189,7 @@ def test_a_search_that_makes_no_progress_is_an_error_without_a_number(monkeypatc
 
 
 def test_what_the_proof_does_not_cover_is_not_minimised() -> None:
-    recipe = plan(Settings(epsilon=1.0, passes=1, regularization=0.1), rows=100, dims=2, classes=2).problem
+    recipe = plan_certificate(Settings(epsilon=1.0, passes=1, regularization=0.1), rows=100, dims=2, classes=2).problem
     assert isinstance(recipe, Recipe)
     smooth = Problem(loss=Logistic(), dims=2, rows=100, regularization=0.1)
     for problem, message in [
@@ -322,7 +322,7 @@ def test_jobs_have_the_bits_of_jobs_alone_however_many_are_run_at_once(
     monkeypatch.setattr(objective, "MOST_AT_ONCE", at_once)
     rows, context = some_rows(4, rows=3000, dims=6), Context(seed=1)
     jobs = [
-        Job(plan(settings, rows=3000, dims=6, classes=4), Randomness(seed))
+        Job(plan_certificate(settings, rows=3000, dims=6, classes=4), Randomness(seed))
         for settings in (
             Settings(epsilon=1.0, multiclass="one-vs-all", noise_seed=1),
             Settings(epsilon=1.0, multiclass="one-vs-all", noise_seed=1, regularization=0.1),
@@ -538,10 +538,10 @@ def test_a_regularization_too_small_for_doubles_is_refused_by_the_plan_whatever_
     settings = Settings(epsilon=25.0, algorithm="objective", regularization=4.7e-13, standardize="none")
     message = r"^regularization must be at least \S+ for objective perturbation, got 4\.7e-13$"
     with pytest.raises(ParameterError, match=message):
-        plan(settings, rows=10, dims=2, classes=2)
+        plan_certificate(settings, rows=10, dims=2, classes=2)
     with pytest.raises(ParameterError, match=message):
-        plan(replace(settings, epsilon=None), rows=10, dims=2, classes=2)
-    plan(replace(settings, regularization=smallest(Budget(25.0))), rows=10, dims=2, classes=2)
+        plan_certificate(replace(settings, epsilon=None), rows=10, dims=2, classes=2)
+    plan_certificate(replace(settings, regularization=smallest(Budget(25.0))), rows=10, dims=2, classes=2)
     problem = problem_of(Logistic(), neighbours()[0], penalty=4.7e-13)
     with pytest.raises(ParameterError, match=message):
         next(minimise(problem, np.zeros((1, 2)), noise=None))

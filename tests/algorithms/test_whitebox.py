@@ -24,7 +24,7 @@ from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.select import Candidates
 from boltdp.workflows.train import train, train_prepared
 from boltdp.workflows.tune import Method, candidates, tune
@@ -44,7 +44,7 @@ def data(classes: int = 2) -> tuple[ArrayEngine, Schema]:
 
 
 def planned(settings: Settings, *, dims: int = 4) -> Certificate:
-    return plan(settings, rows=ROWS, dims=dims, classes=2)
+    return plan_certificate(settings, rows=ROWS, dims=dims, classes=2)
 
 
 def recipe_of(settings: Settings) -> Recipe:
@@ -115,7 +115,7 @@ def weakened(certificate: Certificate, noise: Mechanism) -> Certificate:
 def test_every_state_is_trained_with_the_noise_that_the_certificate_states(algorithm: str, classes: int) -> None:
     engine, schema = data(classes)
     chosen = replace(settings(algorithm), multiclass="one-vs-all")
-    certificate = plan(chosen, rows=ROWS, dims=schema.dims, classes=classes)
+    certificate = plan_certificate(chosen, rows=ROWS, dims=schema.dims, classes=classes)
     with engine.prepare(schema, Context(seed=1)) as prepared:
         counted = CountedRows(prepared)
         model = train_prepared(counted, schema, certificate, Context(seed=1))

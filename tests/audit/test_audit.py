@@ -27,7 +27,6 @@ from boltdp.audit.exact_loss import Exact, exact_loss
 from boltdp.audit.replay import Replay, replayed
 from boltdp.audit.synthetic_rows import pairs
 from boltdp.cli import main
-from boltdp.cli.plan import planned
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.person_limit import FirstRows
@@ -44,6 +43,7 @@ from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart
 from boltdp.settings import Settings
 from boltdp.workflows import standardize
 from boltdp.workflows import train as train_workflow
+from boltdp.workflows.plan import make_plan
 from boltdp.workflows.train import train
 
 COLUMNS = (Numeric("age", 0, 100), Numeric("bmi", 10, 60), Categorical("sex", ("f", "m")))
@@ -66,6 +66,11 @@ JOINT = Settings(epsilon=1.0, delta=1e-6, algorithm="objective")
 CONVEX = Settings(epsilon=1.0, algorithm="bolton", regularization=0.01)
 WEIGHTED = Settings(epsilon=1.0, algorithm="objective", loss="logistic", class_weights=(0.2, 1.0))
 PAPER = Settings(epsilon=1.0, algorithm="bolton", regularization=0.01, batch_size=50, passes=5, analysis="paper")
+
+
+def planned(settings: Settings, schema: Schema, *, rows: int) -> tuple[Schema, Certificate]:
+    plan = make_plan(schema, rows, settings)
+    return plan.schema, plan.certificate
 
 
 def audited(settings: Settings, schema: Schema = SCHEMA, *, rows: int = 500) -> Subject:

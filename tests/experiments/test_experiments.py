@@ -19,7 +19,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.mechanisms import gaussian_sigma
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.standardize import plan_moments
+from boltdp.workflows.standardize import plan_standardization
 from experiments import accuracy, rivals
 
 SCHEMA = Schema(
@@ -188,7 +188,7 @@ def test_features_stay_within_their_bounds() -> None:
 def test_centring_costs_what_auto_pays_for_it() -> None:
     task, budget = people(), Budget(2.0, 1e-6)
     schema, left = task.centring(budget)
-    planned = plan_moments(Settings(epsilon=2.0, delta=1e-6), task.schema, rows=task.rows)
+    planned = plan_standardization(Settings(epsilon=2.0, delta=1e-6), task.schema, rows=task.rows)
     assert planned is not None
     assert planned.budget is not None
     assert left == budget.less(planned.budget)

@@ -21,7 +21,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.release import Randomness
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 
@@ -182,7 +182,7 @@ def test_names_are_never_markup() -> None:
     schema = Schema(
         Classes(HOSTILE, (f"no {HOSTILE}", "yes")), (Categorical(f"in {HOSTILE}", (HOSTILE,)), Vector("v", 2, -1, 1))
     )
-    certificate = plan(Settings(epsilon=1.0), rows=100, dims=schema.dims, classes=2)
+    certificate = plan_certificate(Settings(epsilon=1.0), rows=100, dims=schema.dims, classes=2)
     model = Model(schema, np.zeros((1, schema.dims)), certificate)
 
     class Tags(HTMLParser):
@@ -267,7 +267,7 @@ def test_many_columns_categories_and_classes_are_shortened(numbers: int, told: s
     columns: list[Column] = [Numeric(f"f{i}", 0, 1) for i in range(numbers)]
     columns.append(Categorical("c", tuple(range(30))))
     schema = Schema(Classes("y", tuple(range(20))), tuple(columns))
-    certificate = plan(Settings(epsilon=1.0), rows=100, dims=schema.dims, classes=20)
+    certificate = plan_certificate(Settings(epsilon=1.0), rows=100, dims=schema.dims, classes=20)
     text = markdown(Model(schema, np.zeros((20, schema.dims)), certificate), {}, None)
     assert "and 8 more" in text
     assert told in text

@@ -24,7 +24,7 @@ from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.weight_uncertainty import weight_deviation
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 
 COLUMNS = (Numeric("age", 0, 80), Numeric("pulse", 30, 200), Categorical("ward", ("A", "B", 3)), Vector("v", 2, -1, 1))
 STANDARDIZED = Standardization((0.2, -0.3, 0.1, 0.5, 0.2, 0.0, 0.4), (0.5, 1.0, 0.4, 1.0, 2.0, 1.0, 0.5), 9.0, 0.5)
@@ -40,7 +40,7 @@ TYPES = {"age": pa.float64(), "pulse": pa.float64(), "ward": pa.string(), "v": p
 
 def made(settings: Settings, classes: int = 2, **changes: Any) -> Model:
     schema = Schema(Classes("y", tuple(range(classes))), COLUMNS, **changes)
-    certificate = plan(settings, rows=10_000, dims=schema.dims, classes=classes)
+    certificate = plan_certificate(settings, rows=10_000, dims=schema.dims, classes=classes)
     weights = np.random.default_rng(1).standard_normal(
         (certificate.models, certificate.problem.loss.vectors, schema.dims)
     )
@@ -200,7 +200,7 @@ def test_large_columns_need_no_square_of_their_size() -> None:
     """One of 20,000 categories and a vector as long would need 3 GB each."""
     columns = (Categorical("c", tuple(range(20_000))), Vector("v", 20_000, -1, 1))
     schema = Schema(Classes("y", (0, 1)), columns)
-    certificate = plan(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
+    certificate = plan_certificate(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
     model = Model(schema, np.ones((1, schema.dims)), certificate)
     found = effects(model)
     assert sorted(len(effect.effects) for effect in found.panels[0].effects) == [1, 20_000]
@@ -285,7 +285,7 @@ def test_the_page_is_whole_and_loads_nothing(classes: int, algorithm: str) -> No
 
 def drawn(*columns: Any) -> str:
     schema = Schema(Classes("y", (0, 1)), columns)
-    certificate = plan(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
+    certificate = plan_certificate(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
     model = Model(schema, np.ones((1, schema.dims)), certificate)
     return page(model, effects(model), [], top=9)
 
@@ -336,7 +336,7 @@ FORGED = "</title><script>alert(1)</script>\x1b[2J\u202e$x_{$ & \"quotes'"
 def forged(settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
     columns = (Numeric(FORGED, 0, 1), Categorical("c", (FORGED, "b")), Vector(f"v{FORGED}", 2, 0, 1))
     schema = Schema(Classes(f"label {FORGED}", (f"0 {FORGED}", f"1 {FORGED}", "2")), columns)
-    certificate = plan(settings, rows=10_000, dims=schema.dims, classes=3)
+    certificate = plan_certificate(settings, rows=10_000, dims=schema.dims, classes=3)
     shape = (certificate.models, certificate.problem.loss.vectors, schema.dims)
     released = release_weights(np.ones(shape), certificate, Randomness())
     return Model(schema, released.reshape(-1, schema.dims), certificate, trained_where=FORGED)

@@ -24,7 +24,7 @@ from boltdp.export.sql import GRAMMARS, Dialect, _row, probability_expression, s
 from boltdp.model import Model
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Multiclass, Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 
 NAN, INF = math.nan, math.inf
 
@@ -41,7 +41,9 @@ def make_model(
     weights: npt.NDArray[np.float64] | None = None,
 ) -> Model:
     settings = Settings(epsilon=None, loss=loss, multiclass=multiclass)
-    certificate = plan(settings, rows=100, dims=schema.dims, classes=len(schema.classes), person_rows=schema.max_rows)
+    certificate = plan_certificate(
+        settings, rows=100, dims=schema.dims, classes=len(schema.classes), person_rows=schema.max_rows
+    )
     vectors = max(certificate.models, certificate.problem.loss.vectors)
     if weights is None:
         weights = np.random.default_rng(seed).standard_normal((vectors, schema.dims))

@@ -17,9 +17,11 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema
+from boltdp.service.groups import train_groups
 from boltdp.service.worker import settings_for
 from boltdp.workflows import train as train_workflow
-from boltdp.workflows.train import Planned, plan_rows, train_groups, train_planned, train_prepared
+from boltdp.workflows.plan import Plan, make_plan
+from boltdp.workflows.train import run_plan, train_prepared
 from tests.postgres.test_slices import content, sessions
 from tests.postgres.test_training import wait_until
 
@@ -44,9 +46,9 @@ def table(admin: psycopg.Connection) -> Iterator[str]:
     admin.execute("DROP TABLE visits")
 
 
-def planned(schema: Schema, rows: int, *, delta: float) -> Planned:
+def planned(schema: Schema, rows: int, *, delta: float) -> Plan:
     settings = settings_for(Budget(5.0, delta), schema, rows=rows)
-    return plan_rows(rows, schema, replace(settings, noise_seed=2))
+    return make_plan(schema, rows, replace(settings, noise_seed=2))
 
 
 def seeded() -> Context:
@@ -75,7 +77,7 @@ def test_models_of_groups_have_the_bits_of_models_of_each_alone(
     for value, plan in zip(SIZES, plans, strict=True):
         query = "SELECT * FROM visits WHERE ward = '{}'".format(value.replace("'", "''"))
         with PostgresEngine(server.uri, query=query, **options) as engine:
-            alone.append(train_planned(engine, plan, seeded()))
+            alone.append(run_plan(engine, plan, seeded()))
     assert all(plan.certificate.moments is not None for plan in plans)
     assert [model.to_dict() for model in models] == [model.to_dict() for model in alone]
     assert len({str(model.weights) for model in models}) == 3

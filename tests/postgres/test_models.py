@@ -24,7 +24,7 @@ from boltdp.export.sql import probability_expression, scoring_expression
 from boltdp.model import FORMAT, FORMAT_VERSION, Model
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector, array_schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train
 from tests.export.test_sql import make_model, rows_of_texts, texts_schema
 
@@ -325,7 +325,7 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
     server: Server, admin: psycopg.Connection, cells: str, name: str, tmp_path: Path
 ) -> None:
     schema = SCORED[name]
-    certificate = plan(Settings(epsilon=None), rows=100, dims=schema.dims, classes=len(schema.classes))
+    certificate = plan_certificate(Settings(epsilon=None), rows=100, dims=schema.dims, classes=len(schema.classes))
     vectors = certificate.problem.loss.vectors
     weights = np.random.default_rng(len(name)).standard_normal((vectors, schema.dims))
     model = Model(schema=schema, weights=weights, certificate=certificate)

@@ -19,8 +19,10 @@ from boltdp.engines.postgres.local_server import Server
 from boltdp.export.postgres_models import ModelStoreError, store_model
 from boltdp.model import Model
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
+from boltdp.service.groups import train_groups
 from boltdp.settings import Settings
-from boltdp.workflows.train import plan_rows, train, train_groups
+from boltdp.workflows.plan import make_plan
+from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 from tests.postgres.statements import recorded, unqualified
 
@@ -102,7 +104,7 @@ def everything(uri: str) -> dict[str, Any]:
         keep("public", tune(halves[0], SCHEMA, grid, method="public", public=halves[1]))
         if engine.in_server:
             groups = engine.groups("sex", ["F", "M"])
-            for model in train_groups(groups, [plan_rows(rows, SCHEMA, BOLTON) for rows in groups.rows], context):
+            for model in train_groups(groups, [make_plan(SCHEMA, rows, BOLTON) for rows in groups.rows], context):
                 keep("group", model)
     with PostgresEngine(uri, table="people", shuffle="random") as engine:
         train(engine, SCHEMA, seeded(permutation="fresh"))

@@ -37,7 +37,7 @@ from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Problem, Recipe
 from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.workflows.select import error_counts
-from boltdp.workflows.standardize import moments
+from boltdp.workflows.standardize import sum_moments
 from tests.privacy.test_objective_corners import SCALES, Array, Neighbours, leaning, nodes_for, problem, quadrature
 from tests.privacy.test_sgd_sensitivity import recipes
 
@@ -201,7 +201,7 @@ def test_hill_climbing_moves_moments_by_g_rows_and_no_more(kind: MomentsKind) ->
 
     def released(entries: list[Entry]) -> Weights:
         with prepared_of(entries, schema) as prepared:
-            sums: Weights = moments(prepared, schema).astype(np.float64) * MOMENT_UNIT
+            sums: Weights = sum_moments(prepared, schema).astype(np.float64) * MOMENT_UNIT
         if kind == "squares":
             return sums.reshape(-1)
         return np.asarray(np.append(sums[0], sums[1].sum() * event.norm_weight), np.float64)

@@ -36,13 +36,15 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 
 PROBLEM = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
 
 
 def certificate(epsilon: float, delta: float = 0.0, algorithm: str = "bolton", dims: int = 20) -> Certificate:
-    return plan(Settings(epsilon=epsilon, delta=delta, algorithm=algorithm), rows=10_000, dims=dims, classes=2)
+    return plan_certificate(
+        Settings(epsilon=epsilon, delta=delta, algorithm=algorithm), rows=10_000, dims=dims, classes=2
+    )
 
 
 def pure(epsilon: float) -> Release:

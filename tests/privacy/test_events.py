@@ -24,8 +24,8 @@ from boltdp.privacy.certificate import (
     CertificateError,
     certify,
     check_within,
-    keeps,
-    remaining,
+    fits_budget,
+    subtract_spent,
     verify,
 )
 from boltdp.privacy.events.event import (
@@ -248,7 +248,7 @@ def strongest(value: Any, factor: float) -> Any:
 @pytest.mark.parametrize(("case", "loss"), LISTED)
 def test_what_is_planned_for_a_budget_keeps_it(case: Case, loss: Loss) -> None:
     certificate = certified(case, loss)
-    assert keeps(certificate.spent, case.budget)
+    assert fits_budget(certificate.spent, case.budget)
     assert certificate.private
     assert certificate.reasons == ()
     verify(certificate)
@@ -264,7 +264,7 @@ def test_a_tenth_less_of_any_noise_does_not_keep_it(case: Case, loss: Loss) -> N
     shorter = [*scaled(event, 0.9), strongest(event, 0.9)]
     assert len(shorter) == 1 + mechanisms(event) >= 2
     for less in shorter:
-        assert not keeps(less, budget)
+        assert not fits_budget(less, budget)
         certificate = certify(less, budget)
         assert not certificate.private
         assert certificate.reasons == (OVERSPENT,)
@@ -323,13 +323,13 @@ def test_the_curve_of_sampled_updates_never_rises_above_half_of_what_is_claimed(
 @pytest.mark.parametrize("budget", [PURE, APPROXIMATE])
 def test_moments_keep_their_part_and_a_tenth_less_noise_does_not(kind: str, budget: Budget) -> None:
     event = moments(kind, budget)
-    assert keeps(event, budget)
+    assert fits_budget(event, budget)
     assert event.non_private_reasons == ()
     curve = [event.delta(factor * budget.epsilon) for factor in (0.1, 0.5, 1.0, 2.0)]
     assert curve == sorted(curve, reverse=True)
     assert curve[2] <= budget.delta * (1 + 1e-9)
     (shorter,) = scaled(event, 0.9)
-    assert not keeps(shorter, budget)
+    assert not fits_budget(shorter, budget)
     # Alone they are not the training of a model, which is what a certificate is about.
     with pytest.raises(ParameterError, match="a certificate must be about the training of a model"):
         certify(event, budget)
@@ -361,7 +361,7 @@ def test_whatever_spoils_it_leaves_no_promise(case: Case, loss: Loss) -> None:
         assert not certificate.private
         assert certificate.seeded == (SEEDED in reasons)
         assert certificate.delta(1.0) == certificate.delta(1e6) == 1.0
-        assert not keeps(certificate.spent, Budget(1e6, 0.99))
+        assert not fits_budget(certificate.spent, Budget(1e6, 0.99))
         assert certificate.training == event.released
         verify(certificate)
 
@@ -753,8 +753,12 @@ def test_one_event_is_itself_and_several_are_a_composition() -> None:
 def test_what_comes_before_takes_its_part_of_the_budget() -> None:
     share, left = APPROXIMATE.take(0.1)
     before = BudgetedEvent(share, moments("mean", share))
-    assert remaining(APPROXIMATE, before) == left
-    assert remaining(APPROXIMATE, None) == remaining(APPROXIMATE, BudgetedEvent(None, before.event)) == APPROXIMATE
+    assert subtract_spent(APPROXIMATE, before) == left
+    assert (
+        subtract_spent(APPROXIMATE, None)
+        == subtract_spent(APPROXIMATE, BudgetedEvent(None, before.event))
+        == APPROXIMATE
+    )
     certificate = certify(output(Logistic(), left), APPROXIMATE, before=before)
     assert certificate.spent == Composition((before, BudgetedEvent(left, output(Logistic(), left))))
     assert certificate.private
@@ -779,21 +783,21 @@ def test_what_parts_are_said_to_have_been_planned_for_does_not_change_what_they_
     """A budget that is divided otherwise than the noises were made for is not kept: words do not make noise longer."""
     first, second = PURE.take(0.2)
     one, other = output(Logistic(), first), output(Logistic(), second)
-    assert keeps(Composition((BudgetedEvent(first, one), BudgetedEvent(second, other))), PURE)
+    assert fits_budget(Composition((BudgetedEvent(first, one), BudgetedEvent(second, other))), PURE)
     wrong = PURE.take(share)
-    assert not keeps(Composition((BudgetedEvent(wrong[0], one), BudgetedEvent(wrong[1], other))), PURE)
+    assert not fits_budget(Composition((BudgetedEvent(wrong[0], one), BudgetedEvent(wrong[1], other))), PURE)
     tiny = Budget(1e-9), Budget(1e-9)
-    assert not keeps(Composition((BudgetedEvent(tiny[0], one), BudgetedEvent(tiny[1], other))), PURE)
+    assert not fits_budget(Composition((BudgetedEvent(tiny[0], one), BudgetedEvent(tiny[1], other))), PURE)
     large = Budget(100.0), Budget(100.0)
-    assert not keeps(Composition((BudgetedEvent(large[0], one), BudgetedEvent(large[1], other))), PURE)
+    assert not fits_budget(Composition((BudgetedEvent(large[0], one), BudgetedEvent(large[1], other))), PURE)
 
 
 @pytest.mark.parametrize("said", [Budget(0.8), Budget(0.1), Budget(1e5), Budget(0.8, 0.5), None])
 def test_what_a_repetition_is_said_to_have_been_planned_for_does_not_either(said: Budget | None) -> None:
     event = output(Logistic(), PURE)
-    assert not keeps(SelfComposition(BudgetedEvent(said, event), 2), PURE)
-    assert keeps(SelfComposition(BudgetedEvent(said, event), 1), PURE)
-    assert not keeps(
+    assert not fits_budget(SelfComposition(BudgetedEvent(said, event), 2), PURE)
+    assert fits_budget(SelfComposition(BudgetedEvent(said, event), 1), PURE)
+    assert not fits_budget(
         PublicSelection(trained=BudgetedEvent(said, event), compared=1, chosen=0, rows=1000, public_rows=1), HALF
     )
 
@@ -806,8 +810,8 @@ def test_several_models_spend_as_often_as_they_are(loss: Loss) -> None:
     event = output(loss, HALF)
     for count in (1, 2, 3):
         whole = SelfComposition(BudgetedEvent(HALF, event), count)
-        assert keeps(whole, Budget(0.4 * count))
-        assert not keeps(whole, Budget(0.39 * count))
+        assert fits_budget(whole, Budget(0.4 * count))
+        assert not fits_budget(whole, Budget(0.39 * count))
         assert whole.delta(1e-3) == min(1.0, count * event.delta(1e-3 / count))
 
 

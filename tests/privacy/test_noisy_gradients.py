@@ -22,7 +22,7 @@ from boltdp.kernel import builds
 from boltdp.kernel.loss_derivatives import Sums
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate, CertificateError, certify, remaining, verify
+from boltdp.privacy.certificate import Certificate, CertificateError, certify, subtract_spent, verify
 from boltdp.privacy.events.event import BudgetedEvent, Composition
 from boltdp.privacy.events.noisy_gradients import (
     NoisyGradients,
@@ -272,8 +272,10 @@ def centred(budget: Budget, share: float, *, gaussian: bool = True, scans: int =
     moments = make_noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=taken, gaussian=gaussian)
     problem, before = Problem(loss=Logistic(), dims=4, rows=1000), BudgetedEvent(taken, moments)
     asked: dict[str, Any] = {"clip": 0.4, "scans": scans, "step": 1.0, "momentum": 0.5}
-    training = make_noisy_gradients(problem, remaining(budget, before), **asked)
-    return certify(make_noisy_gradients(problem, remaining(budget, before, training), **asked), budget, before=before)
+    training = make_noisy_gradients(problem, subtract_spent(budget, before), **asked)
+    return certify(
+        make_noisy_gradients(problem, subtract_spent(budget, before, training), **asked), budget, before=before
+    )
 
 
 @pytest.mark.parametrize("budget", [Budget(0.1, 1e-9), BUDGET, Budget(8.0, 1e-3)], ids=str)
@@ -336,7 +338,7 @@ def test_where_hardly_anything_is_left_the_rest_is_what_basic_composition_leaves
     taken = BUDGET.take(1.0 - 1e-11)[0]
     moments = make_noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=taken, gaussian=True)
     before, training = BudgetedEvent(taken, moments), event(Problem(loss=Logistic(), dims=4, rows=1000))
-    assert remaining(BUDGET, before, training) == BUDGET.less(taken)
+    assert subtract_spent(BUDGET, before, training) == BUDGET.less(taken)
 
 
 @pytest.mark.parametrize(("budget", "share"), [(Budget(1e-4, 0.01), 0.25), (Budget(1.0, 0.5), 0.9)])

@@ -20,7 +20,7 @@ from boltdp.kernel.feature_sums import UNIT as KERNEL_UNIT
 from boltdp.kernel.feature_sums import Moments as ExactMoments
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate, CertificateError, certify, remaining, verify
+from boltdp.privacy.certificate import Certificate, CertificateError, certify, subtract_spent, verify
 from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, Composition, Noiseless
 from boltdp.privacy.events.noisy_moments import UNIT, Moments, NoisyMoments, check_rows, make_noisy_moments
 from boltdp.privacy.events.output_perturbation import make_output_perturbation
@@ -131,7 +131,7 @@ def test_a_share_and_what_is_left_never_exceed_the_whole(epsilon: float, delta: 
 def test_the_order_is_standardization_then_choosing_then_models() -> None:
     whole = Budget(1.0, 1e-6)
     before = BudgetedEvent(whole.take(0.1)[0], event(budget=whole.take(0.1)[0]))
-    left = remaining(whole, before)
+    left = subtract_spent(whole, before)
     assert left == whole.take(0.1)[1]
     assert left.epsilon == pytest.approx(0.9)
     assert left.delta == pytest.approx(9e-7)

@@ -13,7 +13,7 @@ import pytest
 from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, keeps, verify
+from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, fits_budget, verify
 from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
 from boltdp.privacy.events.noisy_updates import (
     BST14_PUBLISHED,
@@ -208,7 +208,7 @@ def test_scs13_as_published_holds_wherever_its_bound_does() -> None:
             for delta in (1e-2, 1e-6, 1e-12):
                 if epsilon / passes < 1:
                     budget = Budget(epsilon, delta)
-                    assert keeps(scs13(recipe(passes=passes), budget, "paper"), budget)
+                    assert fits_budget(scs13(recipe(passes=passes), budget, "paper"), budget)
 
 
 def test_bst14_as_published_is_never_private_however_much_noise_it_has() -> None:

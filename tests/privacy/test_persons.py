@@ -28,7 +28,7 @@ from boltdp.privacy.events.objective_perturbation import (
 from boltdp.privacy.events.selection import PortionSelection, TrialSelection, trial_budgets
 from boltdp.privacy.training_problem import MOST_PERSON_ROWS, Problem
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 
 PROBLEM = Problem(loss=Logistic(), dims=5, rows=1000, regularization=0.1)
 ALGORITHMS: dict[str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 
 def planned(g: int | None, **asked: Any) -> Certificate:
-    return plan(Settings(epsilon=1.0, **asked), rows=1000, dims=5, classes=2, person_rows=g)
+    return plan_certificate(Settings(epsilon=1.0, **asked), rows=1000, dims=5, classes=2, person_rows=g)
 
 
 @pytest.mark.parametrize("asked", ALGORITHMS.values(), ids=ALGORITHMS)

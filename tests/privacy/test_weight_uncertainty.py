@@ -94,19 +94,19 @@ def test_more_rows_and_more_regularization_leave_less_to_the_noise() -> None:
 
 
 def planned(settings: Settings, *, rows: int) -> ObjectivePerturbation:
-    from boltdp.workflows.plan import plan
+    from boltdp.workflows.plan import plan_certificate
 
-    event = plan(settings, rows=rows, dims=4, classes=2).training
+    event = plan_certificate(settings, rows=rows, dims=4, classes=2).training
     assert isinstance(event, ObjectivePerturbation)
     return event
 
 
 def test_without_noise_there_is_no_spread_and_of_noisy_updates_nothing_is_said() -> None:
-    from boltdp.workflows.plan import plan
+    from boltdp.workflows.plan import plan_certificate
 
-    assert weight_deviation(plan(Settings(epsilon=None), rows=100, dims=4, classes=2).training) == WeightDeviation(
-        0.0, exact=True
-    )
+    assert weight_deviation(
+        plan_certificate(Settings(epsilon=None), rows=100, dims=4, classes=2).training
+    ) == WeightDeviation(0.0, exact=True)
     recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
     assert weight_deviation(NoisyUpdates(recipe, scs13_noise(recipe, Budget(1.0)), "permutation")) is None
 

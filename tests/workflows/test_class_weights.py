@@ -24,7 +24,7 @@ from boltdp.model import Model
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.compare import Comparison, ComparisonFileError, compare
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 
@@ -113,9 +113,9 @@ def test_what_makes_no_weights_is_refused_before_a_row_is_read(asked: Any, messa
 
 
 @pytest.mark.parametrize("asked", ["balanced", {"no": 1, "yes": 9}, (1.0, 0.5, 0.5)])
-def test_a_plan_takes_numbers_alone(asked: Any) -> None:
-    with pytest.raises(ParameterError, match="class_weights as numbers, one for each of the 2 classes"):
-        plan(Settings(epsilon=1.0, class_weights=asked), rows=100, dims=3, classes=2)
+def test_a_plan_of_numbers_alone_knows_no_prior_and_no_class(asked: Any) -> None:
+    with pytest.raises(ParameterError, match="class_weights"):
+        plan_certificate(Settings(epsilon=1.0, class_weights=asked), rows=100, dims=3, classes=2)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan, plan_training
+from boltdp.workflows.plan import plan_certificate, plan_models
 from boltdp.workflows.select import error_counts, plan_trials
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train_prepared
 from boltdp.workflows.tune import Method, candidates, tune
@@ -155,7 +155,7 @@ def test_a_row_of_one_portion_changes_no_other_candidate() -> None:
                     train_prepared(
                         prepared.portion(start, stop),
                         SCHEMA,
-                        plan(one, rows=stop - start, dims=SCHEMA.dims, classes=2),
+                        plan_certificate(one, rows=stop - start, dims=SCHEMA.dims, classes=2),
                         Context(seed=6),
                     ).weights
                     for one, (start, stop) in zip(grid, bounds[:3], strict=True)
@@ -192,9 +192,9 @@ def test_more_trials_cost_delta_and_no_epsilon() -> None:
         whole = grid[0].budget
 
         def plan_one(number: int, rows: int, budget: Budget | None) -> Event:
-            return plan_training(grid[number], rows=rows, dims=wide.dims, classes=2, budget=budget)
+            return plan_models(grid[number], rows=rows, dims=wide.dims, target=wide.target, budget=budget)
 
-        (event,) = plan_trials(plan_one, candidates=1, rows=ROWS, budget=whole, mean=mean)
+        (event,) = plan_trials(plan_one, whole, candidates=1, rows=ROWS, mean=mean)
         certificate = certify(event, whole)
         assert certificate.private
         assert certificate.release_noise is not None
@@ -318,7 +318,7 @@ def test_trials_over_several_candidates_scan_the_rows_as_often_as_the_longest_al
 def test_candidates_that_share_scans_have_the_bits_of_candidates_alone() -> None:
     context = Context(seed=2, randomness=Randomness(1))
     grid = candidates(replace(BASE, noise_seed=1), {"passes": [1, 3], "batch_size": [1, 10], "averaging": ["all"]})
-    certificates = [plan(one, rows=ROWS, dims=SCHEMA.dims, classes=2) for one in grid]
+    certificates = [plan_certificate(one, rows=ROWS, dims=SCHEMA.dims, classes=2) for one in grid]
     jobs = [Job(certificate, context.randomness) for certificate in certificates]
     with patients().prepare(SCHEMA, context) as prepared:
         together = ALGORITHMS["bolton"].run(prepared, jobs, classes=2, context=context)

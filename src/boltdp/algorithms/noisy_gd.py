@@ -58,13 +58,18 @@ class NoisyGD(Algorithm):
         "\nMore rows, fewer features (a projection), a larger epsilon or delta make the noise smaller."
     )
 
-    def refuse(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
+    def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         """A budget without delta, and no budget at all."""
-        super().refuse(settings, loss, budget)
+        super().check(settings, loss, budget)
         if budget is None:
             raise ParameterError("epsilon must be given for noisy-gd", hint="without noise, take another algorithm")
         if budget.delta == 0:
             raise ParameterError(f"delta must be > 0 for noisy gradient descent, got {budget.delta}")
+
+    def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
+        """For several classes at once, where nothing is asked for about how to train."""
+        free = not settings.given and settings.regularization is None
+        return loss.vectors > 1 and free and super().fits_auto(settings, loss, budget)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> NoisyGradients:
         """The clip, the scans and the step, as asked for or by public numbers, and the noise."""

@@ -58,7 +58,7 @@ class Objective(Algorithm):
     about = "once, before training"
     takes = frozenset[str]()
     noise_place = "noise before training"
-    ordered = False
+    ordered, fixed_scans = False, False
     headings = ("epsilon", "noise", "noise a row", "regularization", "accuracy lost")
     explanation = (
         "The noise is added to the sum of all rows' losses; a row's own gradient is about 1 long."
@@ -66,14 +66,18 @@ class Objective(Algorithm):
         "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller."
     )
 
-    def refuse(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
+    def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         """Losses that the proof does not cover, and no regularization at all."""
-        super().refuse(settings, loss, budget)
+        super().check(settings, loss, budget)
         if settings.regularization is not None and not settings.regularization > 0:
             raise ParameterError(
                 f"regularization must be > 0 for objective perturbation, got {settings.regularization}"
             )
         check_objective(Problem(loss=loss, dims=1, rows=2, regularization=1.0))
+
+    def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
+        """Without noise it has no advantage over passes of SGD."""
+        return budget is not None and super().fits_auto(settings, loss, budget)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
         """Lambda, as asked for or by the noise a row, and the noise."""

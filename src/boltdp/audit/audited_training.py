@@ -63,9 +63,10 @@ def subject(schema: Schema, certificate: Certificate) -> Subject:
     """What is to be run for a certificate: the schema as it was before standardizing, and no more rows than are needed.
 
     >>> from boltdp.schema.schema import Classes, Numeric
-    >>> from boltdp.workflows.plan import plan
+    >>> from boltdp.workflows.plan import plan_certificate
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> made = subject(schema, plan(Settings(epsilon=1.0, algorithm="bolton"), rows=10**6, dims=2, classes=2))
+    >>> settings = Settings(epsilon=1.0, algorithm="bolton")
+    >>> made = subject(schema, plan_certificate(settings, rows=10**6, dims=2, classes=2))
     >>> made.rows, [stage.name for stage in made.stages]
     (2000, ['output perturbation'])
     """
@@ -145,8 +146,8 @@ def resized(
 
     Objective perturbation keeps m*Lambda, and so its noise.
 
-    >>> from boltdp.workflows.plan import plan
-    >>> event = plan(Settings(epsilon=1.0, algorithm="objective"), rows=10**6, dims=50, classes=2).training
+    >>> from boltdp.workflows.plan import plan_certificate
+    >>> event = plan_certificate(Settings(epsilon=1.0, algorithm="objective"), rows=10**6, dims=50, classes=2).training
     >>> small = resized(event, Budget(1.0), rows=100, dims=50)
     >>> small.training_noise.scale == event.training_noise.scale
     True

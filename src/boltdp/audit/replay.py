@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.algorithms import algorithm_of
+from boltdp.algorithms import get_algorithm
 from boltdp.audit.audited_training import Stage, Subject
 from boltdp.audit.confidence import gamma, normal, too_far
 from boltdp.audit.synthetic_rows import ORDER, Pair
@@ -37,7 +37,7 @@ from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import RandomBytes
-from boltdp.workflows.standardize import prepared_rows
+from boltdp.workflows.standardize import prepare_rows
 from boltdp.workflows.train import train_prepared
 
 if TYPE_CHECKING:
@@ -262,10 +262,13 @@ def _run(
     from boltdp.engines.arrays import ArrayEngine
 
     context, certificate = Context(seed=ORDER, threads=1), subject.certificate
-    ordered = algorithm_of(certificate).ordered
+    ordered = get_algorithm(certificate.algorithm).ordered
     with (
         ArrayEngine.from_arrow(table) as engine,
-        prepared_rows(engine, subject.schema, certificate.moments, context, ordered=ordered) as (prepared, schema),
+        prepare_rows(engine, subject.schema, certificate.moments, context, rows=certificate.rows, ordered=ordered) as (
+            prepared,
+            schema,
+        ),
     ):
         if before is not None:
             before(prepared)

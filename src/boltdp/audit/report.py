@@ -174,10 +174,10 @@ def audit(
     or, where persons are protected, all rows of one who has more of them than count.
 
     >>> from boltdp.schema.schema import Classes, Numeric
-    >>> from boltdp.workflows.plan import plan
+    >>> from boltdp.workflows.plan import plan_certificate
     >>> from boltdp.settings import Settings
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> planned = plan(Settings(epsilon=1.0, algorithm="bolton"), rows=200, dims=2, classes=2)
+    >>> planned = plan_certificate(Settings(epsilon=1.0, algorithm="bolton"), rows=200, dims=2, classes=2)
     >>> audit(schema, planned, trials=2000).broken
     False
     """

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from boltdp._files import OutputError, check_writable
-from boltdp.algorithms import ALGORITHMS, AUTO, AUTO_JOINT, NOISELESS
+from boltdp.algorithms import ALGORITHMS, AUTO
 from boltdp.algorithms._sgd import BATCH_SIZE, EXPONENT, PASSES
 from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, SCANS
 from boltdp.cli._terminal import note
@@ -59,8 +59,8 @@ algorithm_option = click.option(
     type=click.Choice(["auto", "noiseless", *ALGORITHMS]),
     default="auto",
     show_default=True,
-    help=f"Where noise is added. {_ABOUT}. auto: {AUTO_JOINT} for more than two classes with a delta, else "
-    f"{' or '.join(AUTO)}, the first that can do what is asked for.",
+    help=f"Where noise is added. {_ABOUT}. auto: {AUTO[0].name} for more than two classes with a delta, else "
+    f"{' or '.join(one.name for one in AUTO[1:])}, the first that can do what is asked for.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
@@ -345,7 +345,7 @@ def settings_options(command: Command) -> Command:
 def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:
     """The settings of the options."""
     if chosen["algorithm"] == "noiseless":
-        noiseless, chosen = True, {**chosen, "algorithm": NOISELESS}
+        noiseless, chosen = True, {**chosen, "algorithm": "auto"}
     if noiseless == (epsilon is not None):
         raise ParameterError(
             "give either --epsilon or --noiseless",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from boltdp.algorithms import algorithm_of
+from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import noise_per_weight
 from boltdp.cli._options import (
     ledger_line,
@@ -40,7 +40,7 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
         emit_json({**told, **cost, **certificate.to_dict()})
         return
     emit_promise(certificate.promise(), private=certificate.private)
-    selection, algorithm = certificate.selection, algorithm_of(certificate)
+    selection, algorithm = certificate.selection, get_algorithm(certificate.algorithm)
     emit_table(
         [
             *algorithm.cost(certificate),

@@ -10,11 +10,12 @@ from boltdp._files import check_writable, replacing
 from boltdp.cli._help import Grouped
 from boltdp.cli._options import FILE, algorithm_option, as_json, make_settings, quiet, settings_options
 from boltdp.cli._terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples
-from boltdp.cli.plan import planned, public_schema
+from boltdp.cli.plan import public_schema
 from boltdp.errors import ParameterError
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Schema
+from boltdp.workflows.plan import make_plan
 
 
 @click.command(
@@ -87,7 +88,8 @@ def audit(
         if schema_path is None and chosen["curves"] is None:
             chosen = {**chosen, "curves": 0}  # as many features as were asked for
         settings = make_settings(epsilon=1.0 if epsilon is None else epsilon, noiseless=False, chosen=chosen)
-        schema, certificate = planned(settings.resolve_class_weights(public.target), public, rows=rows)
+        plan = make_plan(public, rows, settings)
+        schema, certificate = plan.schema, plan.certificate
     with RowsBar(quiet=quiet, unit="done") as bar:
         report = audit_claim(schema, certificate, trials=trials, seed=chosen["seed"] or 0, progress=bar)
     if html is not None:

@@ -6,7 +6,7 @@ import click
 
 from boltdp._files.sealed import read_sealed
 from boltdp._files.signing import check_signature, read_public_key
-from boltdp.algorithms import algorithm_of
+from boltdp.algorithms import get_algorithm
 from boltdp.cli._options import FILE, as_json
 from boltdp.cli._report import decision, persons, spent_before
 from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples
@@ -62,7 +62,7 @@ def verify(
     if certificate.sensitivity is not None:
         sensitivity = certificate.sensitivity
         checked.append(("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.derivation}"))
-    place = algorithm_of(certificate).noise_place
+    place = get_algorithm(certificate.algorithm).noise_place
     noises = {place: certificate.training_noise, "noise": certificate.release_noise}
     for name, noise in noises.items():
         if noise is not None:

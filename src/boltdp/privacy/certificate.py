@@ -65,7 +65,7 @@ class Certificate:
         if len({event.person_rows for event in self.spent.walk() if not event.children}) > 1:
             raise ParameterError("all that a certificate is about must be private for the same neighbours")
 
-    @property
+    @cached_property
     def training(self) -> Training:
         """How the released model, or each of several alike, was trained."""
         assert isinstance(self.spent.released, Training)
@@ -81,42 +81,42 @@ class Certificate:
         """What it minimised."""
         return self.training.problem
 
-    @property
+    @cached_property
     def models(self) -> int:
         """How many models were trained and released together."""
         return self.spent.models
 
-    @property
+    @cached_property
     def selection(self) -> Selection | None:
         """How it was chosen among candidates, if it was."""
         return next((event for event in self.spent.walk() if isinstance(event, Selection)), None)
 
-    @property
+    @cached_property
     def moments(self) -> NoisyMoments | None:
         """What was released before training to centre the rows, if it was."""
         return next((event for event in self.spent.walk() if isinstance(event, NoisyMoments)), None)
 
-    @property
+    @cached_property
     def parts(self) -> tuple[BudgetedEvent, ...]:
         """What the budget was divided into: first what came before training, if anything did."""
         return tuple(part for event in self.spent.walk() if isinstance(event, Composition) for part in event.parts)
 
-    @property
+    @cached_property
     def draft(self) -> BudgetedEvent | None:
         """What was spent on finding the schema, if it was found from the rows."""
         return next((part for part in self.parts if is_draft(part.event)), None)
 
-    @property
+    @cached_property
     def training_noise(self) -> Mechanism | None:
         """Noise before or inside the training of each model."""
         return self.training.training_noise
 
-    @property
+    @cached_property
     def release_noise(self) -> Mechanism | None:
         """Noise added to the weights of each model at the end."""
         return self.training.release_noise
 
-    @property
+    @cached_property
     def sensitivity(self) -> Sensitivity | None:
         """Of the weights that the release noise was added to."""
         return self.training.sensitivity
@@ -131,12 +131,12 @@ class Certificate:
         """How many of a person's rows count, at most, if the promise is about persons; None: it is about rows."""
         return self.problem.person_rows
 
-    @property
+    @cached_property
     def adjacency(self) -> Adjacency:
         """Between which data sets the promise holds."""
         return Adjacency.of(self.person_rows)
 
-    @property
+    @cached_property
     def seeded(self) -> bool:
         """Whether the noise came from a seed."""
         return SEEDED in self.spent.non_private_reasons
@@ -231,13 +231,17 @@ def certify(
     training: Event,
     budget: Budget | None,
     *,
+    draft: BudgetedEvent | None = None,
     before: BudgetedEvent | None = None,
     seeded: bool = False,
     reasons: tuple[str, ...] = (),
 ) -> Certificate:
-    """The certificate of a training that was planned for a budget, or for what `before`, a part of it, has left.
+    """Certify a training that was planned for what the draft of its schema and `before` leave of a budget.
 
-    `reasons` are why it is non-private that lie outside the privacy core, such as classes read from the data.
+    `before` is what was released to standardize the features. `reasons` are why the guarantee does not hold that lie
+    outside the privacy core, such as classes read from the data.
+
+    Proof: noisy_counts.md 5
 
     >>> from boltdp.losses import Logistic
     >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
@@ -245,46 +249,28 @@ def certify(
     >>> certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0)).private
     True
     """
-    spent = training
+    spent, left = training, budget
+    if draft is not None and draft.budget is not None and budget is not None:
+        left = budget.less(draft.budget)
     if before is not None:
-        left = None if budget is None else remaining(budget, before, training)
-        spent = compose(before, BudgetedEvent(left, training))
-    non_private_reasons = (*reasons, SEEDED) if seeded else reasons
-    return Certificate(budget=budget, spent=mark_non_private(spent, non_private_reasons))
+        spent = compose(
+            before, BudgetedEvent(None if left is None else subtract_spent(left, before, training), training)
+        )
+    if draft is not None:
+        spent = compose(draft, BudgetedEvent(left, spent))
+    return Certificate(budget=budget, spent=mark_non_private(spent, (*reasons, SEEDED) if seeded else reasons))
 
 
-def after(draft: BudgetedEvent, certificate: Certificate, budget: Budget | None) -> Certificate:
-    """The certificate of a training, for a budget that pays for the draft of its schema too.
+def subtract_spent(whole: Budget, before: BudgetedEvent | None, training: Event | None = None) -> Budget:
+    """Return what remains of a budget for a training after a part of it was spent.
 
-    Proof: noisy_counts.md 5
-
-    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> training = certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0))
-    >>> after(BudgetedEvent(Budget(0.5), make_noisy_counts(Budget(0.5), releases=1)), training, Budget(1.5)).private
-    True
-    """
-    event: Event = certificate.spent
-    reasons: tuple[str, ...] = ()
-    if isinstance(event, NonPrivate):
-        reasons, event = event.reasons, event.spent
-    return Certificate(
-        budget=budget, spent=mark_non_private(compose(draft, BudgetedEvent(certificate.budget, event)), reasons)
-    )
-
-
-def remaining(whole: Budget, before: BudgetedEvent | None, training: Event | None = None) -> Budget:
-    """What is left of a budget for a training after a part of it was spent.
-
-    It is left by basic composition; but if both what was spent and the training, as planned for any budget, are
-    Gaussian, then what keeps the whole budget together with the one that was spent.
+    It follows from basic composition; but if both the part and the training, as planned for any budget, are Gaussian,
+    it is what fits the whole budget together with the part.
 
     Proof: noisy_moments.md 3
     Proof: noisy_gradients.md 2
 
-    >>> remaining(Budget(1.0), None)
+    >>> subtract_spent(Budget(1.0), None)
     Budget(epsilon=1.0, delta=0.0)
     """
     if before is None or before.budget is None:
@@ -301,13 +287,13 @@ def remaining(whole: Budget, before: BudgetedEvent | None, training: Event | Non
     return Budget(gaussian_epsilon(distance, whole.delta), whole.delta)
 
 
-def keeps(event: Event, budget: Budget) -> bool:
-    """Whether an event spends no more than a budget, but for the last digits.
+def fits_budget(event: Event, budget: Budget) -> bool:
+    """Return whether an event spends no more than a budget, but for the last digits.
 
     >>> from boltdp.losses import Logistic
     >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> keeps(make_objective_perturbation(problem, Budget(1.0)), Budget(0.9))
+    >>> fits_budget(make_objective_perturbation(problem, Budget(1.0)), Budget(0.9))
     False
     """
     target = budget.delta or 1e-9
@@ -329,7 +315,7 @@ def why_not_private(event: Event, budget: Budget | None) -> tuple[str, ...]:
         return event.non_private_reasons
     if budget is None:
         return (UNCLAIMED,)
-    return () if keeps(event, budget) else (OVERSPENT,)
+    return () if fits_budget(event, budget) else (OVERSPENT,)
 
 
 def verify(certificate: Certificate) -> None:
@@ -348,7 +334,7 @@ def verify(certificate: Certificate) -> None:
         event = event.spent
     if event.non_private_reasons or event.published or certificate.budget is None:
         return
-    if not keeps(event, certificate.budget):
+    if not fits_budget(event, certificate.budget):
         epsilon, delta = certificate.budget.epsilon, certificate.budget.delta
         spent = event.delta(epsilon, target=delta or 1e-9)
         raise CertificateError(

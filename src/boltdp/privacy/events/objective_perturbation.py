@@ -109,7 +109,6 @@ def make_objective_perturbation(problem: Problem, budget: Budget) -> ObjectivePe
     >>> make_objective_perturbation(problem, Budget(1.0)).end.kind
     'spherical'
     """
-    check_objective(problem)
     parts = shares(budget)
     noise = objective_noise(problem, parts.noise)
     distance = stopping_sensitivity(problem, noise)
