@@ -18,7 +18,8 @@ from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, SCANS
 from boltdp.cli._terminal import note
 from boltdp.context import Context
 from boltdp.encoding.values import format_value
-from boltdp.engines import POSTGRES, open_source
+from boltdp.engines import open_source
+from boltdp.engines.registry import find_engine
 from boltdp.errors import DataError, ParameterError
 from boltdp.ledger.ledger import Account
 from boltdp.ledger.locate import find_account
@@ -427,7 +428,7 @@ def with_people(schema: Schema, *, unit: str | None, max_rows: int | None) -> Sc
 def _schema_of(
     path: str | None, *, source: str, table: str | None, query: str | None, label: str | None, unit: str | None
 ) -> Schema:
-    if path is None and label is not None and source.startswith(POSTGRES):
+    if path is None and label is not None and find_engine(source).declares_schema:
         from boltdp.schema.infer import declared_schema
 
         with open_source(source, table=table, query=query) as engine:
