@@ -109,7 +109,7 @@ class Numeric:
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Numeric | None:
         """The column that the source declares, if that is enough for one of numbers."""
-        if column.kind == "bool" or (column.kind == "number" and sorted(column.values or ()) == [0, 1]):
+        if _is_flag(column):
             return cls(name, 0, 1)
         if column.kind == "number" and column.bounds is not None and column.values is None:
             return cls(name, *column.bounds)
@@ -193,8 +193,9 @@ class Categorical:
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Categorical | None:
         """The column that the source declares, if that is enough for a categorical one."""
-        numbers = column.kind in ("bool", "list") or sorted(map(str, column.values or ())) == ["0", "1"]
-        return None if column.values is None or numbers else cls(name, column.values)
+        if column.values is None or column.kind == "list" or _is_flag(column):
+            return None
+        return cls(name, column.values)
 
     @classmethod
     def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:  # noqa: ARG003
@@ -370,6 +371,10 @@ class Vector:
 Column: TypeAlias = Numeric | Categorical | TimePart | Vector
 #: Every kind of column that a schema can declare.
 COLUMN_KINDS: tuple[type[Column], ...] = (Numeric, Categorical, TimePart, Vector)
+
+
+def _is_flag(column: ColumnType) -> bool:
+    return column.kind == "bool" or (column.kind == "number" and sorted(column.values or ()) == [0, 1])
 
 
 def _refuse_kinds(column: ColumnType, kinds: Sequence[Kind], words: str) -> str | None:
