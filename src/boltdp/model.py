@@ -80,9 +80,9 @@ class Model:
             self.schema.feature_clip_norm,
         ):
             raise ParameterError("the standardization of the certificate must be that of the schema's features")
-        if certificate.problem.person_rows != self.schema.max_rows:
+        if certificate.problem.person_rows != self.schema.max_rows_per_person:
             raise ParameterError(
-                f"the certificate must be for max_rows {self.schema.max_rows} of the schema, "
+                f"the certificate must be for max_rows_per_person {self.schema.max_rows_per_person} of the schema, "
                 f"got {certificate.problem.person_rows}"
             )
         if certificate.draft != self.schema.spent:

@@ -166,7 +166,7 @@ def demo(*, rows: int, epsilon: float) -> None:
         with PostgresEngine(server.uri, table="patients", where="server") as engine, RowsBar(quiet=False) as bar:
             settings = Settings(epsilon=epsilon)
             model = train(engine, schema, settings, context=settings.context(progress=bar))
-        emit(model.certificate.promise())
+        emit(model.certificate.guarantee())
         store_model(server.uri, "demo", model)
         features = "ARRAY[" + ", ".join(f"f{i}" for i in range(dims)) + "]"
         query = f"SELECT avg((boltdp.predict('demo', {features}) = label::text)::int)::float8 FROM visitors"
