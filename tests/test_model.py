@@ -600,5 +600,5 @@ def test_a_version_that_is_none_is_refused(version: Any) -> None:
 
 def test_a_certificate_for_other_persons_than_the_schema_declares_is_refused() -> None:
     made = model()
-    with pytest.raises(ParameterError, match="must be for max_rows 2"):
-        replace(made, schema=replace(made.schema, unit="patient", max_rows=2))
+    with pytest.raises(ParameterError, match="must be for max_rows_per_person 2"):
+        replace(made, schema=replace(made.schema, person_id="patient", max_rows_per_person=2))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from boltdp.engines import opened
+from boltdp.engines import use_source
 from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
 from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model, Threshold
@@ -90,7 +90,7 @@ def train(
     with hints_shown():
         _check_kind(schema)
         asked = _settings(settings, chosen)
-        with opened(source, table=table, query=query, spool=spool, where=where) as engine:
+        with use_source(source, table=table, query=query, spool=spool, where=where) as engine:
             public = _schema(
                 source,
                 engine,
@@ -152,7 +152,7 @@ def tune(
     with hints_shown():
         _check_kind(schema)
         tried = _candidates(candidates, grid, settings, chosen)
-        with opened(source, table=table, query=query, spool=spool, where=where) as engine:
+        with use_source(source, table=table, query=query, spool=spool, where=where) as engine:
             declared = _schema(
                 source,
                 engine,
@@ -313,5 +313,5 @@ def _public_rows(public: Any) -> Iterator[Engine | None]:
     if public is None:
         yield None
         return
-    with opened(public) as engine:
+    with use_source(public) as engine:
         yield engine

@@ -80,9 +80,9 @@ class Model:
             self.schema.feature_clip_norm,
         ):
             raise ParameterError("the standardization of the certificate must be that of the schema's features")
-        if certificate.problem.person_rows != self.schema.max_rows:
+        if certificate.problem.person_rows != self.schema.max_rows_per_person:
             raise ParameterError(
-                f"the certificate must be for max_rows {self.schema.max_rows} of the schema, "
+                f"the certificate must be for max_rows_per_person {self.schema.max_rows_per_person} of the schema, "
                 f"got {certificate.problem.person_rows}"
             )
         if certificate.draft != self.schema.spent:
@@ -163,7 +163,7 @@ class Model:
 
     def _margins(self, source: Any, context: Context | None, **options: Any) -> Doubles:
         from boltdp.encoding.python_cells import matrix
-        from boltdp.engines import opened
+        from boltdp.engines import use_source
         from boltdp.engines.arrays import rows_of
 
         with hints_shown():
@@ -171,7 +171,7 @@ class Model:
                 source = matrix(source)
             if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
                 source = rows_of(self.schema, source)
-            with opened(source, **options) as engine:
+            with use_source(source, **options) as engine:
                 margins = [*self.score_batches(engine, context)]
         return np.concatenate([np.empty((0, len(self.weights))), *margins])
 
@@ -208,12 +208,12 @@ class Model:
         `by` is a categorical column of the schema, for the figures of each of its categories. It is charged to a
         `ledger` as `boltdp.train` is. If the model was trained on the same rows, this is spent in addition.
         """
-        from boltdp.engines import opened  # only here, as above
+        from boltdp.engines import use_source  # only here, as above
         from boltdp.evaluation.private import measure
         from boltdp.ledger import find_account
         from boltdp.privacy.budget import Budget
 
-        with hints_shown(), opened(rows, table=table, query=query) as engine:
+        with hints_shown(), use_source(rows, table=table, query=query) as engine:
             account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             return measure(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
 

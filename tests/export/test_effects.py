@@ -270,7 +270,7 @@ def test_the_page_is_whole_and_loads_nothing(classes: int, algorithm: str) -> No
     text = page(model, effects(model), [("rows", "10,000")], top=3)
     reader = read(text)
     assert reader.tags <= TAGS
-    assert "Differentially private with epsilon = 1:" in reader.text
+    assert "(ε = 1)-differentially private:" in reader.text
     assert {name for name, _ in reader.attributes}.isdisjoint({"src", "href", "onload", "style"})
     assert not re.search(r"https?:|url\(|@import", text)
     assert "prefers-color-scheme: dark" in text

@@ -42,7 +42,7 @@ def make_model(
 ) -> Model:
     settings = Settings(epsilon=None, loss=loss, multiclass=multiclass)
     certificate = plan_certificate(
-        settings, rows=100, dims=schema.dims, classes=len(schema.classes), person_rows=schema.max_rows
+        settings, rows=100, dims=schema.dims, classes=len(schema.classes), person_rows=schema.max_rows_per_person
     )
     vectors = max(certificate.models, certificate.problem.loss.vectors)
     if weights is None:
