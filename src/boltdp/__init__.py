@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from boltdp.privacy.certificate import Certificate
     from boltdp.schema.schema import Classes, Schema
     from boltdp.settings import Settings
-    from boltdp.workflows.check_rows import check
+    from boltdp.workflows.summarize import check
 else:
     # Imported when asked for: scikit-learn, Arrow and DuckDB take a second, which commands that don't use them save.
     from boltdp._lazy import attributes
@@ -47,7 +47,7 @@ else:
             "PrivateLogisticRegression": "boltdp.estimators",
             "Schema": "boltdp.schema.schema",
             "Settings": "boltdp.settings",
-            "check": "boltdp.workflows.check_rows",
+            "check": "boltdp.workflows.summarize",
             "open_source": "boltdp.engines",
             "train": "boltdp.api",
             "tune": "boltdp.api",
