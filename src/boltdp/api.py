@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +18,7 @@ from boltdp.model import Model, Threshold
 from boltdp.schema.declare import declare
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import suggest_columns
-from boltdp.settings import Settings
+from boltdp.settings import OPTIONS, Settings
 from boltdp.workflows.train import train as train_engine
 from boltdp.workflows.tune import TRIALS, Method
 from boltdp.workflows.tune import candidates as combinations
@@ -35,7 +35,6 @@ SchemaLike = Schema | Mapping[str, Any] | str | Path
 #: (low, high) of columns by name, or of all numbers.
 Bounds = Mapping[Any, Sequence[float]] | Sequence[float]
 
-_NAMES = tuple(field.name for field in fields(Settings))
 #: What settings are called elsewhere.
 _ELSEWHERE = {"random_state": "noise_seed", "C": "regularization", "max_norm": "radius", "max_iter": "passes"}
 
@@ -202,14 +201,13 @@ def refuse_beside_schema(given: Mapping[str, Any]) -> None:
 def _settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
     """What is asked for: the fields that are given by name, over ready settings if there are any."""
     for name in chosen:
-        if name not in _NAMES:
-            arguments = [*_NAMES, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
+        if name not in OPTIONS:
+            arguments = [*OPTIONS, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
             hint = near(_ELSEWHERE.get(name, name), arguments) or f"there are {', '.join(arguments)}"
             raise ParameterError(f"there is no argument {name!r}", hint=hint)
     if settings is not None and not isinstance(settings, Settings):
         raise ParameterError(f"settings must be of boltdp.Settings, got {described(settings)}")
-    # NumPy's numbers, which grids are often made of, don't go into JSON.
-    plain = {name: _plain(value) for name, value in chosen.items()}
+    plain = {name: OPTIONS[name].convert(value, name) for name, value in chosen.items()}
     if settings is None and "epsilon" not in plain:
         raise ParameterError(
             "epsilon must be given, the privacy budget",
@@ -238,16 +236,16 @@ def _candidates(
     return candidates
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     if not isinstance(grid, Mapping) or any(isinstance(one, str) or not np.iterable(one) for one in grid.values()):
         raise ParameterError(
             "grid must be a dictionary of lists of values", hint='such as grid={"regularization": [1e-3, 1e-2]}'
         )
-    return {name: [_plain(value) for value in values] for name, values in grid.items()}
+    # Plain numbers instead of NumPy's, which grids are often made of and JSON does not have.
+    return {
+        name: [OPTIONS[name].convert(value, name) for value in values] if name in OPTIONS else [*values]
+        for name, values in grid.items()
+    }
 
 
 def _schema(
