@@ -15,14 +15,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError, real_number, whole_number
-
-TargetKind = Literal["classes"]
 
 #: The largest margin b of `MarginLogistic`.
 MAX_MARGIN = 16.0
@@ -63,7 +61,7 @@ class Loss(ABC):
 
     name: ClassVar[str]
     number: ClassVar[int]  #: in the table of kernel/losses.h
-    target: ClassVar[TargetKind]  #: the kind of target that it is for
+    target: ClassVar[str]  #: the kind of target it is for, see `schema/target.py`
     softmax: ClassVar[bool]  #: whether its probabilities are the softmax of its margins, as others expect them
     shape: ClassVar[str]  #: for --help: what its parameter is, "" if it has none
 

@@ -10,9 +10,9 @@ import pytest
 from boltdp.cli import show
 from boltdp.model import Model
 from boltdp.privacy.release import Randomness, release_weights
-from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 
 from .conftest import Run
 
@@ -82,8 +82,8 @@ def test_fewer_columns_are_shown_if_asked_for(run: Run, model: Path) -> None:
 
 def test_a_terminal_is_told_nothing_that_it_would_obey(run: Run, tmp_path: Path) -> None:
     columns = (Numeric(f"n{CONTROLS}", 0, 1), Categorical(f"c{CONTROLS}", tuple(f"{i}{CONTROLS}" for i in range(30))))
-    schema = Schema(f"y{CONTROLS}", tuple(f"{i}{CONTROLS}" for i in range(3)), columns)
-    certificate = plan(Settings(epsilon=1.0), rows=1000, dims=schema.dims, classes=3)
+    schema = Schema(Classes(f"y{CONTROLS}", tuple(f"{i}{CONTROLS}" for i in range(3))), columns)
+    certificate = plan_certificate(Settings(epsilon=1.0), rows=1000, dims=schema.dims, classes=3)
     weights = release_weights(np.ones((1, 3, schema.dims)), certificate, Randomness())
     Model(schema, weights[0], certificate, trained_where=CONTROLS).save("model.json")
     result = run("show", "model.json")

@@ -90,7 +90,8 @@ def test_a_signal_while_a_command_is_imported_ends_it_as_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     name = f"interrupted_by_{number.name.lower()}"
-    tmp_path.joinpath(f"{name}.py").write_text(
+    tmp_path.joinpath(name).mkdir()
+    tmp_path.joinpath(name, "work.py").write_text(
         f"""\
 import os, time, click
 
@@ -107,10 +108,10 @@ def work():
 """
     )
     monkeypatch.syspath_prepend(tmp_path)
-    group = Commands(name="boltdp", late={"work": (name, "Work.")})
+    group = Commands(name="boltdp", package=name, lines={"work": "Work."})
     result = CliRunner().invoke(group, ["work"])
     assert result.exit_code == 128 + number, result.output
     assert result.stdout == ""
     assert result.stderr.strip() == "error: interrupted; no output file was changed"
     # It waited for the import, which nobody finds half done.
-    assert sys.modules.pop(name).whole
+    assert sys.modules.pop(f"{name}.work").whole

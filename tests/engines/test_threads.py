@@ -25,13 +25,14 @@ from boltdp.kernel.feature_sums import Moments
 from boltdp.kernel.loss_derivatives import Sums
 from boltdp.kernel.misclassification import Errors
 from boltdp.losses import Logistic
-from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
+from boltdp.workflows.predict import score_batches
 from boltdp.workflows.train import train
 
 THREADS = (1, 2, 3, 8)
 ROWS = 20_000
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100, curve=(18, 65)), Categorical("sex", ("F", "M"))))
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100, curve=(18, 65)), Categorical("sex", ("F", "M"))))
 
 
 def table() -> pa.Table:
@@ -98,7 +99,7 @@ def test_trained_models_have_the_same_bits_for_any_number_of_threads(engine: Eng
     models = [train(engine, SCHEMA, settings, context=settings.context(threads=threads)) for threads in THREADS]
     assert len({model.weights.tobytes() for model in models}) == 1
     assert (
-        len({b"".join(m.tobytes() for m in model.score_batches(engine, Context(threads=3))) for model in models}) == 1
+        len({b"".join(m.tobytes() for m in score_batches(model, engine, Context(threads=3))) for model in models}) == 1
     )
 
 

@@ -20,16 +20,17 @@ from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
 from boltdp.privacy.accounting.charges import Release, composed_delta
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate, CertificateError, after, certify, keeps, verify
-from boltdp.privacy.events.event import SEEDED, Event, Noiseless, Part
-from boltdp.privacy.events.noisy_counts import NoisyCounts, is_draft, noisy_counts
-from boltdp.privacy.events.objective_perturbation import perturbed_objective
+from boltdp.privacy.certificate import Certificate, CertificateError, certify, fits_budget, verify
+from boltdp.privacy.events.event import SEEDED, BudgetedEvent, Event, Noiseless
+from boltdp.privacy.events.noisy_counts import NoisyCounts, is_draft, make_noisy_counts
+from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_counts, release_values
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
-from boltdp.schema.source_columns import ColumnType
-from boltdp.workflows.infer_private import _Look, plan_draft
+from boltdp.schema.noisy_summary import PrivateCounts
+from boltdp.schema.source_columns import ColumnType, Kind
+from boltdp.workflows.summarize import plan_private_draft
 
 BUDGETS = [Budget(epsilon, delta) for epsilon, delta in product((1e-6, 0.05, 1.0, 20.0), (1e-9, 0.01, 0.6))]
 PROBLEM = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
@@ -40,7 +41,7 @@ def less(event: NoisyCounts, part: float) -> NoisyCounts:
 
 
 def one(budget: Budget, *, unknown: int = 0) -> NoisyCounts:
-    return noisy_counts(budget, releases=1, unknown=unknown)
+    return make_noisy_counts(budget, releases=1, unknown=unknown)
 
 
 # ---- sensitivity: the code that counts, on neighbours -----------------------------------------------------------
@@ -48,7 +49,7 @@ def one(budget: Budget, *, unknown: int = 0) -> NoisyCounts:
 numbers = st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.0, -0.0, 1.0, 100.0, 1e300])
 words = st.none() | st.text(max_size=3) | st.sampled_from(["1", "1.0", "x", " ", "nan", "1e999", "-5", "0x1"])
 vectors = st.none() | st.lists(numbers, max_size=3)
-KINDS: dict[str, tuple[Any, pa.DataType]] = {
+KINDS: dict[Kind, tuple[Any, pa.DataType]] = {
     "number": (numbers, pa.float64()),
     "text": (words, pa.string()),
     "untyped": (words, pa.string()),
@@ -56,24 +57,25 @@ KINDS: dict[str, tuple[Any, pa.DataType]] = {
 }
 
 
-def counted(kind: str, cells: list[Any], budget: Budget, bounds: tuple[float, float]) -> list[Counter[Any]]:
+def counted(kind: Kind, cells: list[Any], budget: Budget, bounds: tuple[float, float]) -> list[Counter[Any]]:
     """What is counted of a column in the first scan, and in the second after the first gave these bounds."""
-    plan = plan_draft({"x": ColumnType(kind), "y": ColumnType("bool")}, "y", budget)  # type: ignore[arg-type]
-    look, array = _Look(plan.columns[0].role, kind, plan.event), pa.array(cells, KINDS[kind][1])
-    look.count(array)
-    first: Counter[Any] = Counter({f"value {value!r}": count for value, count in look._values.items()})
-    first |= Counter({place: int(count) for place, count in enumerate(look._wide) if count})
-    first["texts"] = look._texts
+    plan = plan_private_draft({"x": ColumnType(kind), "y": ColumnType("bool")}, "y", budget)
+    counts, array = PrivateCounts(plan.counted["x"], kind, plan.event), pa.array(cells, KINDS[kind][1])
+    counts.add(array)
+    first: Counter[Any] = Counter({f"value {value!r}": count for value, count in counts.values.items()})
+    first |= Counter({place: int(count) for place, count in enumerate(counts.wide.counts) if count})
+    first["texts"] = counts.texts
     if kind == "text":
         return [first]
-    look.narrow(bounds)
-    look.count_narrowly(array)
-    return [first, Counter({place: int(count) for place, count in enumerate(look._narrow) if count})]
+    counts.count_within(*bounds)
+    counts.add_narrow(array)
+    assert counts.narrow is not None
+    return [first, Counter({place: int(count) for place, count in enumerate(counts.narrow.counts) if count})]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_no_neighbour_moves_all_counts_by_more_than_the_sensitivity(kind: str, data: st.DataObject) -> None:
+def test_no_neighbour_moves_all_counts_by_more_than_the_sensitivity(kind: Kind, data: st.DataObject) -> None:
     cells = data.draw(st.lists(KINDS[kind][0], min_size=1, max_size=6))
     other = [data.draw(KINDS[kind][0]), *cells[1:]]
     bounds = data.draw(st.sampled_from([(0.0, 1.0), (-500.0, 2e6), (1e-6, 2e-6), (1000.0, 2000.0)]))
@@ -99,35 +101,35 @@ def told(event: NoisyCounts) -> float:
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_what_is_planned_keeps_its_budget_and_a_tenth_less_noise_does_not(budget: Budget, releases: int) -> None:
     pure = Budget(budget.epsilon)
-    assert keeps(noisy_counts(budget, releases=releases, unknown=releases), budget)
+    assert fits_budget(make_noisy_counts(budget, releases=releases, unknown=releases), budget)
     for whole in (pure, budget):
-        event = noisy_counts(whole, releases=releases)
-        assert keeps(event, whole)
+        event = make_noisy_counts(whole, releases=releases)
+        assert fits_budget(event, whole)
         # Laplace's noise needs no delta.
         needed = whole if event.noise.kind == "gaussian" else pure
         for part in (0.9, 0.5):
-            assert not keeps(less(event, part), needed)
+            assert not fits_budget(less(event, part), needed)
 
 
 @pytest.mark.parametrize("releases", [1, 40])
 @pytest.mark.parametrize("budget", [Budget(1.0, 1e-6), Budget(0.1, 1e-3), Budget(3.0, 1e-9)])
 def test_half_the_noise_of_values_is_caught(budget: Budget, releases: int) -> None:
-    assert not keeps(less(noisy_counts(budget, releases=releases, unknown=releases), 0.5), budget)
+    assert not fits_budget(less(make_noisy_counts(budget, releases=releases, unknown=releases), 0.5), budget)
 
 
 def test_normal_noise_is_taken_where_it_is_less() -> None:
-    kinds = [noisy_counts(Budget(1.0, 1e-6), releases=releases).noise.kind for releases in (1, 40)]
+    kinds = [make_noisy_counts(Budget(1.0, 1e-6), releases=releases).noise.kind for releases in (1, 40)]
     assert kinds == ["spherical", "gaussian"]
-    assert noisy_counts(Budget(1.0), releases=40).noise.kind == "spherical"
+    assert make_noisy_counts(Budget(1.0), releases=40).noise.kind == "spherical"
 
 
 @pytest.mark.parametrize("releases", [1, 40])
 @pytest.mark.parametrize("budget", [Budget(1.0, 1e-6), Budget(0.1, 1e-3), Budget(3.0, 1e-9)])
 def test_a_lower_threshold_does_not_keep_the_delta(budget: Budget, releases: int) -> None:
-    event = noisy_counts(budget, releases=releases, unknown=releases)
+    event = make_noisy_counts(budget, releases=releases, unknown=releases)
     assert event.threshold is not None
     lower = replace(event, threshold=event.threshold - 2 - math.ceil(3 * event.noise.scale))
-    assert not keeps(lower, budget)
+    assert not fits_budget(lower, budget)
     assert 2 * releases * told(event) <= event.delta(budget.epsilon) <= budget.delta
     assert told(event) > 0.1 * budget.delta / (4 * releases) * math.exp(-4 / event.noise.scale)
 
@@ -254,7 +256,7 @@ def test_values_need_a_threshold_and_a_delta() -> None:
     ],
 )
 def test_what_is_no_such_event_is_refused(wrong: dict[str, Any]) -> None:
-    right = noisy_counts(Budget(1.0, 1e-6), releases=2, unknown=1)
+    right = make_noisy_counts(Budget(1.0, 1e-6), releases=2, unknown=1)
     with pytest.raises(ParameterError):
         replace(right, **wrong)
 
@@ -267,23 +269,22 @@ def test_the_record_gives_the_event_back(event: NoisyCounts) -> None:
 
 
 def test_a_certificate_states_the_draft_before_the_training_and_recomputes_both() -> None:
-    draft = Part(Budget(0.5, 1e-7), one(Budget(0.5, 1e-7), unknown=1))
-    training = certify(perturbed_objective(PROBLEM, Budget(1.0)), Budget(1.0))
-    assert training.draft is None
-    certificate = after(draft, training, Budget(1.5, 1e-7))
-    assert (certificate.private, certificate.draft, certificate.training) == (True, draft, training.training)
+    draft = BudgetedEvent(Budget(0.5, 1e-7), one(Budget(0.5, 1e-7), unknown=1))
+    training = make_objective_perturbation(PROBLEM, Budget(1.0))
+    assert certify(training, Budget(1.0)).draft is None
+    certificate = certify(training, Budget(1.5, 1e-7), draft=draft)
+    assert (certificate.private, certificate.draft, certificate.training) == (True, draft, training)
     verify(certificate)
     assert Certificate.from_dict(json.loads(json.dumps(certificate.to_dict()))) == certificate
-    assert not after(draft, training, Budget(1.4, 1e-7)).private
-    quieter = Part(draft.budget, less(one(Budget(0.5, 1e-7), unknown=1), 0.5))
+    assert not certify(training, Budget(1.4, 1e-7), draft=draft).private
+    quieter = BudgetedEvent(draft.budget, less(one(Budget(0.5, 1e-7), unknown=1), 0.5))
     with pytest.raises(CertificateError, match="follows from its events"):
-        verify(after(quieter, training, Budget(1.5, 1e-7)))
+        verify(certify(training, Budget(1.5, 1e-7), draft=quieter))
 
 
 def test_a_seed_of_the_training_still_spoils_the_whole() -> None:
-    draft = Part(Budget(0.5), one(Budget(0.5)))
-    seeded = certify(perturbed_objective(PROBLEM, Budget(1.0)), Budget(1.0), seeded=True)
-    certificate = after(draft, seeded, Budget(1.5))
+    draft = BudgetedEvent(Budget(0.5), one(Budget(0.5)))
+    certificate = certify(make_objective_perturbation(PROBLEM, Budget(1.0)), Budget(1.5), draft=draft, seeded=True)
     assert certificate.reasons == (SEEDED,)
     assert certificate.seeded
     verify(certificate)
@@ -294,19 +295,19 @@ def test_a_seed_of_the_training_still_spoils_the_whole() -> None:
 
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_counts_that_are_summed_have_the_smaller_deviation_and_keep_the_budget(budget: Budget) -> None:
-    summed, plain = (noisy_counts(budget, releases=1, summed=summed) for summed in (True, False))
-    assert keeps(summed, budget)
+    summed, plain = (make_noisy_counts(budget, releases=1, summed=summed) for summed in (True, False))
+    assert fits_budget(summed, budget)
     assert summed.noise.deviation <= plain.noise.deviation
-    assert not keeps(less(summed, 0.5), Budget(budget.epsilon) if summed.noise.kind == "spherical" else budget)
+    assert not fits_budget(less(summed, 0.5), Budget(budget.epsilon) if summed.noise.kind == "spherical" else budget)
 
 
 def test_normal_noise_composes_by_its_distance_and_what_tells_values_does_not() -> None:
     budget = Budget(1.0, 1e-6)
     normal = NoisyCounts(noise=Mechanism("gaussian", 10.0, 1), releases=1, unknown=0)
-    assert normal.distance == pytest.approx(math.sqrt(2) / 10)
+    assert normal.mu == pytest.approx(math.sqrt(2) / 10)
     twice = Release(budget, normal)
     assert composed_delta([twice, twice], budget) == pytest.approx(
         NoisyCounts(noise=normal.noise, releases=2, unknown=0).delta(1.0), rel=1e-9
     )
-    assert one(Budget(1.0)).distance is None
-    assert noisy_counts(budget, releases=40, unknown=1).distance is None
+    assert one(Budget(1.0)).mu is None
+    assert make_noisy_counts(budget, releases=40, unknown=1).mu is None

@@ -1,9 +1,9 @@
-"""The command line: one module a group of commands, each a thin layer over the functions of the package."""
+"""The command line: one module for each command, named as it, and a thin layer over the functions of the package."""
 
 from __future__ import annotations
 
-from boltdp import __version__
 from boltdp._interrupts import ending_at_once
+from boltdp._version import __version__
 from boltdp.cli._memory import check_limit
 
 # Before anything large is imported.
@@ -13,33 +13,34 @@ with ending_at_once():
 
     from boltdp.cli._terminal import Commands, emit, examples
 
-#: In the order of a day's work: the module of each command, which has it by its name, and its line in the list.
+#: The commands in the order of a day's work, with their lines in the list. Each is in the module of its name.
 COMMANDS = {
-    "schema": ("schema", "Draft a schema for SOURCE from the names and types of its columns."),
-    "check": ("check", "Compare rows that may be looked at with a schema."),
-    "plan": ("train", "Tell how much noise there will be, without data."),
-    "train": ("train", "Train a model on the rows of SOURCE."),
-    "tune": ("tune", "Choose settings and train, within one budget."),
-    "show": ("show", "Show what MODEL says about each column."),
-    "verify": ("verify", "Recompute what MODEL claims."),
-    "audit": ("audit", "Attack what MODEL, or a training, claims; without private rows."),
-    "keygen": ("verify", "Make a pair of keys to sign models with."),
-    "sign": ("verify", "Sign MODEL."),
-    "predict": ("predict", "Predict the class of each row of SOURCE, in the order of the rows."),
-    "evaluate": ("predict", "Measure how well a model predicts the label of the rows of SOURCE."),
-    "card": ("card", "Write the model card of MODEL, or its record for the OpenDP deployments registry."),
-    "sql": ("verify", "Print a SQL expression that predicts."),
-    "compare": ("compare", "Compare algorithms on data you may look at."),
-    "synth": ("schema", "Write synthetic rows to OUTPUT."),
-    "ledger": ("ledger", "Keep the budget of a data set, and see what was spent of it."),
-    "postgres": ("postgres", "Train inside PostgreSQL: the rows never leave the server."),
-    "completion": ("completion", "Print a script that lets your shell complete boltdp commands."),
+    "schema": "Draft a schema for SOURCE from the names and types of its columns.",
+    "check": "Compare rows that may be looked at with a schema.",
+    "plan": "Tell how much noise there will be, without data.",
+    "train": "Train a model on the rows of SOURCE.",
+    "tune": "Choose settings and train, within one budget.",
+    "show": "Show what MODEL says about each column.",
+    "verify": "Recompute what MODEL claims.",
+    "audit": "Attack what MODEL, or a training, claims; without private rows.",
+    "keygen": "Make a pair of keys to sign models with.",
+    "sign": "Sign MODEL.",
+    "predict": "Predict the class of each row of SOURCE, in the order of the rows.",
+    "evaluate": "Measure how well a model predicts the label of the rows of SOURCE.",
+    "card": "Write the model card of MODEL, or its record for the OpenDP deployments registry.",
+    "sql": "Print a SQL expression that predicts.",
+    "compare": "Compare algorithms on data you may look at.",
+    "synth": "Write synthetic rows to OUTPUT.",
+    "ledger": "Keep the budget of a data set, and see what was spent of it.",
+    "postgres": "Train inside PostgreSQL: the rows never leave the server.",
+    "completion": "Print a script that lets your shell complete boltdp commands.",
 }
 
 
 @click.group(
     cls=Commands,
-    late={name: (f"{__name__}.{module}", line) for name, (module, line) in COMMANDS.items()},
+    package=__name__,
+    lines=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(

@@ -42,42 +42,40 @@ PATIENCE = 5.0
 class Commands(click.Group):
     """A group that tells errors in one sentence, with our exit codes, and never quotes what may be private.
 
-    A command is imported when it is asked for: `late` has the module of each, and its line in the list of all.
+    `lines` has the line of each command in the list of all. A command is imported when it is run: the command `train`
+    is `train` in the module `train` of `package`.
     """
 
-    def __init__(self, *args: Any, late: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+    def __init__(self, *args: Any, package: str, lines: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._late = late
+        self._package, self._lines = package, lines
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which they are given, not of the alphabet."""
         del ctx
-        return list(self._late)
+        return list(self._lines)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name, imported whole even if the process is asked to stop meanwhile."""
         del ctx
-        if cmd_name not in self._late:
+        if cmd_name not in self._lines:
             return None
-        module, line = self._late[cmd_name]
         # A library that is interrupted while it is imported may swallow that, or stay half imported.
         with _interrupts.uninterrupted():
-            command: click.Command = getattr(import_module(module), cmd_name)
+            command: click.Command = getattr(import_module(f"{self._package}.{cmd_name}"), cmd_name)
         _interrupts.check()
-        command.short_help = line
+        command.short_help = self._lines[cmd_name]
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of all, without importing them."""
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self._late.items()])
+            formatter.write_dl([*self._lines.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Commands and options that begin so, without importing them."""
-        named = [
-            CompletionItem(name, help=line) for name, (_, line) in self._late.items() if name.startswith(incomplete)
-        ]
+        named = [CompletionItem(name, help=line) for name, line in self._lines.items() if name.startswith(incomplete)]
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -166,11 +164,21 @@ def examples(*lines: str) -> str:
 def emit(text: str, *, newline: bool = True) -> None:
     """Print a result on standard output."""
     try:
-        click.echo(text, nl=newline)
+        click.echo(_encodable(text), nl=newline)
     except BrokenPipeError:
         raise  # click ends the program quietly
     except OSError as fault:
         raise _files.OutputError(f"the standard output cannot be written: {fault.strerror}") from None
+
+
+def _encodable(text: str) -> str:
+    """The text, with names of Greek letters and question marks where standard output has no such characters."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.replace("ε", "epsilon").replace("δ", "delta").encode(encoding, "replace").decode(encoding)
+    return text
 
 
 def emit_json(record: Mapping[str, Any]) -> None:
@@ -194,7 +202,7 @@ def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = 
     emit("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def emit_promise(promise: str, *, private: bool) -> None:
+def emit_guarantee(promise: str, *, private: bool) -> None:
     """Print what is promised, or loudly that nothing is."""
     emit(promise if private or not _colours(sys.stdout) else click.style(promise, fg="red", bold=True))
 
@@ -270,8 +278,7 @@ def _tell_our_fault(fault: Exception) -> int:
         note("what follows may show private values")
         traceback.print_exception(fault)
     _tell(
-        f"boltdp failed where it should not have ({type(fault).__name__} in {_place(fault.__traceback__)}); "
-        "please report this line",
+        f"internal error ({type(fault).__name__} in {_place(fault.__traceback__)}); please report this line",
         hint="BOLTDP_DEBUG=1 shows the whole error, which may quote private values",
     )
     return OUR_FAULT

@@ -16,8 +16,8 @@ from boltdp.schema.schema import Categorical, Column, Schema, Vector
 def reading(schema: Schema) -> Reading | None:
     """How the cells of the rows of a schema are read; None for one with a projection, whose cells are the features.
 
-    >>> from boltdp.schema.schema import Categorical, Numeric, Schema
-    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))), clip_norm=2.0)
+    >>> from boltdp.schema.schema import Categorical, Numeric, Classes, Schema
+    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))), clip_norm=2.0)
     >>> reading(schema).features(np.array([[1, 0.5, 1], [0, np.nan, -1]], np.float32))
     array([[1.  , 0.25, 0.  , 0.5 , 0.5 ],
            [0.  , 0.  , 0.  , 0.  , 0.5 ]])
@@ -41,8 +41,8 @@ class ColumnReading(NamedTuple):
 def column_readings(schema: Schema) -> Iterator[ColumnReading]:
     """How each column is read, before a projection.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100, curve=(18,)),), clip_norm=2.0)
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100, curve=(18,)),), clip_norm=2.0)
     >>> [reading[1:] for reading in column_readings(schema)]
     [(array([ 0.   , -0.125]), array([0.5  , 0.125]))]
     """
@@ -72,8 +72,8 @@ def unprojected_reading(schema: Schema) -> Reading:
 def features(packed: PackedRows, schema: Schema) -> Doubles:
     """The labels and features of packed rows of a schema, for those who want all of them: (rows, 1 + dims).
 
-    >>> from boltdp.schema.schema import Categorical, Schema
-    >>> schema = Schema("y", (0, 1), (Categorical("sex", ("F", "M")),), intercept=False)
+    >>> from boltdp.schema.schema import Categorical, Classes, Schema
+    >>> schema = Schema(Classes("y", (0, 1)), (Categorical("sex", ("F", "M")),), intercept=False)
     >>> features(np.array([[1, 0], [0, 1]], np.float32), schema)
     array([[1., 1., 0.],
            [0., 0., 1.]])
@@ -85,8 +85,8 @@ def features(packed: PackedRows, schema: Schema) -> Doubles:
 def cells_of(schema: Schema) -> int:
     """How many cells the rows of a schema have.
 
-    >>> from boltdp.schema.schema import Categorical, Numeric, Schema
-    >>> cells_of(Schema("y", (0, 1), (Numeric("age", 0, 100, curve=(18,)), Categorical("sex", ("F", "M")))))
+    >>> from boltdp.schema.schema import Categorical, Numeric, Classes, Schema
+    >>> cells_of(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100, curve=(18,)), Categorical("sex", ("F", "M")))))
     3
     """
     if schema.projection is not None:
@@ -97,8 +97,9 @@ def cells_of(schema: Schema) -> int:
 def cell_of(schema: Schema, name: str) -> int:
     """The place of a column's first cell in the packed rows of a schema without a projection; the label has place 0.
 
-    >>> from boltdp.schema.schema import Categorical, Numeric, Schema
-    >>> cell_of(Schema("y", (0, 1), (Numeric("age", 0, 100, curve=(18,)), Categorical("sex", ("F", "M")))), "sex")
+    >>> from boltdp.schema.schema import Categorical, Numeric, Classes, Schema
+    >>> columns = (Numeric("age", 0, 100, curve=(18,)), Categorical("sex", ("F", "M")))
+    >>> cell_of(Schema(Classes("y", (0, 1)), columns), "sex")
     3
     """
     place = 1
@@ -112,8 +113,8 @@ def cell_of(schema: Schema, name: str) -> int:
 def plain(schema: Schema) -> Schema:
     """The schema of the features as moments are taken of them.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> plain(Schema("y", (0, 1), (Numeric("age", 0, 1),))).feature_names
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> plain(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),))).feature_names
     ('age',)
     """
     return replace(schema, clip_norm=1.0, intercept=False, projection=None, standardization=None)

@@ -11,8 +11,8 @@ from boltdp.schema.schema import Categorical, Numeric, Transform
 def number_scaling(transforms: Sequence[Transform]) -> dict[str, list[float]]:
     """Low, high, middle and factor of each number; a category is the number 0 or 1 here.
 
-    >>> from boltdp.schema.schema import Schema
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100, curve=(18,)), Categorical("sex", ("F", "M"))))
+    >>> from boltdp.schema.schema import Classes, Schema
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100, curve=(18,)), Categorical("sex", ("F", "M"))))
     >>> number_scaling([*schema.transforms()])["high"]
     [100.0, 1.0, 1.0]
     """
@@ -33,8 +33,9 @@ def step_values(transforms: Sequence[Transform]) -> dict[str, list[Any]] | None:
 
     None if there are no steps at all.
 
-    >>> from boltdp.schema.schema import Schema
-    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100, curve=(18,)), Numeric("bmi", 0, 80)), clip_norm=2.0)
+    >>> from boltdp.schema.schema import Classes, Schema
+    >>> columns = (Numeric("age", 0, 100, curve=(18,)), Numeric("bmi", 0, 80))
+    >>> schema = Schema(Classes("y", (0, 1)), columns, clip_norm=2.0)
     >>> step_values([*schema.transforms()])
     {'steps': [1, 0], 'places': [18.0], 'absent': [-0.125], 'present': [0.125]}
     """

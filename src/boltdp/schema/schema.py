@@ -6,8 +6,8 @@ On disk it is TOML:
     classes = [0, 1]               # the first is the negative one
     prior = [0.89, 0.11]           # optional: the share of each class, if it is public; for `--threshold prior` and
                                    # `--class-weights balanced`
-    unit = "patient_id"            # optional: whose row it is. The promise is then about persons, not rows, and of each
-    max_rows = 2                   # person's rows no more than so many count: the first ones
+    person_id = "patient_id"       # optional: the column that identifies persons. The guarantee is then about persons,
+    max_rows_per_person = 2        # not rows, and at most this many rows of each person are used: the first ones
     intercept = true
     clip_norm = 4.0                # encoded rows longer than this are shortened to it
 
@@ -63,9 +63,9 @@ from boltdp._arrays import Doubles
 from boltdp._files import read_text
 from boltdp._files.toml import toml_key, toml_value
 from boltdp.encoding.timestamps import PARTS
-from boltdp.encoding.values import Value, check_values
+from boltdp.encoding.values import Value
 from boltdp.errors import BoltdpError, ParameterError, described, near, shown
-from boltdp.privacy.events.event import Part
+from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_counts import is_draft
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import check_person_rows
@@ -84,6 +84,7 @@ from boltdp.schema.columns import (
     spell_out,
 )
 from boltdp.schema.curves import curve_places
+from boltdp.schema.target import MAX_CLASSES, TARGETS, Classes, Target, read_target
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -92,11 +93,13 @@ else:
 
 __all__ = [
     "Categorical",
+    "Classes",
     "Column",
     "Numeric",
     "Projection",
     "Schema",
     "Standardization",
+    "Target",
     "TimePart",
     "Transform",
     "Vector",
@@ -106,17 +109,12 @@ __all__ = [
 
 Source = Literal["declared", "private"]
 
-#: Classes, at most.
-MOST_CLASSES = 10_000
 #: Weights of all classes together, at most: a model file with more would be too long to be read.
 MOST_WEIGHTS = 8_000_000
 #: Numbers of the matrix of a projection, at most: 800 MB.
 MOST_PROJECTED = 100_000_000
 #: Bytes of a schema file, at most: more than the largest schema takes.
 MOST_BYTES = 16 * 2**20
-
-#: How far from 1 the shares of a prior may add up to.
-PRIOR_TOLERANCE = 1e-6
 
 #: A column with the middles and factors of its features, see `Schema.transforms`.
 Transform: TypeAlias = tuple[Column, Doubles, Doubles]
@@ -186,36 +184,28 @@ class Standardization:
 class Schema:
     """What is public: the label and its classes, the columns used with their bounds or categories.
 
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))))
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))))
     >>> schema.feature_names, schema.dims
     (('age', 'sex=F', 'sex=M', 'intercept'), 4)
     >>> round(schema.row_norm, 3)
     1.732
     """
 
-    label: str
-    classes: tuple[Value, ...]
+    target: Target
     columns: tuple[Column, ...]
     intercept: bool = True
     clip_norm: float | None = None
     projection: Projection | None = None
     standardization: Standardization | None = None
-    prior: tuple[float, ...] | None = None  #: the share of each class among rows to come, if that is public
-    spent: Part | None = None  #: what was spent on the rows to find it, which each model trained with it must pay for
-    unit: str | None = None  #: the column that says whose row it is, if the promise is to be about persons
-    max_rows: int | None = None  #: g: of each person's rows the first so many count
+    spent: BudgetedEvent | None = (
+        None  #: the cost of inferring it from private rows, part of every model trained with it
+    )
+    person_id: str | None = None  #: the column that identifies persons, if the guarantee is about persons
+    max_rows_per_person: int | None = None  #: g: at most this number of rows of each person are used
     #: Features of an encoded row before projection, the intercept included.
     encoded_dims: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_name(self.label, what="label")
-        check_count(self.classes, MOST_CLASSES, "classes")
-        object.__setattr__(self, "classes", check_values(self.classes, what="classes"))
-        check_count(self.classes, MOST_CLASSES, "classes")
-        if len(self.classes) < 2:
-            raise ParameterError(f"classes must be at least 2 values, got {list(self.classes)}")
-        if self.prior is not None:
-            object.__setattr__(self, "prior", _checked_prior(self.prior, len(self.classes)))
         check_count(self.columns, MOST_FEATURES, "the columns")
         # Sorted by kind, as the TOML tables are, so that a schema means the same before and after the disk.
         # The parts of a timestamp stand together there.
@@ -256,35 +246,46 @@ class Schema:
                 f"the matrix of the projection must have at most {MOST_PROJECTED:,} numbers, "
                 f"got {encoded_dims:,} times {self.projection.dims:,}"
             )
-        check_size(features=self.dims, classes=len(self.classes))
+        check_size(features=self.dims, classes=self.target.label_count)
 
     def _check_unit(self) -> None:
-        if (self.unit is None) != (self.max_rows is None):
+        if (self.person_id is None) != (self.max_rows_per_person is None):
             raise ParameterError(
-                "unit and max_rows must be declared together: whose row it is, and how many of a person's rows count",
-                hint='such as unit = "patient_id" and max_rows = 2',
+                "person_id and max_rows_per_person must be declared together",
+                hint='such as person_id = "patient_id" and max_rows_per_person = 2',
             )
-        if self.unit is None:
+        if self.person_id is None:
             return
-        check_name(self.unit, what="unit")
-        if self.unit == self.label or self.unit in self.sources:
-            raise ParameterError(f"the unit must be neither the label nor a feature, got {shown(self.unit)}")
-        check_int(self.max_rows, "max_rows", least=1)
-        check_person_rows(self.max_rows)
+        check_name(self.person_id, what="person_id")
+        if self.person_id == self.label or self.person_id in self.sources:
+            raise ParameterError(f"the person_id must be neither the label nor a feature, got {shown(self.person_id)}")
+        check_int(self.max_rows_per_person, "max_rows_per_person", least=1)
+        check_person_rows(self.max_rows_per_person)
         if self.spent is not None:
             raise ParameterError(
-                "a schema with a unit must not have been found from private rows: all rows of a person were counted",
-                hint="declare it from public knowledge, or leave the unit out",
+                "a schema with a person_id must not be inferred from private rows, of which it has counted all",
+                hint="declare it from public knowledge, or leave the person_id out",
             )
 
     @property
-    def of_rows(self) -> Schema:
-        """The same without a unit, for rows of which all count: public ones, for example.
+    def label(self) -> str:
+        """The column that a model predicts."""
+        return self.target.column
 
-        >>> Schema("y", (0, 1), (Numeric("age", 0, 1),), unit="id", max_rows=2).of_rows.unit is None
+    @property
+    def classes(self) -> tuple[Value, ...]:
+        """The declared classes; refused where the target is not classes."""
+        return self.target.as_classes().values
+
+    @property
+    def of_rows(self) -> Schema:
+        """The same without a person_id, for rows that are all used: public ones, for example.
+
+        >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),), person_id="id", max_rows_per_person=2)
+        >>> schema.of_rows.person_id is None
         True
         """
-        return replace(self, unit=None, max_rows=None)
+        return replace(self, person_id=None, max_rows_per_person=None)
 
     @property
     def dims(self) -> int:
@@ -295,7 +296,7 @@ class Schema:
     def sources(self) -> tuple[str, ...]:
         """The columns of the data that are read, each once, without the label.
 
-        >>> Schema("y", (0, 1), (TimePart("admitted", "hour"), TimePart("admitted", "month"))).sources
+        >>> Schema(Classes("y", (0, 1)), (TimePart("admitted", "hour"), TimePart("admitted", "month"))).sources
         ('admitted',)
         """
         return tuple(dict.fromkeys(column.source for column in self.columns))
@@ -324,7 +325,7 @@ class Schema:
     def feature_clip_norm(self) -> float:
         """The longest that encoded features can be without the intercept, before any division: rows are cut to it.
 
-        >>> Schema("y", (0, 1), (Numeric("a", 0, 1), Numeric("b", 0, 1)), clip_norm=1.25).feature_clip_norm
+        >>> Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1), Numeric("b", 0, 1)), clip_norm=1.25).feature_clip_norm
         0.75
         """
         longest, declared = math.sqrt(sum(column.squared_norm for column in self.columns)), self.clip_norm
@@ -349,7 +350,7 @@ class Schema:
         Features are what `Standardization` says that they are, before the division by `row_norm`, which is in the
         factors.
 
-        >>> list(Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False, clip_norm=2.0).scalings())
+        >>> list(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),), intercept=False, clip_norm=2.0).scalings())
         [(Numeric(name='age', low=0.0, high=100.0, curve=()), array([0.]), array([0.5]))]
         """
         unit, at = 1.0 / self.row_norm, 0
@@ -368,7 +369,7 @@ class Schema:
 
         The value is the cell, clipped to its bounds, or 0 or 1 for a category or a step.
 
-        >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False)
+        >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),), intercept=False)
         >>> list(schema.transforms())
         [(Numeric(name='age', low=0.0, high=100.0, curve=()), array([50.]), array([0.02]))]
         """
@@ -388,7 +389,7 @@ class Schema:
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries and lists in the shape of the TOML file. The order of keys is the order of features.
 
-        >>> Schema("y", (0, 1), (Numeric("age", 0, 100),)).to_dict()["numeric"]
+        >>> Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),)).to_dict()["numeric"]
         {'age': [0.0, 100.0]}
         """
         tables: dict[str, dict[str, Any]] = {"numeric": {}, "categorical": {}, "timestamp": {}, "vector": {}}
@@ -405,10 +406,12 @@ class Schema:
             else:
                 tables["vector"][column.name] = {"length": column.length, "bounds": [column.low, column.high]}
         declared: dict[str, Any] = {
-            "label": self.label,
-            "classes": list(self.classes),
-            **({} if self.prior is None else {"prior": list(self.prior)}),
-            **({} if self.unit is None else {"unit": self.unit, "max_rows": self.max_rows}),
+            **self.target.to_dict(),
+            **(
+                {}
+                if self.person_id is None
+                else {"person_id": self.person_id, "max_rows_per_person": self.max_rows_per_person}
+            ),
             "intercept": self.intercept,
         }
         if self.clip_norm is not None:
@@ -436,7 +439,7 @@ class Schema:
         >>> Schema.from_dict({"label": "y", "classes": [0, 1], "numeric": {"f{0..2}": [0, 1]}}).dims
         4
         """
-        _check_keys(declared, required=("label", "classes"), optional=_OPTIONAL, what="the schema")
+        _check_keys(declared, optional=_KEYS, what="the schema")
         columns: list[Column] = []
         features = 0
         for name, numeric in _table(declared, "numeric"):
@@ -464,17 +467,15 @@ class Schema:
             _check_keys(standardization, required=fields, optional=("source",), what="the standardization")
             standardization = Standardization(**standardization)
         return cls(
-            declared["label"],
-            _list(declared["classes"], "classes"),
+            read_target(declared),
             tuple(columns),
             intercept=declared.get("intercept", True),
             clip_norm=declared.get("clip_norm"),
             projection=projection,
             standardization=standardization,
-            prior=declared.get("prior"),
             spent=_spent(declared.get("spent")),
-            unit=declared.get("unit"),
-            max_rows=declared.get("max_rows"),
+            person_id=declared.get("person_id"),
+            max_rows_per_person=declared.get("max_rows_per_person"),
         )
 
     @classmethod
@@ -529,7 +530,7 @@ class Schema:
     def to_toml(self) -> str:
         """TOML text that `from_toml` reads back as the same schema.
 
-        >>> print(Schema("y", (0, 1), (Numeric("age", 0, 100),)).to_toml())
+        >>> print(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),)).to_toml())
         label = "y"
         classes = [0, 1]
         intercept = true
@@ -548,8 +549,9 @@ class Schema:
 
 
 _KINDS: tuple[type[Column], ...] = (Numeric, Categorical, TimePart, Vector)
-_OPTIONAL = (
-    *("prior", "unit", "max_rows", "intercept", "clip_norm", "numeric", "categorical", "timestamp", "vector"),
+_KEYS = (
+    *(key for kind in TARGETS for key in (kind.key, *kind.other_keys)),
+    *("person_id", "max_rows_per_person", "intercept", "clip_norm", "numeric", "categorical", "timestamp", "vector"),
     *("projection", "standardization", "spent"),
 )
 
@@ -563,7 +565,7 @@ def check_size(*, features: int, classes: int) -> None:
     """
     for what, count, most in (
         ("features", features, MOST_FEATURES),
-        ("classes", classes, MOST_CLASSES),
+        ("classes", classes, MAX_CLASSES),
         ("weights", features * classes, MOST_WEIGHTS),
     ):
         if count > most:
@@ -582,33 +584,19 @@ def array_schema(
     (Vector(name='x', length=3, low=-2.0, high=2.0),)
     """
     return Schema(
-        "label",
-        tuple(classes),
+        Classes("label", tuple(classes)),
         (Vector(name, dims, -clip_norm, clip_norm),),
         intercept=intercept,
         clip_norm=math.sqrt(2.0) if intercept else 1.0,
     )
 
 
-def _checked_prior(prior: Any, classes: int) -> tuple[float, ...]:
-    """The declared share of each class."""
-    shares = tuple(checked_number(share, "each share of the prior") for share in _list(prior, "the prior"))
-    if len(shares) != classes:
-        raise ParameterError(f"the prior must have one share for each of the {classes} classes, got {len(shares)}")
-    if not all(share > 0 for share in shares) or not abs(math.fsum(shares) - 1) <= PRIOR_TOLERANCE:
-        raise ParameterError(
-            f"the shares of the prior must be above 0 and add up to 1, got {shown(list(shares))}",
-            hint="declare what is known without looking at the data, or leave the prior out",
-        )
-    return shares
-
-
-def _spent(record: Any) -> Part | None:
+def _spent(record: Any) -> BudgetedEvent | None:
     """What the table says was spent, which is read as strictly as a certificate is."""
     if record is None:
         return None
     try:
-        spent = from_record(Part, record)
+        spent = from_record(BudgetedEvent, record)
     except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as fault:
         raise ParameterError(
             f"what the schema has [spent] cannot be read: {fault}",
@@ -648,9 +636,10 @@ def _pair(bounds: Any, name: str) -> tuple[Any, Any]:
     return bounds[0], bounds[1]
 
 
-def _check_keys(table: Any, *, required: Sequence[str], optional: Sequence[str] = (), what: str) -> None:
+def _check_keys(table: Any, *, required: Sequence[str] = (), optional: Sequence[str] = (), what: str) -> None:
     if not isinstance(table, Mapping):
-        raise ParameterError(f"{what} must be a table with {', '.join(required)}, got {shown(table)}")
+        keys = f" with {', '.join(required)}" if required else ""
+        raise ParameterError(f"{what} must be a table{keys}, got {shown(table)}")
     if "undecided" in table:
         raise ParameterError(
             "the columns listed under [undecided] must each be declared numeric, categorical, timestamp or vector, "

@@ -1,0 +1,95 @@
+"""What is printed of a model and its certificate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from boltdp.algorithms import get_algorithm
+from boltdp.algorithms._base import noise_per_weight
+from boltdp.cli._options import (
+    ledger_line,
+    remind_of_classes,
+)
+from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table
+from boltdp.encoding.values import format_value
+from boltdp.ledger.ledger import Account
+from boltdp.model import Model
+from boltdp.privacy.certificate import Certificate
+from boltdp.schema.schema import Numeric, Schema
+from boltdp.workflows.standardize import describe_moments
+
+#: The budgets that `plan` shows beside the one asked for.
+EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+#: Of more columns with curves than these, not all are named.
+SHOWN_CURVES = 5
+
+
+def report(model: Model, output: str, *, as_json: bool, account: Account | None = None) -> None:
+    """Print what a new model promises, what that costs, and where it is."""
+    remind_of_classes(model.schema)
+    certificate = model.certificate
+    if as_json:
+        cost = {"noise_per_weight": noise_per_weight(certificate)}
+        told: dict[str, Any] = {"model": output, "guarantee": certificate.guarantee(), "where": model.trained_where}
+        if model.threshold is not None:
+            told["threshold"] = model.threshold
+        if account is not None:
+            told["ledger"] = account.ledger.address
+            told["dataset"] = account.dataset
+        emit_json({**told, **cost, **certificate.to_dict()})
+        return
+    emit_guarantee(certificate.guarantee(), private=certificate.private)
+    selection, algorithm = certificate.selection, get_algorithm(certificate.algorithm)
+    emit_table(
+        [
+            *algorithm.cost(certificate),
+            *persons(certificate),
+            *spent_before(certificate),
+            *curves(model.schema),
+            *([] if selection is None else [("chosen", selection.describe())]),
+            ("training", algorithm.trained(certificate)),
+            *([] if model.trained_where is None else [("rows", model.trained_where)]),
+            *decision(model),
+            *ledger_line(account),
+            ("model", f"{output}: {model.weights.size:,} weights for {len(model.classes)} classes"),
+        ]
+    )
+
+
+def decision(model: Model) -> list[tuple[str, str]]:
+    """By which threshold it decides, if it has one."""
+    if model.threshold is None:
+        return []
+    second = format_value(model.classes[1])
+    return [("threshold", f"{second!r} where its probability exceeds {model.threshold:g}; this costs no privacy")]
+
+
+def persons(certificate: Certificate) -> list[tuple[str, str]]:
+    """How many rows of a person count, if the promise is about persons."""
+    if certificate.person_rows is None:
+        return []
+    count = "row of each counts" if certificate.person_rows == 1 else "rows of each count"
+    return [("persons", f"the first {certificate.person_rows:,} {count}, and others are read as empty ones")]
+
+
+def spent_before(certificate: Certificate) -> list[tuple[str, str]]:
+    """What was spent before training, if anything was."""
+    draft = certificate.draft
+    drafted = (
+        [] if draft is None or draft.budget is None else [("schema", f"found privately, for {draft.budget.describe()}")]
+    )
+    return [*drafted, *(("standardizing", text) for text in describe_moments(certificate))]
+
+
+def curves(schema: Schema) -> list[tuple[str, str]]:
+    """Which numbers have curves, if any have."""
+    steps = {
+        column.name: len(column.curve) for column in schema.columns if isinstance(column, Numeric) and column.curve
+    }
+    if not steps:
+        return []
+    first, *others = [f"{count} of {name}" for name, count in list(steps.items())[:SHOWN_CURVES]]
+    told = ", ".join([first.replace(" of ", " steps of ", 1), *others])
+    more = len(steps) - SHOWN_CURVES
+    return [("curves", told + (f" and {sum(list(steps.values())[SHOWN_CURVES:])} of {more} more" if more > 0 else ""))]

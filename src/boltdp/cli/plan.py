@@ -1,0 +1,115 @@
+"""`boltdp plan`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from boltdp.algorithms import get_algorithm
+from boltdp.algorithms._base import main_noise
+from boltdp.cli._help import Grouped
+from boltdp.cli._options import (
+    FILE,
+    algorithm_option,
+    as_json,
+    make_settings,
+    max_rows_per_person_option,
+    settings_options,
+    with_people,
+)
+from boltdp.cli._report import curves, persons, spent_before
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
+from boltdp.errors import ParameterError
+from boltdp.privacy.certificate import Certificate
+from boltdp.schema.schema import Classes, Numeric, Schema, check_size
+from boltdp.workflows.plan import make_plan
+
+#: The budgets that `plan` shows beside the one asked for.
+EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+#: Of more columns with curves than these, not all are named.
+SHOWN_CURVES = 5
+
+
+@click.command(
+    cls=Grouped,
+    epilog=examples(
+        "boltdp plan --rows 60000 --features 51 --classes 10 --epsilon 0.5",
+        "boltdp plan --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6",
+    ),
+)
+@click.option("--rows", type=int, required=True, help="How many rows there are.")
+@click.option("--features", type=int, help="Numbers in an encoded row, with the constant one for the intercept.")
+@click.option("--classes", type=int, default=2, show_default=True)
+@click.option(
+    "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
+)
+@max_rows_per_person_option
+@click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
+@algorithm_option
+@settings_options
+@as_json
+def plan(
+    *,
+    rows: int,
+    features: int | None,
+    classes: int,
+    schema_path: str | None,
+    max_rows_per_person: int | None,
+    epsilon: float,
+    as_json: bool,
+    **chosen: Any,
+) -> None:
+    """Tell how much noise the weights will carry, and which settings will be used, without seeing data."""
+    schema = public_schema(schema_path, features=features, classes=classes)
+    if max_rows_per_person is not None:
+        schema = with_people(schema, person_id=schema.person_id or "person_id", max_rows_per_person=max_rows_per_person)
+    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
+    cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
+    dims = None if schema_path is not None else features
+    plans = {
+        budget: make_plan(schema, rows, replace(settings, epsilon=budget), dims=dims)
+        for budget in (epsilon, *(other for other in EPSILONS if other > cost))
+    }
+    certificate = plans[epsilon].certificate
+    by_epsilon = [_forecast(plans[budget].certificate) for budget in sorted(plans)]
+    if as_json:
+        emit_json({**certificate.to_dict(), **_forecast(certificate), "by_epsilon": by_epsilon})
+        return
+    emit_guarantee(certificate.guarantee(planned=True), private=certificate.private)
+    algorithm = get_algorithm(certificate.algorithm)
+    emit_table(
+        [
+            *algorithm.cost(certificate),
+            *persons(certificate),
+            *spent_before(certificate),
+            *curves(plans[epsilon].schema),
+            *algorithm.choices(certificate, settings),
+        ]
+    )
+    emit("")
+    lines = [(f"{one['epsilon']:g}", one["noise"], *algorithm.forecast_line(one)) for one in by_epsilon]
+    emit_table(lines, header=algorithm.headings, numbers=True)
+    emit(f"\n{algorithm.explanation}")
+
+
+def public_schema(path: str | None, *, features: int | None, classes: int) -> Schema:
+    """The schema of --schema, or one of as many columns of numbers as --features says."""
+    if path is not None and features is None:
+        return Schema.load(path)
+    if features is None or path is not None:
+        raise ParameterError("give either --features or --schema")
+    if classes < 2:
+        raise ParameterError(f"classes must be >= 2, got {classes}")
+    check_size(features=features, classes=classes)
+    # Columns of numbers: what standardizing costs depends on how many there are.
+    columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
+    return Schema(Classes("label", tuple(range(classes))), columns)
+
+
+def _forecast(certificate: Certificate) -> dict[str, Any]:
+    assert certificate.budget is not None
+    noise = {"epsilon": certificate.budget.epsilon, "noise": main_noise(certificate).kind}
+    return {**noise, **get_algorithm(certificate.algorithm).forecast(certificate)}

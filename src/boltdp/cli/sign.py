@@ -1,0 +1,28 @@
+"""`boltdp sign`."""
+
+from __future__ import annotations
+
+import click
+
+from boltdp._files.sealed import read_sealed
+from boltdp._files.signing import read_private_key, sign_file
+from boltdp.cli._options import FILE
+from boltdp.cli._terminal import emit, examples
+from boltdp.model import Model
+
+
+@click.command(
+    epilog=examples("boltdp sign model.json --key key.pem", "boltdp verify model.json --key key.pub.pem"),
+)
+@click.argument("model_path", metavar="MODEL", type=FILE)
+@click.option("--key", required=True, metavar="FILE", type=FILE, help="The private key (`boltdp keygen`).")
+def sign(model_path: str, *, key: str) -> None:
+    """Sign MODEL, in its file; an older signature is replaced.
+
+    The certificate must be verified first: what `boltdp verify --allow-not-private` refuses is not signed. Needs
+    `pip install "boltdp[sign]"`.
+    """
+    private = read_private_key(key)
+    record = read_sealed(model_path)
+    Model.of_file(record).verify()
+    emit(f"signed by the key {sign_file(model_path, record, private)}")

@@ -1,0 +1,81 @@
+"""`boltdp synth`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from boltdp._files import replacing
+from boltdp.cli._options import (
+    FILE,
+    as_json,
+    check_new,
+    quiet,
+)
+from boltdp.cli._terminal import RowsBar, emit, emit_json, examples
+from boltdp.engines.registry import find_engine
+from boltdp.workflows.synthesize import TABLE, synthesize
+
+
+@click.command(
+    epilog=examples(
+        "boltdp synth rows.parquet --rows 1000000 --dims 50 --schema rows.toml",
+        "boltdp synth rows.duckdb --rows 60000 --dims 20 --classes 10 --seed 1",
+        "boltdp synth postgresql://localhost/db --table patients --rows 60000 --dims 20",
+    ),
+)
+@click.argument("output", type=FILE)
+@click.option("--rows", type=int, required=True)
+@click.option("--dims", type=int, required=True, help="Features of a row.")
+@click.option("--classes", type=int, default=2, show_default=True)
+@click.option(
+    "--separation", type=float, default=1.5, show_default=True, help="How far apart the classes are: 0 is not at all."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--table", metavar="NAME", default=TABLE, show_default=True, help="Table of the database to make.")
+@click.option("--schema", "schema_path", metavar="TOML", type=FILE, help="Also write the schema that fits the data.")
+@as_json
+@quiet
+def synth(
+    output: str,
+    *,
+    rows: int,
+    dims: int,
+    classes: int,
+    separation: float,
+    seed: int,
+    table: str,
+    schema_path: str | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Write synthetic rows to OUTPUT: a .parquet file, a new .duckdb file, or a PostgreSQL database by its URI."""
+    is_file = not find_engine(output).writes_tables
+    for path in (output if is_file else None, schema_path):
+        if path is not None:
+            check_new(path)
+    try:
+        with RowsBar(quiet=quiet) as bar:
+            made = synthesize(
+                output,
+                rows=rows,
+                dims=dims,
+                classes=classes,
+                separation=separation,
+                seed=seed,
+                table=table,
+                progress=lambda done: bar("writing", done, rows),
+            )
+    except BaseException:
+        # It did not exist before, so what is there now is a part of ours.
+        if is_file:
+            Path(output).unlink(missing_ok=True)
+        raise
+    if schema_path is not None:
+        with replacing(schema_path) as aside:
+            made.save(aside)
+    if as_json:
+        emit_json({"output": output, "rows": rows, "dims": dims, "classes": classes, "schema": schema_path})
+    else:
+        emit(f"{output}: {rows:,} rows of {dims} features, {classes} classes")
