@@ -17,7 +17,6 @@ from boltdp.encoding.values import Value, check_values, format_value
 from boltdp.errors import ParameterError, shown
 
 if TYPE_CHECKING:
-    from boltdp.schema.check import CheckedColumn
     from boltdp.schema.source_columns import ColumnType, Kind
     from boltdp.schema.summary import Summary
 
@@ -129,16 +128,9 @@ class Numeric:
         return _refuse_kinds(column, ("number", "bool", "untyped"), "numbers")
 
     def start_summary(self) -> Summary:
-        """An empty summary that counts what the column is checked for."""
-        from boltdp.schema.summary import Histogram, Summary  # only here: it needs Arrow
+        from boltdp.schema.summary import Summary  # only here: it needs Arrow
 
-        return Summary(histogram=Histogram.between(self.low, self.high))
-
-    def check_summary(self, summary: Summary) -> CheckedColumn:
-        """Compare a summary with what is declared."""
-        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
-
-        return CheckedColumn.of_numbers(self.name, self.table, summary, self.low, self.high)
+        return Summary(declared_bounds=(self.low, self.high))
 
 
 @dataclass(frozen=True)
@@ -211,16 +203,9 @@ class Categorical:
         return _refuse_kinds(column, ("number", "bool", "text", "untyped"), "texts, numbers or booleans")
 
     def start_summary(self) -> Summary:
-        """An empty summary that counts what the column is checked for."""
-        from boltdp.schema.summary import declared_summary  # only here: it needs Arrow
+        from boltdp.schema.summary import Summary
 
-        return declared_summary(self.categories)
-
-    def check_summary(self, summary: Summary) -> CheckedColumn:
-        """Compare a summary with what is declared."""
-        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
-
-        return CheckedColumn.of_values(self.name, self.table, summary)
+        return Summary(declared_values=self.categories)
 
 
 @dataclass(frozen=True)
@@ -277,11 +262,9 @@ class TimePart(Categorical):
         return _refuse_kinds(column, ("timestamp", "date", "text", "untyped"), "timestamps, dates or texts")
 
     def start_summary(self) -> Summary:
-        """An empty summary that counts what the column is checked for."""
-        from boltdp.encoding.encode import PartCoder  # only here: it needs Arrow
-        from boltdp.schema.summary import declared_summary
+        from boltdp.schema.summary import Summary
 
-        return declared_summary(self.categories, PartCoder(self.part))
+        return Summary(declared_values=self.categories, part=self.part)
 
 
 @dataclass(frozen=True)
@@ -356,16 +339,9 @@ class Vector:
         return _refuse_kinds(column, ("list", "untyped"), "lists of numbers")
 
     def start_summary(self) -> Summary:
-        """An empty summary that counts what the column is checked for."""
-        from boltdp.schema.summary import Histogram, Summary  # only here: it needs Arrow
+        from boltdp.schema.summary import Summary  # only here: it needs Arrow
 
-        return Summary(histogram=Histogram.between(self.low, self.high), length=self.length)
-
-    def check_summary(self, summary: Summary) -> CheckedColumn:
-        """Compare a summary with what is declared."""
-        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
-
-        return CheckedColumn.of_numbers(self.name, self.table, summary, self.low, self.high)
+        return Summary(declared_bounds=(self.low, self.high), length=self.length)
 
 
 Column: TypeAlias = Numeric | Categorical | TimePart | Vector

@@ -25,7 +25,7 @@ from boltdp._arrays import Booleans, Doubles, Integers
 from boltdp.encoding.arrow_buffers import missing, values
 from boltdp.encoding.encode import Coder, PartCoder, numbers_of, vectors_of
 from boltdp.encoding.python_cells import number
-from boltdp.encoding.timestamps import HOUR_AT, PATTERN
+from boltdp.encoding.timestamps import HOUR_AT, PATTERN, Part
 from boltdp.encoding.values import Matcher, Value, format_value
 from boltdp.errors import ParameterError, printable
 from boltdp.schema.source_columns import ColumnType, Kind, Source
@@ -82,9 +82,9 @@ class Summary:
     (2, 2, False, ('1.5', '30', 'x'))
     """
 
-    coder: Coder | PartCoder | None = None  #: finds the declared value of a cell, if values are declared
-    declared: tuple[str, ...] = ()  #: these values, in the order of the coder
-    histogram: Histogram | None = None  #: of the numbers, if bounds are declared
+    declared_values: tuple[Value, ...] = ()
+    part: Part | None = None  #: of timestamps, whose values these are
+    declared_bounds: tuple[float, float] | None = None
     length: int | None = None  #: of lists
     noise: NoisyCounts | None = None  #: what the counts were released with, unless they are exact
     missing: int = 0
@@ -96,6 +96,11 @@ class Summary:
     inside: float | None = None  #: the share of the numbers that is in the range at least, if there is noise
     whole: bool = True  #: whether all numbers are whole
     values: Counter[Value] = field(default_factory=Counter)  #: how often each of the first MAX_DISTINCT values occurs
+
+    def __post_init__(self) -> None:
+        self.declared = tuple(map(format_value, self.declared_values))  #: the declared values as texts
+        self.coder = Coder(self.declared_values) if self.part is None else PartCoder(self.part)
+        self.histogram = Histogram.between(*(self.declared_bounds or (0.0, 1.0)))  #: of numbers with declared bounds
 
     @property
     def many(self) -> bool:
@@ -180,7 +185,7 @@ class Summary:
         """Count cells as the declared column has them encoded."""
         cells = _plain(cells)
         gaps, length = find_missing(cells), 1 if self.length is None else self.length
-        if self.coder is not None:
+        if self.declared:
             self._add_codes(cells, self.coder.codes(cells), gaps)
         elif pa.types.is_null(cells.type):
             self.missing += len(cells) * length
@@ -207,7 +212,7 @@ class Summary:
 
     def _add_numbers(self, numbers: Doubles) -> None:
         self.numbers += len(numbers)
-        if self.histogram is not None:
+        if self.declared_bounds is not None:
             self.histogram.add(numbers)
         if len(numbers):
             self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
@@ -231,12 +236,6 @@ class Summary:
         for value, count in counts.items():
             if value in self.values or len(self.values) < MAX_DISTINCT + len(self.declared):
                 self.values[value] += count
-
-
-def declared_summary(values: Sequence[Value], coder: Coder | PartCoder | None = None) -> Summary:
-    """The empty summary of a column with declared values."""
-    names = tuple(format_value(value) for value in values)
-    return Summary(coder=Coder(values) if coder is None else coder, declared=names)
 
 
 def scan_rows(
