@@ -44,6 +44,7 @@ MAX_EXAMPLES = 3
 #: Intervals between the declared bounds.
 BARS = 24
 
+_NUMBER = r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _TIMESTAMP = re.compile(PATTERN)
 
 
@@ -171,15 +172,19 @@ class Summary:
             self.length = len(cells[0]) if len(cells) else self.length
             self._add_numbers(finite_numbers(cells.flatten()))
         elif kind == "text":
-            counts = count_values(cells)
-            numbers, texts = split_numbers(counts)
-            self._add_numbers(numbers)
+            plain = pc.match_substring_regex(cells, _NUMBER)
+            numbers, texts = cells.filter(plain), count_values(cells.filter(pc.invert(plain)))
+            self._add_typed(numbers, pc.utf8_trim_whitespace(numbers))
             self.others += texts.total()
-            self._add_values(counts)
+            self._add_values(texts)
         else:
-            self._add_numbers(finite_numbers(cells))
-            if not self.many or max(self.values.values()) == 1:  # else neither categories nor an id
-                self._add_values(count_values(cells))
+            self._add_typed(cells, cells)
+
+    def _add_typed(self, cells: pa.Array, numbers: pa.Array) -> None:
+        """Count cells that are numbers, and their values unless they can be neither categories nor ids."""
+        self._add_numbers(finite_numbers(numbers))
+        if not self.many or (self.whole and len(self.values) < MAX_DISTINCT and max(self.values.values()) == 1):
+            self._add_values(count_values(cells))
 
     def add_declared(self, cells: pa.Array) -> None:
         """Count cells as the declared column has them encoded."""
@@ -233,9 +238,11 @@ class Summary:
             self._add_values(_count_texts(cells.filter(pa.array(undeclared))))
 
     def _add_values(self, counts: Mapping[Value, int]) -> None:
-        for value, count in counts.items():
-            if value in self.values or len(self.values) < MAX_DISTINCT + len(self.declared):
-                self.values[value] += count
+        room = MAX_DISTINCT + len(self.declared) - len(self.values)
+        if len(counts) > room:
+            new = [value for value in counts if value not in self.values][:room]
+            counts = {value: counts[value] for value in (*(counts.keys() & self.values.keys()), *new)}
+        self.values.update(counts)
 
 
 def scan_rows(
