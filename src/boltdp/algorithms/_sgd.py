@@ -177,13 +177,13 @@ class PassesOfSGD(Algorithm):
         assert self.sampler is not None
         passes = max(recipe.passes for recipe in recipes)
         for number in range(1, passes + 1):
-            stage = context.at(f"pass {number} of {passes}", prepared.rows)
+            stage = context.start_stage(f"pass {number} of {passes}", prepared.rows)
             for recipe, of_job, stream in zip(recipes, states, streams, strict=True):
                 for state in of_job if recipe.passes >= number else ():
                     drawn = self.sampler(rows=recipe.rows, batches=recipe.batches, random_bytes=stream)
                     prepared.run_drawn([state], drawn)
             # How many rows random batches have is secret: only the end of a pass is told.
-            stage.done(prepared.rows)
+            stage.report_rows(prepared.rows)
 
     def _states(
         self, job: Job, random_bytes: RandomBytes, classes: int, reading: Reading | None, *, rows: int

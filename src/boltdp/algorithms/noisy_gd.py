@@ -89,14 +89,14 @@ class NoisyGD(Algorithm):
         """All jobs' models at once: a scan serves every one that has scans left."""
         descents = [_Descent(job, classes, prepared.reading) for job in jobs]
         scans = max(descent.event.scans for descent in descents)
-        stage = context.at("descending", scans * prepared.rows)
+        stage = context.start_stage("descending", scans * prepared.rows)
         for scan in range(scans):
             going = [descent for descent in descents if scan < descent.event.scans]
             sums = [descent.sums() for descent in going]
             prepared.sum([one for several in sums for one in several])
             for descent, several in zip(going, sums, strict=True):
                 descent.move(several)
-            stage.done((scan + 1) * prepared.rows)
+            stage.report_rows((scan + 1) * prepared.rows)
         return [descent.weights for descent in descents]
 
     def cost(self, certificate: Certificate) -> list[tuple[str, str]]:

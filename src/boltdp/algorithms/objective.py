@@ -95,15 +95,15 @@ class Objective(Algorithm):
         from boltdp.algorithms._newton import MOST_NUMBERS, solve  # only here: SciPy comes with it
 
         # How many scans it takes depends on the rows: only the beginning and the end are told.
-        stage = context.at("minimising", prepared.rows)
-        stage.done(0)
+        stage = context.start_stage("minimising", prepared.rows)
+        stage.report_rows(0)
         problem = jobs[0].certificate.problem
         together = min(MOST_AT_ONCE, max(1, MOST_NUMBERS // (problem.loss.vectors * problem.dims**2)))
         solvers = (solver for job in jobs for solver in _solvers(job, classes, prepared.reading))
         minimisers: list[Doubles] = []
         while group := list(islice(solvers, together)):
             minimisers += solve(prepared, group)
-        stage.done(prepared.rows)
+        stage.report_rows(prepared.rows)
         weights = iter(minimisers)
         return [np.stack([next(weights) for _ in job.positives]) for job in jobs]
 

@@ -468,10 +468,10 @@ def measure(
 
     def released() -> NoisyEvaluation:
         place = None if by is None else cell_of(model.schema, by)
-        counts, stage = np.zeros(bins.cells, np.int64), context.at("counting", rows)
+        counts, stage = np.zeros(bins.cells, np.int64), context.start_stage("counting", rows)
         for block in counted_scan(engine, model.schema, _Counting(model, bins, place), context=context):
             counts += block
-            stage.done(int(counts.sum()))
+            stage.report_rows(int(counts.sum()))
         if counts.sum() != rows:
             raise DataError(f"the data must stay as it is while it is read: it had {rows:,} rows before")
         noisy = release_counts(counts.tolist(), event, context.randomness.stream("evaluation"))

@@ -169,13 +169,13 @@ def _drafted(engine: Engine, label: str, plan: DraftPlan, rows: int, context: Co
     columns = engine.columns()
     random_bytes = context.randomness.stream("draft")
     looks = {column.name: _Look(column.role, columns[column.name].kind, plan.event) for column in plan.columns}
-    for batch in _scanned(engine, [*looks], context.at("counting", rows)):
+    for batch in _scanned(engine, [*looks], context.start_stage("counting", rows)):
         for name, look in looks.items():
             look.count(batch.column(name))
     for look in looks.values():
         look.release(random_bytes)
     again = {name: look for name, look in looks.items() if look.bounds is not None}
-    for batch in _scanned(engine, [*again], context.at("counting again", rows)) if again else ():
+    for batch in _scanned(engine, [*again], context.start_stage("counting again", rows)) if again else ():
         for name, look in again.items():
             look.count_narrowly(batch.column(name))
     found = {name: look.found(random_bytes, classes=name == label) for name, look in looks.items()}
@@ -424,7 +424,7 @@ def _scanned(engine: Engine, names: Sequence[str], context: Context) -> Iterator
     for batch in engine.batches(names):
         yield batch
         done += batch.num_rows
-        context.done(done)
+        context.report_rows(done)
 
 
 def _check_rows(plan: DraftPlan, rows: int) -> None:
