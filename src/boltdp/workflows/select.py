@@ -214,7 +214,7 @@ def error_counts(released: Sequence[Doubles], prepared: Prepared, *, classes: in
 
 def _rehearsal(certificate: Certificate, *, rows: int) -> Certificate:
     """The same training on public rows, one of several models alike at a time; its claim is about no private row."""
-    training = get_algorithm(certificate.algorithm).rehearsed(certificate.training, rows=rows)
+    training = get_algorithm(certificate.algorithm).rescale(certificate.training, rows=rows)
     models = certificate.models
     event = training if models == 1 else SelfComposition(BudgetedEvent(None, training), models)
     return certify(event, certificate.budget, seeded=certificate.seeded)
