@@ -66,7 +66,7 @@ def _models() -> tuple[dict[str, Any], ...]:
 def _read_model(record: Any) -> None:
     model = Model.from_dict(record)
     model.verify()
-    model.certificate.promise()
+    model.certificate.guarantee()
 
 
 def feed_model(dice: random.Random) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 import boltdp
 from boltdp import BoltdpError, Classes, Model, PrivacyWarning, Schema, Settings
-from boltdp.engines import ArrayEngine, opened
+from boltdp.engines import ArrayEngine, use_source
 from boltdp.errors import ParameterError
 from boltdp.schema.declare import declare
 from boltdp.schema.schema import Categorical, Numeric, Vector
@@ -256,7 +256,7 @@ def test_a_file_is_closed_again_and_an_engine_left_open(model: Model, tmp_path: 
     engine = ArrayEngine.from_pandas(PEOPLE)
     engine.close = lambda: closed.append("closed")  # type: ignore[method-assign]
     assert model.predict(engine).tolist() == expected
-    with opened(engine) as same:
+    with use_source(engine) as same:
         assert same is engine
     assert closed == []
 

@@ -87,7 +87,7 @@ def faults(replay: Replay) -> list[str]:
 
 
 def of_persons(schema: Schema, rows: int) -> Schema:
-    return replace(schema, unit="patient", max_rows=rows)
+    return replace(schema, person_id="patient", max_rows_per_person=rows)
 
 
 def loss_of(settings: Settings, schema: Schema = SCHEMA, *, rows: int = 100_000) -> Exact:

@@ -24,7 +24,7 @@ def test_garbage_is_exit_code_1_with_the_rule(run: Run, rows: Path) -> None:
     report = json.loads(result.stdout)
     assert report["ok"] is False
     assert report["private"] is False
-    assert [odd["looks_like"] for odd in report["columns"][0]["uncheck_values"]] == ["No", "Yes", None]
+    assert [odd["looks_like"] for odd in report["columns"][0]["undeclared_values"]] == ["No", "Yes", None]
     assert "training would learn garbage if" in result.stderr
     assert "'pulse': 100 % of the cells" in result.stderr
 
@@ -42,7 +42,7 @@ def test_a_drafted_schema_is_paid_for_by_the_model_and_verified(run: Run, rows: 
     assert "found privately, for epsilon = 8, delta = 0.0001" in plan.stdout
     trained = run("train", rows, "--schema", "drafted.toml", "--epsilon", 12, "--delta", 1e-3, "-o", "drafted.json")
     assert trained.exit_code == 0, trained.output
-    assert "Differentially private with (epsilon = 12, delta = 0.001)" in trained.stdout
+    assert "(ε = 12, δ = 0.001)-differentially private" in trained.stdout
     verified = run("verify", "drafted.json")
     assert verified.exit_code == 0, verified.output
     assert "found privately, for epsilon = 8, delta = 0.0001" in verified.stdout

@@ -13,11 +13,10 @@ import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, log_loss, roc_auc_score
 from website.cli_reference import reference
 
-from boltdp import __version__
+from boltdp import Model, __version__
 from boltdp._files.sealed import sealed
 from boltdp.cli import COMMANDS
 from boltdp.engines import open_source
-from boltdp.model import Model
 from boltdp.privacy.events.event import SEEDED, Event
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.schema.schema import Schema
@@ -36,7 +35,7 @@ REMINDER = (
 def test_train_prints_the_promise_its_cost_and_where_the_model_is(run: Run, rows: Path) -> None:
     result = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
     assert result.exit_code == 0
-    assert "Differentially private with epsilon = 1" in result.stdout
+    assert "(ε = 1)-differentially private" in result.stdout
     assert "2,000 rows" in result.stdout
     certificate = Model.load("model.json").certificate
     assert certificate.private
@@ -418,7 +417,7 @@ def test_a_query_is_told_what_the_promise_asks_of_it(run: Run, rows: Path) -> No
 
 
 def test_plan_speaks_of_a_model_that_is_not_there_yet(run: Run) -> None:
-    assert "whatever would be seen of the model" in run("plan", "--rows", 1000, "--features", 3).stdout
+    assert "rows would change the probability" in run("plan", "--rows", 1000, "--features", 3).stdout
 
 
 def test_curves_are_added_where_they_are_asked_for_or_rows_are_many(run: Run, rows: Path) -> None:

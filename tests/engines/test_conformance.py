@@ -106,7 +106,7 @@ def test_a_check_counts_what_plain_python_counts(source: Source) -> None:
     if label.name != "sick":
         return  # other rows than these
     assert label.counts == tuple((f"{one}", cells["sick"].count(one)) for one in (0, 1, 2))
-    assert [(odd.value, odd.count) for odd in label.uncheck_values] == [("3", cells["sick"].count(3))]
+    assert [(odd.value, odd.count) for odd in label.undeclared_values] == [("3", cells["sick"].count(3))]
     places, at = {}, 1
     for one in source.schema.columns:
         places[one.name] = at
@@ -146,18 +146,18 @@ def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> 
         assert str(kept.column(1).to_pylist()) == str(kept.column(2).to_pylist())
 
 
-@pytest.mark.parametrize("unit", ["visits", "sex"])
+@pytest.mark.parametrize("person_id", ["visits", "sex"])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
-    source: Source, unit: str, ordered: bool
+    source: Source, person_id: str, ordered: bool
 ) -> None:
     """By numbers, or by texts of which some are missing: those count together."""
-    if unit not in source.schema.sources:
+    if person_id not in source.schema.sources:
         return  # other rows than these
-    others = tuple(column for column in source.schema.columns if column.name != unit)
-    schema = replace(source.schema, columns=others, unit=unit, max_rows=40)
+    others = tuple(column for column in source.schema.columns if column.name != person_id)
+    schema = replace(source.schema, columns=others, person_id=person_id, max_rows_per_person=40)
     met, counts = Counter[Any](), []
-    for _, kept in scanned_keeping(source.engine, schema, np.copy, [unit]):
+    for _, kept in scanned_keeping(source.engine, schema, np.copy, [person_id]):
         for person in kept.column(0).to_pylist():
             met[person] += 1
             counts.append(met[person] <= 40)
@@ -179,8 +179,8 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
 
 
 def test_a_unit_that_the_data_does_not_have_is_told(source: Source) -> None:
-    schema = replace(source.schema, unit="nobody", max_rows=1)
-    with pytest.raises(DataError, match="must have the column 'nobody', which the schema declares as its unit"):
+    schema = replace(source.schema, person_id="nobody", max_rows_per_person=1)
+    with pytest.raises(DataError, match="must have the column 'nobody', which the schema declares as its person_id"):
         source.engine.prepare(schema, Context())
 
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boltdp import Model
 from boltdp._arrays import Doubles
 from boltdp._files.sealed import ModelFileError, sealed
 from boltdp.context import Context
@@ -24,7 +25,6 @@ from boltdp.engines.base import encoded
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.private import NO_GROUP, TABLE_BINS, NoisyEvaluation, measure, plan_bins
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
-from boltdp.model import Model
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT
@@ -194,11 +194,11 @@ def test_an_attack_finds_no_violation_and_finds_half_of_the_noise(budget: Budget
 def test_less_noise_than_is_claimed_is_not_private() -> None:
     found = measure(model_of(2), open_source(rows_of(2)), Budget(1.0))
     assert not found.reasons
-    assert "epsilon = 1:" in found.promise()
+    assert "epsilon = 1:" in found.guarantee()
     assert isinstance(found.spent, NoisyCounts)
     half = replace(found, spent=replace(found.spent, noise=replace(found.spent.noise, scale=1.0)))
     assert half.reasons == (OVERSPENT,)
-    assert half.promise().startswith("NOT PRIVATE")
+    assert half.guarantee().startswith("NOT PRIVATE")
 
 
 def test_a_seed_makes_it_reproducible_and_not_private() -> None:
@@ -365,7 +365,7 @@ def visits_of(*, persons: int) -> pa.Table:
 
 
 def persons_model(most: int) -> Model:
-    return make_model(replace(model_of(2).schema, unit="patient", max_rows=most), seed=3)
+    return make_model(replace(model_of(2).schema, person_id="patient", max_rows_per_person=most), seed=3)
 
 
 def test_rows_of_a_person_beyond_those_that_count_are_not_evaluated() -> None:
@@ -405,7 +405,7 @@ def test_all_rows_of_a_person_move_the_counts_by_what_the_noise_is_for_and_no_mo
 def test_an_evaluation_of_persons_says_so_and_is_charged_for_persons(ledger: Ledger, tmp_path: Path) -> None:
     engine, account = open_source(visits_of(persons=500)), Account(ledger, "rows.parquet")
     found = measure(persons_model(2), engine, Budget(0.5), account=account)
-    assert found.promise().endswith("Protected is a person, of whom the first 2 rows count.")
+    assert found.guarantee().endswith("Protected is a person, of whom the first 2 rows count.")
     path = tmp_path / "evaluation.json"
     path.write_text(json.dumps(found.sealed()))
     assert NoisyEvaluation.load(path) == found

@@ -150,7 +150,7 @@ def test_the_points_of_the_guideline_are_there(model: Model, evaluation: NoisyEv
         "both together spend at most epsilon = 0.75, delta = 1e-06",
     ):
         assert point in text
-    assert model.certificate.promise() in text
+    assert model.certificate.guarantee() in text
 
 
 def test_the_curve_falls_from_below_the_claim_to_the_claimed_delta(model: Model) -> None:

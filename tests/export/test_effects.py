@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from boltdp import Model
 from boltdp.engines import open_source
 from boltdp.errors import MissingPackageError, ParameterError, printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, Panel, effects
 from boltdp.export.html import LONGEST_NAME, MOST_BARS, page
 from boltdp.export.plots import draw
-from boltdp.model import Model
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.weight_uncertainty import weight_deviation
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
@@ -270,7 +270,7 @@ def test_the_page_is_whole_and_loads_nothing(classes: int, algorithm: str) -> No
     text = page(model, effects(model), [("rows", "10,000")], top=3)
     reader = read(text)
     assert reader.tags <= TAGS
-    assert "Differentially private with epsilon = 1:" in reader.text
+    assert "(ε = 1)-differentially private:" in reader.text
     assert {name for name, _ in reader.attributes}.isdisjoint({"src", "href", "onload", "style"})
     assert not re.search(r"https?:|url\(|@import", text)
     assert "prefers-color-scheme: dark" in text

@@ -170,7 +170,7 @@ def test_groups_that_cannot_be_are_refused_before_a_row_is_read(server: Server, 
                 engine.groups(column, values)
         with pytest.raises(DataError, match="must have the column 'floor'"):
             engine.groups("floor", ["1"])
-        persons = replace(SCHEMA, unit="tenth", max_rows=1)
+        persons = replace(SCHEMA, person_id="tenth", max_rows_per_person=1)
         with (
             pytest.raises(ParameterError, match="a person's may be in several"),
             engine.groups("ward", ["7"]).prepared([persons], Context(), ordered=[True]),

@@ -49,11 +49,13 @@ Weights = npt.NDArray[np.float64]
 def schema_of(dims: int, classes: int, g: int) -> Schema:
     columns = (Vector("x", dims, -1, 1),)
     names = tuple(range(classes))
-    return Schema(Classes("label", names), columns, intercept=False, clip_norm=1.0, unit="id", max_rows=g)
+    return Schema(
+        Classes("label", names), columns, intercept=False, clip_norm=1.0, person_id="id", max_rows_per_person=g
+    )
 
 
 def prepared_of(entries: Sequence[Entry], schema: Schema, *, seed: int = 0) -> Prepared:
-    """Rows as they come out of the rule of the schema, if it has a unit."""
+    """Rows as they come out of the rule of the schema, if it has a person_id."""
     ids, cells, labels = zip(*entries, strict=True)
     table = pa.table(
         {

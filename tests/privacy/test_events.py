@@ -268,7 +268,7 @@ def test_a_tenth_less_of_any_noise_does_not_keep_it(case: Case, loss: Loss) -> N
         certificate = certify(less, budget)
         assert not certificate.private
         assert certificate.reasons == (OVERSPENT,)
-        assert certificate.promise() == f"NOT PRIVATE: {OVERSPENT}."
+        assert certificate.guarantee() == f"NOT PRIVATE: {OVERSPENT}."
         with pytest.raises(CertificateError, match=f"the certificate claims delta = {budget.delta:g} at epsilon = "):
             verify(certificate)
 
@@ -341,7 +341,7 @@ def test_nothing_is_claimed_and_nothing_is_private_without_a_budget(case: Case, 
     unclaimed = Certificate(budget=None, spent=event)
     assert unclaimed.reasons == (UNCLAIMED,)
     assert not unclaimed.private
-    assert unclaimed.promise() == f"NOT PRIVATE: {UNCLAIMED}."
+    assert unclaimed.guarantee() == f"NOT PRIVATE: {UNCLAIMED}."
     assert unclaimed.to_dict()["private"] is False
     verify(unclaimed)
     again = Certificate.from_dict(json.loads(json.dumps(unclaimed.to_dict(), allow_nan=False)))

@@ -165,8 +165,8 @@ def test_certificates_survive_the_round_trip_and_verify(certificate: Certificate
 def test_the_promise_says_that_the_noise_of_updates_is_drawn_in_floating_point() -> None:
     private = certificates()[0][0]
     said = " It holds for real-valued noise in the updates, which is drawn in floating point."
-    assert private.promise().endswith(said)
-    assert private.promise(planned=True).endswith(said)
+    assert private.guarantee().endswith(said)
+    assert private.guarantee(planned=True).endswith(said)
 
 
 def test_one_of_several_models_has_its_share_of_the_budget() -> None:

@@ -46,7 +46,7 @@ def planned(g: int | None, **asked: Any) -> Certificate:
 
 @pytest.mark.parametrize("asked", ALGORITHMS.values(), ids=ALGORITHMS)
 @pytest.mark.parametrize("g", [1, 2, 5])
-def test_a_certificate_for_persons_adds_up_and_says_so(g: int, asked: dict[str, Any]) -> None:
+def test_a_certificate_for_persons_is_verified_and_says_so(g: int, asked: dict[str, Any]) -> None:
     certificate = planned(g, **asked)
     record = certificate.to_dict()
     again = Certificate.from_dict(record)
@@ -57,8 +57,8 @@ def test_a_certificate_for_persons_adds_up_and_says_so(g: int, asked: dict[str, 
     assert certificate.adjacency is Adjacency.REPLACE_PERSON
     assert "all rows of one person" in certificate.adjacency.meaning
     assert certificate.training.problem.person_rows == g
-    count = "one counts" if g == 1 else f"at most {g} count"
-    assert certificate.promise().endswith(f"as if any one person's rows, of which {count}, were another's.")
+    used = "one is used" if g == 1 else f"at most {g} are used"
+    assert certificate.guarantee().count(f": changing the rows of any one person, of which {used}, changes the") == 1
 
 
 @pytest.mark.parametrize("asked", ALGORITHMS.values(), ids=ALGORITHMS)

@@ -415,19 +415,19 @@ def test_a_missing_entry_of_a_recipe_is_named(key: str) -> None:
 
 def test_the_promise_names_the_numbers_in_plain_words() -> None:
     pure, approximate, seeded, *_ = certificates()
-    assert "epsilon = 0.7: " in pure.promise()
-    assert "is seen of this model was at most 2.01 times as likely" in pure.promise()
-    assert "would be seen of the model" in pure.promise(planned=True)
-    assert "1,000 rows" in pure.promise()
-    assert "2.01 times as likely, plus 1e-06, as if" in approximate.promise()
-    assert seeded.promise() == f"NOT PRIVATE: {SEEDED}."
+    assert "(ε = 0.7)-differentially private: " in pure.guarantee()
+    assert "changes the probability of any outcome by at most a factor of 2.01." in pure.guarantee()
+    assert "would change the probability" in pure.guarantee(planned=True)
+    assert "1,000 rows" in pure.guarantee()
+    assert "a factor of 2.01, plus 1e-06." in approximate.guarantee()
+    assert seeded.guarantee() == f"NOT PRIVATE: {SEEDED}."
 
 
 def test_the_promise_warns_of_budgets_that_promise_little() -> None:
-    assert "Caution" not in certified(recipe(Logistic()), Budget(1.0, 1e-6)).promise()
-    assert "inf times" in certified(recipe(Logistic()), Budget(1e4)).promise()
-    assert "an epsilon above 10 promises little" in certified(recipe(Logistic()), Budget(11.0)).promise()
-    assert "publish a whole row" in certified(recipe(Logistic()), Budget(1.0, 1e-3)).promise()
+    assert "Caution" not in certified(recipe(Logistic()), Budget(1.0, 1e-6)).guarantee()
+    assert "a factor of inf." in certified(recipe(Logistic()), Budget(1e4)).guarantee()
+    assert "an epsilon above 10 guarantees little" in certified(recipe(Logistic()), Budget(11.0)).guarantee()
+    assert "publish a whole row" in certified(recipe(Logistic()), Budget(1.0, 1e-3)).guarantee()
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -212,7 +212,7 @@ def test_a_tuned_certificate_survives_its_round_trip_and_verifies(
     assert again.private
     assert again.problem == recipe(step=STEPS[1])
     assert "candidate 2 of 3" in selection.describe()
-    assert f"any one of the {selection.rows:,} rows" in certificate.promise()
+    assert f"any one of the {selection.rows:,} rows" in certificate.guarantee()
     assert (selection.candidates, certificate.rows) == (3, selection.rows)
     verify(again)
 

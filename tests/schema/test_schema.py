@@ -257,29 +257,29 @@ def test_a_misspelt_table_is_told_what_it_may_be() -> None:
     assert caught.value.hint == "did you mean 'timestamp'?"
 
 
-UNIT = {"label": "y", "classes": [0, 1], "numeric": {"age": [0, 100]}, "unit": "patient", "max_rows": 2}
+UNIT = {"label": "y", "classes": [0, 1], "numeric": {"age": [0, 100]}, "person_id": "patient", "max_rows_per_person": 2}
 
 
 def test_a_unit_survives_the_disk_and_is_no_feature(tmp_path: Path) -> None:
     schema = Schema.from_dict(UNIT)
-    assert (schema.unit, schema.max_rows, schema.feature_names) == ("patient", 2, ("age", "intercept"))
+    assert (schema.person_id, schema.max_rows_per_person, schema.feature_names) == ("patient", 2, ("age", "intercept"))
     schema.save(tmp_path / "schema.toml")
     assert Schema.load(tmp_path / "schema.toml") == schema
-    assert "unit" not in schema.of_rows.to_dict()
-    assert "max_rows" not in schema.of_rows.to_dict()
+    assert "person_id" not in schema.of_rows.to_dict()
+    assert "max_rows_per_person" not in schema.of_rows.to_dict()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_rows": None}, "must be declared together"),
-        ({"unit": None}, "must be declared together"),
-        ({"max_rows": 0}, "max_rows must be a whole number >= 1"),
-        ({"max_rows": 1.5}, "max_rows must be a whole number >= 1"),
-        ({"max_rows": 10**9}, "person_rows must be at most"),
-        ({"unit": "y"}, "neither the label nor a feature"),
-        ({"unit": "age"}, "neither the label nor a feature"),
-        ({"unit": 7}, "unit"),
+        ({"max_rows_per_person": None}, "must be declared together"),
+        ({"person_id": None}, "must be declared together"),
+        ({"max_rows_per_person": 0}, "max_rows_per_person must be a whole number >= 1"),
+        ({"max_rows_per_person": 1.5}, "max_rows_per_person must be a whole number >= 1"),
+        ({"max_rows_per_person": 10**9}, "person_rows must be at most"),
+        ({"person_id": "y"}, "neither the label nor a feature"),
+        ({"person_id": "age"}, "neither the label nor a feature"),
+        ({"person_id": 7}, "person_id"),
     ],
     ids=str,
 )
@@ -289,7 +289,7 @@ def test_a_unit_that_makes_no_sense_is_refused(changes: dict[str, Any], message:
         Schema.from_dict(declared)
 
 
-def test_a_schema_found_from_private_rows_has_no_unit() -> None:
+def test_a_schema_inferred_from_private_rows_has_no_person_id() -> None:
     spent = BudgetedEvent(Budget(0.5), make_noisy_counts(Budget(0.5), releases=1))
-    with pytest.raises(ParameterError, match="must not have been found from private rows"):
+    with pytest.raises(ParameterError, match="must not be inferred from private rows"):
         replace(Schema.from_dict(UNIT), spent=spent)

@@ -212,7 +212,7 @@ def test_rows_that_do_not_count_are_tested_all_the_same() -> None:
     """Only one row of everybody is learnt from; were the others tested as neutral ones, all of them would be errors."""
     rows = patients()
     made = []
-    for schema in (SCHEMA, replace(SCHEMA, columns=SCHEMA.columns[:1], unit="few", max_rows=400)):
+    for schema in (SCHEMA, replace(SCHEMA, columns=SCHEMA.columns[:1], person_id="few", max_rows_per_person=400)):
         data = rows.with_column("few", np.zeros(rows.count(), int))
         made.append(compare(data, schema, COMMON, names=["noiseless"], epsilons=[1.0], repeats=1).runs[0].accuracy)
     assert made[1] > made[0] - 0.2

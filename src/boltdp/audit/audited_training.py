@@ -73,7 +73,7 @@ def subject(schema: Schema, certificate: Certificate) -> Subject:
     budget = certificate.budget
     if budget is None or certificate.seeded:
         raise ParameterError(
-            f"a model must claim an epsilon to be audited, and this one does not: {certificate.promise()}",
+            f"a model must claim an epsilon to be audited, and this one does not: {certificate.guarantee()}",
             hint="a training with --epsilon and without --noise-seed claims one",
         )
     left_out: list[str] = []

@@ -184,7 +184,7 @@ def audit(
     audited, random = subject(schema, certificate), np.random.default_rng(seed)
     replay = Replay([])
     if changed is None:
-        changed = 1 if schema.max_rows is None else min(schema.max_rows + UNCOUNTED, audited.rows)
+        changed = 1 if schema.max_rows_per_person is None else min(schema.max_rows_per_person + UNCOUNTED, audited.rows)
     if any(limits(stage) for stage in audited.replayed):
         tables = list(islice(pairs(audited.schema, audited.rows, seed=seed, changed=changed), PAIRS))
         replay = replayed(audited, tables, lambda done: progress("replay", done, PAIRS))

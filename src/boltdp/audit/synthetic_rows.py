@@ -77,10 +77,10 @@ class Pair:
         for which in (0, 1):
             order[list(self.places)] = which
             table = distinct.take(pa.array(order))
-            if schema.unit is not None:  # what differs are the rows of one person, and nobody else has several
+            if schema.person_id is not None:  # what differs are the rows of one person, and nobody else has several
                 ids = np.arange(rows)
                 ids[list(self.places)] = -1
-                table = table.append_column(schema.unit, pa.array(ids))
+                table = table.append_column(schema.person_id, pa.array(ids))
             tables.append(table)
         return tables[0], tables[1]
 

@@ -15,12 +15,12 @@ from boltdp.cli._options import (
     algorithm_option,
     as_json,
     make_settings,
-    max_rows_option,
+    max_rows_per_person_option,
     settings_options,
     with_people,
 )
 from boltdp.cli._report import curves, persons, spent_before
-from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Classes, Numeric, Schema, check_size
@@ -46,7 +46,7 @@ SHOWN_CURVES = 5
 @click.option(
     "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
 )
-@max_rows_option
+@max_rows_per_person_option
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
 @algorithm_option
 @settings_options
@@ -57,15 +57,15 @@ def plan(
     features: int | None,
     classes: int,
     schema_path: str | None,
-    max_rows: int | None,
+    max_rows_per_person: int | None,
     epsilon: float,
     as_json: bool,
     **chosen: Any,
 ) -> None:
     """Tell how much noise the weights will carry, and which settings will be used, without seeing data."""
     schema = public_schema(schema_path, features=features, classes=classes)
-    if max_rows is not None:
-        schema = with_people(schema, unit=schema.unit or "unit", max_rows=max_rows)
+    if max_rows_per_person is not None:
+        schema = with_people(schema, person_id=schema.person_id or "person_id", max_rows_per_person=max_rows_per_person)
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
     dims = None if schema_path is not None else features
@@ -78,7 +78,7 @@ def plan(
     if as_json:
         emit_json({**certificate.to_dict(), **_forecast(certificate), "by_epsilon": by_epsilon})
         return
-    emit_promise(certificate.promise(planned=True), private=certificate.private)
+    emit_guarantee(certificate.guarantee(planned=True), private=certificate.private)
     algorithm = get_algorithm(certificate.algorithm)
     emit_table(
         [

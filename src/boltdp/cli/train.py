@@ -80,8 +80,8 @@ def train(
     query: str | None,
     schema_path: str | None,
     label: str | None,
-    unit: str | None,
-    max_rows: int | None,
+    person_id: str | None,
+    max_rows_per_person: int | None,
     output: str,
     overwrite: bool,
     epsilon: float | None,
@@ -112,7 +112,13 @@ def train(
     """
     settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
     schema = load_schema(
-        schema_path, source=source, table=table, query=query, label=label, unit=unit, max_rows=max_rows
+        schema_path,
+        source=source,
+        table=table,
+        query=query,
+        label=label,
+        person_id=person_id,
+        max_rows_per_person=max_rows_per_person,
     )
     if threshold is not None:
         # Before a row is read: what a model costs is not given back.

@@ -94,8 +94,8 @@ def tune(
     query: str | None,
     schema_path: str | None,
     label: str | None,
-    unit: str | None,
-    max_rows: int | None,
+    person_id: str | None,
+    max_rows_per_person: int | None,
     spool: str | None,
     output: str,
     overwrite: bool,
@@ -129,7 +129,13 @@ def tune(
     if public is not None and public_rows is not None:
         raise ParameterError("give either --public or --public-rows")
     schema = load_schema(
-        schema_path, source=source, table=table, query=query, label=label, unit=unit, max_rows=max_rows
+        schema_path,
+        source=source,
+        table=table,
+        query=query,
+        label=label,
+        person_id=person_id,
+        max_rows_per_person=max_rows_per_person,
     )
     if threshold is not None:
         # Before a row is read: what a model costs is not given back.

@@ -274,16 +274,16 @@ def scanned(
 def counted_scan(engine: Engine, schema: Schema, work: Callable[[PackedRows], R], *, context: Context) -> Iterator[R]:
     """What `work` makes of each block of packed rows, of which a person's rows beyond those that count are neutral.
 
-    With a unit, rows are streamed through this process.
+    With a person_id, rows are streamed through this process.
 
     >>> from boltdp.schema.schema import Classes
     >>> from boltdp.engines.arrays import ArrayEngine
     >>> rows = ArrayEngine.from_arrow(pa.table({"who": ["a", "a", "b"], "age": [3, 4, 5], "y": [1, 1, 1]}))
-    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 10),), unit="who", max_rows=1)
+    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 10),), person_id="who", max_rows_per_person=1)
     >>> [block[:, 1].tolist() for block in counted_scan(rows, schema, lambda block: block, context=Context())]
     [[-0.4000000059604645, nan, 0.0]]
     """
-    if schema.unit is None:
+    if schema.person_id is None:
         return scanned(engine, schema, work, context=context)
     check_columns(schema, engine.columns())
     check_unit(schema, engine.columns(), context)
@@ -349,9 +349,9 @@ def _for_training(
 ) -> tuple[Iterator[pa.RecordBatch], Encoder | CountedEncoder]:
     """The columns of a schema, and what encodes them such that rows of a person beyond those that count are neutral."""
     encoder = Encoder(schema, on_bad_row=context.on_bad_row)
-    if schema.unit is None or schema.max_rows is None:
+    if schema.person_id is None or schema.max_rows_per_person is None:
         return _batches(engine, schema, context), encoder
     names, parse = _parsed(schema)
     engine.threads = context.threads
-    batches = engine.batches_keeping([*names, schema.label], [schema.unit], parse=parse)
-    return counted(batches, schema.max_rows), CountedEncoder(encoder)
+    batches = engine.batches_keeping([*names, schema.label], [schema.person_id], parse=parse)
+    return counted(batches, schema.max_rows_per_person), CountedEncoder(encoder)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from boltdp import __version__
 from boltdp._arrays import Doubles, Integers, PackedRows
 from boltdp._files.sealed import OUTSIDE, ModelFileError, digest, read_sealed, sealed
+from boltdp._version import __version__
 from boltdp.encoding.plan import cell_of
 from boltdp.encoding.values import format_value
 from boltdp.errors import DataError, ParameterError
@@ -241,7 +241,7 @@ class NoisyEvaluation:
         """Why it is not private; empty if it is."""
         return why_not_private(self.spent, self.budget)
 
-    def promise(self) -> str:
+    def guarantee(self) -> str:
         """What is promised, in plain words."""
         if self.reasons:
             return f"NOT PRIVATE: {'; '.join(self.reasons)}."
@@ -461,7 +461,7 @@ def measure(
     check_columns(model.schema, engine.columns())
     check_unit(model.schema, engine.columns(), context)
     rows = engine.count()
-    event = make_noisy_counts(budget, releases=1, summed=True, person_rows=model.schema.max_rows)
+    event = make_noisy_counts(budget, releases=1, summed=True, person_rows=model.schema.max_rows_per_person)
     bins = plan_bins(model, rows=rows, groups=len(categories), noise=event.noise.deviation)
     spent = mark_non_private(event, () if context.randomness.seed is None else (SEEDED,))
     adjacency = Adjacency.of(event.person_rows)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from boltdp import __version__
+from boltdp._version import __version__
 from boltdp.errors import BoltdpError, ParameterError, shown
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
@@ -164,34 +164,34 @@ class Certificate:
         target = 1e-9 if self.budget is None or not self.budget.delta else self.budget.delta
         return self.spent.delta(Budget(epsilon).epsilon, target=target)
 
-    def promise(self, *, planned: bool = False) -> str:
+    def guarantee(self, *, planned: bool = False) -> str:
         """The claim in plain words, or what it will be of a model that is only planned."""
         if not self.private or self.budget is None:
             return f"NOT PRIVATE: {'; '.join(self.reasons)}."
         epsilon, delta, rows = self.budget.epsilon, self.budget.delta, self.rows
-        kind = f"(epsilon = {epsilon:g}, delta = {delta:g})" if delta else f"epsilon = {epsilon:g}"
-        likelier = math.exp(epsilon) if epsilon < 700 else math.inf
-        seen = "would be seen of the model is" if planned else "is seen of this model was"
+        parameters = f"ε = {epsilon:g}, δ = {delta:g}" if delta else f"ε = {epsilon:g}"
+        factor = math.exp(epsilon) if epsilon < 700 else math.inf
         claim = (
-            f"Differentially private with {kind}: whatever {seen} at most {likelier:.3g} times as likely"
-            f"{f', plus {delta:g},' if delta else ''} as if {self._another(rows)}."
+            f"({parameters})-differentially private: changing {self._changed_rows(rows)} "
+            f"{'would change' if planned else 'changes'} the probability of any outcome by at most a factor of "
+            f"{factor:.3g}{f', plus {delta:g}' if delta else ''}."
         )
         if isinstance(self.training, NoisyUpdates):
             claim += " It holds for real-valued noise in the updates, which is drawn in floating point."
         if epsilon > 10:
-            claim += " Caution: an epsilon above 10 promises little."
+            claim += " Caution: an epsilon above 10 guarantees little."
         if delta * rows >= 1:
             claim += (
                 f" Caution: a delta of 1/rows or more allows to publish a whole row; keep it far below {1 / rows:.1g}."
             )
         return claim
 
-    def _another(self, rows: int) -> str:
-        """What neighbours differ in, in plain words."""
+    def _changed_rows(self, rows: int) -> str:
+        """The rows in which neighbouring datasets differ."""
         if self.person_rows is None:
-            return f"any one of the {rows:,} rows were another"
-        count = "one counts" if self.person_rows == 1 else f"at most {self.person_rows:,} count"
-        return f"any one person's rows, of which {count}, were another's"
+            return f"any one of the {rows:,} rows"
+        used = "one is used" if self.person_rows == 1 else f"at most {self.person_rows:,} are used"
+        return f"the rows of any one person, of which {used},"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values; floats keep every bit."""

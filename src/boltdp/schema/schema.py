@@ -6,8 +6,8 @@ On disk it is TOML:
     classes = [0, 1]               # the first is the negative one
     prior = [0.89, 0.11]           # optional: the share of each class, if it is public; for `--threshold prior` and
                                    # `--class-weights balanced`
-    unit = "patient_id"            # optional: whose row it is. The promise is then about persons, not rows, and of each
-    max_rows = 2                   # person's rows no more than so many count: the first ones
+    person_id = "patient_id"       # optional: the column that identifies persons. The guarantee is then about persons,
+    max_rows_per_person = 2        # not rows, and at most this many rows of each person are used: the first ones
     intercept = true
     clip_norm = 4.0                # encoded rows longer than this are shortened to it
 
@@ -200,8 +200,8 @@ class Schema:
     spent: BudgetedEvent | None = (
         None  #: the cost of inferring it from private rows, part of every model trained with it
     )
-    unit: str | None = None  #: the column that says whose row it is, if the promise is to be about persons
-    max_rows: int | None = None  #: g: of each person's rows the first so many count
+    person_id: str | None = None  #: the column that identifies persons, if the guarantee is about persons
+    max_rows_per_person: int | None = None  #: g: at most this number of rows of each person are used
     #: Features of an encoded row before projection, the intercept included.
     encoded_dims: int = field(init=False, repr=False, compare=False)
 
@@ -249,22 +249,22 @@ class Schema:
         check_size(features=self.dims, classes=self.target.label_count)
 
     def _check_unit(self) -> None:
-        if (self.unit is None) != (self.max_rows is None):
+        if (self.person_id is None) != (self.max_rows_per_person is None):
             raise ParameterError(
-                "unit and max_rows must be declared together: whose row it is, and how many of a person's rows count",
-                hint='such as unit = "patient_id" and max_rows = 2',
+                "person_id and max_rows_per_person must be declared together",
+                hint='such as person_id = "patient_id" and max_rows_per_person = 2',
             )
-        if self.unit is None:
+        if self.person_id is None:
             return
-        check_name(self.unit, what="unit")
-        if self.unit == self.label or self.unit in self.sources:
-            raise ParameterError(f"the unit must be neither the label nor a feature, got {shown(self.unit)}")
-        check_int(self.max_rows, "max_rows", least=1)
-        check_person_rows(self.max_rows)
+        check_name(self.person_id, what="person_id")
+        if self.person_id == self.label or self.person_id in self.sources:
+            raise ParameterError(f"the person_id must be neither the label nor a feature, got {shown(self.person_id)}")
+        check_int(self.max_rows_per_person, "max_rows_per_person", least=1)
+        check_person_rows(self.max_rows_per_person)
         if self.spent is not None:
             raise ParameterError(
-                "a schema with a unit must not have been found from private rows: all rows of a person were counted",
-                hint="declare it from public knowledge, or leave the unit out",
+                "a schema with a person_id must not be inferred from private rows, of which it has counted all",
+                hint="declare it from public knowledge, or leave the person_id out",
             )
 
     @property
@@ -279,12 +279,13 @@ class Schema:
 
     @property
     def of_rows(self) -> Schema:
-        """The same without a unit, for rows of which all count: public ones, for example.
+        """The same without a person_id, for rows that are all used: public ones, for example.
 
-        >>> Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),), unit="id", max_rows=2).of_rows.unit is None
+        >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),), person_id="id", max_rows_per_person=2)
+        >>> schema.of_rows.person_id is None
         True
         """
-        return replace(self, unit=None, max_rows=None)
+        return replace(self, person_id=None, max_rows_per_person=None)
 
     @property
     def dims(self) -> int:
@@ -406,7 +407,11 @@ class Schema:
                 tables["vector"][column.name] = {"length": column.length, "bounds": [column.low, column.high]}
         declared: dict[str, Any] = {
             **self.target.to_dict(),
-            **({} if self.unit is None else {"unit": self.unit, "max_rows": self.max_rows}),
+            **(
+                {}
+                if self.person_id is None
+                else {"person_id": self.person_id, "max_rows_per_person": self.max_rows_per_person}
+            ),
             "intercept": self.intercept,
         }
         if self.clip_norm is not None:
@@ -469,8 +474,8 @@ class Schema:
             projection=projection,
             standardization=standardization,
             spent=_spent(declared.get("spent")),
-            unit=declared.get("unit"),
-            max_rows=declared.get("max_rows"),
+            person_id=declared.get("person_id"),
+            max_rows_per_person=declared.get("max_rows_per_person"),
         )
 
     @classmethod
@@ -546,7 +551,7 @@ class Schema:
 _KINDS: tuple[type[Column], ...] = (Numeric, Categorical, TimePart, Vector)
 _KEYS = (
     *(key for kind in TARGETS for key in (kind.key, *kind.other_keys)),
-    *("unit", "max_rows", "intercept", "clip_norm", "numeric", "categorical", "timestamp", "vector"),
+    *("person_id", "max_rows_per_person", "intercept", "clip_norm", "numeric", "categorical", "timestamp", "vector"),
     *("projection", "standardization", "spent"),
 )
 

@@ -177,7 +177,7 @@ class Allowance:
         whole = Schema.of(self.schema)
         chosen = tuple(column for column in whole.columns if column.source in wanted)
         # A person may have rows in several groups, which are charged as if each row were in one.
-        persons_in_groups = whole.unit is not None and request.groups is not None
+        persons_in_groups = whole.person_id is not None and request.groups is not None
         if whole.label != self.label or {one.source for one in chosen} != set(wanted) or persons_in_groups:
             raise Refused("not possible")
         return replace(whole, columns=chosen)

@@ -229,7 +229,7 @@ def compare(
         if test is not None:
             return prepared, stack.enter_context(test.prepare(schema.of_rows, context.mute()))
         whole = prepared
-        if schema.unit is not None:  # in the same order; all rows are tested, those too that do not count
+        if schema.person_id is not None:  # in the same order; all rows are tested, those too that do not count
             whole = stack.enter_context(engine.prepare(schema.of_rows, context.mute()))
         return prepared.portion(0, cut), whole.portion(cut, rows)
 

@@ -70,7 +70,7 @@ def make_plan(
         dims=schema.dims if dims is None else dims,
         target=schema.target,
         standardization=standardization,
-        person_rows=schema.max_rows,
+        person_rows=schema.max_rows_per_person,
     )
     return Plan(schema, resolved, _certify(training, settings, standardization, draft=schema.spent, reasons=reasons))
 
@@ -98,7 +98,12 @@ def make_plans(
 
     def plan_candidate(number: int, rows: int, budget: Budget | None) -> Event:
         return plan_models(
-            resolved[number], rows=rows, dims=schema.dims, target=target, budget=budget, person_rows=schema.max_rows
+            resolved[number],
+            rows=rows,
+            dims=schema.dims,
+            target=target,
+            budget=budget,
+            person_rows=schema.max_rows_per_person,
         )
 
     events = plan_selection(plan_candidate, left)
@@ -214,7 +219,7 @@ def _noise_per_row(budget: Budget, schema: Schema, standardization: BudgetedEven
     if standardization is None:
         return math.inf
     # As if for two classes; Lambda as large as makes it of no account.
-    problem = Problem(loss=Logistic(), dims=schema.dims, rows=rows, person_rows=schema.max_rows)
+    problem = Problem(loss=Logistic(), dims=schema.dims, rows=rows, person_rows=schema.max_rows_per_person)
     problem = replace(problem, regularization=problem.changed_rows * (1.0 + 8.0 / budget.epsilon))
     return objective_noise(problem, subtract_spent(budget, standardization)).expected_norm / rows
 

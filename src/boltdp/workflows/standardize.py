@@ -73,7 +73,7 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     share = (
         SHARES[0]
         if budget is None
-        else standardization_share(budget, features=features, rows=rows, changed=schema.max_rows or 1)
+        else standardization_share(budget, features=features, rows=rows, changed=schema.max_rows_per_person or 1)
     )
     if settings.standardize == "auto":
         if settings.algorithm != "auto" or budget is None or share is None or schema.standardization is not None:
@@ -95,7 +95,7 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
         clip_norm=schema.feature_clip_norm,
         budget=taken,
         gaussian=gaussian,
-        person_rows=schema.max_rows,
+        person_rows=schema.max_rows_per_person,
     )
     return BudgetedEvent(taken, event)
 

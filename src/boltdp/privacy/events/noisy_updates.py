@@ -33,7 +33,9 @@ ALGORITHMS: Mapping[Sampling, str] = {"permutation": "scs13", "fixed size": "bst
 BST14_PUBLISHED = "its published argument takes sums of gradients to differ by 1, where they can differ by twice L"
 
 #: What to take for persons.
-INSTEAD = "take the algorithm objective, noisy-gd or bolton; bst14 and dpsgd take a unit with max_rows = 1"
+INSTEAD = (
+    "take the algorithm objective, noisy-gd or bolton; bst14 and dpsgd take a person_id with max_rows_per_person = 1"
+)
 
 #: What rounding in the few operations of a formula below can take away, given back.
 _UP = 1.0 + 2.0**-48
