@@ -25,7 +25,7 @@ from boltdp.schema.declare import declare
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import suggest_columns
 from boltdp.schema.target import Threshold
-from boltdp.settings import Settings
+from boltdp.settings import OPTIONS, Settings
 from boltdp.workflows import predict as predictions
 from boltdp.workflows.train import train as train_engine
 from boltdp.workflows.tune import TRIALS, Method
@@ -43,7 +43,6 @@ SchemaLike = Schema | Mapping[str, Any] | str | Path
 #: (low, high) of columns by name, or of all numbers.
 Bounds = Mapping[Any, Sequence[float]] | Sequence[float]
 
-_NAMES = tuple(field.name for field in fields(Settings))
 #: What settings are called elsewhere.
 _ELSEWHERE = {"random_state": "noise_seed", "C": "regularization", "max_norm": "radius", "max_iter": "passes"}
 
@@ -291,14 +290,13 @@ def refuse_beside_schema(given: Mapping[str, Any]) -> None:
 def _settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
     """What is asked for: the fields that are given by name, over ready settings if there are any."""
     for name in chosen:
-        if name not in _NAMES:
-            arguments = [*_NAMES, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
+        if name not in OPTIONS:
+            arguments = [*OPTIONS, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
             hint = near(_ELSEWHERE.get(name, name), arguments) or f"there are {', '.join(arguments)}"
             raise ParameterError(f"there is no argument {name!r}", hint=hint)
     if settings is not None and not isinstance(settings, Settings):
         raise ParameterError(f"settings must be of boltdp.Settings, got {described(settings)}")
-    # NumPy's numbers, which grids are often made of, don't go into JSON.
-    plain = {name: _plain(value) for name, value in chosen.items()}
+    plain = {name: OPTIONS[name].convert(value, name) for name, value in chosen.items()}
     if settings is None and "epsilon" not in plain:
         raise ParameterError(
             "epsilon must be given, the privacy budget",
@@ -327,16 +325,16 @@ def _candidates(
     return candidates
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     if not isinstance(grid, Mapping) or any(isinstance(one, str) or not np.iterable(one) for one in grid.values()):
         raise ParameterError(
             "grid must be a dictionary of lists of values", hint='such as grid={"regularization": [1e-3, 1e-2]}'
         )
-    return {name: [_plain(value) for value in values] for name, values in grid.items()}
+    # Plain numbers instead of NumPy's, which grids are often made of and JSON does not have.
+    return {
+        name: [OPTIONS[name].convert(value, name) for value in values] if name in OPTIONS else [*values]
+        for name, values in grid.items()
+    }
 
 
 def _schema(
