@@ -231,7 +231,7 @@ def test_predict_needs_no_label(run: Run, model: Path, table: pa.Table) -> None:
 def test_evaluate_measures_what_scikit_learn_measures(run: Run, model: Path, rows: Path, table: pa.Table) -> None:
     result = run("evaluate", model, rows, "--json")
     assert result.exit_code == 0
-    assert "for data that you may look at" in result.stderr
+    assert "must be non-sensitive data" in result.stderr
     record = json.loads(result.stdout)
     truth = table["sick"].to_pylist()
     known = [i for i, value in enumerate(truth) if value != SECRET]
@@ -372,7 +372,7 @@ def test_schema_drafts_from_names_and_types_only(run: Run, rows: Path) -> None:
     assert "age = []" in result.stdout
     assert SECRET not in result.output
     public = run("schema", rows, "--label", "sick", "--public", "-o", "draft.toml")
-    assert "safe only if they are public" in public.stderr
+    assert "must be public data" in public.stderr
     assert Schema.load("draft.toml").label == "sick"
 
 
@@ -410,10 +410,20 @@ def test_a_query_is_told_what_the_promise_asks_of_it(run: Run, rows: Path) -> No
     arguments = ("train", "rows.duckdb", "--query", "FROM people", "--schema", "schema.toml", "-o", "a.json")
     private = run(*arguments, "--epsilon", 1)
     assert private.exit_code == 0, private.output
-    assert private.stderr.startswith("note: the promise is about rows of the query's result at their places")
+    assert private.stderr.startswith("condition: the guarantee is about the rows of the query's result, by position")
     assert run(*arguments, "--noiseless", "--overwrite").stderr == REMINDER
     by_table = ("train", "rows.duckdb", "--table", "people", "--schema", "schema.toml", "-o", "b.json")
     assert run(*by_table, "--epsilon", 1).stderr == REMINDER
+
+
+def test_quiet_silences_notes_but_no_condition_of_the_guarantee(run: Run, rows: Path) -> None:
+    arguments = (rows, "--query", "FROM source", "--schema", "schema.toml", "--epsilon", 1, "-o", "a.json")
+    after = run("train", "--quiet", *arguments)
+    before = run("-q", "train", *arguments, "--overwrite")
+    assert after.exit_code == before.exit_code == 0, after.output + before.output
+    assert after.stderr == before.stderr
+    assert after.stderr.startswith("condition: the guarantee is about the rows of the query's result")
+    assert "note:" not in after.stderr
 
 
 def test_plan_speaks_of_a_model_that_is_not_there_yet(run: Run) -> None:
@@ -427,7 +437,7 @@ def test_curves_are_added_where_they_are_asked_for_or_rows_are_many(run: Run, ro
     planned = ("plan", "--schema", "schema.toml", "--epsilon", 1, "--rows")
     assert " 8 steps of age, 8 of pulse\n" in run(*planned, 20_000).stdout
     assert "curves" not in run(*planned, 2000).stdout
-    assert "curves must be a whole number >= 0, got -1" in run(*planned, 2000, "--curves", -1).stderr
+    assert "curves must be >= 0, got -1" in run(*planned, 2000, "--curves", -1).stderr
     columns = "".join(f"column{i} = [0, 100]\n" for i in range(7))
     Path("wide.toml").write_text(f'label = "sick"\nclasses = ["no", "yes"]\n[numeric]\n{columns}')
     told = run("plan", "--schema", "wide.toml", "--epsilon", 1, "--rows", 100_000).stdout

@@ -10,7 +10,7 @@ import click
 from boltdp._files import replacing
 from boltdp.cli._options import (
     FILE,
-    QUERY_PROMISE,
+    QUERY_CONDITION,
     as_json,
     charged_account,
     check_output,
@@ -22,7 +22,7 @@ from boltdp.cli._options import (
     source_options,
     threads_option,
 )
-from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples, note, warn
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples, note, state_condition, warn
 from boltdp.encoding.values import format_value
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
@@ -105,7 +105,7 @@ def evaluate(
         if output is not None:
             check_output(output, overwrite=overwrite)
         if query is not None:
-            note(QUERY_PROMISE)
+            state_condition(QUERY_CONDITION)
         budget = Budget(epsilon, delta or 0.0)
         with open_source(source, table=table, query=query) as engine:
             account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
@@ -133,9 +133,9 @@ def evaluate(
             f"column {model.schema.label!r} and are left out: the classes are {', '.join(names)}, and other spellings "
             "taught nothing either if the model was trained on rows like these"
         )
-    note(
-        "this is computed from the rows without noise, for data that you may look at: "
-        "the model's promise does not cover it"
+    state_condition(
+        "this is computed from the rows without noise, which must be non-sensitive data: "
+        "the guarantee of the model does not cover it"
     )
     if plot is not None:
         found.plot(plot)
@@ -185,7 +185,7 @@ def _report_measured(
     measured: NoisyEvaluation, model: Model, account: Account | None, output: str | None, *, as_json: bool
 ) -> None:
     if account is None:
-        note(
+        state_condition(
             "no ledger is charged: if these rows are used again, or the model was trained on them, all of it is spent "
             "together"
         )
