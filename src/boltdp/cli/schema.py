@@ -13,11 +13,10 @@ from boltdp.cli._options import (
     charged_account,
     check_new,
     ledger_options,
-    quiet,
     source_options,
     telling_csv_fault,
 )
-from boltdp.cli._terminal import RowsBar, emit, examples, note
+from boltdp.cli._terminal import RowsBar, emit, examples, note, state_condition
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Above 0: infer categories and classes too.")
 @click.option("-o", "--output", metavar="TOML", type=FILE, help="Where to write the draft, instead of standard output.")
 @ledger_options
-@quiet
 def schema(
     source: str,
     *,
@@ -56,7 +54,6 @@ def schema(
     ledger: str | None,
     dataset: str | None,
     blocks: str | None,
-    quiet: bool,
 ) -> None:
     """Draft a schema for SOURCE from the names and types of its columns.
 
@@ -85,32 +82,29 @@ def schema(
             text = draft_schema(engine, label, public=public)
         else:
             account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
-            text = _draft_privately(engine, label, Budget(epsilon, delta), query=query, quiet=quiet, account=account)
+            text = _draft_privately(engine, label, Budget(epsilon, delta), query=query, account=account)
     if public:
-        note("the draft was filled in from the values, which is safe only if they are public")
+        state_condition("the draft was filled in from the values, which must be public data")
     if output is None:
         emit(text, newline=False)
         return
     with replacing(output) as aside:
         aside.write_text(text, "utf-8")
     empty = any("[]" in line.partition("#")[0] for line in text.splitlines())
-    note(
-        f"review {output}: {'fill in what is empty from public knowledge' if empty else 'drop what is not to be used'}"
-    )
+    task = "fill in what is empty from public knowledge" if empty else "drop what is not to be used"
+    note(f"review {output}: {task}")
 
 
-def _draft_privately(
-    engine: Engine, label: str, budget: Budget, *, query: str | None, quiet: bool, account: Account | None
-) -> str:
-    from boltdp.cli._options import QUERY_PROMISE
+def _draft_privately(engine: Engine, label: str, budget: Budget, *, query: str | None, account: Account | None) -> str:
+    from boltdp.cli._options import QUERY_CONDITION
     from boltdp.context import Context
     from boltdp.workflows.summarize import draft_private_schema
 
     if query is not None:
-        note(QUERY_PROMISE)
+        state_condition(QUERY_CONDITION)
     if not budget.delta:
-        note("without --delta no categories and no classes can be inferred from the rows: they are left empty")
-    with RowsBar(quiet=quiet) as bar:
+        note("without --delta no category and no class can be found from the rows: they are left empty")
+    with RowsBar() as bar:
         text = draft_private_schema(engine, label, budget, context=Context(progress=bar), account=account)
     note(f"the draft has spent {budget.describe()}, which it states and every model trained with it pays for")
     return text
