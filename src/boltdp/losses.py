@@ -295,15 +295,15 @@ class HuberSVM(Loss):
         y = 1.0 if label == positive else -1.0
         return np.array([-y * min(max((1.0 + self.width - y * float(scores[0])) / (2.0 * self.width), 0.0), 1.0)])
 
-    def probabilities(self, margins: Doubles) -> None:  # noqa: ARG002
+    def probabilities(self, margins: Doubles) -> None:
         """It is fitted to tell which class, not how likely."""
         return
 
-    def link(self, margin: str, number: Callable[[float], str]) -> None:  # noqa: ARG002
+    def link(self, margin: str, number: Callable[[float], str]) -> None:
         """It tells no probabilities."""
         return
 
-    def joint(self, classes: int) -> None:  # noqa: ARG002
+    def joint(self, classes: int) -> None:
         """There is no multinomial form."""
         return
 
@@ -344,7 +344,7 @@ class Multinomial(Loss):
         """One a class."""
         return self.classes
 
-    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:  # noqa: ARG002
+    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
         """P - e_label, p the softmax of the scores."""
         powers = np.exp(scores - scores.max())
         slopes: Doubles = powers / powers.sum()
@@ -356,7 +356,7 @@ class Multinomial(Loss):
         odds: Doubles = np.exp(margins - margins.max(axis=1, keepdims=True))
         return odds
 
-    def link(self, margin: str, number: Callable[[float], str]) -> None:  # noqa: ARG002
+    def link(self, margin: str, number: Callable[[float], str]) -> None:
         """A model of two classes has one margin, and this loss two."""
         return
 

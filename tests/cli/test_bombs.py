@@ -13,7 +13,7 @@ import pytest
 
 from boltdp._files.sealed import sealed
 from boltdp.errors import ParameterError
-from boltdp.schema.schema import MOST_BYTES, MOST_CLASSES, Categorical, Numeric, Projection, Schema, Vector
+from boltdp.schema.schema import MAX_BYTES, MAX_CLASSES, Categorical, Numeric, Projection, Schema, Vector
 from boltdp.settings import Settings
 from tests.cli.conftest import Run
 from tests.test_model import model as some_model
@@ -63,7 +63,7 @@ WHOLE: dict[str, str] = {
     "a label that is a number": f"label = {DIGITS}\nclasses = [0, 1]\n[numeric]\na = [0, 1]",
     "tables that are numbers": "label = 'y'\nclasses = [0, 1]\nnumeric = 1",
     "a projection that is a list": "label = 'y'\nclasses = [0, 1]\nprojection = [[]]\n[numeric]\na = [0, 1]",
-    "spaces": " " * (MOST_BYTES + 1),
+    "spaces": " " * (MAX_BYTES + 1),
     **{name: HEAD + table for name, table in TABLES.items()},
 }
 
@@ -161,7 +161,7 @@ def test_the_same_limits_hold_in_python() -> None:
     for make in (
         lambda: Vector("v", 100_001, 0, 1),
         lambda: Categorical("c", tuple(range(100_001))),
-        lambda: Schema("y", tuple(range(MOST_CLASSES + 1)), one),
+        lambda: Schema("y", tuple(range(MAX_CLASSES + 1)), one),
         lambda: Schema("y", (0, 1), tuple(Vector(f"v{i}", 60_000, 0, 1) for i in range(2))),
         lambda: Schema("y", (0, 1), tuple(Numeric(f"v{i}", 0, 1) for i in range(100_001))),
         lambda: Schema("y", (0, 1), (Vector("v", 90_000, 0, 1),), projection=Projection(dims=80_000, seed=1)),
@@ -170,7 +170,7 @@ def test_the_same_limits_hold_in_python() -> None:
     ):
         with pytest.raises(ParameterError, match=r"must be|must have"):
             make()
-    assert Schema("y", tuple(range(MOST_CLASSES)), one).dims == 2
+    assert Schema("y", tuple(range(MAX_CLASSES)), one).dims == 2
     assert Schema("y", (0, 1), (Vector("v", 99_999, 0, 1),)).dims == 100_000
 
 

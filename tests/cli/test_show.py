@@ -60,7 +60,8 @@ def test_json_has_the_numbers_and_files_are_written(run: Run, rows: Path, steps:
     assert panel["favours"] == "yes"
     columns = {one["column"]: one for one in panel["columns"]}
     age = columns["age"]["points"]
-    column, middles, factors = next(one for one in loaded.schema.transforms() if one[0].name == "age")
+    scaled = next(one for one in loaded.schema.encoding.scaled if one.rule.column == "age")
+    column, (middles, factors) = scaled.rule, scaled.original_units
     assert isinstance(column, Numeric)
     assert [point["at"] for point in age] == [0.0, *np.repeat(column.curve, 2), 100.0]
     values = np.array([100.0, *np.ones(len(column.curve))])

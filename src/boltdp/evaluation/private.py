@@ -21,7 +21,6 @@ import numpy as np
 from boltdp import __version__
 from boltdp._arrays import Doubles, Integers, PackedRows
 from boltdp._files.sealed import OUTSIDE, ModelFileError, digest, read_sealed, sealed
-from boltdp.encoding.plan import cell_of
 from boltdp.encoding.values import format_value
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.accounting.charges import Release
@@ -32,7 +31,7 @@ from boltdp.privacy.events.event import SEEDED, Event, Spoiled, spoiled
 from boltdp.privacy.events.noisy_counts import NoisyCounts, noisy_counts
 from boltdp.privacy.release import release_counts
 from boltdp.privacy.serialization import from_record, to_record
-from boltdp.schema.schema import Categorical, Schema
+from boltdp.schema.schema import Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -467,7 +466,7 @@ def measure(
     adjacency = Adjacency.of(event.person_rows)
 
     def released() -> NoisyEvaluation:
-        place = None if by is None else cell_of(model.schema, by)
+        place = None if by is None else model.schema.encoding.locate_cell(by)
         counts, stage = np.zeros(bins.cells, np.int64), context.at("counting", rows)
         for block in counted_scan(engine, model.schema, _Counting(model, bins, place), context=context):
             counts += block
@@ -570,7 +569,7 @@ def _categories(schema: Schema, by: str | None) -> tuple[str, ...]:
     """The names of the subgroups."""
     if by is None:
         return ("",)
-    declared = [column for column in schema.columns if isinstance(column, Categorical)]
+    declared = [column for column in schema.columns if column.rule.values]
     column = next((one for one in declared if one.name == by), None)
     names = ", ".join(repr(one.name) for one in declared) or "none"
     if column is None or schema.projection is not None:
@@ -578,7 +577,7 @@ def _categories(schema: Schema, by: str | None) -> tuple[str, ...]:
             f"by must be a categorical column of the model's schema, without a projection, got {by!r}",
             hint=f"the schema has {names}",
         )
-    return (*(format_value(value) for value in column.categories), NO_GROUP)
+    return (*(format_value(value) for value in column.rule.values), NO_GROUP)
 
 
 def _record(score: Score | None) -> dict[str, float] | None:

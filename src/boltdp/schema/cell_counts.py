@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from boltdp._arrays import Doubles
 from boltdp.encoding import python_cells as single
 from boltdp.encoding.arrow_buffers import values
-from boltdp.encoding.encode import numbers_of
+from boltdp.encoding.arrow_cells import numbers_of
 from boltdp.encoding.values import Value
 from boltdp.schema.source_columns import ColumnType
 

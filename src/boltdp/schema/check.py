@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from boltdp._arrays import Booleans, Doubles
 from boltdp.encoding.arrow_buffers import missing, values
-from boltdp.encoding.encode import Coder, PartCoder, numbers_of, vectors_of
+from boltdp.encoding.arrow_cells import Coder, PartCoder, numbers_of, vectors_of
 from boltdp.encoding.values import Value, format_value
 from boltdp.errors import printable
 from boltdp.schema.schema import Categorical, Column, Numeric, Schema, TimePart, Vector
@@ -283,7 +283,8 @@ class _Look:
         if isinstance(column, Categorical):
             return cls(column.name, "categorical", column.categories)
         length = column.length if isinstance(column, Vector) else 1
-        return cls(column.name, _ROLES[type(column)], low=column.low, high=column.high, length=length)
+        low, high = column.rule.bounds
+        return cls(column.name, _ROLES[type(column)], low=low, high=high, length=length)
 
     def look(self, cells: pa.Array) -> None:
         """Take the cells of one batch into account."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from boltdp import algorithms
 from boltdp._files import replacing
 from boltdp.context import Context
-from boltdp.encoding.plan import plain, reading
 from boltdp.errors import BoltdpError, ParameterError, require
 from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.release import Randomness
@@ -246,7 +245,7 @@ def compare(
         sums, shared = None, prepare(stack, schema)
         if any(part is not None for part in moments.values()):
             with ExitStack() as briefly:
-                unprojected = shared if schema.projection is None else prepare(briefly, plain(schema))
+                unprojected = shared if schema.projection is None else prepare(briefly, schema.unscaled)
                 sums = moments_of(unprojected[0], schema)
         order = 0
         for number, (algorithm, epsilon, repeat) in enumerate(todo):
@@ -266,7 +265,7 @@ def compare(
                         training, testing = prepare(briefly, used)
                         if repeat:
                             training.reshuffle(context.seed + repeat)
-                training, testing = (part.read_by(reading(used)) for part in (training, testing))
+                training, testing = (part.read_by(used.encoding.feature_map) for part in (training, testing))
                 start = time.perf_counter()
                 model = train_prepared(training, used, certificate, own)
                 seconds = time.perf_counter() - start

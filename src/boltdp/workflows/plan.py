@@ -14,7 +14,7 @@ from boltdp.privacy.certificate import Certificate, certify, keeps, remaining
 from boltdp.privacy.events.event import Event, Part, SelfComposition
 from boltdp.privacy.events.objective_perturbation import objective_noise
 from boltdp.privacy.training_problem import Problem
-from boltdp.schema.curves import with_curves
+from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema, check_size
 from boltdp.settings import Settings
 from boltdp.workflows.standardize import plan_moments
@@ -134,13 +134,13 @@ def curved(settings: Settings, schema: Schema, *, rows: int) -> Schema:
     if settings.curves is not None:
         if not isinstance(settings.curves, int) or settings.curves < 0:
             raise ParameterError(f"curves must be a whole number >= 0, got {settings.curves!r}")
-        return with_curves(schema, settings.curves)
+        return add_curves(schema, settings.curves)
     budget = settings.budget
     if budget is None or settings.algorithm != "auto" or settings.standardize == "none" or rows < 2:
         return schema
-    columns = sum(new != old for new, old in zip(with_curves(schema, 1).columns, schema.columns, strict=True))
+    columns = sum(new != old for new, old in zip(add_curves(schema, 1).columns, schema.columns, strict=True))
     steps = next((steps for most, steps in STEPS.items() if columns <= most), 0)
-    wanted = with_curves(schema, steps if columns else 0)
+    wanted = add_curves(schema, steps if columns else 0)
     noise, usual = (_noise_per_row(settings, each, rows) for each in (wanted, schema))
     if noise is None or usual is None:
         return schema

@@ -11,7 +11,6 @@ from boltdp._files.sealed import digest
 from boltdp.algorithms import Job, algorithm_of
 from boltdp.algorithms._base import check_rows
 from boltdp.context import Context
-from boltdp.encoding.plan import plain, reading
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate, after
 from boltdp.privacy.release import release_weights
@@ -112,7 +111,7 @@ def train_groups(groups: PostgresGroups, plans: Sequence[Planned], context: Cont
             yield standardized(prepared, schema, certificate.moments, context.randomness, rows=rows)
 
     if any(planned.schema.projection is not None and planned.certificate.moments is not None for planned in plans):
-        unprojected, unordered = [plain(schema) for schema in schemas], [False for _ in plans]
+        unprojected, unordered = [schema.unscaled for schema in schemas], [False for _ in plans]
         with groups.prepared(unprojected, context, ordered=unordered, last=False) as tables:
             schemas = list(seen(tables))
     ordered = [algorithm_of(certificate).ordered for certificate in certificates]
@@ -120,7 +119,9 @@ def train_groups(groups: PostgresGroups, plans: Sequence[Planned], context: Cont
     with groups.prepared(schemas, context, ordered=ordered) as tables:
         for prepared, schema, certificate in zip(tables, seen(tables), certificates, strict=True):
             with prepared:  # nothing of a group is kept longer than it is needed
-                models.append(train_prepared(prepared.read_by(reading(schema)), schema, certificate, context))
+                models.append(
+                    train_prepared(prepared.read_by(schema.encoding.feature_map), schema, certificate, context)
+                )
     return [replace(model, trained_where=groups.where) for model in models]
 
 

@@ -136,7 +136,7 @@ class Noiseless(Training):
     kind = "training without noise"
     problem: Problem
 
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         """Nothing is promised."""
         return 1.0
 
@@ -276,7 +276,7 @@ class Spoiled(Event):
         ):
             raise ParameterError("what is not private must have reasons in words, got none")
 
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         """Nothing is promised."""
         return 1.0
 

@@ -99,7 +99,7 @@ class NoisyMoments(Event):
             return None
         return rounded_up(self.sensitivity / self.noise.scale)
 
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         """What the noise spends."""
         return 1.0 if self.noise is None else self.noise.delta(epsilon, sensitivity=self.sensitivity)
 
