@@ -14,7 +14,7 @@ from boltdp.engines.postgres.local_server import private_server
 from boltdp.ledger import Account, Ledger, open_ledger
 from boltdp.privacy.budget import Budget
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 
 #: Charges in the ledger before the first that is measured, and measured ones.
 BEFORE, REPEATS = 50, 21
@@ -33,7 +33,7 @@ def run() -> list[Ratio]:
 
 
 def _measured(name: str, ledger: Ledger) -> Ratio:
-    certificate = plan(Settings(epsilon=0.01, delta=1e-9), rows=10_000, dims=50, classes=2)
+    certificate = plan_certificate(Settings(epsilon=0.01, delta=1e-9), rows=10_000, dims=50, classes=2)
     ledger.set_budget("rows", Budget(10.0, 1e-6))
 
     def charge() -> None:

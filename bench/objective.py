@@ -11,7 +11,7 @@ from boltdp.context import Context
 from boltdp.engines import ArrayEngine
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train_prepared
 
 DIMS = 50
@@ -30,7 +30,9 @@ def _default(rows: int, classes: int) -> list[Ratio]:
     labels = np.argmax(noisy, axis=1).astype(np.int64)
     schema = array_schema(dims=DIMS, classes=range(classes))
     settings = {name: Settings(epsilon=1.0, delta=1e-8, algorithm=name) for name in ("auto", "bolton")}
-    plans = {name: plan(one, rows=rows, dims=schema.dims, classes=classes) for name, one in settings.items()}
+    plans = {
+        name: plan_certificate(one, rows=rows, dims=schema.dims, classes=classes) for name, one in settings.items()
+    }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in plans}
     with ArrayEngine.from_numpy(features, labels).prepare(schema, Context(seed=1)) as prepared:
         for _ in range(REPEATS):

@@ -25,7 +25,7 @@ from boltdp.engines.postgres.local_server import private_server
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.synthesize import synthetic_blocks
 from boltdp.workflows.train import train_prepared
 
@@ -63,7 +63,7 @@ def measured(prepared: Prepared, schema: Schema, where: str, clock: Callable[[],
     ratios = []
     for batch_size in BATCH_SIZES:
         plans = {
-            name: plan(replace(way, batch_size=batch_size), rows=prepared.rows, dims=schema.dims, classes=2)
+            name: plan_certificate(replace(way, batch_size=batch_size), rows=prepared.rows, dims=schema.dims, classes=2)
             for name, way in WAYS.items()
         }
 

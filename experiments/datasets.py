@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 
 from boltdp.errors import DataError, ParameterError
-from boltdp.schema.schema import Categorical, Numeric, Projection, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _images(*, clip_norm: float) -> Schema:
     # Bounds symmetric about 0 make an encoded pixel its grey level over 255; the clip norm is then the usual norm of
     # an image, by the published mean and deviation of the pixels.
     pixels = tuple(Numeric(f"f{i}", -255, 255) for i in range(784))
-    return Schema("label", tuple(range(10)), pixels, clip_norm=clip_norm)
+    return Schema(Classes("label", tuple(range(10))), pixels, clip_norm=clip_norm)
 
 
 def _covertype(classes: tuple[int, ...]) -> Schema:
@@ -86,7 +86,9 @@ def _covertype(classes: tuple[int, ...]) -> Schema:
     indicators = [f"Wilderness_Area{i}" for i in range(1, 5)] + [f"Soil_Type{i}" for i in range(1, 41)]
     # Symmetric, so that the indicators that are not set add nothing to the norm.
     bounds.update(dict.fromkeys(indicators, (-1, 1)))
-    return Schema("label", classes, tuple(Numeric(name, *ends) for name, ends in bounds.items()), clip_norm=3.0)
+    return Schema(
+        Classes("label", classes), tuple(Numeric(name, *ends) for name, ends in bounds.items()), clip_norm=3.0
+    )
 
 
 def _adult() -> Schema:
@@ -226,7 +228,7 @@ def _binary(
 ) -> Schema:
     numeric = [Numeric(name, *ends) for name, ends in bounds.items()]
     categorical = [Categorical(name, tuple(listed.split())) for name, listed in categories.items()]
-    return Schema("label", (0, 1), (*numeric, *categorical), clip_norm=clip_norm)
+    return Schema(Classes("label", (0, 1)), (*numeric, *categorical), clip_norm=clip_norm)
 
 
 def _benchmarks() -> Mapping[str, Benchmark]:

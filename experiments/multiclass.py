@@ -12,7 +12,7 @@ from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import encoded
 from boltdp.settings import Multiclass, Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train_prepared
 from experiments.datasets import BENCHMARKS
 
@@ -28,7 +28,7 @@ def main() -> None:
     with open_source(mnist.source("train")).prepare(mnist.schema, Context(seed=1)) as prepared:
 
         def accuracies(settings: Settings, repeats: int) -> str:
-            certificate = plan(settings, rows=prepared.rows, dims=prepared.dims, classes=10)
+            certificate = plan_certificate(settings, rows=prepared.rows, dims=prepared.dims, classes=10)
             models = [train_prepared(prepared, mnist.schema, certificate, Context(seed=1)) for _ in range(repeats)]
             reached = [(model.choices(model.margins(test)) == test[:, 0]).mean() for model in models]
             return f"{np.mean(reached):.3f} ± {np.std(reached):.3f}"

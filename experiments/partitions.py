@@ -17,7 +17,7 @@ from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import Prepared
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train_prepared
 from experiments.datasets import BENCHMARKS
 from experiments.whitebox import TRAINING, accuracies
@@ -51,7 +51,7 @@ def main() -> None:
 
 def cell(settings: Settings, training: Prepared, testing: Prepared, *, repeats: int) -> str:
     """What so many models reach, and in brackets how far one row can move each."""
-    certificate = plan(settings, rows=training.rows, dims=training.dims, classes=2)
+    certificate = plan_certificate(settings, rows=training.rows, dims=training.dims, classes=2)
     models = []
     for repeat in range(repeats):
         training.reshuffle(repeat)

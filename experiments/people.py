@@ -69,7 +69,7 @@ def cell(
     settings: Settings, training: pa.Table, testing: pa.Table, most: int | None, *, repeats: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The accuracies and AUCs of so many models."""
-    schema = DATA.schema if most is None else replace(DATA.schema, unit=UNIT, max_rows=most)
+    schema = DATA.schema if most is None else replace(DATA.schema, person_id=UNIT, max_rows_per_person=most)
     reached = []
     for _ in range(repeats if settings.epsilon is not None else 1):
         model = train(open_source(training), schema, settings)

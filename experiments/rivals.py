@@ -25,8 +25,8 @@ from boltdp._arrays import Doubles, Integers
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
-from boltdp.workflows.standardize import plan_moments
+from boltdp.workflows.plan import plan_certificate
+from boltdp.workflows.standardize import plan_standardization
 from boltdp.workflows.train import train
 from experiments.tasks import Answer, Task
 
@@ -326,7 +326,7 @@ def installed(package: str | None) -> bool:
 def centred_settings(task: Task, budget: Budget, **settings: Any) -> Settings:
     """Settings of an algorithm of boltdp with the private centring that "auto" would do for this budget, if any."""
     common = Settings(epsilon=budget.epsilon, delta=budget.delta)
-    centred = plan_moments(common, task.schema, rows=task.rows) is not None
+    centred = plan_standardization(common, task.schema, rows=task.rows) is not None
     return replace(common, standardize="private" if centred else "none", **settings)
 
 
@@ -358,8 +358,10 @@ def white_box(
         radius=radius,
         loss=loss,
     )
-    before = plan_moments(settings, task.schema, rows=task.rows)
-    planned = plan(settings, rows=task.rows, dims=task.schema.dims, classes=task.classes, before=before).problem
+    before = plan_standardization(settings, task.schema, rows=task.rows)
+    planned = plan_certificate(
+        settings, rows=task.rows, dims=task.schema.dims, classes=task.classes, standardization=before
+    ).problem
     assert isinstance(planned, Recipe)
     step = min(stretch * float(planned.schedule.at([1])[0]), 1.0 / planned.beta)
     model = train(task.training, task.schema, replace(settings, step_size=step))

@@ -28,7 +28,7 @@ from boltdp._files import replacing
 from boltdp.algorithms import noisy_gd, objective
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.engines.base import Engine
-from boltdp.schema.schema import Schema
+from boltdp.schema.schema import Classes, Schema
 from boltdp.settings import Settings
 from boltdp.workflows import plan, standardize
 from boltdp.workflows.train import train
@@ -77,8 +77,8 @@ CHOICES: Mapping[str, tuple[dict[str, Any], Sequence[tuple[Any, str, Any]]]] = {
         ],
     ),
     "no curves": ({"curves": 0}, ()),
-    "half the steps of curves": ({}, [(plan, "STEPS", {most: n // 2 for most, n in plan.STEPS.items()})]),
-    "twice the steps of curves": ({}, [(plan, "STEPS", {most: n * 2 for most, n in plan.STEPS.items()})]),
+    "half the steps of curves": ({}, [(plan, "CURVE_STEPS", {most: n // 2 for most, n in plan.CURVE_STEPS.items()})]),
+    "twice the steps of curves": ({}, [(plan, "CURVE_STEPS", {most: n * 2 for most, n in plan.CURVE_STEPS.items()})]),
     "intercept 0.15": ({}, [(standardize, "INTERCEPT", 0.15)]),
     "intercept 0.6": ({}, [(standardize, "INTERCEPT", 0.6)]),
     "always objective": ({"algorithm": "objective", "standardize": "private"}, ()),
@@ -114,7 +114,8 @@ def run(task: str, repeats: int, output: Path) -> None:
                 continue
             if settings.algorithm != "auto":
                 # The curves and the loss that "auto" would have.
-                shaped = plan.curved(replace(settings, algorithm="auto", standardize="auto"), schema, rows=rows)
+                auto = replace(settings, algorithm="auto", standardize="auto")
+                shaped, _ = plan.add_auto_curves(auto, schema, rows=rows)
                 settings = replace(settings, loss="margin" if settings.algorithm == "objective" else "logistic")
             else:
                 shaped = schema
@@ -148,7 +149,7 @@ def rows_of(task: str) -> tuple[Engine, Engine, Schema]:
     elif what:
         labels = (labels == int(what.split()[-1])).astype(np.int64)
         table = table.set_column(len(names) - 1, schema.label, pa.array(labels))
-        schema = replace(schema, classes=(0, 1))
+        schema = replace(schema, target=Classes(schema.label, (0, 1)))
     kept = kept[:MOST_ROWS]
     engine = ArrayEngine.from_arrow(table.take(kept))
     cut = len(kept) - round(JUDGING * len(kept))

@@ -23,7 +23,7 @@ from boltdp.privacy.mechanisms import gaussian_sigma
 from boltdp.privacy.release import Randomness
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
-from boltdp.workflows.standardize import moments, plan_moments, standardized_by
+from boltdp.workflows.standardize import apply_moments, plan_standardization, sum_moments
 from experiments.datasets import BENCHMARKS, Benchmark
 
 #: By metric; no log loss where a way gives no probabilities.
@@ -145,21 +145,23 @@ class Task:
         planned, deviation = self._moments(budget, "noisy-gd"), gaussian_sigma(budget)
         if planned is None:
             return self.schema, deviation
-        assert planned.event.distance is not None
-        return self._centred(planned), (deviation**-2 - planned.event.distance**2) ** -0.5
+        assert planned.event.mu is not None
+        return self._centred(planned), (deviation**-2 - planned.event.mu**2) ** -0.5
 
-    def _moments(self, budget: Budget, algorithm: str) -> event.Part | None:
+    def _moments(self, budget: Budget, algorithm: str) -> event.BudgetedEvent | None:
         """What centring takes before an algorithm, if "auto" would centre at all."""
         asked = Settings(epsilon=budget.epsilon, delta=budget.delta)
-        if plan_moments(asked, self.schema, rows=self.rows) is None:
+        if plan_standardization(asked, self.schema, rows=self.rows) is None:
             return None
-        return plan_moments(replace(asked, algorithm=algorithm, standardize="private"), self.schema, rows=self.rows)
+        return plan_standardization(
+            replace(asked, algorithm=algorithm, standardize="private"), self.schema, rows=self.rows
+        )
 
-    def _centred(self, planned: event.Part) -> Schema:
+    def _centred(self, planned: event.BudgetedEvent) -> Schema:
         event: Any = planned.event
         with self.training.prepare(self.schema.unscaled, Context(), ordered=False) as prepared:
-            sums = moments(prepared, self.schema)
-        return standardized_by(sums, self.schema, event, Randomness(), rows=self.rows)
+            sums = sum_moments(prepared, self.schema)
+        return apply_moments(sums, self.schema, event, Randomness(), rows=self.rows)
 
     def unit_parts(self, schema: Schema) -> tuple[Doubles, Integers, Doubles]:
         """Training rows of length at most 1 by a schema, their class indices, and testing rows."""

@@ -23,7 +23,7 @@ from boltdp.engines.base import Prepared
 from boltdp.model import Model
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train_prepared
 from experiments.datasets import BENCHMARKS
 
@@ -74,7 +74,7 @@ def main() -> None:
 
 def cell(settings: Settings, schema: Schema, training: Prepared, testing: Prepared, *, repeats: int) -> str:
     """What so many models reach: accuracy, and in brackets balanced accuracy."""
-    certificate = plan(settings, rows=training.rows, dims=training.dims, classes=2)
+    certificate = plan_certificate(settings, rows=training.rows, dims=training.dims, classes=2)
     models = [train_prepared(training, schema, certificate, Context(seed=1)) for _ in range(repeats)]
     reached = accuracies(models, testing)
     (mean, balanced), (spread, balanced_spread) = reached.mean(axis=0), reached.std(axis=0)

@@ -30,7 +30,7 @@ from boltdp.kernel.misclassification import Errors
 from boltdp.losses import Logistic, Multinomial
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Vector
 from boltdp.schema.source_columns import ColumnType, Kind
 from fuzz.sanitized import SANITIZERS, runtime
 from fuzz.target import Target, scrambled
@@ -98,7 +98,7 @@ def _plan(dice: random.Random) -> bytes:
     bases: dict[str, tuple[str, Kind]]
     bases = {"y": ("int8", "number"), "a": ("float8", "number"), "c": ("text", "text"), "v": ("float4", "list")}
     sources = {name: SourceColumn(name, base, ColumnType(kind)) for name, (base, kind) in bases.items()}
-    plan, _ = compile_plan(Schema("y", (0, 1), columns, projection=projection).encoding, sources)
+    plan, _ = compile_plan(Schema(Classes("y", (0, 1)), columns, projection=projection).encoding, sources)
     return scrambled(plan, dice) if dice.random() < 0.7 else plan
 
 

@@ -19,7 +19,7 @@ from boltdp.engines import open_source
 from boltdp.engines.base import encoded
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate, verify
-from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
@@ -48,14 +48,14 @@ def _models() -> tuple[dict[str, Any], ...]:
             "sick": dice.integers(0, 3, 400),
         }
     )
-    two, three = (Schema("sick", classes, COLUMNS) for classes in ((0, 1), (0, 1, 2)))
+    two, three = (Schema(Classes("sick", classes), COLUMNS) for classes in ((0, 1), (0, 1, 2)))
     asked = [
         (two, Settings(epsilon=1.0)),
         (three, Settings(epsilon=2.0, delta=1e-6)),
         (three, Settings(epsilon=2.0, loss="huber", noise_seed=1, seed=1)),
         (two, Settings(epsilon=2.0, delta=1e-6, algorithm="dpsgd", passes=1)),
         (two, Settings(epsilon=1.0, algorithm="scs13", passes=2)),
-        (Schema("sick", (0, 1), COLUMNS, projection=Projection(2, 7)), Settings(epsilon=None)),
+        (Schema(Classes("sick", (0, 1)), COLUMNS, projection=Projection(2, 7)), Settings(epsilon=None)),
     ]
     made = [train(open_source(rows), schema, settings) for schema, settings in asked]
     grid = candidates(Settings(epsilon=4.0, algorithm="bolton"), {"passes": [1, 2]})
@@ -66,7 +66,7 @@ def _models() -> tuple[dict[str, Any], ...]:
 def _read_model(record: Any) -> None:
     model = Model.from_dict(record)
     model.verify()
-    model.certificate.promise()
+    model.certificate.guarantee()
 
 
 def feed_model(dice: random.Random) -> None:
@@ -110,7 +110,9 @@ def feed_schema(dice: random.Random) -> None:
         Schema.load(path)
 
 
-SCHEMA = Schema("sick", ("no", "yes"), (Numeric("age", 0, 100, curve=(18, 65.5)), Categorical("sex", ("F", "M"))))
+SCHEMA = Schema(
+    Classes("sick", ("no", "yes")), (Numeric("age", 0, 100, curve=(18, 65.5)), Categorical("sex", ("F", "M")))
+)
 
 
 def _cell(dice: random.Random) -> str:

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import boltdp
-from boltdp import BoltdpError, Model, PrivacyWarning, Schema, Settings
-from boltdp.engines import ArrayEngine, opened
+from boltdp import BoltdpError, Classes, Model, PrivacyWarning, Schema, Settings
+from boltdp.engines import ArrayEngine, use_source
 from boltdp.errors import ParameterError
 from boltdp.schema.declare import declare
 from boltdp.schema.schema import Categorical, Numeric, Vector
@@ -113,7 +113,7 @@ def test_a_pair_of_arrays_is_a_vector_whose_bounds_are_one_pair() -> None:
 
 @pytest.mark.parametrize("given", ["object", "dictionary", "path"])
 def test_a_schema_may_be_given_in_three_forms(given: str, tmp_path: Path) -> None:
-    schema = Schema("outcome", tuple(CLASSES), (Numeric("age", 0, 110),))
+    schema = Schema(Classes("outcome", tuple(CLASSES)), (Numeric("age", 0, 110),))
     schema.save(tmp_path / "schema.toml")
     dictionary = {"label": "outcome", "classes": CLASSES, "numeric": BOUNDS}
     form: Any = {"object": schema, "dictionary": dictionary, "path": tmp_path / "schema.toml"}[given]
@@ -122,7 +122,7 @@ def test_a_schema_may_be_given_in_three_forms(given: str, tmp_path: Path) -> Non
 
 
 def test_engine_schema_and_settings_by_position_are_taken_as_before() -> None:
-    schema = Schema("outcome", tuple(CLASSES), (Numeric("age", 0, 110),))
+    schema = Schema(Classes("outcome", tuple(CLASSES)), (Numeric("age", 0, 110),))
     model = boltdp.train(boltdp.open_source(PEOPLE), schema, Settings(epsilon=1.0))
     assert model.certificate.private
     tried = [Settings(epsilon=1.0, regularization=one) for one in (1e-3, 1e-2)]
@@ -256,7 +256,7 @@ def test_a_file_is_closed_again_and_an_engine_left_open(model: Model, tmp_path: 
     engine = ArrayEngine.from_pandas(PEOPLE)
     engine.close = lambda: closed.append("closed")  # type: ignore[method-assign]
     assert model.predict(engine).tolist() == expected
-    with opened(engine) as same:
+    with use_source(engine) as same:
         assert same is engine
     assert closed == []
 
@@ -412,4 +412,4 @@ def test_a_model_shows_itself_in_a_line() -> None:
     rows = pd.DataFrame({"age": range(100), "old": [age > 50 for age in range(100)]})
     model = boltdp.train(rows, label="old", epsilon=1, bounds={"age": (0, 100)})
     assert repr(model).startswith("Model(label='old', classes=(False, True), features=")
-    assert "epsilon = 1; rows with a label spelt otherwise teach nothing" in repr(model)
+    assert "epsilon = 1; rows with an unknown label are ignored" in repr(model)

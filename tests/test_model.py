@@ -27,19 +27,19 @@ from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError,
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.release import Randomness, release_weights
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 
 
 def model_of(certificate: Certificate, classes: int = 2) -> Model:
-    schema = Schema("y", tuple(range(classes)), (Numeric("a", 0, 1), Numeric("b", -1, 1)))
+    schema = Schema(Classes("y", tuple(range(classes))), (Numeric("a", 0, 1), Numeric("b", -1, 1)))
     shape = (certificate.models, certificate.problem.loss.vectors, schema.dims)
     return Model.of_release(schema, release_weights(np.zeros(shape), certificate, Randomness()), certificate)
 
 
 def model(classes: int = 2, settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
-    return model_of(plan(settings, rows=1000, dims=3, classes=classes), classes)
+    return model_of(plan_certificate(settings, rows=1000, dims=3, classes=classes), classes)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_threshold_of_the_prior_is_the_share_of_the_second_class() -> None:
     made = model()
     with pytest.raises(ParameterError, match=r"^the threshold 'prior' must be declared in the schema"):
         made.with_threshold("prior")
-    known = replace(made, schema=replace(made.schema, prior=(0.89, 0.11)))
+    known = replace(made, schema=replace(made.schema, target=Classes("sick", made.classes, prior=(0.89, 0.11))))
     assert known.with_threshold("prior").threshold == 0.11
 
 
@@ -163,13 +163,13 @@ def test_a_threshold_survives_the_disk_and_a_model_without_one_is_written_as_eve
 
 
 def test_a_certificate_has_weights_of_the_classes_or_none() -> None:
-    weighted = plan(Settings(epsilon=1.0, class_weights=(1.0, 0.5)), rows=1000, dims=3, classes=2)
+    weighted = plan_certificate(Settings(epsilon=1.0, class_weights=(1.0, 0.5)), rows=1000, dims=3, classes=2)
     assert '"class_weights": [1.0, 0.5]' in json.dumps(model_of(weighted).to_dict())
     assert "class_weights" not in json.dumps(model().to_dict())
     spent = weighted.spent
     assert isinstance(spent, Training)
     three = replace(weighted, spent=with_problem(spent, replace(spent.problem, class_weights=(1.0, 0.5, 0.5))))
-    with pytest.raises(ParameterError, match="the certificate must have weights of 2 classes, got 3"):
+    with pytest.raises(ParameterError, match="class_weights must be one for each of the 2 classes, got 3"):
         model_of(three)
 
 
@@ -354,7 +354,7 @@ def test_a_claim_of_less_than_is_true_holds(name: str, value: float) -> None:
 @pytest.mark.parametrize(("factor", "enough"), [(1.0, True), (3.0, True), (0.5, False)])
 def test_more_noise_than_is_needed_verifies_and_less_does_not(factor: float, enough: bool, tmp_path: Path) -> None:
     """A certificate that is written by its own rules throughout: only the noise itself can tell."""
-    honest = plan(BOLTON, rows=1000, dims=3, classes=2)
+    honest = plan_certificate(BOLTON, rows=1000, dims=3, classes=2)
     event = honest.spent
     assert isinstance(event, OutputPerturbation)
     changed = replace(event, noise=replace(event.noise, scale=factor * event.noise.scale))
@@ -375,7 +375,7 @@ def test_more_noise_than_is_needed_verifies_and_less_does_not(factor: float, eno
 
 def test_a_certificate_for_other_weights_is_refused() -> None:
     made = model()
-    schema = Schema("y", (0, 1), (Numeric("a", 0, 1),))
+    schema = Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1),))
     with pytest.raises(ParameterError, match="the certificate must be for 2 features, got 3"):
         Model(schema, made.weights[:, :2], made.certificate)
 
@@ -390,8 +390,8 @@ def test_weights_put_in_the_place_of_the_released_ones_do_not_verify() -> None:
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_certificate_for_other_classes_is_refused(classes: int) -> None:
     made = model(5 - classes)
-    schema = Schema("y", tuple(range(classes)), made.schema.columns)
-    with pytest.raises(ParameterError, match=f"the certificate must be for {classes} classes"):
+    schema = Schema(Classes("y", tuple(range(classes))), made.schema.columns)
+    with pytest.raises(ParameterError, match=f"the certificate must be for the label 'y' with {classes} classes"):
         Model(schema, made.weights, made.certificate)
 
 
@@ -599,5 +599,5 @@ def test_a_version_that_is_none_is_refused(version: Any) -> None:
 
 def test_a_certificate_for_other_persons_than_the_schema_declares_is_refused() -> None:
     made = model()
-    with pytest.raises(ParameterError, match="must be for max_rows 2"):
-        replace(made, schema=replace(made.schema, unit="patient", max_rows=2))
+    with pytest.raises(ParameterError, match="must be for max_rows_per_person 2"):
+        replace(made, schema=replace(made.schema, person_id="patient", max_rows_per_person=2))

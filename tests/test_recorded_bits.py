@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from boltdp.engines import open_source
-from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
@@ -52,8 +52,8 @@ RELATIVE = 1e-5  #: how closely
 #: More than objective perturbation takes the Hessian of, so that it reads a portion too.
 ROWS, PUBLIC_ROWS = 1300, 200
 COLUMNS = (Numeric("age", 0, 100), Categorical("sex", ("F", "M")), Vector("scan", 2, -3, 3))
-TWO = Schema("sick", (0, 1), COLUMNS)
-THREE = Schema("stage", ("none", "mild", "severe"), COLUMNS)
+TWO = Schema(Classes("sick", (0, 1)), COLUMNS)
+THREE = Schema(Classes("stage", ("none", "mild", "severe")), COLUMNS)
 NARROW = replace(TWO, columns=(COLUMNS[0], COLUMNS[2]), intercept=False)
 SHORTENED = replace(THREE, clip_norm=1.25)
 PROJECTED = replace(THREE, projection=Projection(dims=3, seed=17))

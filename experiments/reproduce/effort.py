@@ -30,7 +30,7 @@ NEEDED: Mapping[str, Mapping[str, Sequence[str]]] = {
     "bolton": {
         "controller": (
             "src/boltdp/algorithms/bolton.py",
-            "src/boltdp/privacy/events/output_perturbation.py:perturbed_output",
+            "src/boltdp/privacy/events/output_perturbation.py:make_output_perturbation",
         ),
         "engine": (),
     },

@@ -17,21 +17,22 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from boltdp._arrays import Doubles, Integers
-from boltdp.algorithms import Job, algorithm_of
+from boltdp.algorithms import Job, get_algorithm
 from boltdp.context import Context
 from boltdp.engines.base import Prepared as PreparedRows
 from boltdp.losses import HuberSVM, Logistic, Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
-from boltdp.privacy.events.event import Event, Noiseless, Part, SelfComposition, Training
-from boltdp.privacy.events.output_perturbation import OutputPerturbation, perturbed_output
+from boltdp.privacy.events.event import BudgetedEvent, Event, Noiseless, SelfComposition, Training
+from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
 from boltdp.privacy.mechanisms import Mechanism, gaussian_epsilon
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.step_schedules import Schedule, constant
 from boltdp.privacy.training_problem import Recipe
+from boltdp.schema.target import Classes
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan_training
+from boltdp.workflows.plan import plan_models
 from boltdp.workflows.select import TRIALS, choose_by_portions, choose_by_trials, plan_portions, plan_trials
 from boltdp.workflows.train import train
 from experiments import rivals
@@ -168,7 +169,8 @@ def planned(cell: Cell, *, rows: int, dims: int, classes: int, budget: Budget | 
             regularization=cell.regularization,
             radius=None if cell.convex else 1.0 / cell.regularization,
         )
-        return plan_training(asked, rows=rows, dims=dims, classes=classes, budget=budget)
+        target = Classes("label", tuple(range(classes)))
+        return plan_models(asked, rows=rows, dims=dims, target=target, budget=budget)
     recipe, models = recipe_of(cell, rows=rows, dims=dims), 1 if classes == 2 else classes
     share = None if budget is None else budget.split(models)
     training: Training
@@ -177,8 +179,8 @@ def planned(cell: Cell, *, rows: int, dims: int, classes: int, budget: Budget | 
     elif cell.way == "published":
         training = published_output(recipe, share)
     else:
-        training = perturbed_output(recipe, share)
-    return training if models == 1 else SelfComposition(Part(share, training), models)
+        training = make_output_perturbation(recipe, share)
+    return training if models == 1 else SelfComposition(BudgetedEvent(share, training), models)
 
 
 def candidates(cell: Cell) -> list[Cell]:
@@ -214,7 +216,7 @@ def _trained(cell: Cell, certificate: Certificate, repeat: int, rows: data.Prepa
     randomness = Randomness()
     if cell.way in ("scs13", "bst14"):
         job = Job(certificate, randomness)
-        (weights,) = algorithm_of(certificate).run(
+        (weights,) = get_algorithm(certificate.algorithm).run(
             ordered(cell.data, repeat), [job], classes=rows.classes, context=Context(seed=repeat)
         )
     else:
@@ -230,9 +232,9 @@ def noiseless_weights(name: str, repeat: int, recipe: Recipe) -> Doubles:
     rows = data.on_the_sphere(name)
     training: Event = Noiseless(recipe)
     if rows.classes > 2:
-        training = SelfComposition(Part(None, training), rows.classes)
+        training = SelfComposition(BudgetedEvent(None, training), rows.classes)
     certificate = certify(training, None)
-    (weights,) = algorithm_of(certificate).run(
+    (weights,) = get_algorithm(certificate.algorithm).run(
         ordered(name, repeat), [Job(certificate, Randomness())], classes=rows.classes, context=Context(seed=repeat)
     )
     return weights
@@ -252,10 +254,10 @@ def _tuned(cell: Cell, repeat: int, rows: data.Prepared, budget: Budget | None) 
         return planned(grid[number], rows=count, dims=rows.dims, classes=rows.classes, budget=share)
 
     if cell.tuning == "portions":
-        events = plan_portions(plan_one, candidates=len(grid), rows=rows.rows, budget=budget)
+        events = plan_portions(plan_one, budget, candidates=len(grid), rows=rows.rows)
         choose: Callable[..., Any] = choose_by_portions
     else:
-        events = plan_trials(plan_one, candidates=len(grid), rows=rows.rows, budget=budget, mean=TRIALS)
+        events = plan_trials(plan_one, budget, candidates=len(grid), rows=rows.rows, mean=TRIALS)
         choose = choose_by_trials
     certificates = [certify(event, budget) for event in events]
     chosen = choose(ordered(cell.data, repeat), certificates, classes=rows.classes, context=Context(seed=repeat))

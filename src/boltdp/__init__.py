@@ -6,6 +6,7 @@ __version__ = "0.2.0"
 __all__ = [
     "BoltdpError",
     "Certificate",
+    "Classes",
     "Model",
     "PrivacyWarning",
     "PrivateGridSearch",
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from boltdp.estimators import PrivateGridSearch, PrivateHuberSVM, PrivateLogisticRegression
     from boltdp.model import Model
     from boltdp.privacy.certificate import Certificate
-    from boltdp.schema.schema import Schema
+    from boltdp.schema.schema import Classes, Schema
     from boltdp.settings import Settings
     from boltdp.workflows.check_rows import check
 else:
@@ -38,6 +39,7 @@ else:
         {
             "BoltdpError": "boltdp.errors",
             "Certificate": "boltdp.privacy.certificate",
+            "Classes": "boltdp.schema.schema",
             "Model": "boltdp.model",
             "PrivacyWarning": "boltdp.errors",
             "PrivateGridSearch": "boltdp.estimators",

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from boltdp.engines import opened
+from boltdp.engines import use_source
 from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
 from boltdp.ledger import Ledger, find_account
-from boltdp.model import Model, Threshold, checked_threshold
+from boltdp.model import Model, Threshold
 from boltdp.schema.declare import declare
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import suggest_columns
@@ -90,7 +90,7 @@ def train(
     with hints_shown():
         _check_kind(schema)
         asked = _settings(settings, chosen)
-        with opened(source, table=table, query=query, spool=spool, where=where) as engine:
+        with use_source(source, table=table, query=query, spool=spool, where=where) as engine:
             public = _schema(
                 source,
                 engine,
@@ -152,7 +152,7 @@ def tune(
     with hints_shown():
         _check_kind(schema)
         tried = _candidates(candidates, grid, settings, chosen)
-        with opened(source, table=table, query=query, spool=spool, where=where) as engine:
+        with use_source(source, table=table, query=query, spool=spool, where=where) as engine:
             declared = _schema(
                 source,
                 engine,
@@ -305,7 +305,7 @@ def _check_kind(schema: Any) -> None:
 def _check_threshold(threshold: Threshold | None, schema: Schema, settings: Settings) -> None:
     """Before a row is read: what a model costs is not given back."""
     if threshold is not None:
-        checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])
+        schema.target.resolve_threshold(threshold, settings.choose_loss(schema.target)[0])
 
 
 @contextmanager
@@ -313,5 +313,5 @@ def _public_rows(public: Any) -> Iterator[Engine | None]:
     if public is None:
         yield None
         return
-    with opened(public) as engine:
+    with use_source(public) as engine:
         yield engine

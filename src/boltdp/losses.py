@@ -60,6 +60,7 @@ class Loss(ABC):
 
     name: ClassVar[str]
     number: ClassVar[int]  #: in `enum loss` of kernel/losses.h
+    target: ClassVar[str]  #: the kind of target it is for, see `schema/target.py`
     softmax: ClassVar[bool]  #: whether its probabilities are the softmax of its margins, as others expect them
     shape: ClassVar[str] = ""  #: for --help: what its parameter is, if it has one
 
@@ -160,6 +161,7 @@ class Logistic(Loss):
 
     name = "logistic"
     number = 0
+    target = "classes"
     softmax = True
     lipschitz = 1.0
     smoothness = 0.25
@@ -264,6 +266,7 @@ class HuberSVM(Loss):
 
     name = "huber"
     number = 1
+    target = "classes"
     softmax = False
     shape = "half the width of its parabola (default 0.1)"
     lipschitz = 1.0
@@ -320,6 +323,7 @@ class Multinomial(Loss):
 
     name = "multinomial"
     number = 2
+    target = "classes"
     softmax = True
     # sqrt(2) rounded up, so that the float is a bound.
     lipschitz = math.sqrt(2.0)

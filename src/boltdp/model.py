@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +16,14 @@ from boltdp._arrays import Doubles, PackedRows
 from boltdp._files import replacing
 from boltdp._files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
 from boltdp.encoding.values import Value
-from boltdp.errors import ParameterError, hints_shown, real_number, shown
+from boltdp.errors import ParameterError, hints_shown, shown
 from boltdp.export import original_units
 from boltdp.kernel.feature_map import Reading, scores
-from boltdp.losses import Loss
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.release import could_be_released
+from boltdp.privacy.release import is_on_release_grid
 from boltdp.schema.schema import Schema
+from boltdp.schema.target import Threshold
 
 if TYPE_CHECKING:
     from boltdp.context import Context
@@ -32,13 +32,10 @@ if TYPE_CHECKING:
     from boltdp.evaluation.private import NoisyEvaluation
     from boltdp.ledger import Ledger
 
-__all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold", "checked_threshold"]
+__all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold"]
 
 FORMAT = "boltdp-model"
 FORMAT_VERSION = 3
-
-#: A probability of the second of two classes, or "prior": that class's share in the schema.
-Threshold: TypeAlias = float | Literal["prior"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,21 +54,21 @@ class Model:
         promised = budget.describe() if budget is not None and self.certificate.private else "not private"
         return (
             f"Model(label={self.schema.label!r}, classes={shown(self.classes)}, features={self.schema.dims}, "
-            f"{promised}; rows with a label spelt otherwise teach nothing)"
+            f"{promised}; rows with an unknown label are ignored)"
         )
 
     def __post_init__(self) -> None:
-        certificate, classes, dims = self.certificate, len(self.schema.classes), self.schema.dims
+        certificate, target, dims = self.certificate, self.schema.target, self.schema.dims
         loss, models = certificate.problem.loss, certificate.models
-        if models * loss.vectors != (1 if classes == 2 and loss.vectors == 1 else classes):
-            raise ParameterError(f"the certificate must be for {classes} classes, got {models} models of {loss}")
+        if models * loss.vectors != target.count_vectors(loss):
+            raise ParameterError(f"the certificate must be for {target.describe()}, got {models} models of {loss}")
         if self.weights.shape != (models * loss.vectors, dims):
             raise ParameterError(f"weights must have shape {(models * loss.vectors, dims)}, got {self.weights.shape}")
         if certificate.problem.dims != dims:
             raise ParameterError(f"the certificate must be for {dims} features, got {certificate.problem.dims}")
         class_weights = certificate.problem.class_weights
-        if class_weights is not None and len(class_weights) != classes:
-            raise ParameterError(f"the certificate must have weights of {classes} classes, got {len(class_weights)}")
+        if class_weights is not None:
+            target.resolve_class_weights(class_weights)  # refuses those of other classes
         moments, standardization = certificate.moments, self.schema.standardization
         paid = standardization is not None and standardization.source == "private"
         if paid != (moments is not None):
@@ -82,15 +79,15 @@ class Model:
             self.schema.feature_clip_norm,
         ):
             raise ParameterError("the standardization of the certificate must be that of the schema's features")
-        if certificate.problem.person_rows != self.schema.max_rows:
+        if certificate.problem.person_rows != self.schema.max_rows_per_person:
             raise ParameterError(
-                f"the certificate must be for max_rows {self.schema.max_rows} of the schema, "
+                f"the certificate must be for max_rows_per_person {self.schema.max_rows_per_person} of the schema, "
                 f"got {certificate.problem.person_rows}"
             )
         if certificate.draft != self.schema.spent:
             raise ParameterError("the certificate must have what the schema has spent, and no other draft of one")
         if self.threshold is not None:
-            object.__setattr__(self, "threshold", checked_threshold(self.threshold, self.schema, loss))
+            object.__setattr__(self, "threshold", self.schema.target.resolve_threshold(self.threshold, loss))
 
     @classmethod
     def of_release(cls, schema: Schema, released: Doubles, certificate: Certificate) -> Model:
@@ -115,7 +112,7 @@ class Model:
         at private rows tells something about them, which no certificate covers.
         """
         if threshold is not None:
-            threshold = checked_threshold(threshold, self.schema, self.certificate.problem.loss)
+            threshold = self.schema.target.resolve_threshold(threshold, self.certificate.problem.loss)
         return replace(self, threshold=threshold)
 
     def margins(self, packed: PackedRows) -> Doubles:
@@ -128,21 +125,11 @@ class Model:
 
     def choices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """The class index that wins for each row of margins."""
-        chosen: npt.NDArray[np.intp] = np.argmax(margins, axis=1)
-        return chosen if len(self.weights) > 1 else (margins[:, 0] > self.cut).astype(np.intp)
+        return self.schema.target.as_classes().choose(margins, self.cut)
 
     def probabilities(self, margins: Doubles) -> Doubles:
         """The probability of each class; some losses tell none."""
-        loss = self.certificate.problem.loss
-        odds = loss.probabilities(margins)
-        if odds is None:
-            raise ParameterError(f"a model with the loss {loss.name!r} gives no probabilities; use its margins")
-        if len(self.weights) == 1:
-            odds = np.hstack([1.0 - odds, odds])
-        # Where every one-vs-all model is sure of "no", all classes are equally likely.
-        odds[odds.sum(axis=1) == 0] = 1.0
-        shares: Doubles = odds / odds.sum(axis=1, keepdims=True)
-        return shares
+        return self.schema.target.probabilities(margins, self.certificate.problem.loss)
 
     def score_batches(self, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:
         """Margins of the rows of `engine`, in their own order; the label need not be there."""
@@ -165,8 +152,7 @@ class Model:
         >>> model.predict(pd.DataFrame({"name": ["Ann", "Bob"], "age": [10, 90]}))
         array([False,  True])
         """
-        names = np.array(self.classes)
-        return names[self.choices(self._margins(source, context, table=table, query=query))]
+        return self.schema.target.predict(self._margins(source, context, table=table, query=query), self.cut)
 
     def predict_proba(
         self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
@@ -176,7 +162,7 @@ class Model:
 
     def _margins(self, source: Any, context: Context | None, **options: Any) -> Doubles:
         from boltdp.encoding.python_cells import matrix
-        from boltdp.engines import opened
+        from boltdp.engines import use_source
         from boltdp.engines.arrays import rows_of
 
         with hints_shown():
@@ -184,7 +170,7 @@ class Model:
                 source = matrix(source)
             if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
                 source = rows_of(self.schema, source)
-            with opened(source, **options) as engine:
+            with use_source(source, **options) as engine:
                 margins = [*self.score_batches(engine, context)]
         return np.concatenate([np.empty((0, len(self.weights))), *margins])
 
@@ -221,12 +207,12 @@ class Model:
         `by` is a categorical column of the schema, for the figures of each of its categories. It is charged to a
         `ledger` as `boltdp.train` is. If the model was trained on the same rows, this is spent in addition.
         """
-        from boltdp.engines import opened  # only here, as above
+        from boltdp.engines import use_source  # only here, as above
         from boltdp.evaluation.private import measure
         from boltdp.ledger import find_account
         from boltdp.privacy.budget import Budget
 
-        with hints_shown(), opened(rows, table=table, query=query) as engine:
+        with hints_shown(), use_source(rows, table=table, query=query) as engine:
             account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             return measure(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
 
@@ -249,7 +235,7 @@ class Model:
             raise certificates.CertificateError("the weights must be finite numbers")
         problem = self.certificate.problem
         released = self.weights.reshape(self.certificate.models, problem.loss.vectors, problem.dims)
-        if not could_be_released(released, self.certificate):
+        if not is_on_release_grid(released, self.certificate):
             raise certificates.CertificateError("the weights are not those that were released: they are off its grid")
 
     def to_dict(self) -> dict[str, Any]:
@@ -320,36 +306,6 @@ class Model:
 
 
 _KEYS = ("format", "format_version", "private", "schema", "weights", "certificate", "trained_where")
-
-
-def checked_threshold(threshold: Threshold, schema: Schema, loss: Loss) -> float:
-    """The threshold as a probability; refused where a model of this schema and loss could not decide by it.
-
-    >>> from boltdp.schema.schema import Numeric
-    >>> from boltdp.losses import Logistic
-    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),), prior=(0.89, 0.11))
-    >>> checked_threshold("prior", schema, Logistic())
-    0.11
-    """
-    if len(schema.classes) != 2:
-        raise ParameterError(f"a threshold must be for a model of 2 classes, got {len(schema.classes)}")
-    if loss.vectors != 1 or not loss.probabilistic:
-        raise ParameterError(
-            f"a threshold must be for a model that gives probabilities, got the loss {loss.name!r}",
-            hint="--loss logistic has them",
-        )
-    if threshold == "prior":
-        if schema.prior is None:
-            raise ParameterError(
-                "the threshold 'prior' must be declared in the schema, which has no prior",
-                hint="`prior = [0.89, 0.11]` says the share of each class, if that is public",
-            )
-        threshold = schema.prior[1]
-    probability = real_number(threshold, "threshold")
-    if not 0 < probability < 1:
-        raise ParameterError(f"threshold must be between 0 and 1, without these, got {probability:g}")
-    loss.cut(probability)
-    return probability
 
 
 def _weights(rows: Any) -> Doubles:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, get_args
 
 from boltdp.context import Context, OnBadRow, Progress
-from boltdp.encoding.values import Matcher, check_values, format_value
-from boltdp.errors import ParameterError, real_number, shown, whole_number
+from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_moments import Moments
 from boltdp.privacy.events.output_perturbation import Analysis, check_analysis
 from boltdp.privacy.release import Randomness
-from boltdp.privacy.training_problem import SMALLEST_CLASS_WEIGHT, Averaging, Permutation
-from boltdp.schema.schema import Schema
+from boltdp.privacy.training_problem import Averaging, Permutation
+from boltdp.schema.target import ClassWeights, Target
 
 Multiclass = Literal["multinomial", "one-vs-all"]
 ScheduleName = Literal["auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"]
 Standardize = Literal["auto", "none", "private"]
-#: By class, or in the order of the classes; "balanced" is 1 over the share of each class that the schema declares.
-ClassWeights: TypeAlias = Literal["balanced"] | Mapping[Any, float] | Sequence[float]
 
 #: What only some algorithms have. Each says which of these it takes, and the others are refused.
 OPTIONAL = (
@@ -126,47 +121,38 @@ class Settings:
         given: dict[str, Any] = {"seed": self.seed, "threads": threads}
         return replace(context, **{name: value for name, value in given.items() if value is not None})
 
-    def losses(self, classes: int) -> tuple[Loss, int]:
-        """The loss of one model of so many classes, and how many models there are.
+    def choose_loss(self, target: Target) -> tuple[Loss, int]:
+        """The loss of one model that predicts `target`, and the number of models.
 
-        >>> Settings(epsilon=1.0).losses(10), Settings(epsilon=1.0, loss="huber").losses(10)
+        >>> from boltdp.schema.target import Classes
+        >>> digits = Classes("digit", tuple(range(10)))
+        >>> Settings(epsilon=1.0).choose_loss(digits), Settings(epsilon=1.0, loss="huber").choose_loss(digits)
         ((Multinomial(classes=10), 1), (HuberSVM(width=0.1), 10))
         """
         if self.loss not in ("auto", *loss_names()):
             raise ParameterError(f"loss must be one of auto, {', '.join(loss_names())}, got {self.loss!r}")
-        chosen = "margin" if self.algorithm == "auto" and self.epsilon is not None else "logistic"
-        kind: Any = LOSSES[chosen if self.loss == "auto" else self.loss]
+        default = target.default_loss(plain=self.algorithm != "auto" or self.epsilon is None)
+        kind: Any = LOSSES[default if self.loss == "auto" else self.loss]
         try:
             loss: Loss = kind() if self.loss_parameter is None else kind(self.loss_parameter)
         except TypeError:
             raise ParameterError(
                 f"loss_parameter must not be given for the loss {self.loss!r}, which has none"
             ) from None
-        joint = loss.joint(classes) if classes > 2 and self.multiclass == "multinomial" else None
-        return (loss, 1 if classes == 2 else classes) if joint is None else (joint, 1)
+        loss = target.adapt_loss(loss, joint=self.multiclass == "multinomial")
+        return loss, target.count_models(loss)
 
-    def weighed(self, schema: Schema) -> Settings:
-        """The same with class weights as numbers, in the order of the schema's classes, the largest of them 1.
+    def resolve_class_weights(self, target: Target) -> Settings:
+        """The same with class weights as numbers, in the order of the classes, the largest of them 1.
 
-        Only how they compare counts. A class that a mapping leaves out has the weight 1. Nothing is counted: the shares
-        of the classes are what the schema declares of them, or "balanced" is refused.
-
-        >>> from boltdp.schema.schema import Numeric
-        >>> schema = Schema("sick", ("no", "yes"), (Numeric("age", 0, 100),), prior=(0.8, 0.2))
-        >>> Settings(epsilon=1.0, class_weights="balanced").weighed(schema).class_weights
+        >>> from boltdp.schema.target import Classes
+        >>> target = Classes("sick", ("no", "yes"), prior=(0.8, 0.2))
+        >>> Settings(epsilon=1.0, class_weights="balanced").resolve_class_weights(target).class_weights
         (0.25, 1.0)
-        >>> Settings(epsilon=1.0, class_weights={"yes": 8}).weighed(schema).class_weights
-        (0.125, 1.0)
         """
         if self.class_weights is None:
             return self
-        given = [real_number(one, "each of the class_weights") for one in _by_class(self.class_weights, schema)]
-        if not all(0 < weight < math.inf for weight in given):
-            raise ParameterError("class_weights must be finite numbers > 0")
-        weights = tuple(weight / max(given) for weight in given)
-        if min(weights) < SMALLEST_CLASS_WEIGHT:
-            raise ParameterError(f"class_weights must be within a factor of {1 / SMALLEST_CLASS_WEIGHT:,.0f}")
-        return replace(self, class_weights=weights)
+        return replace(self, class_weights=target.resolve_class_weights(self.class_weights))
 
     def check(self) -> None:
         """Refuse words that are none of those which a setting allows, and what is no number where one must be.
@@ -187,32 +173,6 @@ class Settings:
         for name in _WHOLE_NUMBERS:
             if getattr(self, name) is not None:
                 whole_number(getattr(self, name), name, least=0)
-
-
-def _by_class(asked: ClassWeights, schema: Schema) -> Sequence[float]:
-    """A weight for each class, as it was asked for."""
-    if isinstance(asked, Mapping):
-        weights, matcher = [1.0] * len(schema.classes), Matcher.of(schema.classes)
-        for value, weight in zip(check_values(asked, what="class_weights"), asked.values(), strict=True):
-            index = matcher.texts.get(format_value(value))
-            if index is None:
-                raise ParameterError(f"class_weights must be of declared classes, got {shown(value)}")
-            weights[index] = weight
-        return weights
-    if isinstance(asked, str):
-        if asked != "balanced":
-            raise ParameterError(f"class_weights must be 'balanced' or a weight for each class, got {shown(asked)}")
-        if schema.prior is None:
-            raise ParameterError(
-                "class_weights 'balanced' must follow from the schema's prior, which it does not declare",
-                hint="`prior = [0.89, 0.11]` says the share of each class, if that is public: rows are never counted",
-            )
-        return [1.0 / share for share in schema.prior]
-    if len(asked) != len(schema.classes):
-        raise ParameterError(
-            f"class_weights must be one for each of the {len(schema.classes)} classes, got {len(asked)}"
-        )
-    return asked
 
 
 def loss_names() -> tuple[str, ...]:

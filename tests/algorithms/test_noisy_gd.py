@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from boltdp._arrays import Doubles
-from boltdp.algorithms import ALGORITHMS, Job, chosen_algorithm, noisy_gd
+from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
 from boltdp.audit.confidence import rate_bounds
 from boltdp.context import Context
 from boltdp.engines import open_source
@@ -18,16 +18,16 @@ from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import certify, remaining
-from boltdp.privacy.events.event import Part
-from boltdp.privacy.events.noisy_gradients import noisy_gradients
-from boltdp.privacy.events.noisy_moments import noisy_moments
+from boltdp.privacy.certificate import certify, subtract_spent
+from boltdp.privacy.events.event import BudgetedEvent
+from boltdp.privacy.events.noisy_gradients import make_noisy_gradients
+from boltdp.privacy.events.noisy_moments import make_noisy_moments
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_moments
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train
 from tests.algorithms.counted import CountedRows
 from tests.kernel.reference import row_gradient
@@ -50,7 +50,7 @@ def test_a_descent_is_the_reference_with_its_noise_taken_away() -> None:
     rows = some_rows(3)
     loss: Loss = Multinomial(3)
     problem = Problem(loss=loss, dims=4, rows=len(rows), regularization=0.01)
-    event = noisy_gradients(problem, BUDGET, clip=0.5, scans=5, step=2.0, momentum=0.7)
+    event = make_noisy_gradients(problem, BUDGET, clip=0.5, scans=5, step=2.0, momentum=0.7)
     event = replace(event, noise=Mechanism("gaussian", 1e-9, problem.dimensions))
     job = Job(certify(event, BUDGET, seeded=True), Randomness(1))
     with prepared(rows) as held:
@@ -82,7 +82,9 @@ def test_it_learns_within_its_budget(settings: dict[str, Any]) -> None:
 def test_jobs_share_scans_and_each_has_its_own_number() -> None:
     rows = some_rows(2)
     certificates = [
-        plan(Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", passes=passes), rows=500, dims=4, classes=2)
+        plan_certificate(
+            Settings(epsilon=1.0, delta=1e-6, algorithm="noisy-gd", passes=passes), rows=500, dims=4, classes=2
+        )
         for passes in (2, 5)
     ]
     with prepared(rows) as held:
@@ -113,7 +115,7 @@ ONE, OTHER = np.array([[1, 1.0], [1, 1.0]], np.float32), np.array([[1, 1.0], [0,
 def released(rows: Any, *, noise: float, count: int, budget: Budget = SPENT) -> Doubles:
     """First weights of many descents of two scans on the same rows: with short steps, so that both scans tell all."""
     problem = Problem(loss=Logistic(), dims=1, rows=len(rows))
-    event = noisy_gradients(problem, budget, clip=0.5, scans=2, step=0.01, momentum=0.0)
+    event = make_noisy_gradients(problem, budget, clip=0.5, scans=2, step=0.01, momentum=0.0)
     event = replace(event, noise=Mechanism("gaussian", noise * event.noise.scale, 1))
     certificate = certify(event, None if noise < 1 else budget)
     with prepared(rows) as held:
@@ -146,10 +148,10 @@ def test_an_attack_finds_nothing_and_half_of_the_noise_is_caught(noise: float, c
 def test_an_attack_on_moments_and_scans_together_finds_nothing_either(noise: float, caught: bool) -> None:
     """One row is replaced by one of the other class on the other side of 0: both the means and every scan move."""
     count, taken = 8_000, SPENT.take(0.5)[0]
-    moments = noisy_moments(moments="mean", features=1, numbers=1, clip_norm=1.0, budget=taken, gaussian=True)
+    moments = make_noisy_moments(moments="mean", features=1, numbers=1, clip_norm=1.0, budget=taken, gaussian=True)
     problem = Problem(loss=Logistic(), dims=1, rows=2)
-    training = noisy_gradients(problem, SPENT, clip=0.5, scans=2, step=0.01, momentum=0.0)
-    left = remaining(SPENT, Part(taken, moments), training)
+    training = make_noisy_gradients(problem, SPENT, clip=0.5, scans=2, step=0.01, momentum=0.0)
+    left = subtract_spent(SPENT, BudgetedEvent(taken, moments), training)
     assert moments.noise is not None
     deviation = noise * moments.noise.scale
     less = replace(moments, noise=Mechanism("gaussian", deviation, 2))
@@ -162,7 +164,7 @@ def test_an_attack_on_moments_and_scans_together_finds_nothing_either(noise: flo
         )
         weights = released(rows, noise=noise, count=count, budget=left)
         # The sum of values moves by 2, the weight by two scans that move by 1, of two rows and with a step of 0.01.
-        scan = noise * noisy_gradients(problem, left, clip=0.5, scans=2, step=0.01, momentum=0.0).noise.scale
+        scan = noise * make_noisy_gradients(problem, left, clip=0.5, scans=2, step=0.01, momentum=0.0).noise.scale
         told: Doubles = 2.0 * (2.0 * means) / deviation**2 + (weights * 2.0 / 0.01) / scan**2
         return told
 
@@ -171,12 +173,12 @@ def test_an_attack_on_moments_and_scans_together_finds_nothing_either(noise: flo
 
 def test_auto_takes_it_for_several_classes_at_once_with_a_delta() -> None:
     asked, pure = Settings(epsilon=1.0, delta=1e-6), Budget(1.0)
-    assert chosen_algorithm([asked], Multinomial(3), BUDGET).name == "noisy-gd"
-    assert chosen_algorithm([Settings(epsilon=1.0)], Multinomial(3), pure).name == "objective"
-    assert chosen_algorithm([asked], MarginLogistic(), BUDGET).name == "objective"
-    assert chosen_algorithm([replace(asked, regularization=0.1)], Multinomial(3), BUDGET).name == "objective"
-    assert chosen_algorithm([replace(asked, passes=3)], Multinomial(3), BUDGET).name == "bolton"
-    assert chosen_algorithm([asked], HuberSVM(), BUDGET).name == "bolton"
+    assert choose_algorithm([asked], Multinomial(3), BUDGET).name == "noisy-gd"
+    assert choose_algorithm([Settings(epsilon=1.0)], Multinomial(3), pure).name == "objective"
+    assert choose_algorithm([asked], MarginLogistic(), BUDGET).name == "objective"
+    assert choose_algorithm([replace(asked, regularization=0.1)], Multinomial(3), BUDGET).name == "objective"
+    assert choose_algorithm([replace(asked, passes=3)], Multinomial(3), BUDGET).name == "bolton"
+    assert choose_algorithm([asked], HuberSVM(), BUDGET).name == "bolton"
 
 
 def test_what_it_cannot_do_is_refused() -> None:
@@ -190,14 +192,14 @@ def test_what_it_cannot_do_is_refused() -> None:
         ),
     ):
         with pytest.raises(ParameterError, match=message):
-            plan(settings, rows=100, dims=3, classes=2)
+            plan_certificate(settings, rows=100, dims=3, classes=2)
 
 
 def test_what_is_asked_for_is_taken_and_told() -> None:
     asked = Settings(
         epsilon=1.0, delta=1e-6, algorithm="noisy-gd", passes=9, gradient_clip=0.3, step_size=2.0, regularization=0.1
     )
-    certificate = plan(asked, rows=100, dims=3, classes=2)
+    certificate = plan_certificate(asked, rows=100, dims=3, classes=2)
     event = noisy_gd._event(certificate)
     assert (event.scans, event.clip, event.step, event.problem.regularization) == (9, 0.3, 2.0, 0.1)
     algorithm = ALGORITHMS["noisy-gd"]

@@ -39,17 +39,17 @@ from boltdp.privacy.events.objective_perturbation import (
     gaussian_scale,
     gradient_rounding,
     least_solvable,
+    make_objective_perturbation,
     objective_noise,
-    perturbed_objective,
     shares,
     tolerance,
 )
 from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate
-from boltdp.privacy.release import Randomness, linear_terms, release_weights
+from boltdp.privacy.release import Randomness, draw_linear_terms, release_weights
 from boltdp.privacy.training_problem import Problem, Recipe
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import Method, tune
 from tests.algorithms.counted import CountedRows
@@ -189,7 +189,7 @@ def test_a_search_that_makes_no_progress_is_an_error_without_a_number(monkeypatc
 
 
 def test_what_the_proof_does_not_cover_is_not_minimised() -> None:
-    recipe = plan(Settings(epsilon=1.0, passes=1, regularization=0.1), rows=100, dims=2, classes=2).problem
+    recipe = plan_certificate(Settings(epsilon=1.0, passes=1, regularization=0.1), rows=100, dims=2, classes=2).problem
     assert isinstance(recipe, Recipe)
     smooth = Problem(loss=Logistic(), dims=2, rows=100, regularization=0.1)
     for problem, message in [
@@ -322,7 +322,7 @@ def test_jobs_have_the_bits_of_jobs_alone_however_many_are_run_at_once(
     monkeypatch.setattr(objective, "MOST_AT_ONCE", at_once)
     rows, context = some_rows(4, rows=3000, dims=6), Context(seed=1)
     jobs = [
-        Job(plan(settings, rows=3000, dims=6, classes=4), Randomness(seed))
+        Job(plan_certificate(settings, rows=3000, dims=6, classes=4), Randomness(seed))
         for settings in (
             Settings(epsilon=1.0, multiclass="one-vs-all", noise_seed=1),
             Settings(epsilon=1.0, multiclass="one-vs-all", noise_seed=1, regularization=0.1),
@@ -352,8 +352,8 @@ def test_jobs_have_the_bits_of_jobs_alone_however_many_are_run_at_once(
 TABLE = pa.table(
     {"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60, "kind": np.arange(3000) % 100 // 34}
 )
-TWO = Schema("sick", (False, True), (Numeric("age", 0, 100),))
-THREE = Schema("kind", (0, 1, 2), (Numeric("age", 0, 100),))
+TWO = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
+THREE = Schema(Classes("kind", (0, 1, 2)), (Numeric("age", 0, 100),))
 
 
 def trained(schema: Schema = TWO, source: Any = TABLE, **settings: Any) -> Model:
@@ -496,7 +496,7 @@ def with_linear(event: ObjectivePerturbation, noise: Mechanism, budget: Budget) 
 @pytest.mark.parametrize(("delta", "kind"), [(0.0, "spherical"), (0.1, "spherical"), (0.1, "gaussian")])
 def test_attack_finds_no_violation_but_finds_half_the_noise(delta: float, kind: Kind) -> None:
     budget = Budget(2.0, delta)
-    event = perturbed_objective(PROBLEM, budget)
+    event = make_objective_perturbation(PROBLEM, budget)
     noise = event.linear
     assert noise.kind == "spherical"
     if kind == "gaussian":  # longer in two dimensions, but valid too
@@ -530,7 +530,7 @@ def smallest(budget: Budget) -> float:
         noise = objective_noise(problem, shares(budget).noise)
         problem = replace(problem, regularization=1.01 * least_solvable(problem, noise))
     with pytest.raises(ParameterError, match="regularization must be at least"):
-        perturbed_objective(replace(problem, regularization=0.9 * problem.regularization), budget)
+        make_objective_perturbation(replace(problem, regularization=0.9 * problem.regularization), budget)
     return problem.regularization
 
 
@@ -538,10 +538,10 @@ def test_a_regularization_too_small_for_doubles_is_refused_by_the_plan_whatever_
     settings = Settings(epsilon=25.0, algorithm="objective", regularization=4.7e-13, standardize="none")
     message = r"^regularization must be at least \S+ for objective perturbation, got 4\.7e-13$"
     with pytest.raises(ParameterError, match=message):
-        plan(settings, rows=10, dims=2, classes=2)
+        plan_certificate(settings, rows=10, dims=2, classes=2)
     with pytest.raises(ParameterError, match=message):
-        plan(replace(settings, epsilon=None), rows=10, dims=2, classes=2)
-    plan(replace(settings, regularization=smallest(Budget(25.0))), rows=10, dims=2, classes=2)
+        plan_certificate(replace(settings, epsilon=None), rows=10, dims=2, classes=2)
+    plan_certificate(replace(settings, regularization=smallest(Budget(25.0))), rows=10, dims=2, classes=2)
     problem = problem_of(Logistic(), neighbours()[0], penalty=4.7e-13)
     with pytest.raises(ParameterError, match=message):
         next(minimise(problem, np.zeros((1, 2)), noise=None))
@@ -552,9 +552,9 @@ def test_the_smallest_regularization_finds_the_minimum_whatever_the_rows(which: 
     rows = neighbours()[which]
     budget = Budget(25.0)
     problem = problem_of(Logistic(), rows, penalty=smallest(budget))
-    certificate = certify(perturbed_objective(problem, budget), budget)
+    certificate = certify(make_objective_perturbation(problem, budget), budget)
     for _ in range(50):
-        (linear,) = linear_terms(certificate, Randomness())
+        (linear,) = draw_linear_terms(certificate, Randomness())
         solved(rows, minimise(problem, linear, noise=certificate.training_noise))
 
 
@@ -564,9 +564,9 @@ def test_short_steps_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objective_privacy, "check_solvable", lambda *_: None)
     rows, budget = neighbours()[0], Budget(25.0)
     problem = problem_of(Logistic(), rows, penalty=4.7e-13)
-    certificate = certify(perturbed_objective(problem, budget), budget)
+    certificate = certify(make_objective_perturbation(problem, budget), budget)
     for _ in range(50):
-        (linear,) = linear_terms(certificate, Randomness())
+        (linear,) = draw_linear_terms(certificate, Randomness())
         solved(rows, minimise(problem, linear, noise=certificate.training_noise))
 
 
@@ -576,7 +576,7 @@ def test_a_default_regularization_is_never_too_small(loss: Loss, rows: int, epsi
     problem = Problem(loss=loss, dims=9, rows=rows)
     for budget in (Budget(epsilon), Budget(epsilon, 1e-6)):
         chosen = objective.default_regularization(problem, budget)
-        perturbed_objective(replace(problem, regularization=chosen), budget)
+        make_objective_perturbation(replace(problem, regularization=chosen), budget)
     check_solvable(replace(problem, regularization=objective.default_regularization(problem, None)), None)
 
 

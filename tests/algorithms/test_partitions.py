@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from boltdp import _interrupts, kernel
-from boltdp.algorithms import Job, algorithm_of
+from boltdp.algorithms import Job, get_algorithm
 from boltdp.context import Context
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encoded
@@ -26,9 +26,9 @@ from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.select import _rehearsal
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import Method, candidates, tune
@@ -37,8 +37,8 @@ from tests.kernel.reference import reference_sgd
 
 ROWS = 1501
 COLUMNS = (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))
-SCHEMA = Schema("sick", (0, 1), COLUMNS)
-THREE = Schema("stage", (0, 1, 2), COLUMNS)
+SCHEMA = Schema(Classes("sick", (0, 1)), COLUMNS)
+THREE = Schema(Classes("stage", (0, 1, 2)), COLUMNS)
 SEEDED = Settings(epsilon=1.0, algorithm="bolton", seed=5, noise_seed=6, passes=3, batch_size=10)
 
 
@@ -56,7 +56,7 @@ def recipe_of(certificate: Certificate) -> Recipe:
 
 def planned(**chosen: Any) -> Recipe:
     settings = {"epsilon": 1.0, "algorithm": "bolton", **chosen}
-    return recipe_of(plan(Settings(**settings), rows=10_001, dims=20, classes=2))
+    return recipe_of(plan_certificate(Settings(**settings), rows=10_001, dims=20, classes=2))
 
 
 # ---- the bits ---------------------------------------------------------------------------------------------------
@@ -218,22 +218,22 @@ def test_what_cannot_be_is_refused_before_a_row_is_read(chosen: dict[str, Any], 
 
 
 def test_asking_for_partitions_asks_for_the_bolt_on() -> None:
-    certificate = plan(Settings(epsilon=1.0, delta=1e-6, partitions=4), rows=10_000, dims=9, classes=3)
+    certificate = plan_certificate(Settings(epsilon=1.0, delta=1e-6, partitions=4), rows=10_000, dims=9, classes=3)
     assert certificate.algorithm == "bolton"
 
 
 def test_the_plan_and_the_training_tell_of_partitions() -> None:
     settings = Settings(epsilon=1.0, algorithm="bolton", partitions=4)
-    certificate = plan(settings, rows=10_001, dims=20, classes=2)
-    algorithm = algorithm_of(certificate)
+    certificate = plan_certificate(settings, rows=10_001, dims=20, classes=2)
+    algorithm = get_algorithm(certificate.algorithm)
     told = dict(algorithm.choices(certificate, settings))
     assert told["partitions"] == "4 of 2,500 or 2,501 rows, each trained on alone; their weights are averaged"
     assert told["passes"] == "10 over 50 batches of about 50 rows"
     trained = "10 passes over 10,001 rows in 4 partitions, 500 updates in each, then averaged"
     assert algorithm.trained(certificate) == trained
-    even = plan(replace(settings, partitions=73), rows=10_001, dims=20, classes=2)
+    even = plan_certificate(replace(settings, partitions=73), rows=10_001, dims=20, classes=2)
     assert dict(algorithm.choices(even, settings))["partitions"].startswith("73 of 137 rows, ")
-    one = plan(replace(settings, partitions=1), rows=10_001, dims=20, classes=2)
+    one = plan_certificate(replace(settings, partitions=1), rows=10_001, dims=20, classes=2)
     assert "partitions" not in dict(algorithm.choices(one, settings))
     assert algorithm.trained(one) == "10 passes over 10,001 rows, 2,000 updates"
 
@@ -254,7 +254,7 @@ def test_candidates_are_trained_in_partitions(method: Method) -> None:
 def test_a_rehearsal_on_few_rows_has_no_more_partitions_than_they_can_be_cut_into(
     rows: int, partitions: int, batch_size: int
 ) -> None:
-    certificate = plan(replace(SEEDED, partitions=8), rows=ROWS, dims=4, classes=2)
+    certificate = plan_certificate(replace(SEEDED, partitions=8), rows=ROWS, dims=4, classes=2)
     fewer = recipe_of(_rehearsal(certificate, rows=rows))
     assert (fewer.rows, fewer.partitions, fewer.batch_size) == (rows, partitions, batch_size)
     assert isinstance(certificate.training, OutputPerturbation)
@@ -263,9 +263,9 @@ def test_a_rehearsal_on_few_rows_has_no_more_partitions_than_they_can_be_cut_int
 def test_candidates_that_share_scans_have_the_bits_of_each_alone() -> None:
     settings = Settings(epsilon=None, algorithm="bolton", seed=5, partitions=3, batch_size=10)
     grid, engine = candidates(settings, {"passes": [1, 3]}), open_source(table())
-    certificates = [plan(one, rows=ROWS, dims=SCHEMA.dims, classes=2) for one in grid]
+    certificates = [plan_certificate(one, rows=ROWS, dims=SCHEMA.dims, classes=2) for one in grid]
     jobs = [Job(certificate, Randomness()) for certificate in certificates]
     with engine.prepare(SCHEMA, Context(seed=5)) as prepared:
-        together = algorithm_of(certificates[0]).run(prepared, jobs, classes=2, context=Context(seed=5))
+        together = get_algorithm(certificates[0].algorithm).run(prepared, jobs, classes=2, context=Context(seed=5))
     for one, weights in zip(grid, together, strict=True):
         assert train(engine, SCHEMA, one).weights.tobytes() == weights.tobytes()

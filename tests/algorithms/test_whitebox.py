@@ -21,10 +21,10 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.step_schedules import Schedule
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Schema, Vector
+from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.select import Candidates
 from boltdp.workflows.train import train, train_prepared
 from boltdp.workflows.tune import Method, candidates, tune
@@ -39,12 +39,12 @@ def data(classes: int = 2) -> tuple[ArrayEngine, Schema]:
     random = np.random.default_rng(0)
     features = random.uniform(-0.5, 0.5, (ROWS, 3))
     labels = np.minimum((features[:, 0] + 0.5) * classes, classes - 1).astype(int)
-    schema = Schema("label", tuple(range(classes)), (Vector("x", 3, -1.0, 1.0),), clip_norm=1.0)
+    schema = Schema(Classes("label", tuple(range(classes))), (Vector("x", 3, -1.0, 1.0),), clip_norm=1.0)
     return ArrayEngine.from_numpy(features, labels), schema
 
 
 def planned(settings: Settings, *, dims: int = 4) -> Certificate:
-    return plan(settings, rows=ROWS, dims=dims, classes=2)
+    return plan_certificate(settings, rows=ROWS, dims=dims, classes=2)
 
 
 def recipe_of(settings: Settings) -> Recipe:
@@ -115,7 +115,7 @@ def weakened(certificate: Certificate, noise: Mechanism) -> Certificate:
 def test_every_state_is_trained_with_the_noise_that_the_certificate_states(algorithm: str, classes: int) -> None:
     engine, schema = data(classes)
     chosen = replace(settings(algorithm), multiclass="one-vs-all")
-    certificate = plan(chosen, rows=ROWS, dims=schema.dims, classes=classes)
+    certificate = plan_certificate(chosen, rows=ROWS, dims=schema.dims, classes=classes)
     with engine.prepare(schema, Context(seed=1)) as prepared:
         counted = CountedRows(prepared)
         model = train_prepared(counted, schema, certificate, Context(seed=1))
@@ -217,7 +217,7 @@ def test_models_for_trials_have_independent_noise(algorithm: str) -> None:
     certificate, context = planned(chosen, dims=schema.dims), Context(seed=1)
     with engine.prepare(schema, context) as prepared:
         made = Candidates(prepared, [certificate, certificate], classes=2, context=context)
-        forks = context.randomness.forks()
+        forks = context.randomness.spawn()
         released = [*made.release([0, 1, 0], forks), *made.release([0], forks)]
     assert len(np.unique(released)) == 4 * schema.dims
 
@@ -228,7 +228,7 @@ def test_each_release_of_a_seed_has_noise_of_its_own() -> None:
     context = Context(seed=1, randomness=Randomness(5))
     with engine.prepare(schema, context) as prepared:
         made = Candidates(prepared, [certificate], classes=2, context=context)
-        first, again = (made.release([0, 0, 0], context.randomness.forks()) for _ in range(2))
+        first, again = (made.release([0, 0, 0], context.randomness.spawn()) for _ in range(2))
     assert np.array_equal(first, again)
     assert len(np.unique(first)) == 3 * schema.dims
 

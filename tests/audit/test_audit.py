@@ -27,7 +27,6 @@ from boltdp.audit.exact_loss import Exact, exact_loss
 from boltdp.audit.replay import Replay, replayed
 from boltdp.audit.synthetic_rows import pairs
 from boltdp.cli import main
-from boltdp.cli.plan import planned
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.person_limit import FirstRows
@@ -40,15 +39,16 @@ from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import RandomBytes, Randomness
 from boltdp.privacy.training_problem import Problem, Recipe
-from boltdp.schema.schema import Categorical, Numeric, Schema, TimePart, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart, Vector
 from boltdp.settings import Settings
 from boltdp.workflows import standardize
 from boltdp.workflows import train as train_workflow
+from boltdp.workflows.plan import make_plan
 from boltdp.workflows.train import train
 
 COLUMNS = (Numeric("age", 0, 100), Numeric("bmi", 10, 60), Categorical("sex", ("f", "m")))
-SCHEMA = Schema("sick", ("no", "yes"), COLUMNS)
-THREE = Schema("stage", ("a", "b", "c"), COLUMNS)
+SCHEMA = Schema(Classes("sick", ("no", "yes")), COLUMNS)
+THREE = Schema(Classes("stage", ("a", "b", "c")), COLUMNS)
 
 SOUND = {
     "auto": Settings(epsilon=1.0),
@@ -68,6 +68,11 @@ WEIGHTED = Settings(epsilon=1.0, algorithm="objective", loss="logistic", class_w
 PAPER = Settings(epsilon=1.0, algorithm="bolton", regularization=0.01, batch_size=50, passes=5, analysis="paper")
 
 
+def planned(settings: Settings, schema: Schema, *, rows: int) -> tuple[Schema, Certificate]:
+    plan = make_plan(schema, rows, settings)
+    return plan.schema, plan.certificate
+
+
 def audited(settings: Settings, schema: Schema = SCHEMA, *, rows: int = 500) -> Subject:
     return subject(*planned(settings, schema, rows=rows))
 
@@ -82,7 +87,7 @@ def faults(replay: Replay) -> list[str]:
 
 
 def of_persons(schema: Schema, rows: int) -> Schema:
-    return replace(schema, unit="patient", max_rows=rows)
+    return replace(schema, person_id="patient", max_rows_per_person=rows)
 
 
 def loss_of(settings: Settings, schema: Schema = SCHEMA, *, rows: int = 100_000) -> Exact:
@@ -99,7 +104,9 @@ def attack_on(settings: Settings, schema: Schema = SCHEMA, *, trials: int, rows:
 # ---- what is sound ----------------------------------------------------------------------------------------------
 
 
-OTHER = Schema("y", (False, True), (Vector("x", 3, -1.0, 1.0), TimePart("seen", "weekday"), TimePart("seen", "hour")))
+OTHER = Schema(
+    Classes("y", (False, True)), (Vector("x", 3, -1.0, 1.0), TimePart("seen", "weekday"), TimePart("seen", "hour"))
+)
 
 
 def test_vectors_times_and_curves_stand_a_replay() -> None:
@@ -355,7 +362,7 @@ def test_audits_at_once_leave_noise_as_it_was() -> None:
 
 def test_a_model_is_audited_from_its_file_with_pictures(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).uniform(-1, 1, (400, 2))
-    schema = Schema("y", (0, 1), (Numeric("a", -1, 1), Numeric("b", -1, 1)))
+    schema = Schema(Classes("y", (0, 1)), (Numeric("a", -1, 1), Numeric("b", -1, 1)))
     import pyarrow as pa
 
     table = pa.table({"a": rows[:, 0], "b": rows[:, 1], "y": (rows[:, 0] > 0).astype(int)})

@@ -13,7 +13,8 @@ import pytest
 
 from boltdp._files.sealed import sealed
 from boltdp.errors import ParameterError
-from boltdp.schema.schema import MAX_BYTES, MAX_CLASSES, Categorical, Numeric, Projection, Schema, Vector
+from boltdp.schema.schema import MAX_BYTES, Categorical, Classes, Numeric, Projection, Schema, Vector
+from boltdp.schema.target import MAX_CLASSES
 from boltdp.settings import Settings
 from tests.cli.conftest import Run
 from tests.test_model import model as some_model
@@ -161,20 +162,20 @@ def test_the_same_limits_hold_in_python() -> None:
     for make in (
         lambda: Vector("v", 100_001, 0, 1),
         lambda: Categorical("c", tuple(range(100_001))),
-        lambda: Schema("y", tuple(range(MAX_CLASSES + 1)), one),
-        lambda: Schema("y", (0, 1), tuple(Vector(f"v{i}", 60_000, 0, 1) for i in range(2))),
-        lambda: Schema("y", (0, 1), tuple(Numeric(f"v{i}", 0, 1) for i in range(100_001))),
-        lambda: Schema("y", (0, 1), (Vector("v", 90_000, 0, 1),), projection=Projection(dims=80_000, seed=1)),
-        lambda: Schema("y", tuple(range(9000)), (Vector("v", 9000, 0, 1),)),
+        lambda: Schema(Classes("y", tuple(range(MAX_CLASSES + 1))), one),
+        lambda: Schema(Classes("y", (0, 1)), tuple(Vector(f"v{i}", 60_000, 0, 1) for i in range(2))),
+        lambda: Schema(Classes("y", (0, 1)), tuple(Numeric(f"v{i}", 0, 1) for i in range(100_001))),
+        lambda: Schema(Classes("y", (0, 1)), (Vector("v", 90_000, 0, 1),), projection=Projection(dims=80_000, seed=1)),
+        lambda: Schema(Classes("y", tuple(range(9000))), (Vector("v", 9000, 0, 1),)),
         lambda: Schema.from_dict({"label": "y", "classes": [0, 1], "numeric": {7: [0, 1]}}),
     ):
         with pytest.raises(ParameterError, match=r"must be|must have"):
             make()
-    assert Schema("y", tuple(range(MAX_CLASSES)), one).dims == 2
-    assert Schema("y", (0, 1), (Vector("v", 99_999, 0, 1),)).dims == 100_000
+    assert Schema(Classes("y", tuple(range(MAX_CLASSES))), one).dims == 2
+    assert Schema(Classes("y", (0, 1)), (Vector("v", 99_999, 0, 1),)).dims == 100_000
 
 
 def test_a_duplicate_among_many_columns_is_found_soon() -> None:
     columns = tuple(Numeric(f"v{i % 99_999}", 0, 1) for i in range(99_999 + 1))
     with pytest.raises(ParameterError, match="each column must be declared once, got 'v0' more than once"):
-        Schema("y", (0, 1), columns)
+        Schema(Classes("y", (0, 1)), columns)

@@ -42,7 +42,7 @@ def test_a_drafted_schema_is_paid_for_by_the_model_and_verified(run: Run, rows: 
     assert "found privately, for epsilon = 8, delta = 0.0001" in plan.stdout
     trained = run("train", rows, "--schema", "drafted.toml", "--epsilon", 12, "--delta", 1e-3, "-o", "drafted.json")
     assert trained.exit_code == 0, trained.output
-    assert "Differentially private with (epsilon = 12, delta = 0.001)" in trained.stdout
+    assert "(ε = 12, δ = 0.001)-differentially private" in trained.stdout
     verified = run("verify", "drafted.json")
     assert verified.exit_code == 0, verified.output
     assert "found privately, for epsilon = 8, delta = 0.0001" in verified.stdout

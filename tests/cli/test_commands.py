@@ -36,7 +36,7 @@ REMINDER = (
 def test_train_prints_the_promise_its_cost_and_where_the_model_is(run: Run, rows: Path) -> None:
     result = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
     assert result.exit_code == 0
-    assert "Differentially private with epsilon = 1" in result.stdout
+    assert "(ε = 1)-differentially private" in result.stdout
     assert "2,000 rows" in result.stdout
     certificate = Model.load("model.json").certificate
     assert certificate.private
@@ -300,7 +300,7 @@ def test_the_prior_of_the_schema_is_a_threshold(run: Run, rows: Path, command: s
     made = run(command, rows, *options, "--json")
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout)["threshold"] == Model.load("model.json").threshold == 0.4
-    assert Model.load("model.json").schema.prior == (0.6, 0.4)
+    assert Model.load("model.json").schema.target.as_classes().prior == (0.6, 0.4)
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,7 @@ def test_a_query_is_told_what_the_promise_asks_of_it(run: Run, rows: Path) -> No
 
 
 def test_plan_speaks_of_a_model_that_is_not_there_yet(run: Run) -> None:
-    assert "whatever would be seen of the model" in run("plan", "--rows", 1000, "--features", 3).stdout
+    assert "rows would change the probability" in run("plan", "--rows", 1000, "--features", 3).stdout
 
 
 def test_curves_are_added_where_they_are_asked_for_or_rows_are_many(run: Run, rows: Path) -> None:

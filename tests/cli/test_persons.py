@@ -25,10 +25,10 @@ def visits(rows: Path, table: pa.Table) -> Path:
 
 
 def test_a_model_for_persons_says_so_wherever_it_is_shown(run: Run, visits: Path) -> None:
-    options = ("--schema", "schema.toml", "--unit", "patient", "--max-rows", 2, "--epsilon", 1)
+    options = ("--schema", "schema.toml", "--person-id", "patient", "--max-rows-per-person", 2, "--epsilon", 1)
     result = run("train", visits, *options, "-o", "model.json")
     assert result.exit_code == 0, result.output
-    promised = "as if any one person's rows, of which at most 2 count, were another's."
+    promised = "changing the rows of any one person, of which at most 2 are used,"
     line = ["persons", "the first 2 rows of each count, and others are read as empty ones"]
     for told in (result, run("verify", "model.json")):
         assert promised in told.stdout
@@ -37,14 +37,14 @@ def test_a_model_for_persons_says_so_wherever_it_is_shown(run: Run, visits: Path
     assert SECRET not in result.output + Path("model.json").read_text()
     assert json.loads(run("verify", "model.json", "--json").stdout)["adjacency"] == "replace-person"
     model = Model.load("model.json")
-    assert (model.schema.unit, model.schema.max_rows) == ("patient", 2)
+    assert (model.schema.person_id, model.schema.max_rows_per_person) == ("patient", 2)
     assert run("predict", "model.json", visits, "-o", "predicted.csv").exit_code == 0
     assert run("sql", "model.json").exit_code == 0
 
 
 def test_more_rows_of_a_person_need_more_noise(run: Run) -> None:
     noise = []
-    for options in ((), ("--max-rows", 1), ("--max-rows", 5)):
+    for options in ((), ("--max-rows-per-person", 1), ("--max-rows-per-person", 5)):
         told = run("plan", "--rows", 10_000, "--features", 5, "--standardize", "none", *options, "--json")
         noise.append(json.loads(told.stdout)["noise_per_row"])
     assert noise[0] == noise[1]
@@ -52,7 +52,18 @@ def test_more_rows_of_a_person_need_more_noise(run: Run) -> None:
 
 
 def test_a_claim_about_more_rows_than_the_noise_is_for_is_caught(run: Run, visits: Path) -> None:
-    options = ("--schema", "schema.toml", "--unit", "patient", "--max-rows", 2, "--epsilon", 1, "--standardize", "none")
+    options = (
+        "--schema",
+        "schema.toml",
+        "--person-id",
+        "patient",
+        "--max-rows-per-person",
+        2,
+        "--epsilon",
+        1,
+        "--standardize",
+        "none",
+    )
     run("train", visits, *options, "-o", "model.json")
     record = json.loads(Path("model.json").read_text())
     record["certificate"]["spent"]["problem"]["person_rows"] = 3
@@ -63,11 +74,11 @@ def test_a_claim_about_more_rows_than_the_noise_is_for_is_caught(run: Run, visit
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--unit", "patent", "--max-rows", 2), "must have the column 'patent'"),
-        (("--unit", "patient"), "must be declared together"),
-        (("--max-rows", 2), "must be declared together"),
-        (("--unit", "age", "--max-rows", 2), "neither the label nor a feature"),
-        (("--unit", "patient", "--max-rows", 2, "--algorithm", "scs13"), "proved for single rows only"),
+        (("--person-id", "patent", "--max-rows-per-person", 2), "must have the column 'patent'"),
+        (("--person-id", "patient"), "must be declared together"),
+        (("--max-rows-per-person", 2), "must be declared together"),
+        (("--person-id", "age", "--max-rows-per-person", 2), "neither the label nor a feature"),
+        (("--person-id", "patient", "--max-rows-per-person", 2, "--algorithm", "scs13"), "proved for single rows only"),
     ],
     ids=str,
 )
@@ -81,19 +92,30 @@ def test_what_cannot_be_promised_is_refused(
 
 
 def test_candidates_are_tried_for_persons_but_not_on_portions(run: Run, visits: Path) -> None:
-    options = ("--schema", "schema.toml", "--unit", "patient", "--max-rows", 2, "--epsilon", 6, "--grid")
+    options = (
+        "--schema",
+        "schema.toml",
+        "--person-id",
+        "patient",
+        "--max-rows-per-person",
+        2,
+        "--epsilon",
+        6,
+        "--grid",
+    )
     tried = run("tune", visits, *options, "regularization=0.05,0.1", "-o", "model.json")
     assert tried.exit_code == 0, tried.output
-    assert "of which at most 2 count" in tried.stdout
+    assert "of which at most 2 are used" in tried.stdout
     refused = run("tune", visits, *options, "regularization=0.05,0.1", "--method", "portions", "-o", "other.json")
     assert refused.exit_code == 1
-    assert "a unit must not be given for portions" in refused.stderr
+    assert "a person_id must not be given for portions" in refused.stderr
 
 
 def test_rows_beyond_those_that_count_change_nothing(run: Run, table: pa.Table, tmp_path: Path) -> None:
     """The same bits, whatever is in them."""
     (tmp_path / "schema.toml").write_text(
-        'label = "sick"\nclasses = ["no", "yes"]\nunit = "patient"\nmax_rows = 3\n[numeric]\nage = [0, 100]\n'
+        'label = "sick"\nclasses = ["no", "yes"]\nperson_id = "patient"\nmax_rows_per_person = 3\n'
+        "[numeric]\nage = [0, 100]\n"
     )
     ids, found = pa.array(np.arange(table.num_rows) % 500), []
     for ages in (

@@ -10,9 +10,9 @@ import pytest
 from boltdp.cli import show
 from boltdp.model import Model
 from boltdp.privacy.release import Randomness, release_weights
-from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 
 from .conftest import Run
 
@@ -62,9 +62,9 @@ def test_json_has_the_numbers_and_files_are_written(run: Run, rows: Path, steps:
     age = columns["age"]["points"]
     scaled = next(one for one in loaded.schema.encoding.scaled if one.rule.column == "age")
     column, (middles, factors) = scaled.rule, scaled.original_units
-    assert isinstance(column, Numeric)
-    assert [point["at"] for point in age] == [0.0, *np.repeat(column.curve, 2), 100.0]
-    values = np.array([100.0, *np.ones(len(column.curve))])
+    assert isinstance(column, NumberRule)
+    assert [point["at"] for point in age] == [0.0, *np.repeat(column.places, 2), 100.0]
+    values = np.array([100.0, *np.ones(len(column.places))])
     weights = loaded.weights[0, : len(values)]
     assert age[-1]["effect"] == pytest.approx(weights @ ((values - middles) * factors))
     assert [point["at"] for point in columns["ward"]["points"]] == ["A", "B", "C"]
@@ -83,8 +83,8 @@ def test_fewer_columns_are_shown_if_asked_for(run: Run, model: Path) -> None:
 
 def test_a_terminal_is_told_nothing_that_it_would_obey(run: Run, tmp_path: Path) -> None:
     columns = (Numeric(f"n{CONTROLS}", 0, 1), Categorical(f"c{CONTROLS}", tuple(f"{i}{CONTROLS}" for i in range(30))))
-    schema = Schema(f"y{CONTROLS}", tuple(f"{i}{CONTROLS}" for i in range(3)), columns)
-    certificate = plan(Settings(epsilon=1.0), rows=1000, dims=schema.dims, classes=3)
+    schema = Schema(Classes(f"y{CONTROLS}", tuple(f"{i}{CONTROLS}" for i in range(3))), columns)
+    certificate = plan_certificate(Settings(epsilon=1.0), rows=1000, dims=schema.dims, classes=3)
     weights = release_weights(np.ones((1, 3, schema.dims)), certificate, Randomness())
     Model(schema, weights[0], certificate, trained_where=CONTROLS).save("model.json")
     result = run("show", "model.json")

@@ -21,7 +21,7 @@ OPTIONS = (
 def test_train_standardizes_and_says_what_it_cost(run: Run, rows: Path) -> None:
     result = run("train", rows, *OPTIONS, "-o", "model.json")
     assert result.exit_code == 0, result.output
-    assert "Differentially private with epsilon = 1:" in result.stdout
+    assert "(ε = 1)-differentially private:" in result.stdout
     assert "centres and scales of 5 features, for epsilon = 0.2\n" in result.stdout
     model = Model.load("model.json")
     assert model.schema.standardization is not None

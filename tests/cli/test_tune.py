@@ -24,7 +24,7 @@ TUNE = ("--schema", "schema.toml", "--epsilon", 10, "-o", "model.json", *GRID)
 def test_tune_writes_a_model_that_verifies_and_says_how_it_was_chosen(run: Run, rows: Path) -> None:
     result = run("tune", rows, *TUNE, "--method", "portions")
     assert result.exit_code == 0, result.output
-    assert "Differentially private with epsilon = 10" in result.stdout
+    assert "(ε = 10)-differentially private" in result.stdout
     certificate = Model.load("model.json").certificate
     selection = certificate.selection
     assert isinstance(selection, PortionSelection)
@@ -37,7 +37,7 @@ def test_tune_writes_a_model_that_verifies_and_says_how_it_was_chosen(run: Run, 
     assert SECRET not in result.output
     verified = run("verify", "model.json")
     assert verified.exit_code == 0
-    assert "The certificate adds up." in verified.stdout
+    assert "Certificate verified." in verified.stdout
     assert f"candidate {selection.chosen + 1} of 4" in verified.stdout
 
 

@@ -24,12 +24,11 @@ import pytest
 from boltdp.engines import Engine
 from boltdp.kernel import project, source_position
 from boltdp.kernel.feature_map import Reading
-from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, TimePart, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector
 
 ROWS = 997
 SCHEMA = Schema(
-    "sick",
-    (0, 1, 2),
+    Classes("sick", (0, 1, 2)),
     (Numeric("age", 0, 100), Numeric("visits", 0, 9), Categorical("sex", ("F", "M")), Vector("scan", 2, -3, 3)),
 )
 

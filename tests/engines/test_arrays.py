@@ -14,7 +14,7 @@ from boltdp.context import Context
 from boltdp.engines import ArrayEngine, ColumnType, Engine, open_source
 from boltdp.engines.base import encoded
 from boltdp.errors import DataError
-from boltdp.schema.schema import Categorical, Numeric, Schema, Vector, array_schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
 
 SECRET = "Smith-4711"
 
@@ -74,14 +74,14 @@ def test_mixed_column_of_a_frame_becomes_what_the_schema_declares() -> None:
     frame = pd.DataFrame({"mixed": [1, SECRET, "0.5", None], "y": [0, 1, 0, 1]})
     engine = open_source(frame)
     assert engine.columns()["mixed"] == ColumnType("untyped")
-    numeric = Schema("y", (0, 1), (Numeric("mixed", 0, 1),), intercept=False)
+    numeric = Schema(Classes("y", (0, 1)), (Numeric("mixed", 0, 1),), intercept=False)
     assert packed(engine, numeric) == [[0, 1], [1, GAP], [0, 0], [1, GAP]]
-    categorical = Schema("y", (0, 1), (Categorical("mixed", (1, 0.5)),), intercept=False, clip_norm=1.0)
+    categorical = Schema(Classes("y", (0, 1)), (Categorical("mixed", (1, 0.5)),), intercept=False, clip_norm=1.0)
     assert packed(engine, categorical) == [[0, 0], [1, -1], [0, 1], [1, -1]]
 
 
 def test_frame_of_missing_vectors_is_missing() -> None:
-    schema = Schema("y", (0, 1), (Vector("v", 2, -1, 1),), intercept=False)
+    schema = Schema(Classes("y", (0, 1)), (Vector("v", 2, -1, 1),), intercept=False)
     for cells in (pa.nulls(2), pa.array([[], None]), pa.array([None, None], pa.list_(pa.float64()))):
         assert packed(open_source(pa.table({"v": cells, "y": [0, 1]})), schema) == [[0, GAP, GAP], [1, GAP, GAP]]
     assert packed(open_source(pd.DataFrame({"v": [None, None], "y": [0, 1]})), schema) == [[0, GAP, GAP], [1, GAP, GAP]]
@@ -91,9 +91,9 @@ def test_column_of_a_type_that_arrow_does_not_have_is_refused_by_its_type() -> N
     frame = pd.DataFrame({"age": [1.0, 2.0], "wave": np.array([1j, 2j]), "y": [0, 1]})
     engine = open_source(frame)
     assert engine.columns()["wave"] == ColumnType("other")
-    assert len(packed(engine, Schema("y", (0, 1), (Numeric("age", 0, 1),)))) == 2
+    assert len(packed(engine, Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),)))) == 2
     with pytest.raises(DataError) as caught:
-        engine.prepare(Schema("y", (0, 1), (Numeric("wave", 0, 1),)), Context(seed=0))
+        engine.prepare(Schema(Classes("y", (0, 1)), (Numeric("wave", 0, 1),)), Context(seed=0))
     assert str(caught.value) == "column 'wave' must have numbers, its type is 'other'"
     assert caught.value.__context__ is None
 

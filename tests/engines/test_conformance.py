@@ -29,13 +29,13 @@ from boltdp.kernel.loss_derivatives import Sums
 from boltdp.kernel.misclassification import Errors
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.noisy_counts import noisy_counts
+from boltdp.privacy.events.noisy_counts import make_noisy_counts
 from boltdp.privacy.events.selection import PortionSelection, portion_bounds
 from boltdp.privacy.release import Randomness, release_counts
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.check import check_source
-from boltdp.schema.schema import Categorical, Numeric, Schema, Standardization, TimePart, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Standardization, TimePart, Vector
 from boltdp.schema.source_columns import LONGEST_BATCH
 from boltdp.settings import Settings
 from boltdp.workflows.train import train_prepared
@@ -145,18 +145,18 @@ def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> 
         assert str(kept.column(1).to_pylist()) == str(kept.column(2).to_pylist())
 
 
-@pytest.mark.parametrize("unit", ["visits", "sex"])
+@pytest.mark.parametrize("person_id", ["visits", "sex"])
 @pytest.mark.parametrize("ordered", [True, False])
 def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
-    source: Source, unit: str, ordered: bool
+    source: Source, person_id: str, ordered: bool
 ) -> None:
     """By numbers, or by texts of which some are missing: those count together."""
-    if unit not in source.schema.sources:
+    if person_id not in source.schema.sources:
         return  # other rows than these
-    others = tuple(column for column in source.schema.columns if column.name != unit)
-    schema = replace(source.schema, columns=others, unit=unit, max_rows=40)
+    others = tuple(column for column in source.schema.columns if column.name != person_id)
+    schema = replace(source.schema, columns=others, person_id=person_id, max_rows_per_person=40)
     met, counts = Counter[Any](), []
-    for _, kept in scanned_keeping(source.engine, schema, np.copy, [unit]):
+    for _, kept in scanned_keeping(source.engine, schema, np.copy, [person_id]):
         for person in kept.column(0).to_pylist():
             met[person] += 1
             counts.append(met[person] <= 40)
@@ -178,8 +178,8 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
 
 
 def test_a_unit_that_the_data_does_not_have_is_told(source: Source) -> None:
-    schema = replace(source.schema, unit="nobody", max_rows=1)
-    with pytest.raises(DataError, match="must have the column 'nobody', which the schema declares as its unit"):
+    schema = replace(source.schema, person_id="nobody", max_rows_per_person=1)
+    with pytest.raises(DataError, match="must have the column 'nobody', which the schema declares as its person_id"):
         source.engine.prepare(schema, Context())
 
 
@@ -258,7 +258,15 @@ def test_rows_in_any_order_are_the_same_rows_and_good_for_sums_only(spooled: Sou
 
 
 def test_label_is_not_needed_for_prediction(source: Source) -> None:
-    rows = np.concatenate(list(encoded(source.engine, replace(source.schema, label="no such column"), label=False)))
+    rows = np.concatenate(
+        list(
+            encoded(
+                source.engine,
+                replace(source.schema, target=replace(source.schema.target, column="no such column")),
+                label=False,
+            )
+        )
+    )
     assert np.isnan(rows[:, 0]).all()
     np.testing.assert_array_equal(rows[:, 1:], source.packed[:, 1:])
 
@@ -592,13 +600,13 @@ def test_progress_tells_rows_and_ends_with_all_of_them(spooled: Source) -> None:
 
 
 def test_missing_column_is_told_before_a_row_is_read(source: Source) -> None:
-    schema = Schema("label", (0, 1), (Numeric("height", 0, 1),))
+    schema = Schema(Classes("label", (0, 1)), (Numeric("height", 0, 1),))
     with pytest.raises(DataError, match=r"^the data must have the column 'height', which the schema declares$"):
         source.engine.prepare(schema, Context(seed=0))
 
 
 def test_missing_label_is_told_before_a_row_is_read(source: Source) -> None:
-    schema = Schema("outcome", (0, 1), source.schema.columns)
+    schema = Schema(Classes("outcome", (0, 1)), source.schema.columns)
     with pytest.raises(DataError, match=r"^the data must have the column 'outcome', which the schema declares$"):
         source.engine.prepare(schema, Context(seed=0))
 
@@ -615,7 +623,7 @@ def test_missing_label_is_told_before_a_row_is_read(source: Source) -> None:
 )
 def test_wrong_type_is_told_before_a_row_is_read(source: Source, column: Any, message: str) -> None:
     with pytest.raises(DataError) as caught:
-        source.engine.prepare(Schema("sick", (0, 1), (column,)), Context(seed=0))
+        source.engine.prepare(Schema(Classes("sick", (0, 1)), (column,)), Context(seed=0))
     assert str(caught.value) == message
 
 
@@ -648,7 +656,7 @@ def test_slices_do_not_disturb_one_another(source: Source) -> None:
     hidden, shown = source.engine.slice(300, source.engine.count()), source.engine.slice(0, 300)
     before = moments(hidden, source.schema)
     with pytest.raises(DataError, match=r"^the data must have the column 'outcome'"):
-        shown.prepare(replace(source.schema, label="outcome"), Context(seed=1))
+        shown.prepare(replace(source.schema, target=replace(source.schema.target, column="outcome")), Context(seed=1))
     next(iter(shown.batches([source.schema.label])))  # and no further
     with (
         shown.prepare(source.schema, Context(seed=1)) as first,
@@ -680,6 +688,6 @@ def test_an_evaluation_with_noise_counts_the_same_rows(source: Source) -> None:
     bins = found.bins
     place = None if by is None else source.schema.encoding.locate_cell(by)
     counts = bins.count(model, source.packed, place)
-    event = noisy_counts(Budget(1.0), releases=1, summed=True)
+    event = make_noisy_counts(Budget(1.0), releases=1, summed=True)
     expected = release_counts(counts.tolist(), event, Randomness(3).stream("evaluation"))
     assert [*found.counts] == expected

@@ -20,10 +20,10 @@ from boltdp.engines._file_patterns import find_files
 from boltdp.engines.base import encoded
 from boltdp.engines.duckdb import SPILL_PREFIX
 from boltdp.errors import DataError, ParameterError
-from boltdp.schema.schema import Categorical, Numeric, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
 
 SECRET = "Smith-4711"
-SCHEMA = Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False)
+SCHEMA = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),), intercept=False)
 HOSTILE = ['a"b', "a'; DROP TABLE rows; --", "select", "über/größe", "two words", "f.1", "%s", "?", "$1", "{x}", "a\nb"]
 
 
@@ -139,7 +139,7 @@ def test_row_that_looks_like_another_dialect_does_not_change_how_the_file_is_rea
 
 def test_csv_vector_is_read_from_brackets(tmp_path: Path) -> None:
     path = csv_file(tmp_path, 'v,y\n"[0.5, 1]",1\n"[0.5]",0\nnone,1\n"[x, 1]",1\n')
-    schema = Schema("y", (0, 1), (Vector("v", 2, -1, 1),), intercept=False, clip_norm=1.0)
+    schema = Schema(Classes("y", (0, 1)), (Vector("v", 2, -1, 1),), intercept=False, clip_norm=1.0)
     with DuckDBEngine.from_files(path) as engine:
         assert packed(engine, schema) == [[1, 0.5, 1], [0, GAP, GAP], [1, GAP, GAP], [1, GAP, 1]]
 
@@ -169,7 +169,7 @@ def parquet_file(folder: Path, rows: int = 50_000) -> Path:
 
 
 def read_parquet(path: Path | str) -> None:
-    schema = Schema("y", (0, 1), (Numeric("age", 0, 100), Categorical("name", ("x",))))
+    schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100), Categorical("name", ("x",))))
     with DuckDBEngine.from_files(path) as engine:
         engine.prepare(schema, Context(seed=0))
 
@@ -311,7 +311,9 @@ def test_file_of_unknown_ending_is_told(tmp_path: Path) -> None:
 def test_hostile_column_names_are_only_names(tmp_path: Path, form: str) -> None:
     columns = {name: [float(i), 100.0] for i, name in enumerate(HOSTILE)}
     table = pa.table(columns | {'y "': [0, 1]})
-    schema = Schema('y "', (0, 1), tuple(Numeric(name, 0, 100) for name in HOSTILE), intercept=False, clip_norm=1.0)
+    schema = Schema(
+        Classes('y "', (0, 1)), tuple(Numeric(name, 0, 100) for name in HOSTILE), intercept=False, clip_norm=1.0
+    )
     if form == "csv":
         quoted = ['"' + name.replace('"', '""') + '"' for name in table.column_names]
         rows = [",".join(str(x) for x in row.values()) for row in table.to_pylist()]

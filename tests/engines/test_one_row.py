@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encoded
-from boltdp.schema.schema import Categorical, Numeric, Schema, Vector, array_schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
 from tests.engines.sources import write_csv
 
 Row = tuple[Any, Any, Any, Any]  # age, kind, scan, label
@@ -42,8 +42,7 @@ class Unruly:
 
 CLASSES = (0, 1, 1e16, "yes")
 SCHEMA = Schema(
-    "label",
-    CLASSES,
+    Classes("label", CLASSES),
     (Numeric("age", 0, 100), Categorical("kind", (True, False, 2, "a")), Vector("scan", 2, -1, 1)),
 )
 #: What containers infer types from.
@@ -139,7 +138,7 @@ def test_a_row_of_a_csv_file_alone_is_encoded_as_among_others(
     rows: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("rows") / "rows.csv"
-    schema = Schema("label", CLASSES, SCHEMA.columns[:2])
+    schema = Schema(Classes("label", CLASSES), SCHEMA.columns[:2])
 
     def read(some: list[tuple[Any, ...]]) -> Packed:
         write_csv(path, {name: [row[i] for row in some] for i, name in enumerate(("age", "kind", "label"))})
@@ -163,7 +162,7 @@ CARRIERS: dict[Any, list[Any]] = {
 @pytest.mark.parametrize("declared", CARRIERS)
 @pytest.mark.parametrize("form", [lambda value: value, str], ids=["as it is", "as a text"])
 def test_a_value_is_matched_whatever_type_carries_it(declared: Any, form: Callable[[Any], Any]) -> None:
-    schema = Schema("label", ("other", form(declared)), (Numeric("age", 0, 1),))
+    schema = Schema(Classes("label", ("other", form(declared))), (Numeric("age", 0, 1),))
     for cells in CARRIERS[declared]:
         table = pa.table({"age": [0.5], "label": cells})
         assert packed(open_source(table), schema)[0, 0] == 1, cells.type
@@ -173,7 +172,7 @@ def test_a_value_is_matched_whatever_type_carries_it(declared: Any, form: Callab
 
 
 def test_one_odd_label_leaves_a_file_of_arrow_texts_and_booleans_alike(tmp_path: Path) -> None:
-    schema = Schema("label", (0, 1), (Numeric("age", 0, 1),))
+    schema = Schema(Classes("label", (0, 1)), (Numeric("age", 0, 1),))
     booleans = pa.table({"age": [0.5] * 3, "label": [True, False, True]})
     (tmp_path / "rows.csv").write_text("age,label\n0.5,True\n0.5,False\n0.5,Smith\n")
     with open_source(tmp_path / "rows.csv") as engine:

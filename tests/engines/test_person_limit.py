@@ -20,11 +20,11 @@ from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.person_limit import FirstRows
 from boltdp.errors import DataError, ParameterError
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100),), unit="id", max_rows=2)
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),), person_id="id", max_rows_per_person=2)
 
 
 def naive(ids: list[Any], most: int) -> list[bool]:
@@ -105,7 +105,7 @@ def test_a_model_predicts_and_is_evaluated_without_ids() -> None:
     age = random.integers(0, 100, 5000)
     table = pa.table({"id": age % 97, "age": age, "sick": (age > 50).astype(int)})
     model = train(open_source(table), SCHEMA, Settings(epsilon=1.0))
-    assert model.schema.unit == "id"
+    assert model.schema.person_id == "id"
     assert model.certificate.person_rows == 2
     rest = table.drop_columns(["id"])
     assert len(model.predict(rest)) == 5000
@@ -119,7 +119,7 @@ def test_a_projection_and_standardizing_have_the_same_rows() -> None:
     many = pa.table({"id": ["a"] * 400, "age": [100.0] * 400, "weight": [3.0] * 400, "sick": [1] * 400})
     columns = (Numeric("age", 0, 100), Numeric("weight", 0, 9))
     for projection in (None, Projection(dims=2, seed=1)):
-        schema = Schema("sick", (0, 1), columns, projection=projection, unit="id", max_rows=1)
+        schema = Schema(Classes("sick", (0, 1)), columns, projection=projection, person_id="id", max_rows_per_person=1)
         asked = Settings(epsilon=None, standardize="private", algorithm="bolton", passes=1)
         standardized = train(open_source(many), schema, asked).schema.standardization
         assert standardized is not None

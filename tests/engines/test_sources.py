@@ -31,7 +31,7 @@ from boltdp.engines import Engine, open_source
 from boltdp.engines._file_headers import find_separator
 from boltdp.engines.base import check_columns, encoded
 from boltdp.errors import DataError, ParameterError
-from boltdp.schema.schema import Categorical, Numeric, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
 from tests.engines.test_duckdb import GAP, SCHEMA, SECRET, csv_file, told
 
 
@@ -161,7 +161,7 @@ def test_cells_of_json_are_texts_until_the_schema_says_otherwise(tmp_path: Path)
     ]
     path = json_file(tmp_path, "\n".join(map(json.dumps, lines)))
     columns = (Vector("v", 2, -1, 1), Categorical("c", (False, True)))
-    schema = Schema("y", (0, 1), columns, intercept=False, clip_norm=1.0)
+    schema = Schema(Classes("y", (0, 1)), columns, intercept=False, clip_norm=1.0)
     with open_source(path) as engine:
         rows = np.nan_to_num(np.concatenate(list(encoded(engine, schema))), nan=GAP).tolist()
     gap = [GAP, GAP]
@@ -343,7 +343,7 @@ def rows_of_people() -> pa.Table:
     return pa.table(columns)
 
 
-PEOPLE = Schema("y", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))))
+PEOPLE = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))))
 
 
 def packed_rows(source: Any, **options: Any) -> bytes:

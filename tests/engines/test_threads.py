@@ -25,13 +25,13 @@ from boltdp.kernel.feature_sums import Moments
 from boltdp.kernel.loss_derivatives import Sums
 from boltdp.kernel.misclassification import Errors
 from boltdp.losses import Logistic
-from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 
 THREADS = (1, 2, 3, 8)
 ROWS = 20_000
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100, curve=(18, 65)), Categorical("sex", ("F", "M"))))
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100, curve=(18, 65)), Categorical("sex", ("F", "M"))))
 
 
 def table() -> pa.Table:

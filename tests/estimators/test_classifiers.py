@@ -35,7 +35,16 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import boltdp
-from boltdp import BoltdpError, Model, PrivacyWarning, PrivateHuberSVM, PrivateLogisticRegression, Schema, Settings
+from boltdp import (
+    BoltdpError,
+    Classes,
+    Model,
+    PrivacyWarning,
+    PrivateHuberSVM,
+    PrivateLogisticRegression,
+    Schema,
+    Settings,
+)
 from boltdp.engines import ArrayEngine
 from boltdp.engines.arrays import rows_of
 from boltdp.errors import DataError, ParameterError
@@ -399,8 +408,7 @@ def frame(rows: int = 600) -> tuple[pd.DataFrame, pd.Series]:
 
 
 SCHEMA = Schema(
-    "sick",
-    ("yes", "no"),
+    Classes("sick", ("yes", "no")),
     (Numeric("age", 0, 100), Categorical("sex", ("F", "M")), Categorical("smoker", (False, True))),
 )
 
@@ -423,7 +431,9 @@ def test_a_schema_takes_timestamps_of_every_type_of_pandas() -> None:
     minutes = np.random.default_rng(0).integers(0, 525_600, 2000)
     at = pd.Series(pd.Timestamp("2024-01-01") + pd.to_timedelta(minutes, unit="m"))
     X, y = pd.DataFrame({"at": at}), (at.dt.hour < 6).astype(int)
-    fitted = PrivateLogisticRegression(epsilon=20.0, schema=Schema("y", (0, 1), (TimePart("at", "hour"),))).fit(X, y)
+    fitted = PrivateLogisticRegression(
+        epsilon=20.0, schema=Schema(Classes("y", (0, 1)), (TimePart("at", "hour"),))
+    ).fit(X, y)
     assert fitted.score(X, y) == 1
     in_tokyo = at.dt.tz_localize("UTC").dt.tz_convert("Asia/Tokyo")
     for same in (in_tokyo, in_tokyo.astype(object), at.astype(object), at.astype(str), at.astype("datetime64[s]")):
@@ -433,7 +443,7 @@ def test_a_schema_takes_timestamps_of_every_type_of_pandas() -> None:
 def test_a_schema_with_a_projection_predicts_by_its_coefficients() -> None:
     X, y = blobs()
     schema = Schema(
-        "y", (0, 1), array_schema(dims=4, classes=(0, 1), clip_norm=5.0).columns, projection=Projection(3, 1)
+        Classes("y", (0, 1)), array_schema(dims=4, classes=(0, 1), clip_norm=5.0).columns, projection=Projection(3, 1)
     )
     fitted = PrivateLogisticRegression(epsilon=None, schema=schema).fit(X, y)
     margins = X @ fitted.coef_[0] + fitted.intercept_
@@ -523,7 +533,7 @@ def test_one_odd_cell_or_label_is_missing_and_changes_nothing_else(odd: Any, for
     labels = [bool(label) for label in y]
     parameters: dict[str, Any] = {"classes": [0, 1], "bounds": (-5, 5), "clip_norm": None}
     if form == "schema":
-        schema = Schema("y", (0, 1), tuple(Numeric(name, -5, 5) for name in "abcd"))
+        schema = Schema(Classes("y", (0, 1)), tuple(Numeric(name, -5, 5) for name in "abcd"))
         parameters = {"schema": schema, "clip_norm": None}
     given: Any = {
         "list": rows.tolist(),
@@ -686,7 +696,7 @@ def test_the_prior_follows_its_class_where_classes_are_sorted() -> None:
     X, y = blobs()
     frame = pd.DataFrame(X, columns=[*"abcd"])
     columns = tuple(Numeric(name, -5, 5) for name in "abcd")
-    schema = Schema("label", ("yes", "no"), columns, prior=(0.3, 0.7))
+    schema = Schema(Classes("label", ("yes", "no"), prior=(0.3, 0.7)), columns)
     private = PrivateLogisticRegression(schema=schema, threshold="prior").fit(frame, np.where(y == 1, "yes", "no"))
     assert private.model_.schema.prior == (0.7, 0.3)
     assert private.model_.classes == ("no", "yes")

@@ -26,7 +26,7 @@ from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.metrics import Curve, Evaluation, Reliability, Sums
 from boltdp.model import Model
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Multiclass
 from tests.export.test_sql import make_model
 
@@ -44,7 +44,9 @@ def rows_of(classes: int, *, seed: int = 0) -> pa.Table:
 
 def model_of(classes: int, *, loss: str = "logistic", multiclass: Multiclass = "multinomial") -> Model:
     columns = tuple(Numeric(f"f{i}", -1, 1) for i in range(3))
-    return make_model(Schema("y", tuple("abcdefgh"[:classes]), columns), loss=loss, multiclass=multiclass, seed=3)
+    return make_model(
+        Schema(Classes("y", tuple("abcdefgh"[:classes])), columns), loss=loss, multiclass=multiclass, seed=3
+    )
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -175,7 +177,7 @@ def test_an_evaluation_is_drawn_in_every_form(tmp_path: Path, ending: str, begin
 
 def test_names_that_look_like_formulas_are_drawn_as_they_are(tmp_path: Path) -> None:
     columns = (Numeric("f0", -1, 1),)
-    model = make_model(Schema("y", ("$a_1$", r"\frac{"), columns))
+    model = make_model(Schema(Classes("y", ("$a_1$", r"\frac{")), columns))
     table = pa.table({"f0": [0.1, -0.5, 0.7, -0.9], "y": ["$a_1$", r"\frac{", "$a_1$", r"\frac{"]})
     model.evaluate(table).plot(tmp_path / "names.svg")
     assert r"probability of \frac{" in (tmp_path / "names.svg").read_text("utf-8")

@@ -29,9 +29,9 @@ from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT
 from boltdp.privacy.events.event import SEEDED
-from boltdp.privacy.events.noisy_counts import NoisyCounts, noisy_counts
+from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
 from boltdp.privacy.release import Randomness, release_counts
-from boltdp.schema.schema import Categorical, Column, Numeric, Projection, Schema
+from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema
 from boltdp.settings import Multiclass
 from tests.export.test_sql import make_model
 from tests.privacy.test_attack_whitebox import caught
@@ -55,7 +55,9 @@ def rows_of(classes: int, *, rows: int = ROWS, seed: int = 0) -> pa.Table:
 def model_of(classes: int, *, loss: str = "logistic", multiclass: Multiclass = "multinomial") -> Model:
     numbers: list[Column] = [Numeric(f"f{i}", -1, 1) for i in range(3)]
     columns = (*numbers, Categorical("ward", ("north", "south")))
-    return make_model(Schema("y", tuple("abcdefgh"[:classes]), columns), loss=loss, multiclass=multiclass, seed=3)
+    return make_model(
+        Schema(Classes("y", tuple("abcdefgh"[:classes])), columns), loss=loss, multiclass=multiclass, seed=3
+    )
 
 
 def value(scores: Any, name: str) -> float:
@@ -164,7 +166,7 @@ def test_one_row_moves_two_counts_by_one_at_most(rows: list[Any], other: Any, no
     moved = after - before
     assert np.abs(moved).sum() in (0, 2)
     assert np.abs(moved).max() <= 1
-    assert (moved**2).sum() <= noisy_counts(Budget(1.0), releases=1).sensitivity ** 2
+    assert (moved**2).sum() <= make_noisy_counts(Budget(1.0), releases=1).sensitivity ** 2
 
 
 @pytest.mark.parametrize("budget", [Budget(1.0), Budget(1.0, 0.3)])
@@ -173,7 +175,7 @@ def test_an_attack_finds_no_violation_and_finds_half_of_the_noise(budget: Budget
     bins = plan_bins(model, rows=2, groups=1, noise=1.0)
     neighbours = [np.array([[label, 0.5, -1, 1, 0], [1, 0, 0, 0, 1]], np.float32) for label in (0, 1)]
     ours, theirs = (bins.count(model, rows, None).astype(np.float64) for rows in neighbours)
-    event = noisy_counts(budget, releases=1, summed=True)
+    event = make_noisy_counts(budget, releases=1, summed=True)
     random_bytes = Randomness(1).stream()
     power = 1 if event.noise.kind == "spherical" else 2
 
@@ -192,11 +194,11 @@ def test_an_attack_finds_no_violation_and_finds_half_of_the_noise(budget: Budget
 def test_less_noise_than_is_claimed_is_not_private() -> None:
     found = measure(model_of(2), open_source(rows_of(2)), Budget(1.0))
     assert not found.reasons
-    assert "epsilon = 1:" in found.promise()
+    assert "epsilon = 1:" in found.guarantee()
     assert isinstance(found.spent, NoisyCounts)
     half = replace(found, spent=replace(found.spent, noise=replace(found.spent.noise, scale=1.0)))
     assert half.reasons == (OVERSPENT,)
-    assert half.promise().startswith("NOT PRIVATE")
+    assert half.guarantee().startswith("NOT PRIVATE")
 
 
 def test_a_seed_makes_it_reproducible_and_not_private() -> None:
@@ -214,7 +216,7 @@ def test_intervals_cover_what_is_true_of_the_population(name: str) -> None:
     model, rows, budget = model_of(2), 2000, Budget(0.2)
     whole = measure(model, open_source(rows_of(2, rows=40_000)), ALL)
     shares = np.maximum(whole.counts, 0) / np.maximum(whole.counts, 0).sum()
-    event = noisy_counts(budget, releases=1, summed=True)
+    event = make_noisy_counts(budget, releases=1, summed=True)
     truth, generator, random_bytes = value(whole.scores, name), np.random.default_rng(5), Randomness(5).stream()
     covered = 0
     for _ in range(400):
@@ -363,7 +365,7 @@ def visits_of(*, persons: int) -> pa.Table:
 
 
 def persons_model(most: int) -> Model:
-    return make_model(replace(model_of(2).schema, unit="patient", max_rows=most), seed=3)
+    return make_model(replace(model_of(2).schema, person_id="patient", max_rows_per_person=most), seed=3)
 
 
 def test_rows_of_a_person_beyond_those_that_count_are_not_evaluated() -> None:
@@ -392,7 +394,7 @@ def test_all_rows_of_a_person_move_the_counts_by_what_the_noise_is_for_and_no_mo
         return np.array(measure(persons_model(most), open_source(rows), ALL, by="ward").counts)
 
     moved = np.rint(counts("a") - counts("b"))
-    event = noisy_counts(budget, releases=1, summed=True, person_rows=most)
+    event = make_noisy_counts(budget, releases=1, summed=True, person_rows=most)
     assert event.noise.kind == ("gaussian" if budget.delta else "spherical")
     norm = np.linalg.norm(moved) if budget.delta else np.abs(moved).sum()
     assert norm == pytest.approx(event.sensitivity)
@@ -403,7 +405,7 @@ def test_all_rows_of_a_person_move_the_counts_by_what_the_noise_is_for_and_no_mo
 def test_an_evaluation_of_persons_says_so_and_is_charged_for_persons(ledger: Ledger, tmp_path: Path) -> None:
     engine, account = open_source(visits_of(persons=500)), Account(ledger, "rows.parquet")
     found = measure(persons_model(2), engine, Budget(0.5), account=account)
-    assert found.promise().endswith("Protected is a person, of whom the first 2 rows count.")
+    assert found.guarantee().endswith("Protected is a person, of whom the first 2 rows count.")
     path = tmp_path / "evaluation.json"
     path.write_text(json.dumps(found.sealed()))
     assert NoisyEvaluation.load(path) == found
@@ -425,4 +427,4 @@ def test_intervals_are_wider_where_persons_are_the_sample() -> None:
 
 def test_values_are_not_told_of_persons() -> None:
     with pytest.raises(ParameterError, match="counts that tell values"):
-        noisy_counts(Budget(1.0, 1e-6), releases=1, unknown=1, person_rows=2)
+        make_noisy_counts(Budget(1.0, 1e-6), releases=1, unknown=1, person_rows=2)

@@ -17,13 +17,14 @@ from experiments.tasks import Answer, Task, judged, split
 from boltdp.engines.arrays import ArrayEngine
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.mechanisms import gaussian_sigma
-from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.standardize import plan_moments
+from boltdp.workflows.standardize import plan_standardization
 from experiments import accuracy, rivals
 
 SCHEMA = Schema(
-    "label", (0, 1), (Numeric("age", 0, 100), Numeric("income", 0, 50_000), Categorical("home", ("own", "rent")))
+    Classes("label", (0, 1)),
+    (Numeric("age", 0, 100), Numeric("income", 0, 50_000), Categorical("home", ("own", "rent"))),
 )
 with_data = pytest.mark.skipif(
     not BENCHMARKS["credit"].available(), reason="the benchmark data is not in the directory that BOLTDP_DATA names"
@@ -46,7 +47,7 @@ def people(rows: int = 4000, *, classes: int = 2, seed: int = 3) -> Task:
             "label": labels,
         }
     )
-    schema = Schema("label", tuple(range(classes)), SCHEMA.columns)
+    schema = Schema(Classes("label", tuple(range(classes))), SCHEMA.columns)
     return Task("people", *split(ArrayEngine.from_arrow(table), schema, share=0.25, seed=1), schema)
 
 
@@ -187,7 +188,7 @@ def test_features_stay_within_their_bounds() -> None:
 def test_centring_costs_what_auto_pays_for_it() -> None:
     task, budget = people(), Budget(2.0, 1e-6)
     schema, left = task.centring(budget)
-    planned = plan_moments(Settings(epsilon=2.0, delta=1e-6), task.schema, rows=task.rows)
+    planned = plan_standardization(Settings(epsilon=2.0, delta=1e-6), task.schema, rows=task.rows)
     assert planned is not None
     assert planned.budget is not None
     assert left == budget.less(planned.budget)

@@ -19,9 +19,9 @@ from boltdp.export.card import OWNER, html, markdown, registry, sections, to_dic
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.release import Randomness
-from boltdp.schema.schema import Categorical, Column, Numeric, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 
@@ -118,7 +118,7 @@ def rows() -> pa.Table:
     return pa.table({"age": age, "ward": ward, "sick": age + generator.normal(0, 20, 3000) > 60})
 
 
-SCHEMA = Schema("sick", (False, True), (Numeric("age", 0, 100), Categorical("ward", ("north", "south"))))
+SCHEMA = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100), Categorical("ward", ("north", "south"))))
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_the_points_of_the_guideline_are_there(model: Model, evaluation: NoisyEv
         "both together spend at most epsilon = 0.75, delta = 1e-06",
     ):
         assert point in text
-    assert model.certificate.promise() in text
+    assert model.certificate.guarantee() in text
 
 
 def test_the_curve_falls_from_below_the_claim_to_the_claimed_delta(model: Model) -> None:
@@ -180,9 +180,9 @@ def test_without_an_evaluation_no_figure_is_told(model: Model) -> None:
 
 def test_names_are_never_markup() -> None:
     schema = Schema(
-        HOSTILE, (f"no {HOSTILE}", "yes"), (Categorical(f"in {HOSTILE}", (HOSTILE,)), Vector("v", 2, -1, 1))
+        Classes(HOSTILE, (f"no {HOSTILE}", "yes")), (Categorical(f"in {HOSTILE}", (HOSTILE,)), Vector("v", 2, -1, 1))
     )
-    certificate = plan(Settings(epsilon=1.0), rows=100, dims=schema.dims, classes=2)
+    certificate = plan_certificate(Settings(epsilon=1.0), rows=100, dims=schema.dims, classes=2)
     model = Model(schema, np.zeros((1, schema.dims)), certificate)
 
     class Tags(HTMLParser):
@@ -266,8 +266,8 @@ def test_all_that_was_spent_is_told(rows: pa.Table) -> None:
 def test_many_columns_categories_and_classes_are_shortened(numbers: int, told: str) -> None:
     columns: list[Column] = [Numeric(f"f{i}", 0, 1) for i in range(numbers)]
     columns.append(Categorical("c", tuple(range(30))))
-    schema = Schema("y", tuple(range(20)), tuple(columns))
-    certificate = plan(Settings(epsilon=1.0), rows=100, dims=schema.dims, classes=20)
+    schema = Schema(Classes("y", tuple(range(20))), tuple(columns))
+    certificate = plan_certificate(Settings(epsilon=1.0), rows=100, dims=schema.dims, classes=20)
     text = markdown(Model(schema, np.zeros((20, schema.dims)), certificate), {}, None)
     assert "and 8 more" in text
     assert told in text

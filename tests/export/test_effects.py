@@ -22,10 +22,10 @@ from boltdp.export.html import LONGEST_NAME, MOST_BARS, page
 from boltdp.export.plots import draw
 from boltdp.model import Model
 from boltdp.privacy.release import Randomness, release_weights
-from boltdp.privacy.weight_uncertainty import weight_spread
-from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
+from boltdp.privacy.weight_uncertainty import weight_deviation
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 
 COLUMNS = (Numeric("age", 0, 80), Numeric("pulse", 30, 200), Categorical("ward", ("A", "B", 3)), Vector("v", 2, -1, 1))
 STANDARDIZED = Standardization((0.2, -0.3, 0.1, 0.5, 0.2, 0.0, 0.4), (0.5, 1.0, 0.4, 1.0, 2.0, 1.0, 0.5), 9.0, 0.5)
@@ -40,8 +40,8 @@ TYPES = {"age": pa.float64(), "pulse": pa.float64(), "ward": pa.string(), "v": p
 
 
 def made(settings: Settings, classes: int = 2, **changes: Any) -> Model:
-    schema = Schema("y", tuple(range(classes)), COLUMNS, **changes)
-    certificate = plan(settings, rows=10_000, dims=schema.dims, classes=classes)
+    schema = Schema(Classes("y", tuple(range(classes))), COLUMNS, **changes)
+    certificate = plan_certificate(settings, rows=10_000, dims=schema.dims, classes=classes)
     weights = np.random.default_rng(1).standard_normal(
         (certificate.models, certificate.problem.loss.vectors, schema.dims)
     )
@@ -96,7 +96,7 @@ def test_an_effect_is_what_a_value_does_to_the_margin(name: str, classes: int, s
 def test_the_length_of_a_vector_s_weights_is_told() -> None:
     model = made(Settings(epsilon=1.0, algorithm="bolton"))
     effect = column(effects(model), "v")
-    spread = weight_spread(model.certificate.training)
+    spread = weight_deviation(model.certificate.training)
     assert spread is not None
     assert list(effect.effects) == pytest.approx([np.linalg.norm(model.weights[0, 5:7])])
     assert effect.deviation == pytest.approx(spread.deviation * np.sqrt(2))
@@ -201,8 +201,8 @@ def test_of_many_classes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) ->
 def test_large_columns_need_no_square_of_their_size() -> None:
     """One of 20,000 categories and a vector as long would need 3 GB each."""
     columns = (Categorical("c", tuple(range(20_000))), Vector("v", 20_000, -1, 1))
-    schema = Schema("y", (0, 1), columns)
-    certificate = plan(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
+    schema = Schema(Classes("y", (0, 1)), columns)
+    certificate = plan_certificate(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
     model = Model(schema, np.ones((1, schema.dims)), certificate)
     found = effects(model)
     assert sorted(len(effect.effects) for effect in found.panels[0].effects) == [1, 20_000]
@@ -272,7 +272,7 @@ def test_the_page_is_whole_and_loads_nothing(classes: int, algorithm: str) -> No
     text = page(model, effects(model), [("rows", "10,000")], top=3)
     reader = read(text)
     assert reader.tags <= TAGS
-    assert "Differentially private with epsilon = 1:" in reader.text
+    assert "(ε = 1)-differentially private:" in reader.text
     assert {name for name, _ in reader.attributes}.isdisjoint({"src", "href", "onload", "style"})
     assert not re.search(r"https?:|url\(|@import", text)
     assert "prefers-color-scheme: dark" in text
@@ -286,8 +286,8 @@ def test_the_page_is_whole_and_loads_nothing(classes: int, algorithm: str) -> No
 
 
 def drawn(*columns: Any) -> str:
-    schema = Schema("y", (0, 1), columns)
-    certificate = plan(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
+    schema = Schema(Classes("y", (0, 1)), columns)
+    certificate = plan_certificate(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
     model = Model(schema, np.ones((1, schema.dims)), certificate)
     return page(model, effects(model), [], top=9)
 
@@ -337,8 +337,8 @@ FORGED = "</title><script>alert(1)</script>\x1b[2J\u202e$x_{$ & \"quotes'"
 
 def forged(settings: Settings = Settings(epsilon=1.0)) -> Model:  # noqa: B008
     columns = (Numeric(FORGED, 0, 1), Categorical("c", (FORGED, "b")), Vector(f"v{FORGED}", 2, 0, 1))
-    schema = Schema(f"label {FORGED}", (f"0 {FORGED}", f"1 {FORGED}", "2"), columns)
-    certificate = plan(settings, rows=10_000, dims=schema.dims, classes=3)
+    schema = Schema(Classes(f"label {FORGED}", (f"0 {FORGED}", f"1 {FORGED}", "2")), columns)
+    certificate = plan_certificate(settings, rows=10_000, dims=schema.dims, classes=3)
     shape = (certificate.models, certificate.problem.loss.vectors, schema.dims)
     released = release_weights(np.ones(shape), certificate, Randomness())
     return Model(schema, released.reshape(-1, schema.dims), certificate, trained_where=FORGED)

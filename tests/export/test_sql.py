@@ -22,9 +22,9 @@ from boltdp.export.original_units import raw_weights
 from boltdp.export.sql import _write_row, probability_expression, scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.model import Model
-from boltdp.schema.schema import Categorical, Column, Numeric, Projection, Schema, Standardization, Vector
+from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Multiclass, Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 
 NAN, INF = math.nan, math.inf
 
@@ -41,7 +41,9 @@ def make_model(
     weights: npt.NDArray[np.float64] | None = None,
 ) -> Model:
     settings = Settings(epsilon=None, loss=loss, multiclass=multiclass)
-    certificate = plan(settings, rows=100, dims=schema.dims, classes=len(schema.classes), person_rows=schema.max_rows)
+    certificate = plan_certificate(
+        settings, rows=100, dims=schema.dims, classes=len(schema.classes), person_rows=schema.max_rows_per_person
+    )
     vectors = max(certificate.models, certificate.problem.loss.vectors)
     if weights is None:
         weights = np.random.default_rng(seed).standard_normal((vectors, schema.dims))
@@ -71,7 +73,7 @@ def random_floats(generator: np.random.Generator, count: int) -> list[float | No
 def test_sql_predicts_what_the_model_predicts(name: str, classes: tuple[Value, ...]) -> None:
     generator = np.random.default_rng(len(name))
     columns = (Numeric(name, -20, 50), Numeric("other", 0, 1e-3), Categorical(name + "2", ("a'b", 'c"d', "")))
-    schema = Schema("label", classes, columns)
+    schema = Schema(Classes("label", classes), columns)
     texts = np.array(["a'b", 'c"d', "", "not declared", None], dtype=object)
     table = pa.table(
         {
@@ -89,7 +91,7 @@ def test_sql_decides_by_the_threshold(classes: tuple[Value, ...], threshold: flo
     generator = np.random.default_rng(7)
     columns = (Numeric("x", -20, 50), Numeric("other", 0, 1), Categorical("c", ("a", "b")))
     # Rows that are longer than the clip norm are shortened before they are compared.
-    schema = Schema("label", classes, columns, clip_norm=1.1)
+    schema = Schema(Classes("label", classes), columns, clip_norm=1.1)
     table = pa.table(
         {
             "x": pa.array(random_floats(generator, 2000), pa.float64()),
@@ -106,7 +108,7 @@ def test_sql_decides_by_the_threshold(classes: tuple[Value, ...], threshold: flo
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_threshold_of_a_half_is_the_expression_without_one(dialect: str) -> None:
-    model = make_model(Schema("label", (0, 1), (Numeric("x", -20, 50),)))
+    model = make_model(Schema(Classes("label", (0, 1)), (Numeric("x", -20, 50),)))
     plain = scoring_expression(model, dialect)
     assert scoring_expression(model.with_threshold(0.5), dialect) == plain
     assert scoring_expression(model.with_threshold(0.4), dialect) != plain
@@ -116,7 +118,7 @@ def test_a_threshold_of_a_half_is_the_expression_without_one(dialect: str) -> No
 def test_a_threshold_is_compared_after_the_projection() -> None:
     generator = np.random.default_rng(8)
     columns = tuple(Numeric(f"f{i}", -40, 60) for i in range(5))
-    schema = Schema("label", (0, 1), columns, clip_norm=1.1, projection=Projection(dims=3, seed=1))
+    schema = Schema(Classes("label", (0, 1)), columns, clip_norm=1.1, projection=Projection(dims=3, seed=1))
     model = make_model(schema).with_threshold(0.4)
     table = pa.table({column.name: random_floats(generator, 1000) for column in columns})
     assert_same(model, table)
@@ -126,7 +128,7 @@ def test_a_threshold_is_compared_after_the_projection() -> None:
 @pytest.mark.parametrize("classes", [("b", "a"), (0, 1)])
 def test_scikit_learn_decides_by_the_threshold(classes: tuple[Value, ...]) -> None:
     generator = np.random.default_rng(7)
-    schema = Schema("label", classes, (Numeric("x", -2, 5), Numeric("other", 0, 1)))
+    schema = Schema(Classes("label", classes), (Numeric("x", -2, 5), Numeric("other", 0, 1)))
     table = pa.table({"x": generator.uniform(-2, 5, 500), "other": generator.uniform(0, 1, 500)})
     X = table.to_pandas()
     model = make_model(schema, weights=np.array([[4.0, 1.0, -1.0]]))
@@ -142,7 +144,7 @@ def test_scikit_learn_decides_by_the_threshold(classes: tuple[Value, ...]) -> No
 @pytest.mark.parametrize("loss", ["logistic", "huber"])
 def test_one_vs_all_models_agree(loss: str) -> None:
     generator = np.random.default_rng(3)
-    schema = Schema("label", ("a", "b", "c"), (Numeric("x", -20, 50), Numeric("y", 0, 9)), clip_norm=0.5)
+    schema = Schema(Classes("label", ("a", "b", "c")), (Numeric("x", -20, 50), Numeric("y", 0, 9)), clip_norm=0.5)
     table = pa.table({"x": random_floats(generator, 300), "y": random_floats(generator, 300)})
     assert_same(make_model(schema, loss=loss, multiclass="one-vs-all"), table)
 
@@ -150,7 +152,7 @@ def test_one_vs_all_models_agree(loss: str) -> None:
 def test_projection_is_folded_into_the_weights() -> None:
     generator = np.random.default_rng(4)
     columns = tuple(Numeric(f"f{i}", -40, 60) for i in range(20))
-    schema = Schema("label", (0, 1, 2), columns, clip_norm=2.0, projection=Projection(dims=7, seed=1))
+    schema = Schema(Classes("label", (0, 1, 2)), columns, clip_norm=2.0, projection=Projection(dims=7, seed=1))
     table = pa.table({column.name: random_floats(generator, 1000) for column in columns})
     assert_same(make_model(schema), table)
 
@@ -188,7 +190,7 @@ CELLS: dict[str, tuple[Any, list[Any]]] = {
 def test_categories_of_all_types_match_as_in_training(kind: str, categories: tuple[Value, ...]) -> None:
     arrow, cells = CELLS[kind]
     table = pa.table({"c": pa.array(cells, arrow)})
-    schema = Schema("label", tuple(range(len(categories) + 1)), (Categorical("c", categories),), clip_norm=1.0)
+    schema = Schema(Classes("label", tuple(range(len(categories) + 1))), (Categorical("c", categories),), clip_norm=1.0)
     # Class k + 1 wins where category k is met, and class 0 where none is.
     weights = np.vstack([np.full(schema.dims, 0.5), np.eye(schema.dims)[:-1]])
     weights[:, -1] = [0.1] + [0.0] * len(categories)
@@ -198,7 +200,7 @@ def test_categories_of_all_types_match_as_in_training(kind: str, categories: tup
 @pytest.mark.parametrize("arrow", [pa.list_(pa.float64()), pa.list_(pa.float32()), pa.list_(pa.int64())])
 def test_vectors_of_another_length_add_nothing(arrow: Any) -> None:
     cells = [[1, 2, 3], [3, -2, 1], [1, 2], [], None, [1, None, 3], [9, 9, 9, 9], [-5, 0, 0]]
-    schema = Schema("label", ("no", "yes"), (Vector("v", 3, -4, 4),))
+    schema = Schema(Classes("label", ("no", "yes")), (Vector("v", 3, -4, 4),))
     table = pa.table({"v": pa.array(cells, arrow)})
     for seed in range(5):
         assert_same(make_model(schema, seed=seed), table)
@@ -206,12 +208,12 @@ def test_vectors_of_another_length_add_nothing(arrow: Any) -> None:
 
 def test_fixed_length_vectors_agree() -> None:
     cells = [[1, 2, 3], [3, -2, 1], None, [1, None, 3], [9, 9, 9]]
-    schema = Schema("label", ("no", "maybe", "yes"), (Vector("v", 3, -4, 4),))
+    schema = Schema(Classes("label", ("no", "maybe", "yes")), (Vector("v", 3, -4, 4),))
     assert_same(make_model(schema), pa.table({"v": pa.array(cells, pa.list_(pa.float32(), 3))}))
 
 
 def test_booleans_and_integers_are_numbers_too() -> None:
-    schema = Schema("label", (0, 1), (Numeric("flag", 0, 1), Numeric("count", 0, 10)))
+    schema = Schema(Classes("label", (0, 1)), (Numeric("flag", 0, 1), Numeric("count", 0, 10)))
     table = pa.table({"flag": [True, False, None, True], "count": pa.array([3, None, 11, -1], pa.int16())})
     for seed in range(5):
         assert_same(make_model(schema, seed=seed), table)
@@ -251,7 +253,7 @@ def curved_rows(count: int = 400) -> pa.Table:
 
 
 def curved_schema(classes: tuple[Value, ...] = (0, 1), *, standardized: bool = False, **more: Any) -> Schema:
-    schema = Schema("label", classes, CURVED, **more)
+    schema = Schema(Classes("label", classes), CURVED, **more)
     if not standardized:
         return schema
     generator, n = np.random.default_rng(3), schema.encoded_dims - 1
@@ -289,7 +291,9 @@ def test_probability_is_that_of_a_model_with_curves() -> None:
 
 def test_the_steps_of_a_number_are_one_term() -> None:
     places = tuple(range(1, 65))
-    schema = Schema("label", (0, 1), tuple(Numeric(f"x{i}", 0, 100, curve=places) for i in range(20)), intercept=False)
+    schema = Schema(
+        Classes("label", (0, 1)), tuple(Numeric(f"x{i}", 0, 100, curve=places) for i in range(20)), intercept=False
+    )
     model = make_model(schema)
     for dialect, sql in DIALECTS.items():
         expression = scoring_expression(model, dialect)
@@ -300,7 +304,7 @@ def test_the_steps_of_a_number_are_one_term() -> None:
         assert expression.count("\n+ ") == 2 * 20 - 1
     generator = np.random.default_rng(5)
     assert_same(model, pa.table({f"x{i}": generator.uniform(-5, 105, 200) for i in range(20)}))
-    many = Schema("label", (0, 1), tuple(Numeric(f"x{i}", 0, 100, curve=places[::8]) for i in range(51)))
+    many = Schema(Classes("label", (0, 1)), tuple(Numeric(f"x{i}", 0, 100, curve=places[::8]) for i in range(51)))
     assert "\n+ " not in scoring_expression(make_model(many), "duckdb")
     assert_same(make_model(many), pa.table({f"x{i}": generator.uniform(-5, 105, 200) for i in range(51)}))
 
@@ -316,7 +320,7 @@ NUMERALS = [
 
 def texts_schema(**more: Any) -> Schema:
     columns = (Numeric("a", -20, 50), Numeric("flag", 0, 1), Numeric("b", -20, 50, curve=(0, 1.5, 10)))
-    return Schema("label", (0, 1), columns, **more)
+    return Schema(Classes("label", (0, 1)), columns, **more)
 
 
 def rows_of_texts() -> pa.Table:
@@ -330,7 +334,7 @@ def rows_of_texts() -> pa.Table:
 def test_texts_that_are_declared_numbers_are_read_as_predict_reads_them(many: bool) -> None:
     rows, schema = rows_of_texts(), texts_schema()
     if many:
-        schema = replace(schema, classes=("a", "b", "c"))
+        schema = replace(schema, target=Classes(schema.label, ("a", "b", "c")))
     model = make_model(schema, seed=2)
     assert len(set(model.predict(open_source(rows)).tolist())) > 1
     assert_same(model, rows)
@@ -338,11 +342,11 @@ def test_texts_that_are_declared_numbers_are_read_as_predict_reads_them(many: bo
 
 
 def test_exact_ties_go_to_the_first_class() -> None:
-    schema = Schema("label", ("first", "second"), (Numeric("x", -1, 1),), intercept=False)
+    schema = Schema(Classes("label", ("first", "second")), (Numeric("x", -1, 1),), intercept=False)
     table = pa.table({"x": [0.0, None, NAN, 1e-60]})
     expression = scoring_expression(make_model(schema, weights=np.ones((1, 1))), "duckdb")
     assert in_duckdb(table, expression) == ["first"] * 4
-    three = replace(schema, classes=("first", "second", "third"))
+    three = replace(schema, target=Classes(schema.label, ("first", "second", "third")))
     expression = scoring_expression(make_model(three, weights=np.array([[-1.0], [1.0], [1.0]])), "duckdb")
     assert in_duckdb(pa.table({"x": [0.0, 1.0, -1.0]}), expression) == ["first", "second", "first"]
 
@@ -358,7 +362,7 @@ def test_exact_ties_go_to_the_first_class() -> None:
 def test_encoded_numbers_have_the_bits_of_the_encoder(
     cells: list[float | None], low: float, width: float, weight: float, constant: float
 ) -> None:
-    schema = Schema("label", (0, 1), (Numeric("x", low, low + width),))
+    schema = Schema(Classes("label", (0, 1)), (Numeric("x", low, low + width),))
     model = make_model(schema, weights=np.array([[weight, constant]]))
     table = pa.table({"x": pa.array(cells, pa.float64())})
     margins = np.concatenate(list(model.score_batches(open_source(table))))
@@ -370,7 +374,7 @@ def test_encoded_numbers_have_the_bits_of_the_encoder(
 def test_many_columns_and_classes_stay_of_sane_size() -> None:
     generator = np.random.default_rng(0)
     pixels = tuple(Numeric(f"f{i}", -255, 255) for i in range(784))
-    model = make_model(Schema("label", tuple(range(10)), pixels, clip_norm=9.0))
+    model = make_model(Schema(Classes("label", tuple(range(10))), pixels, clip_norm=9.0))
     table = pa.table({column.name: generator.integers(0, 256, 50).astype(np.float32) for column in pixels})
     for dialect in DIALECTS:
         assert len(scoring_expression(model, dialect)) < 600_000
@@ -379,7 +383,7 @@ def test_many_columns_and_classes_stay_of_sane_size() -> None:
 
 def test_probability_is_that_of_the_model_for_long_rows_too() -> None:
     generator = np.random.default_rng(5)
-    schema = Schema("label", (0, 1), (Numeric("x", -20, 50), Numeric("y", 0, 9)), clip_norm=0.5)
+    schema = Schema(Classes("label", (0, 1)), (Numeric("x", -20, 50), Numeric("y", 0, 9)), clip_norm=0.5)
     table = pa.table({"x": random_floats(generator, 300), "y": random_floats(generator, 300)})
     model = make_model(schema)
     expected = np.concatenate(
@@ -405,7 +409,7 @@ def test_probabilities_of_all_classes_are_those_of_the_model(
             "c": pa.array(np.array(["a", "b", None], dtype=object)[generator.integers(3, size=300)].tolist()),
         }
     )
-    schema = Schema("label", classes, columns, clip_norm=1.1, projection=projection)
+    schema = Schema(Classes("label", classes), columns, clip_norm=1.1, projection=projection)
     model = make_model(schema, loss=loss, multiclass=multiclass)
     model = replace(model, weights=longer * model.weights)
     expected = np.concatenate([model.probabilities(margins) for margins in model.score_batches(open_source(table))])
@@ -419,13 +423,13 @@ def test_probabilities_of_all_classes_are_those_of_the_model(
 
 
 def test_a_model_that_is_sure_of_no_class_has_all_equally_likely_in_sql_too() -> None:
-    schema = Schema("label", (0, 1, 2), (Numeric("x", -1, 1),), intercept=False)
+    schema = Schema(Classes("label", (0, 1, 2)), (Numeric("x", -1, 1),), intercept=False)
     model = make_model(schema, multiclass="one-vs-all", weights=np.full((3, 1), -1000.0))
     assert in_duckdb(pa.table({"x": [1.0]}), probability_expression(model, "duckdb")) == [[1 / 3] * 3]
 
 
 def test_a_probability_that_there_is_not_is_refused() -> None:
-    schema = Schema("y", (0, 1, 2), (Numeric("x", 0, 1),))
+    schema = Schema(Classes("y", (0, 1, 2)), (Numeric("x", 0, 1),))
     with pytest.raises(
         ParameterError, match=r"^a probability must be that of a model that gives some, got the loss 'hu"
     ):
@@ -435,14 +439,14 @@ def test_a_probability_that_there_is_not_is_refused() -> None:
 
 
 def test_an_unknown_dialect_is_refused() -> None:
-    schema = Schema("y", (0, 1), (Numeric("x", 0, 1),))
+    schema = Schema(Classes("y", (0, 1)), (Numeric("x", 0, 1),))
     with pytest.raises(ParameterError, match="dialect must be one of duckdb, postgres, spark, got 'oracle'"):
         scoring_expression(make_model(schema), "oracle")
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "spark"])
 def test_other_dialects_quote_as_they_must(dialect: str) -> None:
-    schema = Schema("y", ("it's", "a\\b"), (Categorical('co"l`umn', ("x'y\\z",)), Numeric("n", 0, 1)))
+    schema = Schema(Classes("y", ("it's", "a\\b")), (Categorical('co"l`umn', ("x'y\\z",)), Numeric("n", 0, 1)))
     expression = scoring_expression(make_model(schema), dialect)
     if dialect == "postgres":
         assert "CAST(\"co\"\"l`umn\" AS text) IN ('x''y\\z')" in expression
@@ -465,7 +469,9 @@ def test_to_sklearn_predicts_what_the_model_predicts(
     classes: tuple[Value, ...], loss: str, multiclass: Multiclass, projection: Projection | None
 ) -> None:
     generator = np.random.default_rng(6)
-    model = make_model(Schema("y", classes, COLUMNS, projection=projection), loss=loss, multiclass=multiclass, seed=9)
+    model = make_model(
+        Schema(Classes("y", classes), COLUMNS, projection=projection), loss=loss, multiclass=multiclass, seed=9
+    )
     age, pay, sex = generator.uniform(0, 100, 400), generator.uniform(-1e3, 1e5, 400), generator.integers(2, size=400)
     table = pa.table({"age": age, "pay": pay, "sex": np.array(["F", "M"])[sex]})
     estimator = model.to_sklearn()
@@ -479,7 +485,7 @@ def test_to_sklearn_predicts_what_the_model_predicts(
 
 def test_to_sklearn_takes_arrays_for_a_vector_column() -> None:
     generator = np.random.default_rng(7)
-    model = make_model(Schema("y", (0, 1), (Vector("x", 5, -1, 1),)))
+    model = make_model(Schema(Classes("y", (0, 1)), (Vector("x", 5, -1, 1),)))
     X = generator.uniform(-1, 1, (200, 5))
     table = pa.table({"x": list(X)})
     estimator = model.to_sklearn()
@@ -488,7 +494,7 @@ def test_to_sklearn_takes_arrays_for_a_vector_column() -> None:
 
 
 def test_to_sklearn_has_the_models_probabilities_for_rows_within_the_clip_norm() -> None:
-    model = make_model(Schema("y", (0, 1, 2), (Numeric("age", 0, 100),)))
+    model = make_model(Schema(Classes("y", (0, 1, 2)), (Numeric("age", 0, 100),)))
     ages = np.linspace(0, 100, 50)
     margins = next(model.score_batches(open_source(pa.table({"age": ages}))))
     frame = pa.table({"age": ages}).to_pandas()
@@ -496,7 +502,7 @@ def test_to_sklearn_has_the_models_probabilities_for_rows_within_the_clip_norm()
 
 
 def test_raw_weights_reproduce_the_margins() -> None:
-    schema = Schema("y", (0, 1), COLUMNS)
+    schema = Schema(Classes("y", (0, 1)), COLUMNS)
     model = make_model(schema)
     coefficients, constants = raw_weights(schema, model.weights)
     table = pa.table({"age": [30.0], "pay": [5e4], "sex": ["M"]})
@@ -506,7 +512,7 @@ def test_raw_weights_reproduce_the_margins() -> None:
 
 @pytest.mark.parametrize("classes", [(0, 1), ("c", "a", "b")])
 def test_to_sklearn_takes_the_steps_of_numbers_by_name(classes: tuple[Value, ...]) -> None:
-    schema = Schema("y", classes, (Numeric("age", 0, 100, curve=(18, 65.5)), Categorical("sex", ("F", "M"))))
+    schema = Schema(Classes("y", classes), (Numeric("age", 0, 100, curve=(18, 65.5)), Categorical("sex", ("F", "M"))))
     model, generator = make_model(schema, seed=9), np.random.default_rng(6)
     age, sex = np.append(generator.uniform(0, 100, 398), [18, 65.5]), generator.integers(2, size=400)
     estimator = model.to_sklearn()

@@ -24,7 +24,7 @@ from boltdp.export.sql import (
 )
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.model import Model
-from boltdp.schema.schema import Numeric, Schema, Standardization, TimePart
+from boltdp.schema.schema import Classes, Numeric, Schema, Standardization, TimePart
 from tests.engines.sources import table
 from tests.export.test_sql import make_model
 
@@ -41,17 +41,19 @@ Run = Callable[[Sequence[str]], list[tuple[Any, ...]]]
 
 def models(columns: tuple[TimePart, ...] = COLUMNS) -> Iterator[Model]:
     """Two classes as a sum and, with many numbers, as an array; three classes; centred; with a threshold."""
-    plain = Schema("sick", (0, 1), (Numeric("visits", 0, 9), *columns))
+    plain = Schema(Classes("sick", (0, 1)), (Numeric("visits", 0, 9), *columns))
     n = plain.encoded_dims - 1
     centred = Standardization(tuple(np.linspace(0, 0.9, n).tolist()), (0.3,) * n, clip_norm=1.5)
     yield make_model(plain, seed=1)
-    yield make_model(replace(plain, classes=("no", "yes", "maybe"), standardization=centred), seed=2)
+    yield make_model(
+        replace(plain, target=Classes(plain.label, ("no", "yes", "maybe")), standardization=centred), seed=2
+    )
     yield make_model(replace(plain, standardization=centred), seed=3).with_threshold(0.4)
 
 
 def check_sql(run: Run, engine: Engine, dialect: str, columns: tuple[TimePart, ...] = COLUMNS) -> None:
     """SQL must find the codes of the encoder, and give the class and the probability of the model."""
-    packed = np.vstack([*encoded(engine, Schema("sick", (0, 1), columns), label=False)])
+    packed = np.vstack([*encoded(engine, Schema(Classes("sick", (0, 1)), columns), label=False)])
     of_two, of_three, decided = models(columns)
     expressions = [_write_part_code(column.rule, DIALECTS[dialect]) for column in columns]
     expressions += [scoring_expression(model, dialect) for model in (of_two, of_three, decided)]
@@ -136,7 +138,7 @@ def test_effects_are_those_of_each_part() -> None:
 
 def test_scikit_learn_takes_the_parts_by_name() -> None:
     columns = tuple(TimePart("admitted", part) for part in PARTS)
-    model = make_model(Schema("sick", (0, 1), columns), seed=4)
+    model = make_model(Schema(Classes("sick", (0, 1)), columns), seed=4)
     (cells,) = encoded(open_source(table()), model.schema, label=False)
     estimator = model.to_sklearn()
     assert list(estimator.feature_names_in_[:2]) == ["admitted.hour=0", "admitted.hour=1"]

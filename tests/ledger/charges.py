@@ -10,7 +10,7 @@ import boltdp
 from boltdp.losses import Logistic
 from boltdp.privacy.accounting.charges import Release
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.objective_perturbation import perturbed_objective
+from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.training_problem import Problem
 
 PROBLEM = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
@@ -19,7 +19,7 @@ PROBLEM = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
 def charge(epsilon: float = 0.1, delta: float = 0.0) -> Release:
     """A release within a budget."""
     budget = Budget(epsilon, delta)
-    return Release(budget, perturbed_objective(PROBLEM, budget))
+    return Release(budget, make_objective_perturbation(PROBLEM, budget))
 
 
 #: Waits for a line, so that all begin at once; then tries to reserve, and tells what came of it.

@@ -30,13 +30,13 @@ from boltdp.errors import DataError
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 
 ROWS = pa.table({"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60})
-SCHEMA = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+SCHEMA = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
 Boltdp = Callable[..., Result]
 
 
@@ -99,7 +99,7 @@ def test_a_refused_training_reads_no_row(account: Account) -> None:
 
 
 def test_a_schema_that_does_not_fit_costs_nothing(account: Account) -> None:
-    wrong = Schema("sick", (False, True), (Numeric("weight", 0, 100),))
+    wrong = Schema(Classes("sick", (False, True)), (Numeric("weight", 0, 100),))
     with pytest.raises(DataError, match="must have the column 'weight'"):
         train(open_source(ROWS), wrong, Settings(epsilon=0.5), account=account)
     assert len(account.ledger.history()) == 1

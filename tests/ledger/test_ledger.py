@@ -16,8 +16,8 @@ from boltdp.ledger.hash_chain import BEGINNING, Entry, read_chain, read_standing
 from boltdp.privacy.accounting.charges import Charge, Release, Rule, Spent, spent_by
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import SEEDED, Noiseless, spoiled
-from boltdp.privacy.events.objective_perturbation import perturbed_objective
+from boltdp.privacy.events.event import SEEDED, Noiseless, mark_non_private
+from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
 
 from ..privacy.test_charges import Plain
@@ -135,7 +135,7 @@ def test_a_data_set_without_a_budget_is_refused(ledger: Ledger) -> None:
     "release",
     [
         Release(None, Noiseless(PROBLEM)),
-        Release(Budget(0.1), spoiled(charge().spent, (SEEDED,))),
+        Release(Budget(0.1), mark_non_private(charge().spent, (SEEDED,))),
         Release(Budget(0.05), charge(0.1).spent),
     ],
     ids=["noiseless", "seeded", "overspent"],
@@ -259,7 +259,7 @@ def test_the_relation_is_recorded(ledger: Ledger) -> None:
 def person_charge(epsilon: float = 0.5) -> Release:
     budget = Budget(epsilon)
     people = replace(PROBLEM, person_rows=2)
-    return Release(budget, perturbed_objective(people, budget), Adjacency.REPLACE_PERSON)
+    return Release(budget, make_objective_perturbation(people, budget), Adjacency.REPLACE_PERSON)
 
 
 def test_blocks_are_refused_for_persons_who_may_have_rows_in_several(ledger: Ledger) -> None:

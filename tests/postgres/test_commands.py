@@ -14,7 +14,6 @@ from boltdp.cli import main
 from boltdp.engines import open_source
 from boltdp.engines.postgres import build
 from boltdp.engines.postgres.build import ExtensionError
-from boltdp.engines.postgres.copy_rows import synthesize_table
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
 from boltdp.schema.schema import array_schema
@@ -87,21 +86,21 @@ def test_synthesized_rows_are_those_of_a_file(server: Server, admin: psycopg.Con
     import pyarrow.parquet as pq
 
     synthesize(tmp_path / "rows.parquet", rows=100, dims=2)
-    synthesize_table(server.uri, rows=100, dims=2, table="hundred")
+    synthesize(server.uri, rows=100, dims=2, table="hundred")
     expected = pq.read_table(tmp_path / "rows.parquet").to_pydict()
     found = admin.execute("SELECT f0::float8, f1::float8, label FROM hundred").fetchall()
     assert found == list(zip(*expected.values(), strict=True))
 
 
 def test_table_that_exists_is_not_overwritten(server: Server) -> None:
-    synthesize_table(server.uri, rows=10, dims=2, table="mine")
+    synthesize(server.uri, rows=10, dims=2, table="mine")
     with pytest.raises(DataError, match=r"^the table 'mine' cannot be written: relation \"mine\" already exists$"):
-        synthesize_table(server.uri, rows=10, dims=2, table="mine")
+        synthesize(server.uri, rows=10, dims=2, table="mine")
 
 
 def test_more_columns_than_a_table_can_have_are_refused(server: Server) -> None:
     with pytest.raises(DataError, match="a PostgreSQL table can have 1600 columns"):
-        synthesize_table(server.uri, rows=10, dims=1600)
+        synthesize(server.uri, rows=10, dims=1600)
 
 
 def test_check_says_what_a_database_lacks(server: Server, admin: psycopg.Connection) -> None:
@@ -118,7 +117,7 @@ def test_train_fails_rather_than_let_the_rows_leave_the_server(
 ) -> None:
     admin.execute("CREATE DATABASE unextended")
     uri = server.uri.replace("/postgres?", "/unextended?")
-    synthesize_table(uri, rows=1000, dims=2, table="rows").save(tmp_path / "schema.toml")
+    synthesize(uri, rows=1000, dims=2, table="rows").save(tmp_path / "schema.toml")
     output = tmp_path / "model.json"
     command = ["--table", "rows", "--schema", tmp_path / "schema.toml", "--epsilon", 1, "-o", output]
     refused = boltdp("train", uri, *command, "--in-server")

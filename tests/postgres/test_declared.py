@@ -21,7 +21,7 @@ from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
 from boltdp.model import Model
 from boltdp.schema.infer import declared_schema, draft_schema
-from boltdp.schema.schema import Categorical, Numeric, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
 
 #: The declaration of a column `c`, and the feature that it makes.
 FEATURES: list[tuple[str, Any]] = [
@@ -107,9 +107,11 @@ def declared(server: Server, **source: str) -> Schema:
 def test_every_form_of_declaration_makes_its_feature(server: Server, database: psycopg.Connection) -> None:
     for declaration, feature in FEATURES:
         database.execute(f"CREATE TABLE t (label bool, {declaration})")
-        assert declared(server, table="t") == Schema("label", (False, True), (feature,)), declaration
+        assert declared(server, table="t") == Schema(Classes("label", (False, True)), (feature,)), declaration
         with PostgresEngine(server.uri, table="t") as engine:
-            assert Schema.from_toml(draft_schema(engine, "label")) == Schema("label", (False, True), (feature,))
+            assert Schema.from_toml(draft_schema(engine, "label")) == Schema(
+                Classes("label", (False, True)), (feature,)
+            )
         database.execute("DROP TABLE t")
 
 
@@ -208,7 +210,9 @@ def test_train_runs_without_a_schema_file(server: Server, database: psycopg.Conn
     assert json.loads(done.stdout)["private"] is True
     assert "not used, since no feature: id, seen (a timestamp, whose parts a schema can declare)" in done.stderr
     columns = (Numeric("age", 0, 120), Numeric("smoker", 0, 1), Categorical("sex", ("F", "M")))
-    assert replace(Model.load(output).schema, standardization=None) == Schema("outcome", (False, True), columns)
+    assert replace(Model.load(output).schema, standardization=None) == Schema(
+        Classes("outcome", (False, True)), columns
+    )
     drafted = CliRunner().invoke(main, ["schema", server.uri, "--table", "patients", "--label", "outcome"])
     assert "age = [0, 120]\nsmoker = [0, 1]" in drafted.stdout
     assert "id = []  # a key: drop it?" in drafted.stdout

@@ -16,10 +16,12 @@ from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
-from boltdp.schema.schema import Categorical, Numeric, Projection, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema
+from boltdp.service.groups import train_groups
 from boltdp.service.worker import settings_for
 from boltdp.workflows import train as train_workflow
-from boltdp.workflows.train import Planned, plan_rows, train_groups, train_planned, train_prepared
+from boltdp.workflows.plan import Plan, make_plan
+from boltdp.workflows.train import run_plan, train_prepared
 from tests.postgres.test_slices import content, sessions
 from tests.postgres.test_training import wait_until
 
@@ -31,7 +33,7 @@ CREATE TABLE visits AS SELECT i * 7919 % 121 AS age, CASE WHEN i % 3 = 0 THEN 'F
     WHEN i % 10 = 6 THEN 'North' WHEN i % 10 = 7 THEN '' END AS ward, i % 10 AS tenth, i * 7919 % 121 > 60 AS ill
 FROM generate_series(1, 3000) AS i
 """
-SCHEMA = Schema("ill", (False, True), (Numeric("age", 0, 120), Categorical("sex", ("F", "M"))))
+SCHEMA = Schema(Classes("ill", (False, True)), (Numeric("age", 0, 120), Categorical("sex", ("F", "M"))))
 #: How many tables with rows there are.
 LEFT: LiteralString = "SELECT count(*) FROM pg_class WHERE relname LIKE 'boltdp\\_%' AND relpersistence = 't'"
 PROJECTED = replace(SCHEMA, projection=Projection(dims=2, seed=3))
@@ -44,9 +46,9 @@ def table(admin: psycopg.Connection) -> Iterator[str]:
     admin.execute("DROP TABLE visits")
 
 
-def planned(schema: Schema, rows: int, *, delta: float) -> Planned:
+def planned(schema: Schema, rows: int, *, delta: float) -> Plan:
     settings = settings_for(Budget(5.0, delta), schema, rows=rows)
-    return plan_rows(rows, schema, replace(settings, noise_seed=2))
+    return make_plan(schema, rows, replace(settings, noise_seed=2))
 
 
 def seeded() -> Context:
@@ -75,7 +77,7 @@ def test_models_of_groups_have_the_bits_of_models_of_each_alone(
     for value, plan in zip(SIZES, plans, strict=True):
         query = "SELECT * FROM visits WHERE ward = '{}'".format(value.replace("'", "''"))
         with PostgresEngine(server.uri, query=query, **options) as engine:
-            alone.append(train_planned(engine, plan, seeded()))
+            alone.append(run_plan(engine, plan, seeded()))
     assert all(plan.certificate.moments is not None for plan in plans)
     assert [model.to_dict() for model in models] == [model.to_dict() for model in alone]
     assert len({str(model.weights) for model in models}) == 3
@@ -168,7 +170,7 @@ def test_groups_that_cannot_be_are_refused_before_a_row_is_read(server: Server, 
                 engine.groups(column, values)
         with pytest.raises(DataError, match="must have the column 'floor'"):
             engine.groups("floor", ["1"])
-        persons = replace(SCHEMA, unit="tenth", max_rows=1)
+        persons = replace(SCHEMA, person_id="tenth", max_rows_per_person=1)
         with (
             pytest.raises(ParameterError, match="a person's may be in several"),
             engine.groups("ward", ["7"]).prepared([persons], Context(), ordered=[True]),

@@ -22,9 +22,9 @@ from boltdp.engines.postgres.local_server import Server
 from boltdp.export.postgres_models import ModelStoreError, store_model
 from boltdp.export.sql import probability_expression, scoring_expression
 from boltdp.model import FORMAT, FORMAT_VERSION, Model
-from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, TimePart, Vector, array_schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector, array_schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train
 from tests.export.test_sql import make_model, rows_of_texts, texts_schema
 
@@ -96,8 +96,7 @@ def test_separate_columns_categories_and_projection_are_one_array(server: Server
     rng = np.random.default_rng(4)
     ages, sexes, scans = rng.uniform(0, 100, ROWS), rng.choice(["F", "M"], ROWS), rng.normal(0, 1, (ROWS, 2))
     schema = Schema(
-        "sick",
-        (False, True),
+        Classes("sick", (False, True)),
         (Numeric("age", 0, 90), Categorical("sex", ("F", "M")), Vector("scan", 2, -2, 2)),
         projection=Projection(dims=3, seed=1),
     )
@@ -116,7 +115,9 @@ def test_parts_of_timestamps_are_given_as_categories_are(server: Server, admin: 
     rows = pa.table(
         {"age": ages, "at": np.datetime64("2024-01-01", "s") + 60 * minutes, "sick": minutes // 60 % 24 < 9}
     )
-    schema = Schema("sick", (False, True), (Numeric("age", 0, 100), TimePart("at", "hour"), TimePart("at", "weekday")))
+    schema = Schema(
+        Classes("sick", (False, True)), (Numeric("age", 0, 100), TimePart("at", "hour"), TimePart("at", "weekday"))
+    )
     model = train(open_source(rows), schema, Settings(epsilon=None, seed=5))
     store_model(server.uri, "timed", model)
     hours = (minutes // 60 % 24)[:, None] == np.arange(24)
@@ -151,7 +152,7 @@ def test_curves_are_made_of_the_numbers_that_are_given(server: Server, admin: ps
     )
     X = np.column_stack([ages, rows["plain"], doses, sexes == "F", sexes == "M", scans])
     for projection in (None, Projection(dims=6, seed=1)):
-        schema = Schema("sick", (False, True), columns, projection=projection)
+        schema = Schema(Classes("sick", (False, True)), columns, projection=projection)
         settings = Settings(epsilon=100.0, seed=5, noise_seed=1, standardize="private")
         model = train(open_source(rows), schema, settings)
         store_model(server.uri, "curved", model, replace=True)
@@ -260,11 +261,10 @@ CURVED = (
 #: Schemas over the columns of the table `cells`, each with classes.
 SCORED: dict[str, Schema] = {
     "numbers and booleans": Schema(
-        "y", (0, 1), (Numeric("a", -2, 2), Numeric("flag", 0, 1), Numeric("small", 0, 1), Numeric("n", 0, 9))
+        Classes("y", (0, 1)), (Numeric("a", -2, 2), Numeric("flag", 0, 1), Numeric("small", 0, 1), Numeric("n", 0, 9))
     ),
     "categories": Schema(
-        "y",
-        ("it's", "a\\b"),
+        Classes("y", ("it's", "a\\b")),
         (
             Categorical("mood", ("good", "bad")),
             Categorical("t", ("1", "x'y\\z")),
@@ -275,15 +275,16 @@ SCORED: dict[str, Schema] = {
         ),
     ),
     "three classes": Schema(
-        "y", ("a", "b", "c"), (Numeric("flag", 0, 1), Numeric("i", 0, 1), Numeric("a", -2, 2), Vector("v", 3, -1, 1))
+        Classes("y", ("a", "b", "c")),
+        (Numeric("flag", 0, 1), Numeric("i", 0, 1), Numeric("a", -2, 2), Vector("v", 3, -1, 1)),
     ),
     "projection": Schema(
-        "y", (0, 1, 2), (Numeric("a", -2, 2), Vector("v", 3, -1, 1)), projection=Projection(dims=3, seed=1)
+        Classes("y", (0, 1, 2)), (Numeric("a", -2, 2), Vector("v", 3, -1, 1)), projection=Projection(dims=3, seed=1)
     ),
-    "curves": Schema("y", (0, 1), CURVED),
-    "curves, three classes": Schema("y", ("a", "b", "c"), CURVED),
-    "curves, many terms": Schema("y", (0, 1), (*CURVED, Categorical("t", tuple(map(str, range(100)))))),
-    "hostile name": Schema("y", (0, 1), (Numeric(HOSTILE, -2, 2),), intercept=False, clip_norm=0.5),
+    "curves": Schema(Classes("y", (0, 1)), CURVED),
+    "curves, three classes": Schema(Classes("y", ("a", "b", "c")), CURVED),
+    "curves, many terms": Schema(Classes("y", (0, 1)), (*CURVED, Categorical("t", tuple(map(str, range(100)))))),
+    "hostile name": Schema(Classes("y", (0, 1)), (Numeric(HOSTILE, -2, 2),), intercept=False, clip_norm=0.5),
 }
 
 
@@ -324,7 +325,7 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
     server: Server, admin: psycopg.Connection, cells: str, name: str, tmp_path: Path
 ) -> None:
     schema = SCORED[name]
-    certificate = plan(Settings(epsilon=None), rows=100, dims=schema.dims, classes=len(schema.classes))
+    certificate = plan_certificate(Settings(epsilon=None), rows=100, dims=schema.dims, classes=len(schema.classes))
     vectors = certificate.problem.loss.vectors
     weights = np.random.default_rng(len(name)).standard_normal((vectors, schema.dims))
     model = Model(schema=schema, weights=weights, certificate=certificate)
@@ -365,7 +366,7 @@ def test_texts_that_are_declared_numbers_are_scored_as_predict_reads_them(admin:
         for place, row in enumerate(rows.to_pylist()):
             copy.write_row([place, *row.values()])
     for classes in [(0, 1), ("a", "b", "c")]:
-        model = make_model(replace(texts_schema(), classes=classes), seed=2)
+        model = make_model(replace(texts_schema(), target=Classes(texts_schema().label, classes)), seed=2)
         expected = model.predict(open_source(rows)).tolist()
         found = admin.execute(f"SELECT {scoring_expression(model, 'postgres')} FROM told ORDER BY id".encode())
         assert [(row, one) for row, (one,) in zip(rows.to_pylist(), found.fetchall(), strict=True)] == [

@@ -18,16 +18,17 @@ from boltdp.engines.postgres import PostgresEngine, build
 from boltdp.engines.postgres.local_server import Server
 from boltdp.export.postgres_models import ModelStoreError, store_model
 from boltdp.model import Model
-from boltdp.schema.schema import Categorical, Numeric, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
+from boltdp.service.groups import train_groups
 from boltdp.settings import Settings
-from boltdp.workflows.train import plan_rows, train, train_groups
+from boltdp.workflows.plan import make_plan
+from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 from tests.postgres.statements import recorded, unqualified
 
 ROWS = 600
 SCHEMA = Schema(
-    "sick",
-    (0, 1),
+    Classes("sick", (0, 1)),
     (
         Numeric("age", 0, 100),
         Numeric("small", 0, 1),
@@ -103,7 +104,7 @@ def everything(uri: str) -> dict[str, Any]:
         keep("public", tune(halves[0], SCHEMA, grid, method="public", public=halves[1]))
         if engine.in_server:
             groups = engine.groups("sex", ["F", "M"])
-            for model in train_groups(groups, [plan_rows(rows, SCHEMA, BOLTON) for rows in groups.rows], context):
+            for model in train_groups(groups, [make_plan(SCHEMA, rows, BOLTON) for rows in groups.rows], context):
                 keep("group", model)
     with PostgresEngine(uri, table="people", shuffle="random") as engine:
         train(engine, SCHEMA, seeded(permutation="fresh"))
@@ -300,7 +301,7 @@ def test_a_table_that_is_not_of_the_extension_gets_no_model(server: Server) -> N
                 connection.execute(
                     "CREATE TABLE rows AS SELECT 1.0::float8 AS age, 1 AS sick FROM generate_series(1, 99)"
                 )
-            schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+            schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
             with PostgresEngine(uri, table="rows") as engine:
                 model = train(engine, schema, BOLTON)
             with pytest.raises(ModelStoreError, match=r"no table boltdp\.models of the extension$"):

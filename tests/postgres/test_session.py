@@ -12,11 +12,10 @@ import pytest
 
 from boltdp.context import Context
 from boltdp.engines.postgres import PostgresEngine
-from boltdp.engines.postgres.copy_rows import synthesize_table
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import ParameterError
 from boltdp.settings import Settings
-from boltdp.workflows.synthesize import synthetic_schema
+from boltdp.workflows.synthesize import synthesize, synthetic_schema
 from boltdp.workflows.train import train
 
 SCHEMA = synthetic_schema(dims=100, classes=2)
@@ -37,7 +36,7 @@ def setting(engine: PostgresEngine, name: str) -> int:
 @pytest.fixture(scope="module")
 def large(server: Server) -> str:
     """A table that takes 9 MB when it is prepared."""
-    synthesize_table(server.uri, rows=20_000, dims=100, table="large")
+    synthesize(server.uri, rows=20_000, dims=100, table="large")
     return "large"
 
 

@@ -13,7 +13,7 @@ import pytest
 from boltdp.context import Context
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from tests.postgres.desk import SECRET_NAME, SECRET_NUMBER, Desk, opened_desk
 
 #: What another role asked for, and calls its table.
@@ -66,7 +66,7 @@ def desk(server: Server) -> Iterator[Desk]:
         opened.request("bob", dataset=BOBS)
         opened.serve()
         opened.publish()
-        schema = Schema("outcome", (False, True), (Numeric("age", 0, 120), Numeric("amount", 0, 1e6)))
+        schema = Schema(Classes("outcome", (False, True)), (Numeric("age", 0, 120), Numeric("amount", 0, 1e6)))
         with (
             PostgresEngine(opened.uri("trainer"), table="patients", where="server") as engine,
             engine.prepare(schema, Context()),

@@ -16,7 +16,6 @@ from boltdp.cli import main
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine, PreparedTable
-from boltdp.engines.postgres.copy_rows import synthesize_table
 from boltdp.engines.postgres.local_server import Server
 from boltdp.engines.prepared_rows import Prepared
 from boltdp.errors import DataError
@@ -32,7 +31,7 @@ WAYS: dict[str, dict[str, Any]] = {"packed": {}, "rows": {"layout": "rows"}, "st
 
 @pytest.fixture
 def table(server: Server, admin: psycopg.Connection) -> Iterator[str]:
-    synthesize_table(server.uri, rows=ROWS, dims=DIMS, table="sliced")
+    synthesize(server.uri, rows=ROWS, dims=DIMS, table="sliced")
     yield "sliced"
     admin.execute("DROP TABLE sliced")
 

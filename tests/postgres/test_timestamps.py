@@ -16,7 +16,7 @@ from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.export.sql import _write_part_code
 from boltdp.export.sql_dialects import DIALECTS
-from boltdp.schema.schema import Schema, TimePart
+from boltdp.schema.schema import Classes, Schema, TimePart
 from tests.export.test_timestamps import COLUMNS, check_sql
 from tests.postgres.postgres_sources import fill_once
 
@@ -50,7 +50,7 @@ def moments(server: Server, admin: psycopg.Connection) -> psycopg.Connection:
 
 @pytest.mark.usefixtures("moments")
 def test_no_moment_is_an_error_and_each_is_read_alike_in_the_server_and_here(server: Server) -> None:
-    schema = Schema("visits", tuple(range(10)), COLUMNS)
+    schema = Schema(Classes("visits", tuple(range(10))), COLUMNS)
     packed = []
     for where in ("server", "client"):
         with PostgresEngine(server.uri, query=QUERY, where=where) as engine:
@@ -101,7 +101,7 @@ def test_texts_of_every_type_are_read(server: Server, moments: psycopg.Connectio
     moments.execute("DROP TABLE IF EXISTS texts")
     moments.execute(f"CREATE TABLE texts (id int, at {kind}, y bool)".encode())
     moments.execute("INSERT INTO texts VALUES (1, '2024-05-07 13:00', true), (2, 'x', false), (3, NULL, false)")
-    schema = Schema("y", (False, True), tuple(TimePart("at", part) for part in PARTS))
+    schema = Schema(Classes("y", (False, True)), tuple(TimePart("at", part) for part in PARTS))
     for where in ("server", "client"):
         with (
             PostgresEngine(server.uri, table="texts", where=where) as engine,

@@ -36,7 +36,7 @@ from boltdp.losses import Logistic
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Categorical, Numeric, Schema, Vector, array_schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 
@@ -371,8 +371,7 @@ def test_columns_of_every_type_are_encoded_alike_in_the_server_and_here(
         " (50, 10, 5, false, '', 'good', 0.1, -7, -2.5, '{{1,2},{3,4}}', NULL, false)"
     )
     schema = Schema(
-        "label",
-        (False, True),
+        Classes("label", (False, True)),
         (
             Numeric("a", 0, 100),
             Numeric("b", -10, 1e19),
@@ -413,7 +412,7 @@ def test_columns_of_every_type_are_encoded_alike_in_the_server_and_here(
 def test_categories_are_met_in_the_encoding_of_the_database(server: Server, admin: psycopg.Connection) -> None:
     admin.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
     uri = server.uri.replace("/postgres?", "/latin?")
-    schema = Schema("label", (0, 1), (Categorical("word", ("é", "è", "e")),))
+    schema = Schema(Classes("label", (0, 1)), (Categorical("word", ("é", "è", "e")),))
     try:
         with psycopg.connect(uri, autocommit=True) as connection:
             connection.execute("CREATE EXTENSION boltdp")
@@ -449,7 +448,7 @@ def test_hostile_names_are_only_names(
     with admin.cursor().copy(sql.SQL("COPY {} FROM STDIN").format(inside)) as copy:
         for x, y in zip(X.tolist(), Y.tolist(), strict=True):
             copy.write_row((x, y))
-    schema = Schema("y" + name[1:], (0, 1), (Vector(name, DIMS, -2, 2),), intercept=False, clip_norm=1.0)
+    schema = Schema(Classes("y" + name[1:], (0, 1)), (Vector(name, DIMS, -2, 2),), intercept=False, clip_norm=1.0)
     try:
         for where in ("server", "client"):
             with PostgresEngine(server.uri, table=f"{name}.{name}", where=where) as engine:
@@ -474,7 +473,7 @@ def test_fault_of_a_query_is_told_without_quoting_a_row(server: Server) -> None:
     query = "SELECT 'secret' || i AS x, ('secret' || i)::int AS label FROM generate_series(1, 9) i"
     for where in ("server", "client"):
         with PostgresEngine(server.uri, query=query, where=where) as engine:
-            schema = Schema("label", (0, 1), (Categorical("x", ("a",)),))
+            schema = Schema(Classes("label", (0, 1)), (Categorical("x", ("a",)),))
             with pytest.raises(DataError, match="InvalidTextRepresentation") as caught:
                 engine.prepare(schema, Context(seed=0))
             assert "secret" not in str(caught.value)
@@ -609,7 +608,7 @@ def test_no_index_puts_the_rows_in_the_order_of_their_values(server: Server, adm
             copy.write_row((i, age, i % 2, "x" * 500))
     admin.execute("CREATE INDEX ON indexed (age, sick)")
     admin.execute("VACUUM ANALYZE indexed")
-    schema = Schema("sick", (0, 1), (Numeric("age", 0, 5000),))
+    schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 5000),))
     arrays = ArrayEngine.from_arrow(pa.table({"age": ages, "sick": np.arange(5000) % 2}))
     try:
         plan = admin.execute("EXPLAIN SELECT age, sick FROM indexed").fetchall()
@@ -737,9 +736,9 @@ def test_many_columns_are_more_than_a_function_may_have_arguments(server: Server
     with admin.cursor().copy("COPY many FROM STDIN") as copy:
         for row in rows.tolist():
             copy.write_row((*row, int(row[0] > 0)))
-    schema = Schema("label", (0, 1), tuple(Numeric(name, -3, 3) for name in names))
+    schema = Schema(Classes("label", (0, 1)), tuple(Numeric(name, -3, 3) for name in names))
     arrays = ArrayEngine.from_numpy(rows, rows[:, 0] > 0)
-    expected = weights(arrays, Schema("label", (0, 1), (Vector("x", 200, -3, 3),)))
+    expected = weights(arrays, Schema(Classes("label", (0, 1)), (Vector("x", 200, -3, 3),)))
     try:
         with PostgresEngine(server.uri, table="many") as engine:
             assert weights(engine, schema) == expected

@@ -24,12 +24,12 @@ from boltdp.engines.postgres.build import why_unusable
 from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.errors import DataError
 from boltdp.model import Model
-from boltdp.schema.schema import Numeric, Schema, array_schema
+from boltdp.schema.schema import Classes, Numeric, Schema, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
 SETTINGS = Settings(epsilon=1.0, algorithm="bolton", passes=1)
 ROWS = "AS SELECT g % 100 AS age, (g % 100 > 50)::int AS sick FROM generate_series(1, 300) g"
 

@@ -45,7 +45,7 @@ place, replacement = {
     "claimed": ((worker.Worker, "_trained"), die),
     "planned": ((worker.Worker, "_charge"), die),
     "charged": ((Account, "charged"), die),
-    "reserved": ((worker, "train_planned"), die),
+    "reserved": ((worker, "run_plan"), die),
     "one of two": ((training, "train_prepared"), second),
     "trained": ((Reservation, "commit"), die),
     "noted": ((worker.Worker, "_answer"), die),
@@ -143,7 +143,7 @@ def test_an_interrupted_training_is_served_again_unless_noise_was_drawn(
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(worker, "train_planned", interrupted)
+            patch.setattr(worker, "run_plan", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 desk.serve()
         kept = desk.kept(number)
@@ -160,7 +160,7 @@ def test_a_fault_is_a_failure_whose_text_nobody_sees(desk: Desk, monkeypatch: py
 
     desk.request()
     with monkeypatch.context() as patch:
-        patch.setattr(worker, "train_planned", faulty)
+        patch.setattr(worker, "run_plan", faulty)
         assert desk.serve() == ["ann/1: RuntimeError", f"ann/1: failed, {REASONS['failed']}"]
     desk.publish()
     assert desk.status(1)["reason"] == REASONS["failed"]

@@ -35,9 +35,9 @@ from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Problem, Recipe
-from boltdp.schema.schema import Schema, Vector
+from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.workflows.select import error_counts
-from boltdp.workflows.standardize import moments
+from boltdp.workflows.standardize import sum_moments
 from tests.privacy.test_objective_corners import SCALES, Array, Neighbours, leaning, nodes_for, problem, quadrature
 from tests.privacy.test_sgd_sensitivity import recipes
 
@@ -49,11 +49,13 @@ Weights = npt.NDArray[np.float64]
 def schema_of(dims: int, classes: int, g: int) -> Schema:
     columns = (Vector("x", dims, -1, 1),)
     names = tuple(range(classes))
-    return Schema("label", names, columns, intercept=False, clip_norm=1.0, unit="id", max_rows=g)
+    return Schema(
+        Classes("label", names), columns, intercept=False, clip_norm=1.0, person_id="id", max_rows_per_person=g
+    )
 
 
 def prepared_of(entries: Sequence[Entry], schema: Schema, *, seed: int = 0) -> Prepared:
-    """Rows as they come out of the rule of the schema, if it has a unit."""
+    """Rows as they come out of the rule of the schema, if it has a person_id."""
     ids, cells, labels = zip(*entries, strict=True)
     table = pa.table(
         {
@@ -201,7 +203,7 @@ def test_hill_climbing_moves_moments_by_g_rows_and_no_more(kind: MomentsKind) ->
 
     def released(entries: list[Entry]) -> Weights:
         with prepared_of(entries, schema) as prepared:
-            sums: Weights = moments(prepared, schema).astype(np.float64) * MOMENT_UNIT
+            sums: Weights = sum_moments(prepared, schema).astype(np.float64) * MOMENT_UNIT
         if kind == "squares":
             return sums.reshape(-1)
         return np.asarray(np.append(sums[0], sums[1].sum() * event.norm_weight), np.float64)

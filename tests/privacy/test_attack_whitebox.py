@@ -23,16 +23,16 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.noisy_updates import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
-from boltdp.privacy.events.output_perturbation import OutputPerturbation, perturbed_output
+from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Schema, Vector
+from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.workflows.train import train_prepared
 
 Sample = npt.NDArray[np.float64]
 
-SCHEMA = Schema("label", (0, 1), (Vector("x", 1, -1.0, 1.0),), intercept=False)
+SCHEMA = Schema(Classes("label", (0, 1)), (Vector("x", 1, -1.0, 1.0),), intercept=False)
 MISTAKE = 0.001
 
 
@@ -89,7 +89,7 @@ def case(algorithm: str, budget: Budget, *, rows: int, batch_size: int, passes: 
     )
     event: Training
     if algorithm == "bolton":
-        event = perturbed_output(recipe, budget)
+        event = make_output_perturbation(recipe, budget)
     elif algorithm == "scs13":
         event = NoisyUpdates(recipe, scs13_noise(recipe, budget), "permutation")
     elif algorithm == "bst14":

@@ -26,27 +26,29 @@ from boltdp.privacy.accounting.charges import (
     spent_by,
     spent_epsilon,
 )
-from boltdp.privacy.accounting.composition import Losses, delta_of_sum, interpolated
+from boltdp.privacy.accounting.composition import PrivacyLossDistribution, delta_of_sum, interpolate_profile
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, certify
-from boltdp.privacy.events.event import SEEDED, Event, Noiseless, spoiled
-from boltdp.privacy.events.objective_perturbation import perturbed_objective
+from boltdp.privacy.events.event import SEEDED, Event, Noiseless, mark_non_private
+from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 
 PROBLEM = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
 
 
 def certificate(epsilon: float, delta: float = 0.0, algorithm: str = "bolton", dims: int = 20) -> Certificate:
-    return plan(Settings(epsilon=epsilon, delta=delta, algorithm=algorithm), rows=10_000, dims=dims, classes=2)
+    return plan_certificate(
+        Settings(epsilon=epsilon, delta=delta, algorithm=algorithm), rows=10_000, dims=dims, classes=2
+    )
 
 
 def pure(epsilon: float) -> Release:
-    return Release(Budget(epsilon), perturbed_objective(PROBLEM, Budget(epsilon)))
+    return Release(Budget(epsilon), make_objective_perturbation(PROBLEM, Budget(epsilon)))
 
 
 class Plain(Event):
@@ -101,7 +103,7 @@ def test_gaussians_on_the_grid_are_just_above_their_exact_composition() -> None:
 
 def test_gaussian_certificates_are_composed_exactly() -> None:
     one = certificate(0.5, 1e-7, "noisy-gd")
-    distance = one.spent.distance
+    distance = one.spent.mu
     assert distance is not None
     exact = Mechanism("gaussian", 1.0, 1).delta(1.5, sensitivity=distance * math.sqrt(6))
     assert composed_delta([one] * 6, Budget(1.5, 1e-6)) == pytest.approx(exact, rel=1e-9)
@@ -116,8 +118,8 @@ def test_releases_of_which_only_epsilon_is_known_are_randomised_responses() -> N
         likely = math.prod(math.exp(s * e / 2) / (2 * math.cosh(e / 2)) for s, e in zip(signs, epsilons, strict=True))
         exact += likely * max(0.0, -math.expm1(at - loss))
 
-    def known(epsilon: float) -> Losses:
-        return interpolated(lambda asked: np.where(asked < epsilon, 1.0, 0.0), width=0.25, longest=epsilon)
+    def known(epsilon: float) -> PrivacyLossDistribution:
+        return interpolate_profile(lambda asked: np.where(asked < epsilon, 1.0, 0.0), width=0.25, longest=epsilon)
 
     assert delta_of_sum([(known(one), 1) for one in epsilons], Budget(at, exact)) == pytest.approx(exact, rel=1e-3)
 
@@ -129,7 +131,9 @@ def test_releases_of_which_only_epsilon_is_known_are_randomised_responses() -> N
 def test_a_pair_is_above_the_bounds_it_was_made_of(values: list[float], width: float) -> None:
     """Of any bounds at all: its own profile is at most the bounds, convex, and that of a pair."""
     bounds = np.array(values)
-    losses = interpolated(lambda epsilons: bounds[: len(epsilons)], width=width, longest=width * (len(bounds) - 0.5))
+    losses = interpolate_profile(
+        lambda epsilons: bounds[: len(epsilons)], width=width, longest=width * (len(bounds) - 0.5)
+    )
     assert math.isclose(losses.masses.sum() + losses.infinite, 1.0, rel_tol=1e-9)
     assert (losses.masses >= 0).all()
 
@@ -153,7 +157,7 @@ def test_a_pair_is_nowhere_below_the_mechanism(distance: float, width: float) ->
     def profile(epsilons: Doubles) -> Doubles:
         return np.array([noise.delta(float(one), sensitivity=distance) for one in epsilons])
 
-    losses = interpolated(profile, width=width, longest=4.0)
+    losses = interpolate_profile(profile, width=width, longest=4.0)
     for epsilon in np.linspace(0.0, 5.0, 23):
         reached = losses.masses * np.maximum(-np.expm1(epsilon - losses.width * losses.places), 0.0)
         assert reached.sum() + losses.infinite >= noise.delta(float(epsilon), sensitivity=distance) * (1 - 1e-9)
@@ -226,18 +230,18 @@ def test_where_curves_say_nothing_sums_count() -> None:
     assert composed_delta(many, Budget(1e-4, 1e-6)) == 1.0
     assert composed_delta([pure(0.5), laplace(999.0)], Budget(50.0, 1e-6)) == 1.0, "losses beyond all use"
     assert composed_delta([pure(0.5)], Budget(1000.0, 1e-6)) == 1.0
-    nothing = interpolated(np.ones_like, width=0.1, longest=1.0)
+    nothing = interpolate_profile(np.ones_like, width=0.1, longest=1.0)
     assert delta_of_sum([(nothing, 1)], Budget(1.0, 1e-6)) == 1.0
 
 
 def test_what_is_not_private_is_counted_and_its_noise_still_adds_up() -> None:
     noiseless = Release(None, Noiseless(PROBLEM))
-    seeded = Release(Budget(0.5), spoiled(perturbed_objective(PROBLEM, Budget(0.5)), (SEEDED,)))
+    seeded = Release(Budget(0.5), mark_non_private(make_objective_perturbation(PROBLEM, Budget(0.5)), (SEEDED,)))
     spent = spent_by([noiseless, seeded, pure(0.25)], Budget(1.0, 1e-6), rule="curves", whole_curves=True)
     assert (spent.releases, spent.not_private, spent.epsilon) == (3, 2, 0.75)
     assert spent.composed is not None
     assert spent.composed < 1e-6
-    assert Release(Budget(0.1), perturbed_objective(PROBLEM, Budget(0.5))).reasons == (OVERSPENT,)
+    assert Release(Budget(0.1), make_objective_perturbation(PROBLEM, Budget(0.5))).reasons == (OVERSPENT,)
     assert spent_by([noiseless], Budget(1.0, 1e-6), rule="curves").releases == 1
 
 
@@ -250,10 +254,10 @@ def test_unknown_events_are_refused() -> None:
     with pytest.raises(ParameterError, match=r"known events, got 'Unknown'"):
         check_charge(Release(Budget(1.0), Unknown(Mechanism("gaussian", 1.0, 1), 1.0)))
     with pytest.raises(ParameterError, match=r"known events"):
-        check_charge(Release(Budget(1.0), spoiled(Plain(Mechanism("gaussian", 1.0, 1), 1.0), ("why",))))
-    check_charge(certify(perturbed_objective(PROBLEM, Budget(1.0)), Budget(1.0)))
+        check_charge(Release(Budget(1.0), mark_non_private(Plain(Mechanism("gaussian", 1.0, 1), 1.0), ("why",))))
+    check_charge(certify(make_objective_perturbation(PROBLEM, Budget(1.0)), Budget(1.0)))
     with pytest.raises(ParameterError, match="must be about the relation of its events"):
-        check_charge(Release(Budget(1.0), perturbed_objective(PROBLEM, Budget(1.0)), Adjacency.REPLACE_PERSON))
+        check_charge(Release(Budget(1.0), make_objective_perturbation(PROBLEM, Budget(1.0)), Adjacency.REPLACE_PERSON))
     with pytest.raises(ParameterError, match="must be at least one"):
         Parallel(())
 

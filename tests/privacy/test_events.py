@@ -24,27 +24,27 @@ from boltdp.privacy.certificate import (
     CertificateError,
     certify,
     check_within,
-    keeps,
-    remaining,
+    fits_budget,
+    subtract_spent,
     verify,
 )
 from boltdp.privacy.events.event import (
     NOISELESS,
     SEEDED,
+    BudgetedEvent,
     Composition,
     Event,
     Noiseless,
-    Part,
+    NonPrivate,
     SelfComposition,
-    Spoiled,
     Training,
-    composed,
-    spoiled,
+    compose,
+    mark_non_private,
 )
-from boltdp.privacy.events.noisy_moments import NoisyMoments, noisy_moments
+from boltdp.privacy.events.noisy_moments import NoisyMoments, make_noisy_moments
 from boltdp.privacy.events.noisy_updates import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
-from boltdp.privacy.events.objective_perturbation import perturbed_objective
-from boltdp.privacy.events.output_perturbation import OutputPerturbation, perturbed_output
+from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
+from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, trial_budgets
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, spherical_scale
@@ -71,16 +71,16 @@ def problem(loss: Loss, *, dims: int = 6) -> Problem:
 
 
 def output(loss: Loss, budget: Budget) -> OutputPerturbation:
-    return perturbed_output(recipe(loss, dims=6), budget)
+    return make_output_perturbation(recipe(loss, dims=6), budget)
 
 
 def harmonic(loss: Loss, budget: Budget) -> OutputPerturbation:
     schedule = strongly_convex(beta=loss.smoothness + 0.1, gamma=0.1)
-    return perturbed_output(replace(recipe(loss, dims=6), regularization=0.1, schedule=schedule), budget)
+    return make_output_perturbation(replace(recipe(loss, dims=6), regularization=0.1, schedule=schedule), budget)
 
 
 def in_partitions(loss: Loss, budget: Budget) -> OutputPerturbation:
-    return perturbed_output(replace(recipe(loss, dims=6), partitions=7), budget)
+    return make_output_perturbation(replace(recipe(loss, dims=6), partitions=7), budget)
 
 
 def gaussian(loss: Loss, budget: Budget) -> OutputPerturbation:
@@ -96,12 +96,12 @@ def spherical(loss: Loss, budget: Budget) -> OutputPerturbation:
 
 
 def objective(loss: Loss, budget: Budget) -> Event:
-    return perturbed_objective(problem(loss), budget)
+    return make_objective_perturbation(problem(loss), budget)
 
 
 def wide_objective(loss: Loss, budget: Budget) -> Event:
     """So many dimensions that the noise is Gaussian."""
-    return perturbed_objective(problem(loss, dims=1200), budget)
+    return make_objective_perturbation(problem(loss, dims=1200), budget)
 
 
 def scs13(loss: Loss, budget: Budget) -> NoisyUpdates:
@@ -117,13 +117,13 @@ def dpsgd(loss: Loss, budget: Budget) -> NoisyUpdates:
 
 
 def moments(kind: str, budget: Budget) -> NoisyMoments:
-    return noisy_moments(moments=cast(Any, kind), features=5, numbers=3, clip_norm=1.5, budget=budget)
+    return make_noisy_moments(moments=cast(Any, kind), features=5, numbers=3, clip_norm=1.5, budget=budget)
 
 
 def standardized(train: Plan, kind: str = "mean") -> Plan:
     def plan(loss: Loss, budget: Budget) -> Event:
         share, left = budget.take(0.1)
-        return composed(Part(share, moments(kind, share)), Part(left, train(loss, left)))
+        return compose(BudgetedEvent(share, moments(kind, share)), BudgetedEvent(left, train(loss, left)))
 
     return plan
 
@@ -131,14 +131,14 @@ def standardized(train: Plan, kind: str = "mean") -> Plan:
 def one_vs_all(train: Plan, models: int = 3) -> Plan:
     def plan(loss: Loss, budget: Budget) -> Event:
         share = budget.split(models)
-        return SelfComposition(Part(share, train(loss, share)), models)
+        return SelfComposition(BudgetedEvent(share, train(loss, share)), models)
 
     return plan
 
 
 def on_portions(train: Plan) -> Plan:
     def plan(loss: Loss, budget: Budget) -> Event:
-        trained = tuple(Part(budget, train(loss, budget)) for _ in range(2))
+        trained = tuple(BudgetedEvent(budget, train(loss, budget)) for _ in range(2))
         return PortionSelection(trained=trained, chosen=1, rows=3000, epsilon=budget.epsilon)
 
     return plan
@@ -147,7 +147,7 @@ def on_portions(train: Plan) -> Plan:
 def by_trials(train: Plan) -> Plan:
     def plan(loss: Loss, budget: Budget) -> Event:
         model, score = trial_budgets(budget, mean=10.0)
-        trained = tuple(Part(model, train(loss, model)) for _ in range(2))
+        trained = tuple(BudgetedEvent(model, train(loss, model)) for _ in range(2))
         return TrialSelection(trained=trained, chosen=0, rows=1000, mean=10.0, score_epsilon=score.epsilon)
 
     return plan
@@ -155,7 +155,7 @@ def by_trials(train: Plan) -> Plan:
 
 def on_public_rows(train: Plan) -> Plan:
     def plan(loss: Loss, budget: Budget) -> Event:
-        part = Part(budget, train(loss, budget))
+        part = BudgetedEvent(budget, train(loss, budget))
         return PublicSelection(trained=part, compared=4, chosen=3, rows=1000, public_rows=20)
 
     return plan
@@ -220,7 +220,7 @@ def scaled(value: Any, factor: float) -> Iterator[Any]:
         for i, one in enumerate(value):
             for changed in scaled(one, factor):
                 yield (*value[:i], changed, *value[i + 1 :])
-    elif isinstance(value, (Event, Part)):
+    elif isinstance(value, (Event, BudgetedEvent)):
         for field in dataclasses.fields(cast(Any, value)):
             for changed in scaled(getattr(value, field.name), factor):
                 yield replace(cast(Any, value), **{field.name: changed})
@@ -236,7 +236,7 @@ def strongest(value: Any, factor: float) -> Any:
         return replace(value, scale=factor * value.scale)
     if isinstance(value, tuple):
         return tuple(strongest(one, factor) for one in value)
-    if isinstance(value, (Event, Part)):
+    if isinstance(value, (Event, BudgetedEvent)):
         names = [field.name for field in dataclasses.fields(cast(Any, value))]
         return replace(cast(Any, value), **{name: strongest(getattr(value, name), factor) for name in names})
     return value
@@ -248,7 +248,7 @@ def strongest(value: Any, factor: float) -> Any:
 @pytest.mark.parametrize(("case", "loss"), LISTED)
 def test_what_is_planned_for_a_budget_keeps_it(case: Case, loss: Loss) -> None:
     certificate = certified(case, loss)
-    assert keeps(certificate.spent, case.budget)
+    assert fits_budget(certificate.spent, case.budget)
     assert certificate.private
     assert certificate.reasons == ()
     verify(certificate)
@@ -264,11 +264,11 @@ def test_a_tenth_less_of_any_noise_does_not_keep_it(case: Case, loss: Loss) -> N
     shorter = [*scaled(event, 0.9), strongest(event, 0.9)]
     assert len(shorter) == 1 + mechanisms(event) >= 2
     for less in shorter:
-        assert not keeps(less, budget)
+        assert not fits_budget(less, budget)
         certificate = certify(less, budget)
         assert not certificate.private
         assert certificate.reasons == (OVERSPENT,)
-        assert certificate.promise() == f"NOT PRIVATE: {OVERSPENT}."
+        assert certificate.guarantee() == f"NOT PRIVATE: {OVERSPENT}."
         with pytest.raises(CertificateError, match=f"the certificate claims delta = {budget.delta:g} at epsilon = "):
             verify(certificate)
 
@@ -323,13 +323,13 @@ def test_the_curve_of_sampled_updates_never_rises_above_half_of_what_is_claimed(
 @pytest.mark.parametrize("budget", [PURE, APPROXIMATE])
 def test_moments_keep_their_part_and_a_tenth_less_noise_does_not(kind: str, budget: Budget) -> None:
     event = moments(kind, budget)
-    assert keeps(event, budget)
-    assert event.faults == ()
+    assert fits_budget(event, budget)
+    assert event.non_private_reasons == ()
     curve = [event.delta(factor * budget.epsilon) for factor in (0.1, 0.5, 1.0, 2.0)]
     assert curve == sorted(curve, reverse=True)
     assert curve[2] <= budget.delta * (1 + 1e-9)
     (shorter,) = scaled(event, 0.9)
-    assert not keeps(shorter, budget)
+    assert not fits_budget(shorter, budget)
     # Alone they are not the training of a model, which is what a certificate is about.
     with pytest.raises(ParameterError, match="a certificate must be about the training of a model"):
         certify(event, budget)
@@ -341,7 +341,7 @@ def test_nothing_is_claimed_and_nothing_is_private_without_a_budget(case: Case, 
     unclaimed = Certificate(budget=None, spent=event)
     assert unclaimed.reasons == (UNCLAIMED,)
     assert not unclaimed.private
-    assert unclaimed.promise() == f"NOT PRIVATE: {UNCLAIMED}."
+    assert unclaimed.guarantee() == f"NOT PRIVATE: {UNCLAIMED}."
     assert unclaimed.to_dict()["private"] is False
     verify(unclaimed)
     again = Certificate.from_dict(json.loads(json.dumps(unclaimed.to_dict(), allow_nan=False)))
@@ -361,7 +361,7 @@ def test_whatever_spoils_it_leaves_no_promise(case: Case, loss: Loss) -> None:
         assert not certificate.private
         assert certificate.seeded == (SEEDED in reasons)
         assert certificate.delta(1.0) == certificate.delta(1e6) == 1.0
-        assert not keeps(certificate.spent, Budget(1e6, 0.99))
+        assert not fits_budget(certificate.spent, Budget(1e6, 0.99))
         assert certificate.training == event.released
         verify(certificate)
 
@@ -400,8 +400,8 @@ def test_the_round_trip_of_what_is_not_private_is_exact(case: Case) -> None:
 
 @pytest.mark.parametrize("loss", EVERY)
 def test_the_round_trip_without_noise_is_exact(loss: Loss) -> None:
-    quiet = Part(None, noisy_moments(moments="mean", features=5, numbers=3, clip_norm=1.5, budget=None))
-    models = SelfComposition(Part(None, Noiseless(recipe(loss))), 3)
+    quiet = BudgetedEvent(None, make_noisy_moments(moments="mean", features=5, numbers=3, clip_norm=1.5, budget=None))
+    models = SelfComposition(BudgetedEvent(None, Noiseless(recipe(loss))), 3)
     for event, before in ((Noiseless(problem(loss)), None), (models, None), (models, quiet)):
         certificate = certify(event, None, before=before)
         assert certificate.reasons == (NOISELESS,)
@@ -679,14 +679,14 @@ def test_nothing_is_no_composition() -> None:
 @pytest.mark.parametrize("count", [0, -1, True, 2.0])
 def test_no_time_at_all_is_no_repetition(count: Any) -> None:
     with pytest.raises(ParameterError, match="count must be"):
-        SelfComposition(Part(PURE, output(Logistic(), PURE)), count)
+        SelfComposition(BudgetedEvent(PURE, output(Logistic(), PURE)), count)
 
 
 @pytest.mark.parametrize("reasons", [(), ("",), (3,), ("a reason", "")])
 def test_no_reason_is_no_reason(reasons: Any) -> None:
     with pytest.raises(ParameterError, match="must have reasons in words"):
-        Spoiled(reasons, output(Logistic(), PURE))
-    assert spoiled(output(Logistic(), PURE), ()) == output(Logistic(), PURE)
+        NonPrivate(reasons, output(Logistic(), PURE))
+    assert mark_non_private(output(Logistic(), PURE), ()) == output(Logistic(), PURE)
 
 
 def test_an_event_without_a_profile_cannot_be_made() -> None:
@@ -722,7 +722,7 @@ def test_an_event_of_its_own_kind_has_no_noise_and_no_faults_unless_it_says_so()
 
     event = Published()
     assert (event.training_noise, event.release_noise, event.sensitivity) == (None, None, None)
-    assert (event.faults, event.children, event.derived) == ((), (), {})
+    assert (event.non_private_reasons, event.children, event.derived) == ((), (), {})
     assert event.released is event
     assert list(event.walk()) == [event]
 
@@ -741,22 +741,26 @@ def test_a_tree_is_walked_from_the_top() -> None:
     assert certificate.moments is not None
     assert len(certificate.parts) == 2
     assert isinstance(certificate.training, OutputPerturbation)
-    assert event.faults == ()
+    assert event.non_private_reasons == ()
 
 
 def test_one_event_is_itself_and_several_are_a_composition() -> None:
-    one = Part(PURE, output(Logistic(), PURE))
-    assert composed(one) is one.event
-    assert composed(one, one) == Composition((one, one))
+    one = BudgetedEvent(PURE, output(Logistic(), PURE))
+    assert compose(one) is one.event
+    assert compose(one, one) == Composition((one, one))
 
 
 def test_what_comes_before_takes_its_part_of_the_budget() -> None:
     share, left = APPROXIMATE.take(0.1)
-    before = Part(share, moments("mean", share))
-    assert remaining(APPROXIMATE, before) == left
-    assert remaining(APPROXIMATE, None) == remaining(APPROXIMATE, Part(None, before.event)) == APPROXIMATE
+    before = BudgetedEvent(share, moments("mean", share))
+    assert subtract_spent(APPROXIMATE, before) == left
+    assert (
+        subtract_spent(APPROXIMATE, None)
+        == subtract_spent(APPROXIMATE, BudgetedEvent(None, before.event))
+        == APPROXIMATE
+    )
     certificate = certify(output(Logistic(), left), APPROXIMATE, before=before)
-    assert certificate.spent == Composition((before, Part(left, output(Logistic(), left))))
+    assert certificate.spent == Composition((before, BudgetedEvent(left, output(Logistic(), left))))
     assert certificate.private
     # All of the budget for the training, when a part of it is gone, is more than there is.
     greedy = certify(output(Logistic(), APPROXIMATE), APPROXIMATE, before=before)
@@ -765,10 +769,13 @@ def test_what_comes_before_takes_its_part_of_the_budget() -> None:
 
 def test_a_part_that_was_planned_for_nothing_promises_nothing() -> None:
     event = output(Logistic(), PURE)
-    for whole in (Composition((Part(None, event),)), Composition((Part(PURE, event), Part(None, event)))):
+    for whole in (
+        Composition((BudgetedEvent(None, event),)),
+        Composition((BudgetedEvent(PURE, event), BudgetedEvent(None, event))),
+    ):
         assert whole.delta(0.8) == whole.delta(1e6) == 1.0
-    assert Part(None, event).delta(0.8, target=1e-9) == 0.0
-    assert Part(PURE, event).delta(0.0, target=1e-9) == 1.0
+    assert BudgetedEvent(None, event).delta(0.8, target=1e-9) == 0.0
+    assert BudgetedEvent(PURE, event).delta(0.0, target=1e-9) == 1.0
 
 
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.5, 0.9])
@@ -776,21 +783,23 @@ def test_what_parts_are_said_to_have_been_planned_for_does_not_change_what_they_
     """A budget that is divided otherwise than the noises were made for is not kept: words do not make noise longer."""
     first, second = PURE.take(0.2)
     one, other = output(Logistic(), first), output(Logistic(), second)
-    assert keeps(Composition((Part(first, one), Part(second, other))), PURE)
+    assert fits_budget(Composition((BudgetedEvent(first, one), BudgetedEvent(second, other))), PURE)
     wrong = PURE.take(share)
-    assert not keeps(Composition((Part(wrong[0], one), Part(wrong[1], other))), PURE)
+    assert not fits_budget(Composition((BudgetedEvent(wrong[0], one), BudgetedEvent(wrong[1], other))), PURE)
     tiny = Budget(1e-9), Budget(1e-9)
-    assert not keeps(Composition((Part(tiny[0], one), Part(tiny[1], other))), PURE)
+    assert not fits_budget(Composition((BudgetedEvent(tiny[0], one), BudgetedEvent(tiny[1], other))), PURE)
     large = Budget(100.0), Budget(100.0)
-    assert not keeps(Composition((Part(large[0], one), Part(large[1], other))), PURE)
+    assert not fits_budget(Composition((BudgetedEvent(large[0], one), BudgetedEvent(large[1], other))), PURE)
 
 
 @pytest.mark.parametrize("said", [Budget(0.8), Budget(0.1), Budget(1e5), Budget(0.8, 0.5), None])
 def test_what_a_repetition_is_said_to_have_been_planned_for_does_not_either(said: Budget | None) -> None:
     event = output(Logistic(), PURE)
-    assert not keeps(SelfComposition(Part(said, event), 2), PURE)
-    assert keeps(SelfComposition(Part(said, event), 1), PURE)
-    assert not keeps(PublicSelection(trained=Part(said, event), compared=1, chosen=0, rows=1000, public_rows=1), HALF)
+    assert not fits_budget(SelfComposition(BudgetedEvent(said, event), 2), PURE)
+    assert fits_budget(SelfComposition(BudgetedEvent(said, event), 1), PURE)
+    assert not fits_budget(
+        PublicSelection(trained=BudgetedEvent(said, event), compared=1, chosen=0, rows=1000, public_rows=1), HALF
+    )
 
 
 HALF = Budget(0.4)
@@ -800,27 +809,33 @@ HALF = Budget(0.4)
 def test_several_models_spend_as_often_as_they_are(loss: Loss) -> None:
     event = output(loss, HALF)
     for count in (1, 2, 3):
-        whole = SelfComposition(Part(HALF, event), count)
-        assert keeps(whole, Budget(0.4 * count))
-        assert not keeps(whole, Budget(0.39 * count))
+        whole = SelfComposition(BudgetedEvent(HALF, event), count)
+        assert fits_budget(whole, Budget(0.4 * count))
+        assert not fits_budget(whole, Budget(0.39 * count))
         assert whole.delta(1e-3) == min(1.0, count * event.delta(1e-3 / count))
 
 
 def test_models_are_those_that_were_paid_for_and_not_repetitions_of_something_else() -> None:
-    one = Part(HALF, output(Logistic(), HALF))
-    three, six = SelfComposition(one, 3), SelfComposition(Part(None, SelfComposition(one, 3)), 2)
-    beside = Composition((Part(PURE, three), one))
+    one = BudgetedEvent(HALF, output(Logistic(), HALF))
+    three, six = SelfComposition(one, 3), SelfComposition(BudgetedEvent(None, SelfComposition(one, 3)), 2)
+    beside = Composition((BudgetedEvent(PURE, three), one))
     for event, models in (
         (one.event, 1),
         (three, 3),
         (six, 6),
         (beside, 1),
-        (Composition((one, Part(PURE, three))), 3),
-        (Spoiled(("told",), three), 3),
+        (Composition((one, BudgetedEvent(PURE, three))), 3),
+        (NonPrivate(("told",), three), 3),
         (PortionSelection(trained=(one, one), chosen=1, rows=3000, epsilon=0.8), 1),
-        (TrialSelection(trained=(Part(PURE, three), one), chosen=0, rows=1000, mean=2.0, score_epsilon=0.1), 3),
-        (TrialSelection(trained=(Part(PURE, three), one), chosen=1, rows=1000, mean=2.0, score_epsilon=0.1), 1),
-        (PublicSelection(trained=Part(PURE, three), compared=2, chosen=0, rows=1000, public_rows=1), 3),
+        (
+            TrialSelection(trained=(BudgetedEvent(PURE, three), one), chosen=0, rows=1000, mean=2.0, score_epsilon=0.1),
+            3,
+        ),
+        (
+            TrialSelection(trained=(BudgetedEvent(PURE, three), one), chosen=1, rows=1000, mean=2.0, score_epsilon=0.1),
+            1,
+        ),
+        (PublicSelection(trained=BudgetedEvent(PURE, three), compared=2, chosen=0, rows=1000, public_rows=1), 3),
     ):
         assert certify(event, PURE).models == models
     # So a certificate in which something else was done three times is that of one model.
@@ -830,15 +845,15 @@ def test_models_are_those_that_were_paid_for_and_not_repetitions_of_something_el
 
 
 def test_a_training_that_is_not_private_makes_nothing_private_of_which_it_is_a_part() -> None:
-    quiet = Part(PURE, Noiseless(problem(Logistic())))
-    good = Part(PURE, output(Logistic(), PURE))
+    quiet = BudgetedEvent(PURE, Noiseless(problem(Logistic())))
+    good = BudgetedEvent(PURE, output(Logistic(), PURE))
     for event in (
         Composition((quiet, good)),
         SelfComposition(quiet, 2),
         PortionSelection(trained=(quiet, good), chosen=1, rows=3000, epsilon=0.8),
         TrialSelection(trained=(good, quiet), chosen=0, rows=1000, mean=2.0, score_epsilon=0.1),
         PublicSelection(trained=quiet, compared=2, chosen=0, rows=1000, public_rows=1),
-        Composition((Part(PURE, Spoiled(("told",), quiet.event)), good)),
+        Composition((BudgetedEvent(PURE, NonPrivate(("told",), quiet.event)), good)),
     ):
         certificate = certify(event, Budget(1e6, 0.99))
         assert not certificate.private
@@ -904,7 +919,7 @@ def test_a_tree_that_is_nested_too_deeply_is_refused() -> None:
 @pytest.mark.parametrize("reason", ["\x1b[2J", "a\nb", ""])
 def test_reasons_are_words_that_a_terminal_shows(reason: str) -> None:
     with pytest.raises(ParameterError, match="must have reasons in words"):
-        Spoiled((reason,), output(Logistic(), PURE))
+        NonPrivate((reason,), output(Logistic(), PURE))
 
 
 def test_a_version_is_that_of_a_boltdp() -> None:

@@ -20,10 +20,10 @@ from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
 from boltdp.privacy.accounting.charges import Release, composed_delta
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate, CertificateError, after, certify, keeps, verify
-from boltdp.privacy.events.event import SEEDED, Event, Noiseless, Part
-from boltdp.privacy.events.noisy_counts import NoisyCounts, is_draft, noisy_counts
-from boltdp.privacy.events.objective_perturbation import perturbed_objective
+from boltdp.privacy.certificate import Certificate, CertificateError, certify, fits_budget, verify
+from boltdp.privacy.events.event import SEEDED, BudgetedEvent, Event, Noiseless
+from boltdp.privacy.events.noisy_counts import NoisyCounts, is_draft, make_noisy_counts
+from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_counts, release_values
 from boltdp.privacy.serialization import from_record, to_record
@@ -40,7 +40,7 @@ def less(event: NoisyCounts, part: float) -> NoisyCounts:
 
 
 def one(budget: Budget, *, unknown: int = 0) -> NoisyCounts:
-    return noisy_counts(budget, releases=1, unknown=unknown)
+    return make_noisy_counts(budget, releases=1, unknown=unknown)
 
 
 # ---- sensitivity: the code that counts, on neighbours -----------------------------------------------------------
@@ -99,35 +99,35 @@ def told(event: NoisyCounts) -> float:
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_what_is_planned_keeps_its_budget_and_a_tenth_less_noise_does_not(budget: Budget, releases: int) -> None:
     pure = Budget(budget.epsilon)
-    assert keeps(noisy_counts(budget, releases=releases, unknown=releases), budget)
+    assert fits_budget(make_noisy_counts(budget, releases=releases, unknown=releases), budget)
     for whole in (pure, budget):
-        event = noisy_counts(whole, releases=releases)
-        assert keeps(event, whole)
+        event = make_noisy_counts(whole, releases=releases)
+        assert fits_budget(event, whole)
         # Laplace's noise needs no delta.
         needed = whole if event.noise.kind == "gaussian" else pure
         for part in (0.9, 0.5):
-            assert not keeps(less(event, part), needed)
+            assert not fits_budget(less(event, part), needed)
 
 
 @pytest.mark.parametrize("releases", [1, 40])
 @pytest.mark.parametrize("budget", [Budget(1.0, 1e-6), Budget(0.1, 1e-3), Budget(3.0, 1e-9)])
 def test_half_the_noise_of_values_is_caught(budget: Budget, releases: int) -> None:
-    assert not keeps(less(noisy_counts(budget, releases=releases, unknown=releases), 0.5), budget)
+    assert not fits_budget(less(make_noisy_counts(budget, releases=releases, unknown=releases), 0.5), budget)
 
 
 def test_normal_noise_is_taken_where_it_is_less() -> None:
-    kinds = [noisy_counts(Budget(1.0, 1e-6), releases=releases).noise.kind for releases in (1, 40)]
+    kinds = [make_noisy_counts(Budget(1.0, 1e-6), releases=releases).noise.kind for releases in (1, 40)]
     assert kinds == ["spherical", "gaussian"]
-    assert noisy_counts(Budget(1.0), releases=40).noise.kind == "spherical"
+    assert make_noisy_counts(Budget(1.0), releases=40).noise.kind == "spherical"
 
 
 @pytest.mark.parametrize("releases", [1, 40])
 @pytest.mark.parametrize("budget", [Budget(1.0, 1e-6), Budget(0.1, 1e-3), Budget(3.0, 1e-9)])
 def test_a_lower_threshold_does_not_keep_the_delta(budget: Budget, releases: int) -> None:
-    event = noisy_counts(budget, releases=releases, unknown=releases)
+    event = make_noisy_counts(budget, releases=releases, unknown=releases)
     assert event.threshold is not None
     lower = replace(event, threshold=event.threshold - 2 - math.ceil(3 * event.noise.scale))
-    assert not keeps(lower, budget)
+    assert not fits_budget(lower, budget)
     assert 2 * releases * told(event) <= event.delta(budget.epsilon) <= budget.delta
     assert told(event) > 0.1 * budget.delta / (4 * releases) * math.exp(-4 / event.noise.scale)
 
@@ -254,7 +254,7 @@ def test_values_need_a_threshold_and_a_delta() -> None:
     ],
 )
 def test_what_is_no_such_event_is_refused(wrong: dict[str, Any]) -> None:
-    right = noisy_counts(Budget(1.0, 1e-6), releases=2, unknown=1)
+    right = make_noisy_counts(Budget(1.0, 1e-6), releases=2, unknown=1)
     with pytest.raises(ParameterError):
         replace(right, **wrong)
 
@@ -267,23 +267,22 @@ def test_the_record_gives_the_event_back(event: NoisyCounts) -> None:
 
 
 def test_a_certificate_states_the_draft_before_the_training_and_recomputes_both() -> None:
-    draft = Part(Budget(0.5, 1e-7), one(Budget(0.5, 1e-7), unknown=1))
-    training = certify(perturbed_objective(PROBLEM, Budget(1.0)), Budget(1.0))
-    assert training.draft is None
-    certificate = after(draft, training, Budget(1.5, 1e-7))
-    assert (certificate.private, certificate.draft, certificate.training) == (True, draft, training.training)
+    draft = BudgetedEvent(Budget(0.5, 1e-7), one(Budget(0.5, 1e-7), unknown=1))
+    training = make_objective_perturbation(PROBLEM, Budget(1.0))
+    assert certify(training, Budget(1.0)).draft is None
+    certificate = certify(training, Budget(1.5, 1e-7), draft=draft)
+    assert (certificate.private, certificate.draft, certificate.training) == (True, draft, training)
     verify(certificate)
     assert Certificate.from_dict(json.loads(json.dumps(certificate.to_dict()))) == certificate
-    assert not after(draft, training, Budget(1.4, 1e-7)).private
-    quieter = Part(draft.budget, less(one(Budget(0.5, 1e-7), unknown=1), 0.5))
+    assert not certify(training, Budget(1.4, 1e-7), draft=draft).private
+    quieter = BudgetedEvent(draft.budget, less(one(Budget(0.5, 1e-7), unknown=1), 0.5))
     with pytest.raises(CertificateError, match="follows from its events"):
-        verify(after(quieter, training, Budget(1.5, 1e-7)))
+        verify(certify(training, Budget(1.5, 1e-7), draft=quieter))
 
 
 def test_a_seed_of_the_training_still_spoils_the_whole() -> None:
-    draft = Part(Budget(0.5), one(Budget(0.5)))
-    seeded = certify(perturbed_objective(PROBLEM, Budget(1.0)), Budget(1.0), seeded=True)
-    certificate = after(draft, seeded, Budget(1.5))
+    draft = BudgetedEvent(Budget(0.5), one(Budget(0.5)))
+    certificate = certify(make_objective_perturbation(PROBLEM, Budget(1.0)), Budget(1.5), draft=draft, seeded=True)
     assert certificate.reasons == (SEEDED,)
     assert certificate.seeded
     verify(certificate)
@@ -294,19 +293,19 @@ def test_a_seed_of_the_training_still_spoils_the_whole() -> None:
 
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_counts_that_are_summed_have_the_smaller_deviation_and_keep_the_budget(budget: Budget) -> None:
-    summed, plain = (noisy_counts(budget, releases=1, summed=summed) for summed in (True, False))
-    assert keeps(summed, budget)
+    summed, plain = (make_noisy_counts(budget, releases=1, summed=summed) for summed in (True, False))
+    assert fits_budget(summed, budget)
     assert summed.noise.deviation <= plain.noise.deviation
-    assert not keeps(less(summed, 0.5), Budget(budget.epsilon) if summed.noise.kind == "spherical" else budget)
+    assert not fits_budget(less(summed, 0.5), Budget(budget.epsilon) if summed.noise.kind == "spherical" else budget)
 
 
 def test_normal_noise_composes_by_its_distance_and_what_tells_values_does_not() -> None:
     budget = Budget(1.0, 1e-6)
     normal = NoisyCounts(noise=Mechanism("gaussian", 10.0, 1), releases=1, unknown=0)
-    assert normal.distance == pytest.approx(math.sqrt(2) / 10)
+    assert normal.mu == pytest.approx(math.sqrt(2) / 10)
     twice = Release(budget, normal)
     assert composed_delta([twice, twice], budget) == pytest.approx(
         NoisyCounts(noise=normal.noise, releases=2, unknown=0).delta(1.0), rel=1e-9
     )
-    assert one(Budget(1.0)).distance is None
-    assert noisy_counts(budget, releases=40, unknown=1).distance is None
+    assert one(Budget(1.0)).mu is None
+    assert make_noisy_counts(budget, releases=40, unknown=1).mu is None

@@ -22,16 +22,16 @@ from boltdp.kernel import builds
 from boltdp.kernel.loss_derivatives import Sums
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate, CertificateError, certify, remaining, verify
-from boltdp.privacy.events.event import Composition, Part
+from boltdp.privacy.certificate import Certificate, CertificateError, certify, subtract_spent, verify
+from boltdp.privacy.events.event import BudgetedEvent, Composition
 from boltdp.privacy.events.noisy_gradients import (
     NoisyGradients,
     diverging_step,
     gradient_noise,
-    noisy_gradients,
+    make_noisy_gradients,
     sum_sensitivity,
 )
-from boltdp.privacy.events.noisy_moments import NoisyMoments, noisy_moments
+from boltdp.privacy.events.noisy_moments import NoisyMoments, make_noisy_moments
 from boltdp.privacy.events.objective_perturbation import term_rounding
 from boltdp.privacy.mechanisms import Mechanism, gaussian_delta, precision
 from boltdp.privacy.serialization import from_record, to_record
@@ -43,7 +43,7 @@ BUDGET = Budget(1.0, 1e-6)
 
 def event(problem: Problem, **changes: Any) -> NoisyGradients:
     asked: dict[str, Any] = {"clip": 0.5, "scans": 7, "step": 1.0, "momentum": 0.8, **changes}
-    return noisy_gradients(problem, BUDGET, **asked)
+    return make_noisy_gradients(problem, BUDGET, **asked)
 
 
 def summed(loss: Loss, rows: Any, weights: Doubles, clip: float) -> Doubles:
@@ -269,11 +269,13 @@ def test_no_more_rows_are_summed_than_sums_are_exact_for() -> None:
 def centred(budget: Budget, share: float, *, gaussian: bool = True, scans: int = 7) -> Certificate:
     """As it is planned: moments with a share of the budget, and scans with what is left beside them."""
     taken = budget.take(share)[0]
-    moments = noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=taken, gaussian=gaussian)
-    problem, before = Problem(loss=Logistic(), dims=4, rows=1000), Part(taken, moments)
+    moments = make_noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=taken, gaussian=gaussian)
+    problem, before = Problem(loss=Logistic(), dims=4, rows=1000), BudgetedEvent(taken, moments)
     asked: dict[str, Any] = {"clip": 0.4, "scans": scans, "step": 1.0, "momentum": 0.5}
-    training = noisy_gradients(problem, remaining(budget, before), **asked)
-    return certify(noisy_gradients(problem, remaining(budget, before, training), **asked), budget, before=before)
+    training = make_noisy_gradients(problem, subtract_spent(budget, before), **asked)
+    return certify(
+        make_noisy_gradients(problem, subtract_spent(budget, before, training), **asked), budget, before=before
+    )
 
 
 @pytest.mark.parametrize("budget", [Budget(0.1, 1e-9), BUDGET, Budget(8.0, 1e-3)], ids=str)
@@ -293,8 +295,10 @@ def test_moments_and_scans_are_one_gaussian(budget: Budget, share: float) -> Non
     # Nothing is given away, and less noise in either of them would be too little.
     assert exact == pytest.approx(budget.delta, rel=1e-5)
     for less in (
-        Composition((certificate.parts[0], Part(budget, replace(training, noise=_scaled(training.noise, 0.99))))),
-        Composition((Part(budget, replace(moments, noise=_scaled(moments.noise, 0.9))), certificate.parts[1])),
+        Composition(
+            (certificate.parts[0], BudgetedEvent(budget, replace(training, noise=_scaled(training.noise, 0.99))))
+        ),
+        Composition((BudgetedEvent(budget, replace(moments, noise=_scaled(moments.noise, 0.9))), certificate.parts[1])),
     ):
         assert less.delta(budget.epsilon) > budget.delta * (1 + 1e-6)
         with pytest.raises(CertificateError, match="follows from its events"):
@@ -310,13 +314,13 @@ def test_moments_and_scans_agree_with_dp_accounting() -> None:
     """The library composes the distributions of losses on a grid, and knows nothing of one Gaussian."""
     certificate = centred(BUDGET, 0.5, scans=3)
     moments, training = (part.event for part in certificate.parts)
-    assert moments.distance is not None
-    assert training.distance is not None
+    assert moments.mu is not None
+    assert training.mu is not None
 
     def losses(distance: float) -> Any:
         return pld.from_gaussian_mechanism(1.0 / distance, value_discretization_interval=1e-3)
 
-    together = losses(moments.distance).compose(losses(training.distance / math.sqrt(3)).self_compose(3))
+    together = losses(moments.mu).compose(losses(training.mu / math.sqrt(3)).self_compose(3))
     assert together.get_delta_for_epsilon(1.0) == pytest.approx(certificate.delta(1.0), rel=0.02)
 
 
@@ -332,9 +336,9 @@ def test_one_gaussian_takes_much_less_than_two_budgets() -> None:
 
 def test_where_hardly_anything_is_left_the_rest_is_what_basic_composition_leaves() -> None:
     taken = BUDGET.take(1.0 - 1e-11)[0]
-    moments = noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=taken, gaussian=True)
-    before, training = Part(taken, moments), event(Problem(loss=Logistic(), dims=4, rows=1000))
-    assert remaining(BUDGET, before, training) == BUDGET.less(taken)
+    moments = make_noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=taken, gaussian=True)
+    before, training = BudgetedEvent(taken, moments), event(Problem(loss=Logistic(), dims=4, rows=1000))
+    assert subtract_spent(BUDGET, before, training) == BUDGET.less(taken)
 
 
 @pytest.mark.parametrize(("budget", "share"), [(Budget(1e-4, 0.01), 0.25), (Budget(1.0, 0.5), 0.9)])
@@ -349,10 +353,10 @@ def test_where_delta_alone_pays_for_the_scans_the_rest_is_what_basic_composition
 
 def test_only_gaussians_are_one_gaussian() -> None:
     problem = Problem(loss=Logistic(), dims=4, rows=1000)
-    spherical = noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=Budget(0.5))
-    noiseless = noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=None)
-    assert spherical.distance is noiseless.distance is None
+    spherical = make_noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=Budget(0.5))
+    noiseless = make_noisy_moments(moments="mean", features=3, numbers=3, clip_norm=1.0, budget=None)
+    assert spherical.mu is noiseless.mu is None
     training = event(problem)
-    mixed = Composition((Part(Budget(0.5), spherical), Part(BUDGET, training)))
-    assert mixed.distance is None
+    mixed = Composition((BudgetedEvent(Budget(0.5), spherical), BudgetedEvent(BUDGET, training)))
+    assert mixed.mu is None
     assert mixed.delta(1.5) == pytest.approx(training.delta(1.0), rel=1e-9)

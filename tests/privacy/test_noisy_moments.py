@@ -20,10 +20,10 @@ from boltdp.kernel.feature_sums import UNIT as KERNEL_UNIT
 from boltdp.kernel.feature_sums import Moments as ExactMoments
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate, CertificateError, certify, remaining, verify
-from boltdp.privacy.events.event import NOISELESS, Composition, Noiseless, Part
-from boltdp.privacy.events.noisy_moments import UNIT, Moments, NoisyMoments, check_rows, noisy_moments
-from boltdp.privacy.events.output_perturbation import perturbed_output
+from boltdp.privacy.certificate import Certificate, CertificateError, certify, subtract_spent, verify
+from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, Composition, Noiseless
+from boltdp.privacy.events.noisy_moments import UNIT, Moments, NoisyMoments, check_rows, make_noisy_moments
+from boltdp.privacy.events.output_perturbation import make_output_perturbation
 from boltdp.privacy.events.selection import TrialSelection, trial_budgets
 from boltdp.privacy.exact_sampling import add_noise, seeded_bytes
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
@@ -46,7 +46,7 @@ def event(
     budget: Budget | None = TENTH,
 ) -> NoisyMoments:
     numbers = features if numbers is None else numbers
-    return noisy_moments(moments=kind, features=features, numbers=numbers, clip_norm=clip_norm, budget=budget)
+    return make_noisy_moments(moments=kind, features=features, numbers=numbers, clip_norm=clip_norm, budget=budget)
 
 
 def vector(kind: NoisyMoments, *rows: Row) -> Row:
@@ -130,14 +130,14 @@ def test_a_share_and_what_is_left_never_exceed_the_whole(epsilon: float, delta: 
 
 def test_the_order_is_standardization_then_choosing_then_models() -> None:
     whole = Budget(1.0, 1e-6)
-    before = Part(whole.take(0.1)[0], event(budget=whole.take(0.1)[0]))
-    left = remaining(whole, before)
+    before = BudgetedEvent(whole.take(0.1)[0], event(budget=whole.take(0.1)[0]))
+    left = subtract_spent(whole, before)
     assert left == whole.take(0.1)[1]
     assert left.epsilon == pytest.approx(0.9)
     assert left.delta == pytest.approx(9e-7)
     model, score = trial_budgets(left, mean=10.0)
     trials = TrialSelection(
-        trained=(Part(model, perturbed_output(RECIPE, model)),) * 3,
+        trained=(BudgetedEvent(model, make_output_perturbation(RECIPE, model)),) * 3,
         chosen=0,
         rows=1000,
         mean=10.0,
@@ -145,11 +145,11 @@ def test_the_order_is_standardization_then_choosing_then_models() -> None:
     )
     certificate = certify(trials, whole, before=before)
     assert certificate.private
-    assert certificate.spent == Composition((before, Part(left, trials)))
-    assert certificate.parts == (before, Part(left, trials))
-    plain = certify(perturbed_output(RECIPE, left), whole, before=before)
+    assert certificate.spent == Composition((before, BudgetedEvent(left, trials)))
+    assert certificate.parts == (before, BudgetedEvent(left, trials))
+    plain = certify(make_output_perturbation(RECIPE, left), whole, before=before)
     assert plain.private
-    assert plain.parts == (before, Part(left, plain.training))
+    assert plain.parts == (before, BudgetedEvent(left, plain.training))
 
 
 @pytest.mark.parametrize("kind", EVERY)
@@ -243,10 +243,10 @@ RECIPE = Recipe(loss=Logistic(), dims=5, rows=1000, batch_size=30, passes=3, sch
 def certified(kind: Moments = "squares", budget: Budget | None = Budget(0.7)) -> Certificate:  # noqa: B008
     """A tenth of the budget for the moments, the rest for the weights."""
     if budget is None:
-        return certify(Noiseless(RECIPE), None, before=Part(None, event(kind, budget=None)))
+        return certify(Noiseless(RECIPE), None, before=BudgetedEvent(None, event(kind, budget=None)))
     share, left = budget.take(0.1)
-    before = Part(share, event(kind, budget=share))
-    return certify(perturbed_output(RECIPE, left), budget, before=before)
+    before = BudgetedEvent(share, event(kind, budget=share))
+    return certify(make_output_perturbation(RECIPE, left), budget, before=before)
 
 
 @pytest.mark.parametrize("budget", [Budget(0.7), Budget(0.7, 1e-6), None])
@@ -265,14 +265,14 @@ def test_the_certificate_survives_the_round_trip_and_verifies(kind: Moments, bud
 
 
 def test_moments_without_noise_spoil_a_private_training() -> None:
-    before = Part(None, event(budget=None))
-    certificate = certify(perturbed_output(RECIPE, Budget(1.0)), Budget(1.0), before=before)
+    before = BudgetedEvent(None, event(budget=None))
+    certificate = certify(make_output_perturbation(RECIPE, Budget(1.0)), Budget(1.0), before=before)
     assert certificate.reasons == (NOISELESS,)
     assert certificate.delta(1.0) == certificate.delta(1e5) == 1.0
 
 
 def test_standardizing_leaves_more_noise_to_the_weights() -> None:
-    plain = perturbed_output(RECIPE, Budget(1.0)).noise
+    plain = make_output_perturbation(RECIPE, Budget(1.0)).noise
     less = certified(budget=Budget(1.0)).release_noise
     assert less is not None
     assert less.scale == pytest.approx(plain.scale / 0.9)
@@ -319,7 +319,7 @@ def test_gaussian_noise_is_accepted_where_spherical_noise_is_shorter(factor: flo
     assert made.noise.kind == "spherical"
     sigma = factor * made.sensitivity * gaussian_sigma(share)
     earlier = replace(made, noise=Mechanism("gaussian", sigma, made.dimensions))
-    certificate = certify(perturbed_output(RECIPE, left), whole, before=Part(share, earlier))
+    certificate = certify(make_output_perturbation(RECIPE, left), whole, before=BudgetedEvent(share, earlier))
     assert certificate.private is valid
     if valid:
         verify(certificate)

@@ -13,8 +13,8 @@ import pytest
 from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, keeps, verify
-from boltdp.privacy.events.event import Event, Part, SelfComposition
+from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, fits_budget, verify
+from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
 from boltdp.privacy.events.noisy_updates import (
     BST14_PUBLISHED,
     NoisyUpdates,
@@ -130,7 +130,7 @@ def dpsgd(run: Recipe, budget: Budget) -> NoisyUpdates:
 
 
 def several(event: Event, budget: Budget, models: int) -> SelfComposition:
-    return SelfComposition(Part(budget.split(models), event), models)
+    return SelfComposition(BudgetedEvent(budget.split(models), event), models)
 
 
 def certificates() -> list[tuple[Certificate, tuple[str, ...]]]:
@@ -165,8 +165,8 @@ def test_certificates_survive_the_round_trip_and_verify(certificate: Certificate
 def test_the_promise_says_that_the_noise_of_updates_is_drawn_in_floating_point() -> None:
     private = certificates()[0][0]
     said = " It holds for real-valued noise in the updates, which is drawn in floating point."
-    assert private.promise().endswith(said)
-    assert private.promise(planned=True).endswith(said)
+    assert private.guarantee().endswith(said)
+    assert private.guarantee(planned=True).endswith(said)
 
 
 def test_one_of_several_models_has_its_share_of_the_budget() -> None:
@@ -208,7 +208,7 @@ def test_scs13_as_published_holds_wherever_its_bound_does() -> None:
             for delta in (1e-2, 1e-6, 1e-12):
                 if epsilon / passes < 1:
                     budget = Budget(epsilon, delta)
-                    assert keeps(scs13(recipe(passes=passes), budget, "paper"), budget)
+                    assert fits_budget(scs13(recipe(passes=passes), budget, "paper"), budget)
 
 
 def test_bst14_as_published_is_never_private_however_much_noise_it_has() -> None:

@@ -30,7 +30,7 @@ from boltdp.privacy.events.objective_perturbation import (
 )
 from boltdp.privacy.mechanisms import Kind, Mechanism, gaussian_delta, gaussian_sigma, precision
 from boltdp.privacy.mechanisms import spherical_scale as noise_scale
-from boltdp.privacy.spherical_noise import shortest_scale, spherical_bits, spherical_delta
+from boltdp.privacy.spherical_noise import find_spherical_scale, spherical_bits, spherical_delta
 from boltdp.privacy.training_problem import Problem
 
 Array = npt.NDArray[np.float64]
@@ -420,7 +420,7 @@ def older_scale(plan: Problem, budget: Budget) -> float:
     def spent(scale: float) -> arb:
         return older_delta(plan, Mechanism("spherical", scale, plan.dimensions), budget.epsilon)
 
-    return shortest_scale(spent, delta=budget.delta, pure=pure)
+    return find_spherical_scale(spent, delta=budget.delta, pure=pure)
 
 
 LOSSES_AND_DIMS = [(Logistic(), 1), (Logistic(), 50), (Multinomial(2), 3), (Multinomial(3), 2), (Multinomial(10), 5)]

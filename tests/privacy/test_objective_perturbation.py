@@ -19,7 +19,7 @@ from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, Simplex
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
-from boltdp.privacy.events.event import NOISELESS, Noiseless, Part, SelfComposition
+from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, Noiseless, SelfComposition
 from boltdp.privacy.events.objective_perturbation import (
     LONGEST_NOISE,
     SHORTEST_STEP,
@@ -30,9 +30,9 @@ from boltdp.privacy.events.objective_perturbation import (
     gaussian_scale,
     least_regularization,
     least_solvable,
+    make_objective_perturbation,
     minimiser_delta,
     objective_noise,
-    perturbed_objective,
     shares,
     spherical_scale,
     tolerance,
@@ -40,7 +40,7 @@ from boltdp.privacy.events.objective_perturbation import (
 )
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
 from boltdp.privacy.mechanisms import spherical_scale as noise_scale
-from boltdp.privacy.release import Randomness, linear_terms
+from boltdp.privacy.release import Randomness, draw_linear_terms
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Problem, Recipe
 
@@ -57,8 +57,8 @@ def problem(loss: Loss = LOGISTIC, *, rows: int = 1000, dims: int = 6, penalty: 
 def certified(plan: Problem, budget: Budget | None, *, models: int | None = None, seeded: bool = False) -> Certificate:
     """Of one model, or of several alike."""
     share = None if budget is None else budget.split(models or 1)
-    event = Noiseless(plan) if share is None else perturbed_objective(plan, share)
-    whole = event if models is None else SelfComposition(Part(share, event), models)
+    event = Noiseless(plan) if share is None else make_objective_perturbation(plan, share)
+    whole = event if models is None else SelfComposition(BudgetedEvent(share, event), models)
     return certify(whole, budget, seeded=seeded)
 
 
@@ -117,7 +117,7 @@ def test_what_is_not_proved_is_refused(plan: Problem, message: str) -> None:
     for make in (
         lambda: check_objective(plan),
         lambda: objective_noise(plan, Budget(1.0)),
-        lambda: perturbed_objective(plan, Budget(1.0)),
+        lambda: make_objective_perturbation(plan, Budget(1.0)),
         lambda: ObjectivePerturbation(plan, noise, noise),
     ):
         with pytest.raises(ParameterError) as caught:
@@ -133,7 +133,7 @@ def test_there_is_no_ball_no_pass_and_no_published_analysis() -> None:
 
 
 def test_noise_of_another_space_or_of_another_kind_is_refused() -> None:
-    good = perturbed_objective(problem(), Budget(1.0))
+    good = make_objective_perturbation(problem(), Budget(1.0))
     for name in ("linear", "end"):
         wrong: dict[str, Any] = {name: Mechanism("spherical", 1.0, 7)}
         with pytest.raises(ParameterError, match="the noise must have 6 dimensions, got 7"):
@@ -158,7 +158,7 @@ class Honest(Steep):
 
 
 def test_a_simplex_that_does_not_hold_the_slopes_is_refused() -> None:
-    for make in (check_objective, lambda plan: perturbed_objective(plan, Budget(1.0))):
+    for make in (check_objective, lambda plan: make_objective_perturbation(plan, Budget(1.0))):
         with pytest.raises(ParameterError, match="the simplex of the loss 'steep' must have edges of L"):
             make(problem(Steep()))
     check_objective(problem(Honest()))
@@ -171,7 +171,7 @@ def test_a_steeper_loss_gets_longer_noise_by_as_much(budget: Budget, dims: int) 
     plain, steep = (objective_noise(problem(loss, dims=dims, penalty=1e12), budget) for loss in (LOGISTIC, Honest()))
     assert steep.kind == plain.kind
     assert steep.scale == pytest.approx(40 * plain.scale, rel=1e-9)
-    planned = perturbed_objective(problem(Honest(), dims=dims, penalty=1e12), budget)
+    planned = make_objective_perturbation(problem(Honest(), dims=dims, penalty=1e12), budget)
     assert certify(planned, budget).private
     short = replace(planned, linear=plain)
     assert certify(short, budget).reasons == (OVERSPENT,)
@@ -202,7 +202,7 @@ def test_shares_never_exceed_the_budget(epsilon: float, delta: float) -> None:
 @pytest.mark.parametrize("budget", [Budget(1.0), Budget(0.1, 1e-8)])
 def test_the_noise_of_stopping_is_negligible(rows: int, loss: Loss, budget: Budget) -> None:
     plan = problem(loss, rows=rows, dims=50, penalty=max(1e-4, 100 / rows))
-    event = perturbed_objective(plan, budget)
+    event = make_objective_perturbation(plan, budget)
     assert (event.training_noise, event.release_noise) == (event.linear, event.end)
     moved = event.linear.expected_norm / (rows * plan.regularization)
     assert event.end.expected_norm < 0.04 * moved
@@ -236,7 +236,7 @@ def test_without_noise_nothing_is_drawn() -> None:
 def test_what_the_end_spends_is_taken_from_the_noise_of_the_linear_term() -> None:
     """Noise at the end that is too short leaves nothing of epsilon, whatever the linear term has."""
     plan, budget = problem(), Budget(1.0, 1e-6)
-    event = perturbed_objective(plan, budget)
+    event = make_objective_perturbation(plan, budget)
     assert event.delta(1.0) == pytest.approx(1e-6, rel=1e-3)
     hundredth = event.sensitivity.total / event.end.scale
     assert hundredth == pytest.approx(0.01)
@@ -276,34 +276,34 @@ def test_certificate_survives_the_round_trip_and_tampering_is_caught(loss: Loss,
 
 
 def test_terms_of_a_multinomial_model_sum_to_zero_over_the_classes() -> None:
-    terms = linear_terms(certified(problem(Multinomial(4)), Budget(1.0)), Randomness())
+    terms = draw_linear_terms(certified(problem(Multinomial(4)), Budget(1.0)), Randomness())
     assert terms.shape == (1, 4, 6)
     assert np.abs(terms.sum(axis=1)).max() < 1e-12 * np.abs(terms).max()
 
 
 def test_each_model_has_a_term_of_its_own_and_none_without_a_budget() -> None:
-    terms = linear_terms(certified(problem(), Budget(1.0), models=3), Randomness())
+    terms = draw_linear_terms(certified(problem(), Budget(1.0), models=3), Randomness())
     assert len(np.unique(terms)) == terms.size == 18
-    none = linear_terms(certified(problem(), None), Randomness())
+    none = draw_linear_terms(certified(problem(), None), Randomness())
     assert none.shape == (1, 1, 6)
     assert not none.any()
 
 
 def test_a_seed_is_accepted_only_where_the_certificate_says_so() -> None:
     seeded = certified(problem(), Budget(1.0), seeded=True)
-    assert (linear_terms(seeded, Randomness(3)) == linear_terms(seeded, Randomness(3))).all()
-    assert (linear_terms(seeded, Randomness(3)) != linear_terms(seeded, Randomness(4))).all()
+    assert (draw_linear_terms(seeded, Randomness(3)) == draw_linear_terms(seeded, Randomness(3))).all()
+    assert (draw_linear_terms(seeded, Randomness(3)) != draw_linear_terms(seeded, Randomness(4))).all()
     with pytest.raises(ParameterError, match="says the noise is seeded must match the use of a seed"):
-        linear_terms(seeded, Randomness())
+        draw_linear_terms(seeded, Randomness())
     with pytest.raises(ParameterError, match="says the noise is not seeded must match the use of a seed"):
-        linear_terms(certified(problem(), Budget(1.0)), Randomness(3))
+        draw_linear_terms(certified(problem(), Budget(1.0)), Randomness(3))
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Multinomial(4)])
 def test_terms_have_the_stated_noise(loss: Loss) -> None:
     certificate = certified(problem(loss), Budget(1.0), seeded=True)
     assert certificate.training_noise is not None
-    lengths = [np.linalg.norm(linear_terms(certificate, Randomness(seed))) for seed in range(300)]
+    lengths = [np.linalg.norm(draw_linear_terms(certificate, Randomness(seed))) for seed in range(300)]
     expected = stats.gamma(certificate.training_noise.dimensions, scale=certificate.training_noise.scale)
     assert stats.kstest(lengths, expected.cdf).pvalue > 1e-3
 

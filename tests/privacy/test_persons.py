@@ -12,23 +12,23 @@ from boltdp.losses import Logistic, Multinomial
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, verify
-from boltdp.privacy.events.event import Composition, Event, Part
-from boltdp.privacy.events.noisy_counts import noisy_counts
-from boltdp.privacy.events.noisy_moments import noisy_moments
+from boltdp.privacy.events.event import BudgetedEvent, Composition, Event
+from boltdp.privacy.events.noisy_counts import make_noisy_counts
+from boltdp.privacy.events.noisy_moments import make_noisy_moments
 from boltdp.privacy.events.objective_perturbation import (
     ample_regularization,
     check_volume,
     gaussian_scale,
     least_regularization,
+    make_objective_perturbation,
     objective_noise,
-    perturbed_objective,
     spherical_scale,
     volume_bound,
 )
 from boltdp.privacy.events.selection import PortionSelection, TrialSelection, trial_budgets
 from boltdp.privacy.training_problem import MOST_PERSON_ROWS, Problem
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 
 PROBLEM = Problem(loss=Logistic(), dims=5, rows=1000, regularization=0.1)
 ALGORITHMS: dict[str, dict[str, Any]] = {
@@ -41,12 +41,12 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 
 def planned(g: int | None, **asked: Any) -> Certificate:
-    return plan(Settings(epsilon=1.0, **asked), rows=1000, dims=5, classes=2, person_rows=g)
+    return plan_certificate(Settings(epsilon=1.0, **asked), rows=1000, dims=5, classes=2, person_rows=g)
 
 
 @pytest.mark.parametrize("asked", ALGORITHMS.values(), ids=ALGORITHMS)
 @pytest.mark.parametrize("g", [1, 2, 5])
-def test_a_certificate_for_persons_adds_up_and_says_so(g: int, asked: dict[str, Any]) -> None:
+def test_a_certificate_for_persons_is_verified_and_says_so(g: int, asked: dict[str, Any]) -> None:
     certificate = planned(g, **asked)
     record = certificate.to_dict()
     again = Certificate.from_dict(record)
@@ -57,8 +57,8 @@ def test_a_certificate_for_persons_adds_up_and_says_so(g: int, asked: dict[str, 
     assert certificate.adjacency is Adjacency.REPLACE_PERSON
     assert "all rows of one person" in certificate.adjacency.meaning
     assert certificate.training.problem.person_rows == g
-    count = "one counts" if g == 1 else f"at most {g} count"
-    assert certificate.promise().endswith(f"as if any one person's rows, of which {count}, were another's.")
+    used = "one is used" if g == 1 else f"at most {g} are used"
+    assert certificate.guarantee().count(f": changing the rows of any one person, of which {used}, changes the") == 1
 
 
 @pytest.mark.parametrize("asked", ALGORITHMS.values(), ids=ALGORITHMS)
@@ -92,13 +92,13 @@ def test_a_number_of_rows_that_was_changed_is_refused(changed: int | None) -> No
 
 
 def test_all_events_must_be_about_the_same_neighbours() -> None:
-    training = perturbed_objective(replace(PROBLEM, person_rows=2), Budget(1.0))
+    training = make_objective_perturbation(replace(PROBLEM, person_rows=2), Budget(1.0))
     befores: list[Event] = [
-        noisy_moments(moments="mean", features=4, numbers=4, clip_norm=1.0, budget=Budget(0.1), person_rows=g)
+        make_noisy_moments(moments="mean", features=4, numbers=4, clip_norm=1.0, budget=Budget(0.1), person_rows=g)
         for g in (None, 1, 3)
     ]
-    for before in (*befores, noisy_counts(Budget(0.1), releases=1)):
-        parts = (Part(Budget(0.1), before), Part(Budget(1.0), training))
+    for before in (*befores, make_noisy_counts(Budget(0.1), releases=1)):
+        parts = (BudgetedEvent(Budget(0.1), before), BudgetedEvent(Budget(1.0), training))
         with pytest.raises(ParameterError, match="the same neighbours"):
             Certificate(budget=Budget(1.1), spent=Composition(parts))
 
@@ -108,7 +108,7 @@ def test_a_number_of_rows_that_is_none_is_refused(g: Any) -> None:
     with pytest.raises(ParameterError, match="person_rows"):
         replace(PROBLEM, person_rows=g)
     with pytest.raises(ParameterError, match="person_rows"):
-        noisy_moments(moments="mean", features=4, numbers=4, clip_norm=1.0, budget=None, person_rows=g)
+        make_noisy_moments(moments="mean", features=4, numbers=4, clip_norm=1.0, budget=None, person_rows=g)
 
 
 @pytest.mark.parametrize(
@@ -136,11 +136,14 @@ def test_where_all_positions_are_alike_one_row_of_a_person_is_a_row(algorithm: s
 
 def test_portions_are_refused_and_trials_are_not() -> None:
     problem = replace(PROBLEM, person_rows=1)
-    parts = tuple(Part(Budget(1.0), perturbed_objective(replace(problem, rows=500), Budget(1.0))) for _ in range(1))
+    parts = tuple(
+        BudgetedEvent(Budget(1.0), make_objective_perturbation(replace(problem, rows=500), Budget(1.0)))
+        for _ in range(1)
+    )
     with pytest.raises(ParameterError, match="portions"):
         PortionSelection(trained=parts, chosen=0, rows=1000, epsilon=1.0)
     model, score = trial_budgets(Budget(3.0), mean=10.0)
-    trained = (Part(model, perturbed_objective(problem, model)),)
+    trained = (BudgetedEvent(model, make_objective_perturbation(problem, model)),)
     event = TrialSelection(trained=trained, chosen=0, rows=1000, mean=10.0, score_epsilon=score.epsilon)
     assert certify(event, Budget(3.0)).private
 

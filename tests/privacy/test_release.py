@@ -16,20 +16,27 @@ from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, contrasts
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
-from boltdp.privacy.events.event import NOISELESS, SEEDED, Noiseless, Part, SelfComposition, Training
+from boltdp.privacy.events.event import NOISELESS, SEEDED, BudgetedEvent, Noiseless, SelfComposition, Training
 from boltdp.privacy.events.noisy_updates import NoisyUpdates, scs13_noise
 from boltdp.privacy.events.objective_perturbation import (
     ObjectivePerturbation,
     gaussian_scale,
+    make_objective_perturbation,
     objective_noise,
-    perturbed_objective,
     shares,
     stopping_sensitivity,
 )
-from boltdp.privacy.events.output_perturbation import PUBLISHED, Analysis, OutputPerturbation, perturbed_output
+from boltdp.privacy.events.output_perturbation import PUBLISHED, Analysis, OutputPerturbation, make_output_perturbation
 from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
 from boltdp.privacy.mechanisms import Kind, Mechanism, calibrate, gaussian_sigma, spherical_scale
-from boltdp.privacy.release import Randomness, could_be_released, pick, release_weights, sample_key, update_keys
+from boltdp.privacy.release import (
+    Randomness,
+    draw_index,
+    draw_sample_key,
+    draw_update_keys,
+    is_on_release_grid,
+    release_weights,
+)
 from boltdp.privacy.step_schedules import constant, strongly_convex
 from boltdp.privacy.training_problem import Problem, Recipe
 
@@ -63,8 +70,8 @@ def certified(
 ) -> Certificate:
     """Of output perturbation, of one model or of several alike."""
     share = None if budget is None else budget.split(models or 1)
-    event: Training = Noiseless(plan) if share is None else perturbed_output(plan, share, analysis=analysis)
-    whole = event if models is None else SelfComposition(Part(share, event), models)
+    event: Training = Noiseless(plan) if share is None else make_output_perturbation(plan, share, analysis=analysis)
+    whole = event if models is None else SelfComposition(BudgetedEvent(share, event), models)
     return certify(whole, budget, seeded=seeded, reasons=reasons)
 
 
@@ -136,17 +143,17 @@ def test_what_stands_in_the_certificate_is_what_was_planned() -> None:
 
 def test_a_published_sensitivity_is_no_promise_and_is_judged_by_the_proved_one() -> None:
     plan = recipe(Logistic(), regularization=0.1)
-    event = perturbed_output(plan, Budget(0.7), analysis="paper")
-    assert event.noise.scale < perturbed_output(plan, Budget(0.7)).noise.scale
+    event = make_output_perturbation(plan, Budget(0.7), analysis="paper")
+    assert event.noise.scale < make_output_perturbation(plan, Budget(0.7)).noise.scale
     assert event.delta(0.7) > 0
     assert certify(replace(event, analysis="proved"), Budget(0.7)).reasons == (OVERSPENT,)
 
 
 def test_an_analysis_that_is_none_is_refused() -> None:
     guessed: Any = "guessed"
-    event = perturbed_output(recipe(Logistic()), Budget(1.0))
+    event = make_output_perturbation(recipe(Logistic()), Budget(1.0))
     with pytest.raises(ParameterError, match="analysis must be one of proved, paper, got 'guessed'"):
-        perturbed_output(recipe(Logistic()), Budget(1.0), analysis=guessed)
+        make_output_perturbation(recipe(Logistic()), Budget(1.0), analysis=guessed)
     with pytest.raises(ParameterError, match="analysis must be one of proved, paper, got 'guessed'"):
         replace(event, analysis=guessed)
 
@@ -155,7 +162,7 @@ def test_steps_that_the_proof_does_not_cover_are_refused() -> None:
     plan = replace(recipe(Logistic()), schedule=constant(9.0))
     noise = Mechanism("spherical", 100.0, 6)
     with pytest.raises(ParameterError, match="the step size must be at most 2/beta = 8, got 9"):
-        perturbed_output(plan, Budget(1.0))
+        make_output_perturbation(plan, Budget(1.0))
     with pytest.raises(ParameterError, match="the step size must be at most 2/beta = 8, got 9"):
         OutputPerturbation(plan, noise)
 
@@ -329,7 +336,7 @@ def test_the_last_digits_are_forgiven_and_no_more(budget: Budget) -> None:
 @pytest.mark.parametrize("reasons", [(), ("the classes were read from the data",)])
 def test_the_noise_of_a_seeded_model_is_checked_all_the_same(reasons: tuple[str, ...]) -> None:
     plan, budget = recipe(Logistic()), Budget(1.0)
-    event = perturbed_output(plan, budget)
+    event = make_output_perturbation(plan, budget)
     short = replace(event, noise=replace(event.noise, scale=event.noise.scale / 2))
     verify(certify(event, budget, seeded=True, reasons=reasons))
     with pytest.raises(CertificateError):
@@ -341,7 +348,7 @@ def test_noise_before_training_that_is_enough_is_accepted_and_half_of_it_is_not(
     plan = Problem(loss=Logistic(), dims=6, rows=1000, regularization=0.1)
     budget = Budget(1.0, 1e-6)
     parts = shares(budget)
-    assert perturbed_objective(plan, budget).linear.kind == "spherical"
+    assert make_objective_perturbation(plan, budget).linear.kind == "spherical"
     noise = objective_noise(plan, Budget(parts.noise.epsilon))
     if kind == "gaussian":
         noise = Mechanism("gaussian", gaussian_scale(plan, parts.noise), plan.dimensions)
@@ -408,19 +415,19 @@ def test_a_missing_entry_of_a_recipe_is_named(key: str) -> None:
 
 def test_the_promise_names_the_numbers_in_plain_words() -> None:
     pure, approximate, seeded, *_ = certificates()
-    assert "epsilon = 0.7: " in pure.promise()
-    assert "is seen of this model was at most 2.01 times as likely" in pure.promise()
-    assert "would be seen of the model" in pure.promise(planned=True)
-    assert "1,000 rows" in pure.promise()
-    assert "2.01 times as likely, plus 1e-06, as if" in approximate.promise()
-    assert seeded.promise() == f"NOT PRIVATE: {SEEDED}."
+    assert "(ε = 0.7)-differentially private: " in pure.guarantee()
+    assert "changes the probability of any outcome by at most a factor of 2.01." in pure.guarantee()
+    assert "would change the probability" in pure.guarantee(planned=True)
+    assert "1,000 rows" in pure.guarantee()
+    assert "a factor of 2.01, plus 1e-06." in approximate.guarantee()
+    assert seeded.guarantee() == f"NOT PRIVATE: {SEEDED}."
 
 
 def test_the_promise_warns_of_budgets_that_promise_little() -> None:
-    assert "Caution" not in certified(recipe(Logistic()), Budget(1.0, 1e-6)).promise()
-    assert "inf times" in certified(recipe(Logistic()), Budget(1e4)).promise()
-    assert "an epsilon above 10 promises little" in certified(recipe(Logistic()), Budget(11.0)).promise()
-    assert "publish a whole row" in certified(recipe(Logistic()), Budget(1.0, 1e-3)).promise()
+    assert "Caution" not in certified(recipe(Logistic()), Budget(1.0, 1e-6)).guarantee()
+    assert "a factor of inf." in certified(recipe(Logistic()), Budget(1e4)).guarantee()
+    assert "an epsilon above 10 guarantees little" in certified(recipe(Logistic()), Budget(11.0)).guarantee()
+    assert "publish a whole row" in certified(recipe(Logistic()), Budget(1.0, 1e-3)).guarantee()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -456,15 +463,15 @@ def test_released_weights_are_told_from_others(loss: Loss, scale: float) -> None
     weights = scale * np.random.default_rng(0).standard_normal((2, loss.vectors, 6))
     if loss.vectors > 1:
         weights -= weights.mean(axis=1, keepdims=True)
-    assert could_be_released(release_weights(weights, certificate, Randomness()), certificate)
+    assert is_on_release_grid(release_weights(weights, certificate, Randomness()), certificate)
     if scale == 1.0:
-        assert not could_be_released(weights, certificate)
-    assert could_be_released(weights, certified(recipe(loss), None, models=2))
+        assert not is_on_release_grid(weights, certificate)
+    assert is_on_release_grid(weights, certified(recipe(loss), None, models=2))
 
 
 def test_multinomial_weights_that_do_not_sum_to_zero_were_not_released() -> None:
     certificate = certified(recipe(Multinomial(4)), Budget(1.0))
-    assert not could_be_released(np.ones((1, 4, 6)), certificate)
+    assert not is_on_release_grid(np.ones((1, 4, 6)), certificate)
 
 
 def test_contrasts_are_an_orthonormal_basis_of_the_zero_sums() -> None:
@@ -510,11 +517,11 @@ def test_randomness_has_a_stream_for_each_purpose_and_forks_that_differ() -> Non
     seeded = Randomness(7)
     assert seeded.stream()(8) == seeded.stream()(8)
     assert len({seeded.stream(purpose)(8) for purpose in ("", "moments", "perturbation")}) == 3
-    forks = [fork.stream()(8) for fork, _ in zip(seeded.forks(), range(5), strict=False)]
+    forks = [fork.stream()(8) for fork, _ in zip(seeded.spawn(), range(5), strict=False)]
     assert len(set(forks)) == 5
     assert forks == [Randomness(7 + number).stream()(8) for number in range(5)]
     system = Randomness()
-    assert all(fork is system for fork, _ in zip(system.forks(), range(3), strict=False))
+    assert all(fork is system for fork, _ in zip(system.spawn(), range(3), strict=False))
     assert system.stream()(8) != system.stream()(8)
 
 
@@ -527,22 +534,22 @@ def test_a_seed_does_not_draw_the_same_for_two_purposes() -> None:
 def test_each_model_has_a_key_of_its_own_and_none_without_noise_inside() -> None:
     plan, budget = recipe(Logistic()), Budget(0.9)
     event = NoisyUpdates(plan, scs13_noise(plan, budget.split(3)), "permutation")
-    inside = certify(SelfComposition(Part(budget.split(3), event), 3), budget)
-    keys = update_keys(inside, Randomness().stream())
+    inside = certify(SelfComposition(BudgetedEvent(budget.split(3), event), 3), budget)
+    keys = draw_update_keys(inside, Randomness().stream())
     assert len({key for key in keys if key is not None and len(key) == 32}) == 3
-    assert update_keys(certified(plan, budget, models=3), Randomness().stream()) == [None] * 3
-    assert len(sample_key(Randomness().stream())) == 32
+    assert draw_update_keys(certified(plan, budget, models=3), Randomness().stream()) == [None] * 3
+    assert len(draw_sample_key(Randomness().stream())) == 32
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 12])
 def test_a_pick_is_equally_likely_everywhere(count: int) -> None:
     bits, draws = Randomness(8).stream(), 3000
-    seen = np.bincount([pick(count, bits) for _ in range(draws)], minlength=count)
+    seen = np.bincount([draw_index(count, bits) for _ in range(draws)], minlength=count)
     assert len(seen) == count
     assert count == 1 or stats.chisquare(seen).pvalue > 1e-3
 
 
 def test_a_pick_beyond_the_count_is_drawn_again() -> None:
     stream = iter([b"\xff" * 8, b"\xc0" + bytes(7), b"\x40" + bytes(7)])
-    assert pick(3, lambda _: next(stream)) == 1
+    assert draw_index(3, lambda _: next(stream)) == 1
     assert next(stream, None) is None

@@ -19,8 +19,8 @@ from boltdp.errors import ParameterError
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
-from boltdp.privacy.events.event import Event, Noiseless, Part, Training
-from boltdp.privacy.events.output_perturbation import perturbed_output
+from boltdp.privacy.events.event import BudgetedEvent, Event, Noiseless, Training
+from boltdp.privacy.events.output_perturbation import make_output_perturbation
 from boltdp.privacy.events.selection import (
     PortionSelection,
     PublicSelection,
@@ -31,7 +31,7 @@ from boltdp.privacy.events.selection import (
     trial_budgets,
 )
 from boltdp.privacy.exact_sampling import seeded_bytes
-from boltdp.privacy.release import choose, draw_trials, noisy_count
+from boltdp.privacy.release import choose, draw_trials, release_count
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 
@@ -136,7 +136,7 @@ def test_a_fixed_number_of_trials_would_cost_more() -> None:
 
 def test_scores_have_laplace_noise() -> None:
     bits = seeded_bytes(6)
-    noise = np.array([noisy_count(50, epsilon=0.5, random_bytes=bits) - 50 for _ in range(2000)])
+    noise = np.array([release_count(50, epsilon=0.5, random_bytes=bits) - 50 for _ in range(2000)])
     assert np.abs(noise).mean() == pytest.approx(2.0, rel=0.1)
     assert np.median(noise) == pytest.approx(0.0, abs=0.2)
 
@@ -172,12 +172,12 @@ STEPS = (0.05, 0.1, 0.2)
 APPROXIMATE = Budget(1.0, 1e-6)
 
 
-def trained(budget: Budget | None) -> tuple[Part, ...]:
+def trained(budget: Budget | None) -> tuple[BudgetedEvent, ...]:
     events: list[Training] = [
-        Noiseless(recipe(step=step)) if budget is None else perturbed_output(recipe(step=step), budget)
+        Noiseless(recipe(step=step)) if budget is None else make_output_perturbation(recipe(step=step), budget)
         for step in STEPS
     ]
-    return tuple(Part(budget, event) for event in events)
+    return tuple(BudgetedEvent(budget, event) for event in events)
 
 
 def portions(budget: Budget | None = APPROXIMATE) -> PortionSelection:
@@ -212,7 +212,7 @@ def test_a_tuned_certificate_survives_its_round_trip_and_verifies(
     assert again.private
     assert again.problem == recipe(step=STEPS[1])
     assert "candidate 2 of 3" in selection.describe()
-    assert f"any one of the {selection.rows:,} rows" in certificate.promise()
+    assert f"any one of the {selection.rows:,} rows" in certificate.guarantee()
     assert (selection.candidates, certificate.rows) == (3, selection.rows)
     verify(again)
 
@@ -229,7 +229,7 @@ def test_each_way_says_how() -> None:
 
 
 def test_trials_need_more_noise_and_the_others_no_more() -> None:
-    plain = perturbed_output(recipe(step=STEPS[1]), Budget(1.0)).noise
+    plain = make_output_perturbation(recipe(step=STEPS[1]), Budget(1.0)).noise
     scales = []
     for make in KINDS:
         noise = certify(make(Budget(1.0)), Budget(1.0)).release_noise
@@ -253,9 +253,9 @@ def test_a_certificate_that_hides_its_trials_is_caught() -> None:
 
 
 def test_one_candidate_with_too_little_noise_spoils_the_choice_whichever_was_chosen() -> None:
-    less = perturbed_output(recipe(step=STEPS[2]), Budget(2.0, 1e-6))
+    less = make_output_perturbation(recipe(step=STEPS[2]), Budget(2.0, 1e-6))
     for selection in (portions(), trials()):
-        changed = replace(selection, trained=(*selection.trained[:2], Part(Budget(1.0, 1e-6), less)))
+        changed = replace(selection, trained=(*selection.trained[:2], BudgetedEvent(Budget(1.0, 1e-6), less)))
         assert certify(changed, APPROXIMATE).reasons == (OVERSPENT,)
 
 
@@ -286,7 +286,7 @@ def test_a_score_that_takes_all_leaves_no_promise() -> None:
 
 def test_what_the_choice_spends_below_its_epsilon() -> None:
     """Pure epsilon is (e, 1 - exp(e - epsilon)) for each smaller e; nothing larger is spent."""
-    plenty = tuple(Part(Budget(1e-3), perturbed_output(recipe(), Budget(1e-3))) for _ in STEPS)
+    plenty = tuple(BudgetedEvent(Budget(1e-3), make_output_perturbation(recipe(), Budget(1e-3))) for _ in STEPS)
     selection = PortionSelection(trained=plenty, chosen=0, rows=4000, epsilon=1.0)
     assert selection.delta(1.0) == 0.0
     assert selection.delta(0.5) == pytest.approx(1 - math.exp(-0.5))

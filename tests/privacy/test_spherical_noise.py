@@ -21,7 +21,7 @@ from boltdp.privacy.spherical_noise import (
     LONGEST_DISTANCE,
     MOST_DIMENSIONS,
     _first,
-    shortest_scale,
+    find_spherical_scale,
     spherical_bits,
     spherical_delta,
 )
@@ -209,9 +209,11 @@ def test_a_distance_within_epsilon_spends_nothing() -> None:
 @pytest.mark.parametrize("unknown", [arb(0).union(arb(1)), arb(1, 0.9), arb.nan(), arb.pos_inf()], ids=str)
 def test_a_scale_that_cannot_be_certified_is_not_taken(unknown: arb) -> None:
     """Wherever nothing is known: below 3, above it, or between two ends of the search."""
-    assert shortest_scale(lambda _: unknown, delta=0.5, pure=8.0) == 8.0
-    assert 3 < shortest_scale(lambda scale: 1 / arb(scale) if scale > 3 else unknown, delta=0.5, pure=8.0) < 3.000001
-    gap = shortest_scale(lambda scale: unknown if 2 < scale < 3 else 1 / arb(scale), delta=0.4, pure=8.0)
+    assert find_spherical_scale(lambda _: unknown, delta=0.5, pure=8.0) == 8.0
+    assert (
+        3 < find_spherical_scale(lambda scale: 1 / arb(scale) if scale > 3 else unknown, delta=0.5, pure=8.0) < 3.000001
+    )
+    gap = find_spherical_scale(lambda scale: unknown if 2 < scale < 3 else 1 / arb(scale), delta=0.4, pure=8.0)
     assert 3 <= gap < 3.000001
 
 

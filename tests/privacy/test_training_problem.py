@@ -1,4 +1,4 @@
-"""Losses, schedules and recipes: constants, formulas and refusals."""
+"""PrivacyLossDistribution, schedules and recipes: constants, formulas and refusals."""
 
 from __future__ import annotations
 

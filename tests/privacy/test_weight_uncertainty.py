@@ -16,7 +16,7 @@ from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
-from boltdp.privacy.weight_uncertainty import Spread, largest_deviation, weight_spread
+from boltdp.privacy.weight_uncertainty import WeightDeviation, largest_deviation, weight_deviation
 from boltdp.schema.schema import array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
@@ -24,7 +24,7 @@ from boltdp.workflows.train import train
 DRAWS = 250
 
 
-def released(settings: Settings, *, classes: int, rows: int, empty: bool = False) -> tuple[Spread, Doubles]:
+def released(settings: Settings, *, classes: int, rows: int, empty: bool = False) -> tuple[WeightDeviation, Doubles]:
     """The spread that is claimed, and the weights of many trainings on the same rows."""
     random = np.random.default_rng(0)
     X = np.zeros((rows, 3)) if empty else random.normal(0, 0.4, (rows, 3))
@@ -34,7 +34,7 @@ def released(settings: Settings, *, classes: int, rows: int, empty: bool = False
         train(open_source((X, y)), schema, Settings(**{**vars(settings), "noise_seed": seed, "seed": 1}))
         for seed in range(DRAWS)
     ]
-    spread = weight_spread(models[0].certificate.training)
+    spread = weight_deviation(models[0].certificate.training)
     assert spread is not None
     return spread, np.stack([model.weights for model in models])
 
@@ -86,7 +86,7 @@ def test_more_rows_and_more_regularization_leave_less_to_the_noise() -> None:
     for rows, regularization in ((1000, 0.01), (10_000, 0.01), (10_000, 0.1)):
         settings = Settings(epsilon=1.0, algorithm="objective", regularization=regularization)
         event = planned(settings, rows=rows)
-        spread = weight_spread(event)
+        spread = weight_deviation(event)
         assert spread is not None
         spreads.append(spread.deviation)
         assert spread.deviation >= event.end.deviation
@@ -94,19 +94,21 @@ def test_more_rows_and_more_regularization_leave_less_to_the_noise() -> None:
 
 
 def planned(settings: Settings, *, rows: int) -> ObjectivePerturbation:
-    from boltdp.workflows.plan import plan
+    from boltdp.workflows.plan import plan_certificate
 
-    event = plan(settings, rows=rows, dims=4, classes=2).training
+    event = plan_certificate(settings, rows=rows, dims=4, classes=2).training
     assert isinstance(event, ObjectivePerturbation)
     return event
 
 
 def test_without_noise_there_is_no_spread_and_of_noisy_updates_nothing_is_said() -> None:
-    from boltdp.workflows.plan import plan
+    from boltdp.workflows.plan import plan_certificate
 
-    assert weight_spread(plan(Settings(epsilon=None), rows=100, dims=4, classes=2).training) == Spread(0.0, exact=True)
+    assert weight_deviation(
+        plan_certificate(Settings(epsilon=None), rows=100, dims=4, classes=2).training
+    ) == WeightDeviation(0.0, exact=True)
     recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    assert weight_spread(NoisyUpdates(recipe, scs13_noise(recipe, Budget(1.0)), "permutation")) is None
+    assert weight_deviation(NoisyUpdates(recipe, scs13_noise(recipe, Budget(1.0)), "permutation")) is None
 
 
 def test_one_dimension_is_the_laplace_distribution() -> None:

@@ -15,13 +15,13 @@ import boltdp
 from boltdp.engines import open_source
 from boltdp.export.check_html import checked_page
 from boltdp.schema.check import CheckedColumn, Odd, Report, check_source
-from boltdp.schema.schema import Categorical, Column, Numeric, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 
 YES = ["yes", "no", "yes", "no"]
 
 
 def checked(rows: Any, *columns: Column, classes: tuple[Any, ...] = ("no", "yes")) -> Report:
-    return check_source(open_source(rows), Schema("y", classes, columns))
+    return check_source(open_source(rows), Schema(Classes("y", classes), columns))
 
 
 def csv_of(folder: Path, **columns: list[str]) -> Path:
@@ -145,7 +145,7 @@ def test_no_rows_are_garbage() -> None:
 
 
 def test_python_takes_what_open_source_takes_and_shows_that_nothing_is_private(tmp_path: Path) -> None:
-    schema = Schema("y", ("no", "yes"), (Numeric("age", 0, 9),))
+    schema = Schema(Classes("y", ("no", "yes")), (Numeric("age", 0, 9),))
     schema.save(tmp_path / "schema.toml")
     rows = pa.table({"age": [1, 2, 3, 40], "y": YES})
     with open_source(rows) as engine:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from boltdp.encoding.encode import Encoder
 from boltdp.errors import ParameterError
 from boltdp.schema.curves import BASE, MAX_PLACES, Spacing, add_curves, curve_places
-from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 
 COUNTS = st.integers(1, MAX_PLACES)
 
@@ -112,7 +112,7 @@ def test_toml_declares_curves_by_number_by_place_and_by_spacing() -> None:
 
 @given(st.lists(st.floats(-1, 1, exclude_min=True, exclude_max=True), max_size=MAX_PLACES, unique=True))
 def test_places_survive_json_and_toml_to_the_bit(places: list[float]) -> None:
-    schema = Schema("y", (0, 1), (Numeric("a", -1, 1, curve=tuple(sorted(places))),))
+    schema = Schema(Classes("y", (0, 1)), (Numeric("a", -1, 1, curve=tuple(sorted(places))),))
     for copy in (Schema.from_toml(schema.to_toml()), Schema.from_dict(json.loads(json.dumps(schema.to_dict())))):
         assert [place.hex() for place in curve(copy)] == [place.hex() for place in curve(schema)]
         assert len(set(copy.feature_names)) == len(places) + 2
@@ -170,7 +170,7 @@ def test_many_columns_with_curves_are_refused_before_they_are_made() -> None:
 
 
 def test_a_number_is_followed_by_its_steps() -> None:
-    schema = Schema("y", (0, 1), (Numeric("a", 0, 100, curve=(18, 65)),), intercept=False, clip_norm=1.0)
+    schema = Schema(Classes("y", (0, 1)), (Numeric("a", 0, 100, curve=(18, 65)),), intercept=False, clip_norm=1.0)
     cells = pa.array([17.999, 18, 64, 65, -math.inf, math.inf, math.nan, None, 100])
     assert cells_of(schema, cells)[:, 1].tolist() == [0, 1, 1, 2, 0, 2, -1, -1, 2]
     steps = [[-1, -1], [1, -1], [1, -1], [1, 1], [-1, -1], [1, 1], [0, 0], [0, 0], [1, 1]]
@@ -181,7 +181,9 @@ def test_a_number_is_followed_by_its_steps() -> None:
 
 def test_steps_of_a_missing_number_are_0_after_centring() -> None:
     made = Standardization((0.2, 0.125, -0.125), (0.5, 2.0, 0.25), clip_norm=4.0)
-    schema = Schema("y", (0, 1), (Numeric("a", 0, 100, curve=(18, 65)),), intercept=False, standardization=made)
+    schema = Schema(
+        Classes("y", (0, 1)), (Numeric("a", 0, 100, curve=(18, 65)),), intercept=False, standardization=made
+    )
     rows = features(schema, pa.array([None, math.nan, 0.0, 20.0, 99.0]))
     assert rows[:2].tolist() == [[0, 0, 0], [0, 0, 0]]
     steps = [[-0.375 / 8, -0.125], [0.125 / 8, -0.125], [0.125 / 8, 0.375]]
@@ -190,7 +192,9 @@ def test_steps_of_a_missing_number_are_0_after_centring() -> None:
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.uint8(), pa.float16(), pa.float32(), pa.float64()])
 def test_steps_are_alike_whatever_type_carries_the_number(kind: pa.DataType) -> None:
-    schema = Schema("y", (0, 1), (Numeric("a", 0, 100, curve=(17.5, 18, 18.5)),), intercept=False, clip_norm=1.0)
+    schema = Schema(
+        Classes("y", (0, 1)), (Numeric("a", 0, 100, curve=(17.5, 18, 18.5)),), intercept=False, clip_norm=1.0
+    )
     rows = features(schema, pa.array([17, 18, 19]).cast(kind))
     assert (4 * rows[:, 1:]).tolist() == [[-1, -1, -1], [1, 1, -1], [1, 1, 1]]
 
@@ -198,7 +202,7 @@ def test_steps_are_alike_whatever_type_carries_the_number(kind: pa.DataType) -> 
 def test_places_are_compared_as_doubles() -> None:
     single = float(np.float32(0.1))
     places = (0.1, single, math.nextafter(single, 1))
-    schema = Schema("y", (0, 1), (Numeric("a", 0, 1, curve=places),), intercept=False, clip_norm=1.0)
+    schema = Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1, curve=places),), intercept=False, clip_norm=1.0)
     assert single > 0.1
     assert (4 * features(schema, pa.array([0.1], pa.float32()))[0, 1:]).tolist() == [1, 1, -1]
     assert (4 * features(schema, pa.array([0.1], pa.float64()))[0, 1:]).tolist() == [1, -1, -1]
@@ -216,7 +220,7 @@ def test_every_cell_is_on_the_side_of_a_place_where_python_says(
     with np.errstate(over="ignore"):
         values = np.array([*cells, *places]).astype(kind)
     column = Numeric("a", -2e6, 2e6, curve=tuple(sorted(places)))
-    schema = Schema("y", (0, 1), (column,)).unscaled
+    schema = Schema(Classes("y", (0, 1)), (column,)).unscaled
     expected = [
         [0.0 if math.isnan(x) else 0.25 if float(x) >= place else -0.25 for place in column.curve] for x in values
     ]
@@ -249,21 +253,21 @@ def test_every_cell_is_on_the_side_of_a_place_where_python_says(
     ],
 )
 def test_automatic_curves_follow_the_bounds(bounds: tuple[float, float], expected: tuple[float, ...]) -> None:
-    found = curve(add_curves(Schema("y", (0, 1), (Numeric("a", *bounds),)), 4))
+    found = curve(add_curves(Schema(Classes("y", (0, 1)), (Numeric("a", *bounds),)), 4))
     assert found == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("bounds", [(0, 1000), (0, 1e6), (-500, 500), (-1e9, 1e9)])
 def test_automatic_curves_of_wide_ranges_are_spaced_by_log(bounds: tuple[float, float]) -> None:
     column = Numeric("a", *bounds)
-    found = curve(add_curves(Schema("y", (0, 1), (column,)), 4))
+    found = curve(add_curves(Schema(Classes("y", (0, 1)), (column,)), 4))
     assert found == curve_places(column, 4, "log") != curve_places(column, 4, "even")
 
 
 @given(COUNTS, st.integers(-1000, 1000), st.integers(2, 200))
 def test_whole_numbers_are_told_apart_by_one_place_at_most(count: int, low: int, width: int) -> None:
     assume(width - 1 < 2 * count + 2 and not (low == -1 and width == 2))
-    places = curve(add_curves(Schema("y", (0, 1), (Numeric("a", low, low + width),)), count))
+    places = curve(add_curves(Schema(Classes("y", (0, 1)), (Numeric("a", low, low + width),)), count))
     assert len(places) == min(count, width)
     assert all((place - 0.5).is_integer() for place in places)
     assert len({math.floor(place) for place in places}) == len(places)
@@ -272,9 +276,9 @@ def test_whole_numbers_are_told_apart_by_one_place_at_most(count: int, low: int,
 
 def test_what_is_declared_or_fixed_stays_as_it_is() -> None:
     columns = (Numeric("a", 0, 100, curve=(3,)), Categorical("c", ("x", "y")), Vector("v", 2, 0, 100))
-    schema = Schema("y", (0, 1), columns)
+    schema = Schema(Classes("y", (0, 1)), columns)
     assert add_curves(schema, 8) == schema
-    bare = Schema("y", (0, 1), (Numeric("a", 0, 100),))
+    bare = Schema(Classes("y", (0, 1)), (Numeric("a", 0, 100),))
     assert add_curves(bare, 0) == bare
     for fixed in (
         replace(bare, projection=Projection(1, 1)),
@@ -289,12 +293,12 @@ def test_what_is_declared_or_fixed_stays_as_it_is() -> None:
 def test_every_column_can_have_an_automatic_curve(bounds: list[float], count: int) -> None:
     low, high = bounds
     assume(low < high and math.isfinite(high - low))
-    add_curves(Schema("y", (0, 1), (Numeric("a", low, high),)), count)
+    add_curves(Schema(Classes("y", (0, 1)), (Numeric("a", low, high),)), count)
 
 
 def test_the_ends_of_the_doubles_have_no_automatic_curve() -> None:
     for low, high in ((2.0, math.nextafter(2.0, 3)), (1e16, 1e16 + 2), (-1e308, 0.5e308)):
-        assert len(curve(add_curves(Schema("y", (0, 1), (Numeric("a", low, high),)), 8))) < 8
+        assert len(curve(add_curves(Schema(Classes("y", (0, 1)), (Numeric("a", low, high),)), 8))) < 8
 
 
 def test_the_page_of_the_schema_says_what_is_so() -> None:

@@ -12,7 +12,7 @@ import pytest
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.schema.infer import draft_schema
-from boltdp.schema.schema import Categorical, Numeric, Schema, TimePart, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart, Vector
 
 ROWS = {
     "age": [17.25, 80.5, None],
@@ -45,7 +45,7 @@ def test_draft_from_types_is_complete_once_the_blanks_are_filled() -> None:
         Categorical("name of it", ("a",)),
         Vector("scan", 2, -1, 1),
     )
-    assert Schema.from_toml(text) == Schema("y", ("no", "yes"), columns)
+    assert Schema.from_toml(text) == Schema(Classes("y", ("no", "yes")), columns)
 
 
 def test_draft_tells_of_curves_in_a_line_that_can_be_taken_as_it_is() -> None:
@@ -68,7 +68,7 @@ def test_draft_of_public_data_can_be_loaded_as_it_is() -> None:
         Categorical("name of it", ("a", "b", "c")),
         Vector("scan", 2, -0.5, 1.5),
     )
-    assert schema == Schema("y", ("no", "yes"), columns)
+    assert schema == Schema(Classes("y", ("no", "yes")), columns)
 
 
 def csv(tmp_path: Path) -> Path:
@@ -87,7 +87,7 @@ def test_csv_columns_have_no_type_and_are_left_to_the_user(tmp_path: Path) -> No
 
 def test_public_csv_columns_are_numbers_if_every_cell_is(tmp_path: Path) -> None:
     schema = Schema.from_toml(draft_schema(open_source(csv(tmp_path)), "y", public=True))
-    assert schema == Schema("y", ("0", "1"), (Numeric("age", 17, 81), Categorical("city", ("Bern", "Zug"))))
+    assert schema == Schema(Classes("y", ("0", "1")), (Numeric("age", 17, 81), Categorical("city", ("Bern", "Zug"))))
 
 
 def test_columns_that_are_left_out_are_named_with_the_reason() -> None:

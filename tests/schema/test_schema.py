@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from boltdp.encoding.values import Matcher, Value, list_texts
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import Part
-from boltdp.privacy.events.noisy_counts import noisy_counts
-from boltdp.schema.schema import Categorical, Column, Numeric, Projection, Schema, Vector, array_schema
+from boltdp.privacy.events.event import BudgetedEvent
+from boltdp.privacy.events.noisy_counts import make_noisy_counts
+from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Vector, array_schema
 
 EXAMPLE = """
 label = "outcome"
@@ -47,7 +47,7 @@ def test_toml_file_says_what_the_schema_is(tmp_path: Path) -> None:
         Categorical("sex", ("F", "M")),
         Vector("embedding", 64, -1, 1),
     )
-    expected = Schema("outcome", (0, 1), columns, clip_norm=4.0, projection=Projection(50, 17))
+    expected = Schema(Classes("outcome", (0, 1)), columns, clip_norm=4.0, projection=Projection(50, 17))
     assert Schema.load(path) == expected
     assert expected.encoded_dims == 1 + 4 + 2 + 64 + 1
     assert expected.dims == 50
@@ -91,10 +91,8 @@ def schemas(draw: st.DrawFn) -> Schema:
     classes = draw(distinct_values(at_least=2))
     parts = draw(st.lists(st.integers(1, 100), min_size=len(classes), max_size=len(classes)))
     return Schema(
-        used[0],
-        classes,
+        Classes(used[0], classes, prior=draw(st.none() | st.just(tuple(part / sum(parts) for part in parts)))),
         tuple(columns),
-        prior=draw(st.none() | st.just(tuple(part / sum(parts) for part in parts))),
         intercept=draw(st.booleans()),
         clip_norm=draw(st.none() | st.floats(1e-300, 1e300)),
         projection=draw(st.none() | st.builds(Projection, st.just(1), st.integers(0, 2**62))),
@@ -120,7 +118,7 @@ def test_save_and_load_round_trip(tmp_path: Path) -> None:
 
 def test_columns_are_ordered_by_kind_whatever_the_declaration() -> None:
     mixed = (Vector("v", 2, 0, 1), Categorical("c", ("x",)), Numeric("b", 0, 1), Numeric("a", 0, 1))
-    assert Schema("y", (0, 1), mixed).feature_names == ("b", "a", "c=x", "v[0]", "v[1]", "intercept")
+    assert Schema(Classes("y", (0, 1)), mixed).feature_names == ("b", "a", "c=x", "v[0]", "v[1]", "intercept")
 
 
 def declared(**changes: object) -> dict[str, object]:
@@ -259,29 +257,29 @@ def test_a_misspelt_table_is_told_what_it_may_be() -> None:
     assert caught.value.hint == "did you mean 'timestamp'?"
 
 
-UNIT = {"label": "y", "classes": [0, 1], "numeric": {"age": [0, 100]}, "unit": "patient", "max_rows": 2}
+UNIT = {"label": "y", "classes": [0, 1], "numeric": {"age": [0, 100]}, "person_id": "patient", "max_rows_per_person": 2}
 
 
 def test_a_unit_survives_the_disk_and_is_no_feature(tmp_path: Path) -> None:
     schema = Schema.from_dict(UNIT)
-    assert (schema.unit, schema.max_rows, schema.feature_names) == ("patient", 2, ("age", "intercept"))
+    assert (schema.person_id, schema.max_rows_per_person, schema.feature_names) == ("patient", 2, ("age", "intercept"))
     schema.save(tmp_path / "schema.toml")
     assert Schema.load(tmp_path / "schema.toml") == schema
-    assert "unit" not in schema.of_rows.to_dict()
-    assert "max_rows" not in schema.of_rows.to_dict()
+    assert "person_id" not in schema.of_rows.to_dict()
+    assert "max_rows_per_person" not in schema.of_rows.to_dict()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_rows": None}, "must be declared together"),
-        ({"unit": None}, "must be declared together"),
-        ({"max_rows": 0}, "max_rows must be a whole number >= 1"),
-        ({"max_rows": 1.5}, "max_rows must be a whole number >= 1"),
-        ({"max_rows": 10**9}, "person_rows must be at most"),
-        ({"unit": "y"}, "neither the label nor a feature"),
-        ({"unit": "age"}, "neither the label nor a feature"),
-        ({"unit": 7}, "unit"),
+        ({"max_rows_per_person": None}, "must be declared together"),
+        ({"person_id": None}, "must be declared together"),
+        ({"max_rows_per_person": 0}, "max_rows_per_person must be a whole number >= 1"),
+        ({"max_rows_per_person": 1.5}, "max_rows_per_person must be a whole number >= 1"),
+        ({"max_rows_per_person": 10**9}, "person_rows must be at most"),
+        ({"person_id": "y"}, "neither the label nor a feature"),
+        ({"person_id": "age"}, "neither the label nor a feature"),
+        ({"person_id": 7}, "person_id"),
     ],
     ids=str,
 )
@@ -291,7 +289,7 @@ def test_a_unit_that_makes_no_sense_is_refused(changes: dict[str, Any], message:
         Schema.from_dict(declared)
 
 
-def test_a_schema_found_from_private_rows_has_no_unit() -> None:
-    spent = Part(Budget(0.5), noisy_counts(Budget(0.5), releases=1))
-    with pytest.raises(ParameterError, match="must not have been found from private rows"):
+def test_a_schema_inferred_from_private_rows_has_no_person_id() -> None:
+    spent = BudgetedEvent(Budget(0.5), make_noisy_counts(Budget(0.5), releases=1))
+    with pytest.raises(ParameterError, match="must not be inferred from private rows"):
         replace(Schema.from_dict(UNIT), spent=spent)

@@ -21,7 +21,7 @@ from boltdp.engines.base import encoded
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.schema.check import check_source
-from boltdp.schema.schema import Categorical, Numeric, Schema, TimePart, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart, Vector
 from boltdp.schema.source_columns import ColumnType
 from boltdp.workflows.infer_private import plan_draft
 
@@ -31,7 +31,7 @@ ALL = tuple(TimePart("at", part) for part in PARTS)
 
 def codes(rows: Any, columns: tuple[TimePart, ...] = ALL) -> list[list[int]]:
     """What a column `at` is packed as."""
-    packed = np.vstack([*encoded(open_source(rows), Schema("y", (0, 1), columns), label=False)])
+    packed = np.vstack([*encoded(open_source(rows), Schema(Classes("y", (0, 1)), columns), label=False)])
     return [[int(code) for code in row] for row in packed[:, 1:]]
 
 
@@ -64,7 +64,7 @@ def test_a_schema_is_the_same_before_and_after_the_disk() -> None:
         Categorical("c", (1,)),
         Numeric("n", 0, 1),
     )
-    schema = Schema("y", (0, 1), columns)
+    schema = Schema(Classes("y", (0, 1)), columns)
     assert [column.name for column in schema.columns] == ["n", "c", "b.month", "b.hour", "a.day", "v"]
     assert Schema.from_toml(schema.to_toml()) == schema == Schema.from_dict(schema.to_dict())
     assert schema.to_dict()["timestamp"] == {"b": ["month", "hour"], "a": ["day"]}
@@ -92,7 +92,7 @@ def test_what_is_declared_wrongly_is_told(declared: str, message: str) -> None:
 
 def test_the_label_is_no_timestamp() -> None:
     with pytest.raises(ParameterError, match=r"^the label must not be among the features, got 'at' in both$"):
-        Schema("at", (0, 1), ALL)
+        Schema(Classes("at", (0, 1)), ALL)
 
 
 def test_every_day_of_the_calendar_has_its_parts() -> None:
@@ -205,22 +205,22 @@ def test_categories_of_pandas_are_read_too() -> None:
 def test_the_hour_of_dates_is_refused_before_a_row_is_read() -> None:
     dates = open_source(pa.table({"at": pa.array([0], pa.date32())}))
     with pytest.raises(DataError, match=r"^column 'at' must have timestamps for an hour to be declared") as caught:
-        encoded(dates, Schema("y", (0, 1), ALL), label=False)
+        encoded(dates, Schema(Classes("y", (0, 1)), ALL), label=False)
     assert caught.value.hint == "declare its weekday, month or day"
     numbers = open_source(pa.table({"at": [1.0]}))
     with pytest.raises(DataError, match=r"^column 'at' must have timestamps, dates or texts, its type is 'number'$"):
-        encoded(numbers, Schema("y", (0, 1), ALL), label=False)
+        encoded(numbers, Schema(Classes("y", (0, 1)), ALL), label=False)
 
 
 def test_a_timestamp_is_no_number_and_no_category() -> None:
     rows = open_source(pa.table({"at": pa.array([0], pa.timestamp("s"))}))
     for column in (Numeric("at", 0, 1), Categorical("at", ("a",))):
         with pytest.raises(DataError, match=r"its type is 'timestamp'$"):
-            encoded(rows, Schema("y", (0, 1), (column,)), label=False)
+            encoded(rows, Schema(Classes("y", (0, 1)), (column,)), label=False)
 
 
 def test_bad_cells_of_public_rows_are_told() -> None:
-    schema = Schema("y", (0, 1), (Numeric("n", 0, 1), *ALL))
+    schema = Schema(Classes("y", (0, 1)), (Numeric("n", 0, 1), *ALL))
     batch = pa.RecordBatch.from_pydict({"n": [0.5], "at": ["2024-05-07"]})
     with pytest.raises(DataError, match=r"^column 'at' must be complete, got a missing value or one without an hour$"):
         Encoder(schema.encoding, on_bad_row="error").encode(batch)
@@ -230,7 +230,7 @@ def test_a_check_of_rows_counts_the_parts_and_names_what_is_no_timestamp() -> No
     days = pa.array([0, 1, 2], pa.date32())
     rows = pa.table({"at": ["2024-05-07 13:00", "7.5.2024", None], "day": days, "y": [0, 1, 0]})
     columns = (TimePart("at", "hour"), TimePart("at", "weekday"), TimePart("day", "hour"))
-    report = check_source(open_source(rows), Schema("y", (0, 1), columns))
+    report = check_source(open_source(rows), Schema(Classes("y", (0, 1)), columns))
     _, hour, weekday, refused = report.columns
     assert (hour.name, hour.missing, hour.undeclared, dict(hour.counts)["13"]) == ("at.hour", 1, 1, 1)
     assert [odd.value for odd in weekday.uncheck_values] == ["7.5.2024"]

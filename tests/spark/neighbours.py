@@ -26,15 +26,14 @@ from boltdp.evaluation.private import measure
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.release import Randomness
-from boltdp.schema.schema import Categorical, Numeric, Schema
-from boltdp.workflows.plan import plan
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train
 
 ROWS, FILES, REPLACED = 6000, 3, 2345
 DIMS = 6
 SCHEMA = Schema(
-    "sick",
-    (0, 1),
+    Classes("sick", (0, 1)),
     (*(Numeric(f"x{place}", -1, 1) for place in range(DIMS)), Categorical("town", ("Ulm", "Bonn"))),
 )
 Settings = boltdp_settings.Settings
@@ -122,7 +121,7 @@ def main(folder: Path, algorithm: str, source: str, instead: str) -> None:
     engine = SparkEngine(frame(session.spark, source, rows(instead), folder), session=session, parts=2)
     if algorithm == EVALUATION:
         weights = np.linspace(-2.0, 2.0, SCHEMA.dims)[None]
-        model = Model(SCHEMA, weights, plan(Settings(epsilon=None), rows=ROWS, dims=SCHEMA.dims, classes=2))
+        model = Model(SCHEMA, weights, plan_certificate(Settings(epsilon=None), rows=ROWS, dims=SCHEMA.dims, classes=2))
         context = Context(randomness=Randomness(1))
         print(measure(model, engine, Budget(1.0), by="town", context=context).counts)
     else:

@@ -20,7 +20,7 @@ from boltdp.engines import open_source
 from boltdp.engines.spark import SparkEngine
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.workflows.synthesize import synthesize
 from tests.spark.connect import connect_server
 
@@ -129,7 +129,7 @@ def test_a_failing_job_is_told_without_what_spark_says_of_it(spark: Any, capfd: 
     """A cast that fails for one row, whose value Spark quotes in its exception."""
     text = "CASE id WHEN 2 THEN concat('Zaphod-', 4709 + id) ELSE '1' END"
     engine = SparkEngine(spark.range(3).selectExpr(f"CAST({text} AS double) AS age", "id % 2 AS sick"))
-    schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     capfd.readouterr()
     for action, message in (
         (lambda: engine.prepare(schema, Context(seed=1)), "the rows cannot be prepared"),
@@ -156,7 +156,7 @@ def test_kinds_of_columns(spark: Any) -> None:
 
 def test_all_kinds_of_numbers_are_encoded_alike(spark: Any) -> None:
     query = "SELECT CAST(id AS {}) AS age, id % 2 AS sick FROM range(100)"
-    schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     found = []
     for kind in ("tinyint", "float", "double", "decimal(10, 2)"):
         with SparkEngine(spark.sql(query.format(kind))).prepare(schema, Context(seed=1)) as prepared:

@@ -22,10 +22,10 @@ from boltdp.engines.spark.packed_blocks import Place, Stored, part_bounds
 from boltdp.engines.spark.session import quietly
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.feature_sums import Moments
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 
 ROOT = Path(__file__).parents[2]
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
 
 
 @pytest.mark.slow

@@ -21,9 +21,9 @@ from boltdp.engines.spark.session import Session, quietly
 from boltdp.kernel.feature_sums import Moments
 from boltdp.kernel.loss_derivatives import Sums
 from boltdp.losses import Logistic
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
 
 
 @pytest.fixture

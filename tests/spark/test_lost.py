@@ -14,10 +14,10 @@ from boltdp.engines.spark.executor_tasks import BLOCKS, CHANGED
 from boltdp.engines.spark.packed_blocks import Stored
 from boltdp.engines.spark.session import Session, quietly
 from boltdp.errors import DataError
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 
 ROWS = 1000
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 1000),))
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 1000),))
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from boltdp import kernel
 from boltdp.context import Context
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.session import quietly
-from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 
 ROWS, REPLACED = 1000, 5
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 1000), Categorical("town", ("Ulm",))))
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 1000), Categorical("town", ("Ulm",))))
 #: Where files begin: the one with the row that is replaced is the smallest, if its town is not very long.
 CUTS = (0, 100, 600, ROWS)
 

@@ -15,7 +15,7 @@ from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.export.spark_scoring import predicted
 from boltdp.model import Model
-from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from tests.engines.sources import SCHEMA, table
 from tests.export.test_sql import CELLS, HOSTILE_NAMES, make_model, random_floats, rows_of_texts, texts_schema
 from tests.export.test_timestamps import check_sql
@@ -37,7 +37,7 @@ def assert_same(spark: Any, model: Model, rows: pa.Table) -> None:
 def test_spark_predicts_what_the_model_predicts_whatever_names_are(spark: Any, classes: tuple[Any, ...]) -> None:
     generator = np.random.default_rng(3)
     columns = [Numeric(name, -20, 50) for name in HOSTILE_NAMES]
-    schema = Schema("label", classes, (*columns, Categorical("c", ("a'b", 'c"d', "", "e\\f"))))
+    schema = Schema(Classes("label", classes), (*columns, Categorical("c", ("a'b", 'c"d', "", "e\\f"))))
     texts = np.array(["a'b", 'c"d', "", "e\\f", "not declared", None], dtype=object)
     rows = {name: pa.array(random_floats(generator, ROWS), pa.float64()) for name in HOSTILE_NAMES}
     rows["c"] = pa.array(texts[generator.integers(6, size=ROWS)].tolist(), pa.string())
@@ -54,7 +54,9 @@ def test_categories_of_all_types_match_as_in_training(spark: Any, kind: str) -> 
     rows = pa.table({"c": pa.array(cells, arrow)})
     declared: list[tuple[Value, ...]] = [(0, 1, 2.5, 0.1, 1000), ("01", "1e3", "nan", "-0", "inf"), (False, True)]
     for categories in [*declared, ("1e300", "1.0", "a")]:
-        schema = Schema("label", tuple(range(len(categories) + 1)), (Categorical("c", categories),), clip_norm=1.0)
+        schema = Schema(
+            Classes("label", tuple(range(len(categories) + 1))), (Categorical("c", categories),), clip_norm=1.0
+        )
         # Class k + 1 wins where category k is met, and class 0 where none is.
         weights = np.vstack([np.full(schema.dims, 0.5), np.eye(schema.dims)[:-1]])
         weights[:, -1] = [0.1] + [0.0] * len(categories)
@@ -67,8 +69,7 @@ def test_vectors_curves_and_standardized_numbers_are_scored_too(spark: Any, many
     wide = 120 if many else 3  # more than a plain sum has
     n = 3 + wide
     schema = Schema(
-        "label",
-        ("no", "yes"),
+        Classes("label", ("no", "yes")),
         (Numeric("x", -20, 50, curve=(0.0, 10.0)), Vector("v", wide, -4, 4)),
         standardization=Standardization((0.1,) * n, (0.5,) * n, 2.0, 1.0),
     )
@@ -82,14 +83,16 @@ def test_projections_thresholds_and_probabilities(spark: Any) -> None:
     generator = np.random.default_rng(5)
     columns = tuple(Numeric(f"f{i}", -40, 60) for i in range(6))
     rows = pa.table({column.name: pa.array(random_floats(generator, ROWS), pa.float64()) for column in columns})
-    assert_same(spark, make_model(Schema("y", (0, 1, 2), columns, projection=Projection(dims=3, seed=1))), rows)
-    model = make_model(Schema("y", (False, True), columns, clip_norm=1.1)).with_threshold(0.3)
+    assert_same(
+        spark, make_model(Schema(Classes("y", (0, 1, 2)), columns, projection=Projection(dims=3, seed=1))), rows
+    )
+    model = make_model(Schema(Classes("y", (False, True)), columns, clip_norm=1.1)).with_threshold(0.3)
     assert_same(spark, model, rows)
     frame = spark.createDataFrame(rows).coalesce(1)
     found = [one["chance"] for one in predicted(model, frame, probability="chance").select("chance").collect()]
     margins = np.concatenate([*model.score_batches(open_source(rows))])
     np.testing.assert_allclose(found, model.probabilities(margins)[:, 1], rtol=1e-12)
-    many = make_model(Schema("y", ("a", "b", "c"), columns, clip_norm=1.1))
+    many = make_model(Schema(Classes("y", ("a", "b", "c")), columns, clip_norm=1.1))
     found = [one["p"] for one in predicted(many, frame, probability="p").select("p").collect()]
     margins = np.concatenate([*many.score_batches(open_source(rows))])
     np.testing.assert_allclose(found, many.probabilities(margins), rtol=1e-12)

@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 
 from boltdp.engines.spark import SparkEngine, executor_tasks, packed_blocks
-from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 
 ROWS = 700
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("dose", -1, 1), Categorical("town", ("Ulm", "Bonn"))))
+SCHEMA = Schema(
+    Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("dose", -1, 1), Categorical("town", ("Ulm", "Bonn")))
+)
 SETTINGS = (
     Settings(epsilon=1.0, delta=1e-6, algorithm="objective", seed=7, noise_seed=1),
     Settings(epsilon=1.0, algorithm="bolton", seed=7, noise_seed=1, passes=2, partitions=2, permutation="fresh"),

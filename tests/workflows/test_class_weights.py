@@ -21,17 +21,17 @@ from boltdp.engines import ArrayEngine
 from boltdp.errors import ParameterError
 from boltdp.estimators.search import PrivateGridSearch
 from boltdp.model import Model
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.compare import Comparison, ComparisonFileError, compare
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 
 COLUMNS = (Numeric("age", 0, 100), Numeric("dose", -1, 1))
 #: One in ten is ill.
-PRIOR = Schema("ill", ("no", "yes"), COLUMNS, prior=(0.9, 0.1))
-PLAIN = replace(PRIOR, prior=None)
+PRIOR = Schema(Classes("ill", ("no", "yes"), prior=(0.9, 0.1)), COLUMNS)
+PLAIN = Schema(Classes("ill", ("no", "yes")), COLUMNS)
 BALANCED = (1 / 9, 1.0)
 
 
@@ -69,9 +69,9 @@ def recalls(model: Model, seed: int = 1) -> tuple[float, float]:
     ],
 )
 def test_weights_are_numbers_in_the_order_of_the_classes_and_the_largest_is_1(asked: Any, weights: Any) -> None:
-    weighed = Settings(epsilon=1.0, class_weights=asked).weighed(PRIOR)
+    weighed = Settings(epsilon=1.0, class_weights=asked).resolve_class_weights(PRIOR.target)
     assert weighed.class_weights == (weights if weights is None else pytest.approx(weights, rel=1e-12))
-    assert weighed.weighed(PRIOR).class_weights == weighed.class_weights
+    assert weighed.resolve_class_weights(PRIOR.target).class_weights == weighed.class_weights
     if weights is not None:
         assert max(weighed.class_weights) == 1.0  # type: ignore[arg-type]
 
@@ -81,8 +81,8 @@ def test_weights_are_numbers_in_the_order_of_the_classes_and_the_largest_is_1(as
     [((False, True), {"true": 4}), ((0, 1), {"1": 4}), ((0, 1), {1.0: 4}), (("0", "1"), {1: 4}), ((0, 1), {True: 4})],
 )
 def test_a_class_is_named_as_a_cell_would_name_it(classes: Any, asked: Any) -> None:
-    schema = Schema("ill", classes, COLUMNS)
-    assert Settings(epsilon=1.0, class_weights=asked).weighed(schema).class_weights == (0.25, 1.0)
+    schema = Schema(Classes("ill", classes), COLUMNS)
+    assert Settings(epsilon=1.0, class_weights=asked).resolve_class_weights(schema.target).class_weights == (0.25, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_what_makes_no_weights_is_refused_before_a_row_is_read(asked: Any, messa
 
 
 @pytest.mark.parametrize("asked", ["balanced", {"no": 1, "yes": 9}, (1.0, 0.5, 0.5)])
-def test_a_plan_takes_numbers_alone(asked: Any) -> None:
-    with pytest.raises(ParameterError, match="class_weights as numbers, one for each of the 2 classes"):
-        plan(Settings(epsilon=1.0, class_weights=asked), rows=100, dims=3, classes=2)
+def test_a_plan_of_numbers_alone_knows_no_prior_and_no_class(asked: Any) -> None:
+    with pytest.raises(ParameterError, match="class_weights"):
+        plan_certificate(Settings(epsilon=1.0, class_weights=asked), rows=100, dims=3, classes=2)
 
 
 # ---- training ------------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_the_weight_is_that_of_the_rows_own_class(algorithm: str, multiclass: An
     centres = np.array([[-0.7, 0.0], [0.7, 0.0], [0.0, 0.7]])
     features = np.clip(centres[label] + 0.25 * random.standard_normal((6000, 2)), -1, 1)
     table = pa.table({"a": features[:, 0], "b": features[:, 1], "label": label})
-    schema = Schema("label", (0, 1, 2), (Numeric("a", -1, 1), Numeric("b", -1, 1)))
+    schema = Schema(Classes("label", (0, 1, 2)), (Numeric("a", -1, 1), Numeric("b", -1, 1)))
     settings = Settings(epsilon=50.0, delta=1e-6, algorithm=algorithm, multiclass=multiclass, seed=1, noise_seed=2)
 
     def chosen(asked: Any) -> Doubles:
@@ -262,7 +262,7 @@ def test_estimators_take_weights_as_scikit_learn_does(estimator: Any) -> None:
 
 def test_classes_in_the_order_of_scikit_learn_keep_their_weights() -> None:
     frame = patients(2000).to_pandas()
-    turned = Schema("ill", ("yes", "no"), COLUMNS, prior=(0.1, 0.9))
+    turned = Schema(Classes("ill", ("yes", "no"), prior=(0.1, 0.9)), COLUMNS)
     fitted = PrivateLogisticRegression(class_weight="balanced", schema=turned).fit(frame[["age", "dose"]], frame["ill"])
     assert fitted.classes_.tolist() == ["no", "yes"]
     assert fitted.certificate_.problem.class_weights == pytest.approx(BALANCED)

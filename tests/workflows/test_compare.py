@@ -13,14 +13,13 @@ import pytest
 from boltdp.context import Context
 from boltdp.engines import ArrayEngine
 from boltdp.errors import ParameterError
-from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.compare import ALGORITHMS, Comparison, ComparisonFileError, compare, draw, settings_of
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import Plan, make_plan, plan_certificate
 
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
 COMMON = Settings(epsilon=None, passes=2, batch_size=10)
 
 
@@ -118,11 +117,12 @@ def test_curves_are_those_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) ->
     """The same for every algorithm: "auto" adds none of its own, which could not be told from the accuracies."""
     planned: list[int] = []
 
-    def watched(settings: Settings, **numbers: Any) -> Certificate:
-        planned.append(numbers["dims"])
-        return plan(settings, **numbers)
+    def watched(*given: Any) -> Plan:
+        plan = make_plan(*given)
+        planned.append(plan.certificate.problem.dims)
+        return plan
 
-    monkeypatch.setattr("boltdp.workflows.compare.plan", watched)
+    monkeypatch.setattr("boltdp.workflows.compare.make_plan", watched)
     for curves in (None, 4):
         settings = replace(COMMON, curves=curves)
         compare(patients(), SCHEMA, settings, names=["auto", "bolton"], epsilons=[1.0], repeats=1)
@@ -165,7 +165,7 @@ def test_what_an_algorithm_does_not_take_is_left_out_for_it_alone() -> None:
     }
     for name in ALGORITHMS:
         settings = settings_of(name, common, 1.0)
-        planned = plan(settings, rows=1000, dims=2, classes=2)
+        planned = plan_certificate(settings, rows=1000, dims=2, classes=2)
         assert isinstance(planned.problem, Recipe) == (name not in ("objective", "noisy-gd"))
         if isinstance(planned.problem, Recipe):
             assert (planned.problem.passes, planned.problem.batch_size) == (2, 10)
@@ -177,7 +177,7 @@ def test_what_an_algorithm_does_not_take_is_left_out_for_it_alone() -> None:
 def test_auto_is_what_the_common_settings_make_of_it() -> None:
     for passes, algorithm in ((None, "objective"), (10, "bolton")):
         settings = settings_of("auto", Settings(epsilon=None, passes=passes), 1.0)
-        assert plan(settings, rows=1000, dims=2, classes=2).algorithm == algorithm
+        assert plan_certificate(settings, rows=1000, dims=2, classes=2).algorithm == algorithm
 
 
 def test_a_picture_is_drawn(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_rows_that_do_not_count_are_tested_all_the_same() -> None:
     """Only one row of everybody is learnt from; were the others tested as neutral ones, all of them would be errors."""
     rows = patients()
     made = []
-    for schema in (SCHEMA, replace(SCHEMA, columns=SCHEMA.columns[:1], unit="few", max_rows=400)):
+    for schema in (SCHEMA, replace(SCHEMA, columns=SCHEMA.columns[:1], person_id="few", max_rows_per_person=400)):
         data = rows.with_column("few", np.zeros(rows.count(), int))
         made.append(compare(data, schema, COMMON, names=["noiseless"], epsilons=[1.0], repeats=1).runs[0].accuracy)
     assert made[1] > made[0] - 0.2

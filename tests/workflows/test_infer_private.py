@@ -20,7 +20,7 @@ from boltdp.engines.base import Engine
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import keeps, verify
+from boltdp.privacy.certificate import fits_budget, verify
 from boltdp.privacy.release import Randomness
 from boltdp.schema.cell_counts import value_counts
 from boltdp.schema.schema import Categorical, Numeric, Schema, Vector
@@ -184,8 +184,8 @@ def test_what_is_declared_by_types_is_not_looked_at_and_costs_nothing() -> None:
 def test_the_tree_keeps_the_budget_whatever_the_columns_are(kinds: tuple[Kind, ...], budget: Budget) -> None:
     columns = {f"x{i}": ColumnType(kind) for i, kind in enumerate(kinds)} | {"y": ColumnType("untyped")}
     plan = plan_draft(columns, "y", budget)
-    assert keeps(plan.event, plan.budget)
-    assert not keeps(plan.event, Budget(0.75 * budget.epsilon, budget.delta))
+    assert fits_budget(plan.event, plan.budget)
+    assert not fits_budget(plan.event, Budget(0.75 * budget.epsilon, budget.delta))
 
 
 class Watched(Engine):
@@ -216,7 +216,7 @@ def test_a_seeded_draft_is_not_private_nor_is_its_model() -> None:
     text = draft_privately(rows, "sick", BUDGET, context=Context(randomness=Randomness(1)))
     schema = Schema.from_toml(text)
     assert schema.spent is not None
-    assert schema.spent.event.faults == (SEEDED_DRAFT,)
+    assert schema.spent.event.non_private_reasons == (SEEDED_DRAFT,)
 
 
 # ---- what a model pays ------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def test_a_model_claims_what_its_schema_and_its_training_spend(schema: Schema, t
     loaded.verify()
     assert loaded.schema == model.schema
     # Less than the whole is not kept: the training alone has spent the rest.
-    assert not keeps(certificate.spent, Budget(2.9, 1e-5))
+    assert not fits_budget(certificate.spent, Budget(2.9, 1e-5))
 
 
 def test_a_model_that_hides_its_draft_is_refused(schema: Schema) -> None:

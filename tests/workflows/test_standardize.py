@@ -30,26 +30,25 @@ from boltdp.privacy.certificate import Certificate, CertificateError, certify
 from boltdp.privacy.events.event import Composition
 from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection
-from boltdp.schema.schema import Categorical, Numeric, Projection, Schema, Standardization, Vector
+from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.standardize import (
     CLIP_NORM,
     INTERCEPT,
     SMALLEST_NORM,
     SMALLEST_SCALE,
-    plan_moments,
-    prepared_rows,
-    standardization,
+    derive_standardization,
+    plan_standardization,
+    prepare_rows,
 )
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train
 from boltdp.workflows.tune import Method, candidates, tune
 
 ROWS = 3000
 SCHEMA = Schema(
-    "sick",
-    (0, 1),
+    Classes("sick", (0, 1)),
     (Numeric("age", 0, 200), Categorical("sex", ("F", "M", "X")), Vector("scan", 2, -4, 4)),
 )
 PRIVATE = Settings(
@@ -82,7 +81,7 @@ def with_standardization(schema: Schema = SCHEMA, seed: int = 0) -> Schema:
 
 
 def moments_of(settings: Settings, schema: Schema = SCHEMA) -> NoisyMoments:
-    planned = plan_moments(settings, schema, rows=1000)
+    planned = plan_standardization(settings, schema, rows=1000)
     assert planned is not None
     assert isinstance(planned.event, NoisyMoments)
     return planned.event
@@ -166,7 +165,7 @@ def read(engine: Engine, schema: Schema, *, label: bool = True) -> npt.NDArray[n
 
 
 def standardized(engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context) -> Schema:
-    with prepared_rows(engine, schema, event, context, ordered=False) as (_, made):
+    with prepare_rows(engine, schema, event, context, rows=engine.count(), ordered=False) as (_, made):
         return made
 
 
@@ -206,7 +205,7 @@ def test_with_the_mean_alone_rows_are_centred_and_the_clip_norm_fits() -> None:
 
 def test_centres_that_noise_alone_could_make_are_guesses_that_need_no_data() -> None:
     noise = ReleasedMoments(np.full(6, 0.3), np.full(3, 5.0), None, deviation=10.0)
-    made = standardization(SCHEMA, noise)
+    made = derive_standardization(SCHEMA, noise)
     assert made.centers == pytest.approx((0.0, 1 / 3, 1 / 3, 1 / 3, 0.0, 0.0))
     assert made.scales == pytest.approx((math.sqrt(10.0),) * 6)
 
@@ -231,7 +230,7 @@ def test_steps_are_centred_and_scaled_as_categories_are() -> None:
 
 def test_steps_are_guessed_to_divide_the_values_equally() -> None:
     noise = ReleasedMoments(np.full(9, 0.3), np.full(3, 5.0), None, deviation=10.0)
-    assert standardization(CURVED, noise).centers == pytest.approx((0, 0.125, 0, -0.125, *[1 / 3] * 3, 0, 0))
+    assert derive_standardization(CURVED, noise).centers == pytest.approx((0, 0.125, 0, -0.125, *[1 / 3] * 3, 0, 0))
 
 
 @pytest.mark.parametrize("moments", ["squares", "mean"])
@@ -260,7 +259,7 @@ def test_any_noise_gives_a_standardization(squares: bool, size: float) -> None:
     for _ in range(50):
         means, others = rng.normal(0, size, 6), rng.normal(0, size, 3)
         found = ReleasedMoments(means, others if squares else None, None if squares else float(others[0]), size)
-        made = standardization(SCHEMA, found)
+        made = derive_standardization(SCHEMA, found)
         # A schema refuses what is not sound.
         assert replace(SCHEMA, standardization=made).standardization == made
         assert made.source == "private"
@@ -341,7 +340,7 @@ def test_what_cannot_be_standardized_is_refused_before_a_row_is_read() -> None:
         with pytest.raises(ParameterError, match=message):
             train(engine, schema, settings)
     with pytest.raises(ParameterError, match="a plan must have the standardization that is asked for, got none"):
-        plan(PRIVATE, rows=100, dims=7, classes=2)
+        plan_certificate(PRIVATE, rows=100, dims=7, classes=2)
 
 
 def test_nothing_of_a_row_is_told(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
@@ -405,7 +404,7 @@ def in_duckdb(table: pa.Table, expression: str) -> list[Any]:
 
 
 def random_model(schema: Schema, weights: npt.NDArray[np.float64] | None = None) -> Model:
-    certificate = plan(Settings(epsilon=None), rows=100, dims=schema.dims, classes=len(schema.classes))
+    certificate = plan_certificate(Settings(epsilon=None), rows=100, dims=schema.dims, classes=len(schema.classes))
     vectors = certificate.problem.loss.vectors
     if weights is None:
         weights = np.random.default_rng(0).standard_normal((vectors, schema.dims))
@@ -415,7 +414,9 @@ def random_model(schema: Schema, weights: npt.NDArray[np.float64] | None = None)
 @pytest.mark.parametrize("classes", [(0, 1), ("a", "b", "c")])
 @pytest.mark.parametrize("projection", [None, Projection(dims=4, seed=2)])
 def test_sql_scores_standardized_rows_as_predict_does(classes: Any, projection: Projection | None) -> None:
-    model = random_model(replace(with_standardization(), classes=classes, projection=projection))
+    model = random_model(
+        replace(with_standardization(), target=Classes(with_standardization().label, classes), projection=projection)
+    )
     scored = in_duckdb(people(), scoring_expression(model, "duckdb"))
     assert scored == model.predict(open_source(people())).tolist()
     assert len(set(scored)) > 1
@@ -432,14 +433,14 @@ def test_sql_probabilities_are_those_of_the_model() -> None:
 
 def test_columns_that_are_encoded_alike_are_still_told_apart() -> None:
     columns = tuple(Numeric(f"x{i}", 0, 1) for i in range(4))
-    schema = with_standardization(Schema("y", ("a", "b", "c"), columns))
+    schema = with_standardization(Schema(Classes("y", ("a", "b", "c")), columns))
     table = pa.table({f"x{i}": np.random.default_rng(i).uniform(0, 1, 200) for i in range(4)})
     model = random_model(schema)
     assert in_duckdb(table, scoring_expression(model, "duckdb")) == model.predict(open_source(table)).tolist()
 
 
 def test_raw_weights_are_in_the_units_of_the_columns() -> None:
-    schema = with_standardization(Schema("y", (0, 1), (Numeric("age", 0, 200), Vector("scan", 2, -9, 9))))
+    schema = with_standardization(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 200), Vector("scan", 2, -9, 9))))
     model = random_model(schema)
     table = people().filter(pa.array([i % 50 != 0 and i % 31 != 0 for i in range(ROWS)]))
     X = np.column_stack([table["age"].to_numpy(), np.array(table["scan"].to_pylist())])

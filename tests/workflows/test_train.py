@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from experiments.datasets import BENCHMARKS, Benchmark
 
-from boltdp.algorithms import ALGORITHMS, Job, chosen_algorithm
+from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm
 from boltdp.context import Context
 from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.base import Engine, Prepared, encoded
@@ -26,9 +26,9 @@ from boltdp.privacy.events.output_perturbation import PUBLISHED, OutputPerturbat
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.step_schedules import Schedule
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Categorical, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import OPTIONAL, Settings
-from boltdp.workflows.plan import plan
+from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train, train_prepared
 from tests.kernel.reference import reference_sgd
 
@@ -43,11 +43,11 @@ def people(seed: int = 0) -> tuple[ArrayEngine, Schema]:
     group = np.select([risk < 2, risk < 3.2], ["low", "middle"], "high")
     table = pa.table({"age": age, "sex": np.array(["F", "M"])[sex], "group": group})
     columns = (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))
-    return ArrayEngine.from_arrow(table), Schema("group", ("low", "middle", "high"), columns)
+    return ArrayEngine.from_arrow(table), Schema(Classes("group", ("low", "middle", "high")), columns)
 
 
 def binary(schema: Schema) -> Schema:
-    return Schema(schema.label, ("low", "high"), schema.columns)
+    return Schema(Classes(schema.label, ("low", "high")), schema.columns)
 
 
 def accuracy(model: Model, engine: Engine) -> float:
@@ -149,15 +149,15 @@ def test_rows_that_appear_while_reading_are_noticed() -> None:
 def test_plan_chooses_the_loss_and_the_number_of_models(
     settings: Settings, classes: int, loss: object, models: int
 ) -> None:
-    certificate = plan(settings, rows=1000, dims=4, classes=classes)
+    certificate = plan_certificate(settings, rows=1000, dims=4, classes=classes)
     assert certificate.problem.loss == loss
     assert certificate.models == models
 
 
 def test_one_vs_all_splits_the_budget() -> None:
     settings = Settings(epsilon=1.0, step_size=0.1)
-    whole = plan(settings, rows=1000, dims=4, classes=2)
-    split = plan(replace(settings, multiclass="one-vs-all"), rows=1000, dims=4, classes=5)
+    whole = plan_certificate(settings, rows=1000, dims=4, classes=2)
+    split = plan_certificate(replace(settings, multiclass="one-vs-all"), rows=1000, dims=4, classes=5)
     assert (whole.models, split.models) == (1, 5)
     assert whole.release_noise is not None
     assert split.release_noise is not None
@@ -165,7 +165,7 @@ def test_one_vs_all_splits_the_budget() -> None:
 
 
 def schedule_of(settings: Settings, *, rows: int, dims: int) -> Schedule:
-    recipe = plan(settings, rows=rows, dims=dims, classes=2).problem
+    recipe = plan_certificate(settings, rows=rows, dims=dims, classes=2).problem
     assert isinstance(recipe, Recipe)
     return recipe.schedule
 
@@ -196,7 +196,7 @@ def test_default_step_grows_with_the_budget_and_stays_allowed() -> None:
 
 
 def test_paper_analysis_is_marked() -> None:
-    certificate = plan(Settings(epsilon=1.0, analysis="paper"), rows=1000, dims=4, classes=2)
+    certificate = plan_certificate(Settings(epsilon=1.0, analysis="paper"), rows=1000, dims=4, classes=2)
     assert certificate.reasons == (PUBLISHED,)
     assert isinstance(certificate.training, OutputPerturbation)
     assert certificate.training.analysis == "paper"
@@ -218,7 +218,7 @@ def test_paper_analysis_is_marked() -> None:
 )
 def test_bad_settings_are_refused_before_a_row_is_read(settings: Settings, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        plan(settings, rows=1000, dims=4, classes=2)
+        plan_certificate(settings, rows=1000, dims=4, classes=2)
 
 
 # ---- which algorithm it is --------------------------------------------------------------------------------------
@@ -240,8 +240,8 @@ ASKED: dict[str, Any] = {
 
 
 def chosen(settings: Settings) -> str:
-    loss, _ = settings.losses(2)
-    return chosen_algorithm([settings], loss, settings.budget).name
+    loss, _ = settings.choose_loss(Classes("label", (0, 1)))
+    return choose_algorithm([settings], loss, settings.budget).name
 
 
 def test_all_that_only_some_algorithms_have_is_tried_below() -> None:
@@ -253,11 +253,11 @@ def test_ten_passes_that_are_asked_for_are_made() -> None:
     asked, unasked = Settings(epsilon=1.0, passes=10), Settings(epsilon=1.0)
     assert (asked.given, unasked.given) == (("passes",), ())
     assert (chosen(asked), chosen(unasked)) == ("bolton", "objective")
-    certificate = plan(asked, rows=1000, dims=4, classes=2)
+    certificate = plan_certificate(asked, rows=1000, dims=4, classes=2)
     assert certificate.algorithm == "bolton"
     assert isinstance(certificate.problem, Recipe)
     assert certificate.problem.passes == 10
-    assert plan(unasked, rows=1000, dims=4, classes=2).algorithm == "objective"
+    assert plan_certificate(unasked, rows=1000, dims=4, classes=2).algorithm == "objective"
     engine, schema = people()
     told: list[str] = []
     context = asked.context(progress=lambda stage, *_: told.append(stage))
@@ -269,7 +269,7 @@ def test_ten_passes_that_are_asked_for_are_made() -> None:
 def test_whatever_only_passes_have_makes_auto_passes(name: str) -> None:
     settings = Settings(epsilon=1.0, **{name: ASKED[name]})
     assert settings.given == (name,)
-    assert chosen(settings) == plan(settings, rows=1000, dims=4, classes=2).algorithm == "bolton"
+    assert chosen(settings) == plan_certificate(settings, rows=1000, dims=4, classes=2).algorithm == "bolton"
     assert settings.without(name) == Settings(epsilon=1.0)
     assert chosen(settings.without(name)) == "objective"
 
@@ -287,7 +287,7 @@ def test_whatever_only_passes_have_makes_auto_passes(name: str) -> None:
     ],
 )
 def test_auto_is_the_first_that_can_do_what_is_asked_for(settings: Settings, name: str) -> None:
-    assert chosen(settings) == plan(settings, rows=1000, dims=4, classes=2).algorithm == name
+    assert chosen(settings) == plan_certificate(settings, rows=1000, dims=4, classes=2).algorithm == name
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_an_algorithm_refuses_what_it_does_not_have(algorithm: str, refused: tup
     for name, value in ASKED.items():
         settings = Settings(epsilon=1.0, delta=1e-6, algorithm=algorithm, **{name: value})
         if name not in refused:
-            assert plan(settings, rows=1000, dims=4, classes=2).algorithm == algorithm
+            assert plan_certificate(settings, rows=1000, dims=4, classes=2).algorithm == algorithm
             continue
         message = (
             f"^analysis must be 'proved' for the algorithm {algorithm}, got 'paper'$"
@@ -312,7 +312,7 @@ def test_an_algorithm_refuses_what_it_does_not_have(algorithm: str, refused: tup
             else f"^{name} must not be given for the algorithm {algorithm}, which has none$"
         )
         with pytest.raises(ParameterError, match=message):
-            plan(settings, rows=1000, dims=4, classes=2)
+            plan_certificate(settings, rows=1000, dims=4, classes=2)
     assert set(refused) == set(OPTIONAL) - ALGORITHMS[algorithm].takes
 
 
@@ -343,7 +343,7 @@ def test_an_algorithm_refuses_what_it_does_not_have(algorithm: str, refused: tup
 )
 def test_what_no_algorithm_can_do_is_refused(settings: Settings, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        plan(settings, rows=1000, dims=4, classes=2)
+        plan_certificate(settings, rows=1000, dims=4, classes=2)
 
 
 # ---- from the run to the release --------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ def test_what_no_algorithm_can_do_is_refused(settings: Settings, message: str) -
 def test_a_model_is_what_a_run_gives_and_the_release_makes_of_it(algorithm: str, multiclass: Any) -> None:
     engine, schema = people()
     settings = Settings(epsilon=1.0, delta=1e-6, algorithm=algorithm, multiclass=multiclass, noise_seed=4)
-    certificate = plan(settings, rows=ROWS, dims=schema.dims, classes=3)
+    certificate = plan_certificate(settings, rows=ROWS, dims=schema.dims, classes=3)
     context = Context(seed=3, randomness=Randomness(4))
     with engine.prepare(schema, context) as prepared:
         jobs = [Job(certificate, context.randomness)]
@@ -381,7 +381,7 @@ def test_a_seed_that_the_certificate_does_not_confess_is_refused(
 def test_rows_that_are_not_as_many_as_planned_are_refused(algorithm: str) -> None:
     engine, schema = people()
     settings = Settings(epsilon=1.0, delta=1e-6, algorithm=algorithm)
-    certificate = plan(settings, rows=ROWS - 1, dims=schema.dims, classes=3)
+    certificate = plan_certificate(settings, rows=ROWS - 1, dims=schema.dims, classes=3)
     with engine.prepare(schema, Context()) as prepared, pytest.raises(DataError, match="changed while it was read"):
         train_prepared(prepared, schema, certificate, Context())
 
@@ -389,7 +389,7 @@ def test_rows_that_are_not_as_many_as_planned_are_refused(algorithm: str) -> Non
 @pytest.mark.parametrize("rows", [0, 1])
 def test_too_few_rows_are_refused(rows: int) -> None:
     with pytest.raises(ParameterError, match=f"at least 2 rows, got {rows}"):
-        plan(Settings(epsilon=1.0), rows=rows, dims=4, classes=2)
+        plan_certificate(Settings(epsilon=1.0), rows=rows, dims=4, classes=2)
 
 
 @pytest.fixture(scope="module")
@@ -412,7 +412,7 @@ def test_multinomial_beats_one_vs_all_on_projected_mnist(
     delta = 1 / prepared.rows**2 if approximate else 0.0
 
     def mean_accuracy(settings: Settings) -> float:
-        certificate = plan(settings, rows=prepared.rows, dims=prepared.dims, classes=10)
+        certificate = plan_certificate(settings, rows=prepared.rows, dims=prepared.dims, classes=10)
         assert certificate.private
         models = [train_prepared(prepared, benchmark.schema, certificate, Context(seed=1)) for _ in range(10)]
         return float(np.mean([(model.choices(model.margins(test)) == test[:, 0]).mean() for model in models]))

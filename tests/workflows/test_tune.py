@@ -27,9 +27,9 @@ from boltdp.privacy.events.event import SEEDED, Event
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, portion_bounds
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Recipe
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import plan, plan_training
+from boltdp.workflows.plan import plan_certificate, plan_models
 from boltdp.workflows.select import error_counts, plan_trials
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train_prepared
 from boltdp.workflows.tune import Method, candidates, tune
@@ -37,7 +37,7 @@ from tests.algorithms.counted import CountedEngine
 from tests.privacy.test_selection import proven_epsilon
 
 ROWS = 2000
-SCHEMA = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("dose", -1, 1)))
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("dose", -1, 1)))
 
 BASE = Settings(algorithm="bolton", epsilon=4.0, passes=2, batch_size=10)
 #: The first takes such steps that noise is all that is left; the others learn.
@@ -114,7 +114,7 @@ def test_several_classes_and_delta_are_tuned_and_verify(method: Method, loss: st
     random = np.random.default_rng(9)
     age = random.integers(0, 90, 3000)
     table = pa.table({"age": age, "dose": random.uniform(-1, 1, 3000), "sick": age // 30})
-    schema = replace(SCHEMA, classes=(0, 1, 2))
+    schema = replace(SCHEMA, target=Classes(SCHEMA.label, (0, 1, 2)))
     grid = candidates(Settings(algorithm="bolton", epsilon=50.0, delta=1e-6, loss=loss), {"passes": [5, 10]})
     model = tune(ArrayEngine.from_arrow(table), schema, grid, method=method)
     assert model.weights.shape == (3, 3)
@@ -155,7 +155,7 @@ def test_a_row_of_one_portion_changes_no_other_candidate() -> None:
                     train_prepared(
                         prepared.portion(start, stop),
                         SCHEMA,
-                        plan(one, rows=stop - start, dims=SCHEMA.dims, classes=2),
+                        plan_certificate(one, rows=stop - start, dims=SCHEMA.dims, classes=2),
                         Context(seed=6),
                     ).weights
                     for one, (start, stop) in zip(grid, bounds[:3], strict=True)
@@ -188,13 +188,13 @@ def test_noiseless_candidates_are_compared_without_noise() -> None:
 def test_more_trials_cost_delta_and_no_epsilon() -> None:
     def scale(mean: float, *, delta: float) -> float:
         grid = candidates(Settings(algorithm="bolton", epsilon=1.0, delta=delta, step_size=0.1), {"passes": [1]})
-        wide = Schema("sick", (0, 1), tuple(Numeric(f"x{i}", -1, 1) for i in range(60)))
+        wide = Schema(Classes("sick", (0, 1)), tuple(Numeric(f"x{i}", -1, 1) for i in range(60)))
         whole = grid[0].budget
 
         def plan_one(number: int, rows: int, budget: Budget | None) -> Event:
-            return plan_training(grid[number], rows=rows, dims=wide.dims, classes=2, budget=budget)
+            return plan_models(grid[number], rows=rows, dims=wide.dims, target=wide.target, budget=budget)
 
-        (event,) = plan_trials(plan_one, candidates=1, rows=ROWS, budget=whole, mean=mean)
+        (event,) = plan_trials(plan_one, whole, candidates=1, rows=ROWS, mean=mean)
         certificate = certify(event, whole)
         assert certificate.private
         assert certificate.release_noise is not None
@@ -318,7 +318,7 @@ def test_trials_over_several_candidates_scan_the_rows_as_often_as_the_longest_al
 def test_candidates_that_share_scans_have_the_bits_of_candidates_alone() -> None:
     context = Context(seed=2, randomness=Randomness(1))
     grid = candidates(replace(BASE, noise_seed=1), {"passes": [1, 3], "batch_size": [1, 10], "averaging": ["all"]})
-    certificates = [plan(one, rows=ROWS, dims=SCHEMA.dims, classes=2) for one in grid]
+    certificates = [plan_certificate(one, rows=ROWS, dims=SCHEMA.dims, classes=2) for one in grid]
     jobs = [Job(certificate, context.randomness) for certificate in certificates]
     with patients().prepare(SCHEMA, context) as prepared:
         together = ALGORITHMS["bolton"].run(prepared, jobs, classes=2, context=context)
@@ -405,7 +405,7 @@ def test_errors_are_those_that_numpy_counts(classes: int, shape: tuple[int, int]
     assert min(counted) >= np.isnan(rows[:, 0]).sum() > 0
 
 
-LINE = Schema("y", (0, 1), (Numeric("x", -1, 1),), intercept=False)
+LINE = Schema(Classes("y", (0, 1)), (Numeric("x", -1, 1),), intercept=False)
 
 
 def in_prepared_order(packed: npt.NDArray[np.float64], *, seed: int) -> ArrayEngine:

@@ -1,7 +1,4 @@
-"""The algorithms, one file each; what they share is in `shared/`.
-
-`standardize.py` comes before any of them, and `select.py` chooses among several trainings of one.
-"""
+"""The algorithms, one module each; what several of them share is in modules with an underscore."""
 
 from __future__ import annotations
 
@@ -17,27 +14,22 @@ from boltdp.algorithms.scs13 import SCS13
 from boltdp.errors import ParameterError
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate
 from boltdp.settings import Settings
 
-__all__ = ["ALGORITHMS", "AUTO", "NOISELESS", "Algorithm", "Job", "algorithm_of", "chosen_algorithm", "named_algorithm"]
+__all__ = ["ALGORITHMS", "AUTO", "Algorithm", "Job", "choose_algorithm", "get_algorithm"]
 
-#: By name. An algorithm is registered here, and nowhere else.
+#: All algorithms by name: the one place where an algorithm is registered.
 ALGORITHMS: Mapping[str, Algorithm] = {
     one.name: one for one in (Objective(), NoisyGD(), BoltOn(), SCS13(), BST14(), DPSGD())
 }
-#: What "auto" tries, in this order: the first that can do what is asked for.
-AUTO = ("objective", "bolton")
-#: And what it tries before for several classes at once, where nothing is said about how to train.
-AUTO_JOINT = "noisy-gd"
-#: What "auto" is without noise, where there is nothing to gain by the others.
-NOISELESS = "bolton"
+#: The algorithms that "auto" tries, in this order.
+AUTO = tuple(ALGORITHMS[kind.name] for kind in (NoisyGD, Objective, BoltOn))
 
 
-def named_algorithm(name: str) -> Algorithm:
-    """The algorithm of a name.
+def get_algorithm(name: str) -> Algorithm:
+    """Return the algorithm of a name, such as that of a certificate.
 
-    >>> named_algorithm("bolton").noise_place
+    >>> get_algorithm("bolton").noise_place
     'noise'
     """
     if name not in ALGORITHMS:
@@ -45,39 +37,25 @@ def named_algorithm(name: str) -> Algorithm:
     return ALGORITHMS[name]
 
 
-def algorithm_of(certificate: Certificate) -> Algorithm:
-    """The algorithm that trained what a certificate is about.
+def choose_algorithm(settings: Sequence[Settings], loss: Loss, budget: Budget | None) -> Algorithm:
+    """Return the algorithm that all of `settings` ask for; for "auto", the first of `AUTO` that fits all of them.
 
-    >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.training_problem import Problem
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> algorithm_of(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))).name
-    'objective'
-    """
-    return ALGORITHMS[certificate.algorithm]
-
-
-def chosen_algorithm(settings: Sequence[Settings], loss: Loss, budget: Budget | None) -> Algorithm:
-    """The algorithm that several settings ask for, or that "auto" is: the first that can do what all of them ask for.
-
-    Objective perturbation needs the least noise for the same promise wherever its proof holds. It has no passes, and
+    Objective perturbation needs the least noise for the same guarantee wherever its proof holds. It has no passes, and
     some losses are not smooth enough for it. For many classes at once, clipped gradients tell more than the noise of
     the objective leaves; that needs a delta. Which is better where was measured: docs/accuracy.md.
 
     >>> from boltdp.losses import HuberSVM, Logistic
     >>> settings, budget = [Settings(epsilon=1.0)], Budget(1.0)
-    >>> chosen_algorithm(settings, Logistic(), budget).name, chosen_algorithm(settings, HuberSVM(), budget).name
+    >>> choose_algorithm(settings, Logistic(), budget).name, choose_algorithm(settings, HuberSVM(), budget).name
     ('objective', 'bolton')
     """
-    asked = settings[0].algorithm
-    names: tuple[str, ...] = (asked,) if asked != "auto" else AUTO if budget is not None else (NOISELESS,)
-    free = all(not each.given and each.regularization is None for each in settings)
-    if asked == "auto" and budget is not None and loss.vectors > 1 and free:
-        names = (AUTO_JOINT, *AUTO)
-    tried = [named_algorithm(name) for name in names]
-    fitting = next((one for one in tried if all(one.suits(each, loss, budget) for each in settings)), tried[-1])
+    chosen = AUTO[-1]
+    if settings[0].algorithm != "auto":
+        chosen = get_algorithm(settings[0].algorithm)
+    else:
+        for one in AUTO:
+            if all(one.fits_auto(each, loss, budget) for each in settings):
+                return one
     for each in settings:
-        fitting.refuse(each, loss, budget)
-    return fitting
+        chosen.check(each, loss, budget)
+    return chosen

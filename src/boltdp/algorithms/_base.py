@@ -1,6 +1,6 @@
 """The protocol of an algorithm: what everything else asks it, so that nothing else compares its name.
 
-takes, refuse     what it takes of the settings, and what it refuses
+takes, check      what it takes of the settings, and what it refuses
 plan              from public numbers and a budget to the event that it will be: only what will run
 run               over prepared rows, to weights that are as private as the rows until they are released
 cost, ...         how it describes itself
@@ -55,9 +55,10 @@ class Algorithm(ABC):
     explanation: ClassVar[str]  #: of the forecast, for a reader
     gaussian: ClassVar[bool] = False  #: whether its noise is one Gaussian, with which one before it can be accounted
     ordered: ClassVar[bool] = True  #: whether it needs rows in a random order; False: it only sums over them
+    fixed_scans: ClassVar[bool] = True  #: whether public numbers alone decide how often it scans the rows
 
-    def refuse(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
-        """Raise a ParameterError for what it cannot do; an algorithm adds what the present ones of its kind cannot."""
+    def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
+        """Raise a ParameterError for what it cannot do; subclasses add their own conditions."""
         del loss, budget
         for name in settings.given:
             if name not in self.takes:
@@ -67,18 +68,22 @@ class Algorithm(ABC):
                     else f"analysis must be 'proved' for the algorithm {self.name}, got {settings.analysis!r}"
                 )
 
+    def fits(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
+        """Return whether it can do what is asked for."""
+        try:
+            self.check(settings, loss, budget)
+        except ParameterError:
+            return False
+        return True
+
+    def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
+        """Return whether "auto" may choose it; an algorithm adds where another was measured to be better."""
+        return self.fits(settings, loss, budget)
+
     @property
     def has_paper(self) -> bool:
         """Whether it can be calibrated as published, too."""
         return "analysis" in self.takes
-
-    def suits(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
-        """Whether it can do what is asked for."""
-        try:
-            self.refuse(settings, loss, budget)
-        except ParameterError:
-            return False
-        return True
 
     @abstractmethod
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:

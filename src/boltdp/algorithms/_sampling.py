@@ -14,7 +14,7 @@ import numpy as np
 from boltdp._arrays import Integers
 from boltdp.errors import ParameterError
 from boltdp.kernel import _library
-from boltdp.privacy.release import RandomBytes, sample_key
+from boltdp.privacy.release import RandomBytes, draw_sample_key
 
 #: Positions made at a time, about.
 CHUNK = 1 << 14
@@ -28,7 +28,7 @@ def fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomBytes) ->
     [10]
     """
     _check(rows, batches)
-    key = sample_key(random_bytes)
+    key = draw_sample_key(random_bytes)
     largest = -(-rows // batches)
     at_once = max(1, CHUNK // largest)
     seen = np.empty(2 << largest.bit_length(), np.int64)
@@ -50,7 +50,7 @@ def poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> It
     10
     """
     _check(rows, batches)
-    key, number = sample_key(random_bytes), 0
+    key, number = draw_sample_key(random_bytes), 0
     gap = -1.0 / math.log1p(-1.0 / batches) if batches > 1 else 0.0
     progress = np.zeros(2, np.uint64)
     while progress[0] < batches:

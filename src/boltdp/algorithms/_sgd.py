@@ -31,7 +31,7 @@ from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Noiseless, Training
 from boltdp.privacy.events.sgd_sensitivity import check_steps
 from boltdp.privacy.mechanisms import Mechanism, calibrate
-from boltdp.privacy.release import RandomBytes, check_seed, update_keys
+from boltdp.privacy.release import RandomBytes, check_seed, draw_update_keys
 from boltdp.privacy.step_schedules import (
     Schedule,
     constant,
@@ -191,7 +191,7 @@ class PassesOfSGD(Algorithm):
         noise = job.certificate.training_noise
         if noise is not None:
             check_seed(job.certificate, job.randomness)
-        recipe, keys = _recipe(job.certificate).of_partition(rows), update_keys(job.certificate, random_bytes)
+        recipe, keys = _recipe(job.certificate).of_partition(rows), draw_update_keys(job.certificate, random_bytes)
         return [
             State(recipe, positive=positive, classes=classes, noise=noise, key=key, marked=self.marked, reading=reading)
             for positive, key in zip(job.positives, keys, strict=True)

@@ -29,9 +29,9 @@ class WhiteBox(PassesOfSGD):
     def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
         """The noise of every update, proved or as published."""
 
-    def refuse(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
+    def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         """There is no noiseless form."""
-        super().refuse(settings, loss, budget)
+        super().check(settings, loss, budget)
         if budget is None:
             raise ParameterError(f"epsilon must be given for the algorithm {self.name}, got None")
 

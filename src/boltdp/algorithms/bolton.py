@@ -8,7 +8,7 @@ from boltdp.algorithms._base import TYPICAL_NORM, described, in_each, main_noise
 from boltdp.algorithms._sgd import PassesOfSGD
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.output_perturbation import OutputPerturbation, perturbed_output
+from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import OPTIONAL, Settings
 
@@ -32,7 +32,7 @@ class BoltOn(PassesOfSGD):
 
     def event(self, recipe: Recipe, settings: Settings, budget: Budget) -> OutputPerturbation:
         """Output perturbation."""
-        return perturbed_output(recipe, budget, analysis=settings.analysis)
+        return make_output_perturbation(recipe, budget, analysis=settings.analysis)
 
     def cost(self, certificate: Certificate) -> list[tuple[str, str]]:
         """The sensitivity and the noise."""

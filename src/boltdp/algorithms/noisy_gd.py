@@ -24,8 +24,8 @@ from boltdp.kernel.feature_map import Reading
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.noisy_gradients import NoisyGradients, gradient_noise, noisy_gradients
-from boltdp.privacy.release import noisy_gradient
+from boltdp.privacy.events.noisy_gradients import NoisyGradients, gradient_noise, make_noisy_gradients
+from boltdp.privacy.release import release_gradient
 from boltdp.privacy.training_problem import Problem
 from boltdp.settings import Settings
 
@@ -58,13 +58,18 @@ class NoisyGD(Algorithm):
         "\nMore rows, fewer features (a projection), a larger epsilon or delta make the noise smaller."
     )
 
-    def refuse(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
+    def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         """A budget without delta, and no budget at all."""
-        super().refuse(settings, loss, budget)
+        super().check(settings, loss, budget)
         if budget is None:
             raise ParameterError("epsilon must be given for noisy-gd", hint="without noise, take another algorithm")
         if budget.delta == 0:
             raise ParameterError(f"delta must be > 0 for noisy gradient descent, got {budget.delta}")
+
+    def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
+        """For several classes at once, where nothing is asked for about how to train."""
+        free = not settings.given and settings.regularization is None
+        return loss.vectors > 1 and free and super().fits_auto(settings, loss, budget)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> NoisyGradients:
         """The clip, the scans and the step, as asked for or by public numbers, and the noise."""
@@ -78,7 +83,7 @@ class NoisyGD(Algorithm):
         step = settings.step_size
         if step is None:
             step = default_step(problem, budget, clip=clip, scans=scans)
-        return noisy_gradients(problem, budget, clip=clip, scans=scans, step=step, momentum=MOMENTUM)
+        return make_noisy_gradients(problem, budget, clip=clip, scans=scans, step=step, momentum=MOMENTUM)
 
     def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """All jobs' models at once: a scan serves every one that has scans left."""
@@ -189,7 +194,7 @@ class _Descent:
         """Go a step, by sums that have noise from here on."""
         event, problem = self.event, self.event.problem
         summed = np.stack([one.value for one in sums])
-        noisy = noisy_gradient(summed, self._job.certificate, self._job.randomness, scan=self._scan)
+        noisy = release_gradient(summed, self._job.certificate, self._job.randomness, scan=self._scan)
         gradient = noisy / problem.rows + problem.regularization * self._ahead
         self._direction = event.momentum * self._direction + (1.0 - event.momentum) * gradient
         self.weights = self.weights - event.step * self._direction

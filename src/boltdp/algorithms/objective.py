@@ -32,11 +32,11 @@ from boltdp.privacy.events.objective_perturbation import (
     check_objective,
     check_solvable,
     least_solvable,
+    make_objective_perturbation,
     objective_noise,
-    perturbed_objective,
     shares,
 )
-from boltdp.privacy.release import linear_terms
+from boltdp.privacy.release import draw_linear_terms
 from boltdp.privacy.training_problem import Problem
 from boltdp.settings import Settings
 
@@ -58,7 +58,7 @@ class Objective(Algorithm):
     about = "once, before training"
     takes = frozenset[str]()
     noise_place = "noise before training"
-    ordered = False
+    ordered, fixed_scans = False, False
     headings = ("epsilon", "noise", "noise a row", "regularization", "accuracy lost")
     explanation = (
         "The noise is added to the sum of all rows' losses; a row's own gradient is about 1 long."
@@ -66,14 +66,18 @@ class Objective(Algorithm):
         "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller."
     )
 
-    def refuse(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
+    def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         """Losses that the proof does not cover, and no regularization at all."""
-        super().refuse(settings, loss, budget)
+        super().check(settings, loss, budget)
         if settings.regularization is not None and not settings.regularization > 0:
             raise ParameterError(
                 f"regularization must be > 0 for objective perturbation, got {settings.regularization}"
             )
         check_objective(Problem(loss=loss, dims=1, rows=2, regularization=1.0))
+
+    def fits_auto(self, settings: Settings, loss: Loss, budget: Budget | None) -> bool:
+        """Without noise it has no advantage over passes of SGD."""
+        return budget is not None and super().fits_auto(settings, loss, budget)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
         """Lambda, as asked for or by the noise a row, and the noise."""
@@ -84,7 +88,7 @@ class Objective(Algorithm):
         if budget is None:
             check_solvable(problem, None)
             return Noiseless(problem)
-        return perturbed_objective(problem, budget)
+        return make_objective_perturbation(problem, budget)
 
     def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """The minimiser of each job's models, all looked for at once."""
@@ -145,7 +149,7 @@ def _solvers(job: Job, classes: int, reading: Reading | None) -> Iterator[Solver
     from boltdp.algorithms._newton import minimise
 
     certificate = job.certificate
-    for positive, linear in zip(job.positives, linear_terms(certificate, job.randomness), strict=True):
+    for positive, linear in zip(job.positives, draw_linear_terms(certificate, job.randomness), strict=True):
         yield minimise(
             certificate.problem,
             linear,

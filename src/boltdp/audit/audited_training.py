@@ -10,12 +10,12 @@ from boltdp.algorithms._sgd import PassesOfSGD
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.event import Composition, Event, Part, SelfComposition, Spoiled, Training
+from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, NonPrivate, SelfComposition, Training
 from boltdp.privacy.events.noisy_counts import is_draft
-from boltdp.privacy.events.noisy_gradients import NoisyGradients, noisy_gradients
+from boltdp.privacy.events.noisy_gradients import NoisyGradients, make_noisy_gradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.noisy_updates import NoisyUpdates
-from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation, perturbed_objective
+from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation, make_objective_perturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.events.selection import Selection, SelectionAmongTrained
 from boltdp.privacy.training_problem import Recipe
@@ -62,17 +62,18 @@ class Subject:
 def subject(schema: Schema, certificate: Certificate) -> Subject:
     """What is to be run for a certificate: the schema as it was before standardizing, and no more rows than are needed.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> from boltdp.workflows.plan import plan
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
-    >>> made = subject(schema, plan(Settings(epsilon=1.0, algorithm="bolton"), rows=10**6, dims=2, classes=2))
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> from boltdp.workflows.plan import plan_certificate
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
+    >>> settings = Settings(epsilon=1.0, algorithm="bolton")
+    >>> made = subject(schema, plan_certificate(settings, rows=10**6, dims=2, classes=2))
     >>> made.rows, [stage.name for stage in made.stages]
     (2000, ['output perturbation'])
     """
     budget = certificate.budget
     if budget is None or certificate.seeded:
         raise ParameterError(
-            f"a model must claim an epsilon to be audited, and this one does not: {certificate.promise()}",
+            f"a model must claim an epsilon to be audited, and this one does not: {certificate.guarantee()}",
             hint="a training with --epsilon and without --noise-seed claims one",
         )
     left_out: list[str] = []
@@ -90,7 +91,7 @@ def subject(schema: Schema, certificate: Certificate) -> Subject:
 def _runnable(event: Event, budget: Budget, left_out: list[str], *, rows: int | None) -> Event:
     """The same without what the audit does not run, and for no more than so many rows."""
     match event:
-        case Spoiled():
+        case NonPrivate():
             return replace(event, spent=_runnable(event.spent, budget, left_out, rows=rows))
         case Composition():
             parts = []
@@ -99,11 +100,11 @@ def _runnable(event: Event, budget: Budget, left_out: list[str], *, rows: int | 
                     left_out.append("how the schema was found from the rows")
                 else:
                     share = budget if part.budget is None else part.budget
-                    parts.append(Part(share, _runnable(part.event, share, left_out, rows=rows)))
+                    parts.append(BudgetedEvent(share, _runnable(part.event, share, left_out, rows=rows)))
             return parts[0].event if len(parts) == 1 else replace(event, parts=tuple(parts))
         case SelfComposition():
             share = event.part.budget or budget
-            return replace(event, part=Part(share, _runnable(event.part.event, share, left_out, rows=rows)))
+            return replace(event, part=BudgetedEvent(share, _runnable(event.part.event, share, left_out, rows=rows)))
         case SelectionAmongTrained():
             left_out.append(f"the choice: {event.describe()}")
             chosen = event.trained[event.chosen]
@@ -120,7 +121,7 @@ def _runnable(event: Event, budget: Budget, left_out: list[str], *, rows: int | 
 
 def _stages(event: Event, budget: Budget) -> list[Stage]:
     match event:
-        case Spoiled():
+        case NonPrivate():
             return _stages(event.spent, budget)
         case Composition():
             return [stage for part in event.parts for stage in _stages(part.event, part.budget or budget)]
@@ -145,8 +146,8 @@ def resized(
 
     Objective perturbation keeps m*Lambda, and so its noise.
 
-    >>> from boltdp.workflows.plan import plan
-    >>> event = plan(Settings(epsilon=1.0, algorithm="objective"), rows=10**6, dims=50, classes=2).training
+    >>> from boltdp.workflows.plan import plan_certificate
+    >>> event = plan_certificate(Settings(epsilon=1.0, algorithm="objective"), rows=10**6, dims=50, classes=2).training
     >>> small = resized(event, Budget(1.0), rows=100, dims=50)
     >>> small.training_noise.scale == event.training_noise.scale
     True
@@ -164,9 +165,11 @@ def resized(
         return algorithm.event(recipe, Settings(epsilon=budget.epsilon, analysis=analysis), budget)
     if isinstance(event, ObjectivePerturbation):
         strength = problem.regularization * problem.rows
-        return perturbed_objective(replace(problem, rows=rows, dims=dims, regularization=strength / rows), budget)
+        return make_objective_perturbation(
+            replace(problem, rows=rows, dims=dims, regularization=strength / rows), budget
+        )
     assert isinstance(event, NoisyGradients)
-    return noisy_gradients(
+    return make_noisy_gradients(
         replace(problem, rows=rows, dims=dims),
         budget,
         clip=event.clip,

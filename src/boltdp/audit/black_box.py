@@ -79,7 +79,7 @@ def black_box(
         scores, cut, pair, audited = _minimisers(stage, trials, random, done)
     else:
         scores, cut, pair, audited = _others(stage, trials, done)
-    gaussian = audited.distance is not None
+    gaussian = audited.mu is not None
     judged = scores
     if cut is None:
         half = trials // 2

@@ -255,7 +255,7 @@ def minimised(event: ObjectivePerturbation, pair: Opposed) -> Neighbours:
 
 
 @dataclass(frozen=True)
-class Losses:
+class SampledLosses:
     """The loss at values of q, and what each of these weighs: exactly, or, drawn at random, on average."""
 
     losses: Doubles
@@ -263,17 +263,14 @@ class Losses:
     exact: bool
 
     def spent(self, epsilon: float) -> float:
-        """Of delta."""
         return float(self._terms(epsilon).sum())
 
     def error(self, epsilon: float) -> float:
-        """Of that, but for a small probability."""
         if self.exact:
             return 0.0
         return ERRORS * float(np.std(self._terms(epsilon), ddof=1)) * math.sqrt(len(self.losses))
 
     def least(self, epsilon: float) -> float:
-        """What is certainly spent."""
         return self.spent(epsilon) - self.error(epsilon)
 
     def _terms(self, epsilon: float) -> Doubles:
@@ -291,11 +288,11 @@ def _objective(stage: Stage, random: np.random.Generator) -> Exact:
     def largest(neighbours: Neighbours) -> float:
         return float(neighbours.losses_at(noise, neighbours.aligned(lengths)).max())
 
-    def integrated(neighbours: Neighbours, *, fine: int) -> Losses:
+    def integrated(neighbours: Neighbours, *, fine: int) -> SampledLosses:
         places, masses = quadrature(noise, fine=fine)
-        return Losses(neighbours.losses(noise, places), masses, exact=True)
+        return SampledLosses(neighbours.losses(noise, places), masses, exact=True)
 
-    def drawn(neighbours: Neighbours, from_noise: Doubles) -> Losses:
+    def drawn(neighbours: Neighbours, from_noise: Doubles) -> SampledLosses:
         (towards,) = neighbours.moves(neighbours.minimisers(np.zeros((1, noise.dimensions))))
         towards *= noise.scale / max(float(np.linalg.norm(towards)), 1e-300)
         leans = np.outer(LEANS, towards)
@@ -303,9 +300,9 @@ def _objective(stage: Stage, random: np.random.Generator) -> Exact:
         # How likely each place is by one of the leans, beside how likely it is without.
         likelier = [np.exp(-log_ratio(noise, places, np.broadcast_to(-lean, places.shape))) for lean in leans]
         weights = len(leans) / np.sum(likelier, axis=0) / len(places)
-        return Losses(neighbours.losses(noise, places), weights, exact=False)
+        return SampledLosses(neighbours.losses(noise, places), weights, exact=False)
 
-    def proved(found: Losses) -> float:
+    def proved(found: SampledLosses) -> float:
         return largest_epsilon(found.least, delta=claimed.delta, most=FARTHEST * claimed.epsilon)
 
     def harm(pair: Opposed) -> float:

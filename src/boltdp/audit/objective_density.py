@@ -142,12 +142,10 @@ class Neighbours:
         return moved + volumes
 
     def losses(self, mechanism: Mechanism, noise: Doubles) -> Doubles:
-        """The same of the minimiser of each q."""
         return self.losses_at(mechanism, self.minimisers(noise))
 
     @property
     def swapped(self) -> Self:
-        """The two in the other order."""
         return replace(self, row=self.other, other=self.row)
 
 

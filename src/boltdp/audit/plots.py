@@ -98,7 +98,7 @@ def page(report: Report, *, planned: bool = False) -> str:
     )
     return document(
         "An audit of a claim",
-        f"<p>{text_of(report.certificate.promise(planned=planned), 5000)}</p>"
+        f"<p>{text_of(report.certificate.guarantee(planned=planned), 5000)}</p>"
         f'<p class="{kind}">{text_of(report.verdict)}</p><dl>{lines}</dl>{notes}'
         f'<p class="legend">{legend}</p><div class="drawings">{figures}</div>',
     )

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.algorithms import algorithm_of
+from boltdp.algorithms import get_algorithm
 from boltdp.audit.audited_training import Stage, Subject
 from boltdp.audit.confidence import gamma, normal, too_far
 from boltdp.audit.synthetic_rows import ORDER, Pair
@@ -37,7 +37,7 @@ from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import RandomBytes
-from boltdp.workflows.standardize import prepared_rows
+from boltdp.workflows.standardize import prepare_rows
 from boltdp.workflows.train import train_prepared
 
 if TYPE_CHECKING:
@@ -71,7 +71,6 @@ class Limit:
 
     @property
     def who(self) -> str:
-        """May move it so far."""
         return "one row" if self.stage.event.person_rows is None else "one person"
 
 
@@ -108,7 +107,6 @@ class Replayed:
     noises: list[Doubles] = field(default_factory=list)  #: in scales
 
     def faults(self, *, mistake: float) -> list[str]:
-        """What is wrong, in words."""
         noise, found = self.limit.noise, []
         if self.ratio > 1.0 + ROUNDING:
             found.append(f"{self.limit.who} moves it {self.ratio:.3g} times as far as the noise is for")
@@ -176,7 +174,6 @@ class _Run:
 
     @property
     def shown(self) -> str:
-        """All that anyone sees of it."""
         return repr(self.model.to_dict())
 
 
@@ -265,10 +262,13 @@ def _run(
     from boltdp.engines.arrays import ArrayEngine
 
     context, certificate = Context(seed=ORDER, threads=1), subject.certificate
-    ordered = algorithm_of(certificate).ordered
+    ordered = get_algorithm(certificate.algorithm).ordered
     with (
         ArrayEngine.from_arrow(table) as engine,
-        prepared_rows(engine, subject.schema, certificate.moments, context, ordered=ordered) as (prepared, schema),
+        prepare_rows(engine, subject.schema, certificate.moments, context, rows=certificate.rows, ordered=ordered) as (
+            prepared,
+            schema,
+        ),
     ):
         if before is not None:
             before(prepared)

@@ -52,7 +52,6 @@ class Report:
 
     @property
     def findings(self) -> list[Finding]:
-        """Line by line."""
         replay = self.replay
         lines = []
         for one in replay.stages:
@@ -83,7 +82,6 @@ class Report:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know of it."""
         told = []
         rows, claimed = self.audited.rows, self.certificate.problem.rows
         if rows < claimed and self.replay.stages:
@@ -95,13 +93,11 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """In a sentence."""
         if self.broken:
             return "BROKEN: more is shown than the model claims."
         return "Nothing contradicts the claim."
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-able values."""
         budget = self.certificate.budget
         assert budget is not None
         return {
@@ -177,18 +173,18 @@ def audit(
     are trainings of the black box on each of two data sets. `changed` rows differ between neighbours of a replay: one,
     or, where persons are protected, all rows of one who has more of them than count.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> from boltdp.workflows.plan import plan
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> from boltdp.workflows.plan import plan_certificate
     >>> from boltdp.settings import Settings
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
-    >>> planned = plan(Settings(epsilon=1.0, algorithm="bolton"), rows=200, dims=2, classes=2)
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
+    >>> planned = plan_certificate(Settings(epsilon=1.0, algorithm="bolton"), rows=200, dims=2, classes=2)
     >>> audit(schema, planned, trials=2000).broken
     False
     """
     audited, random = subject(schema, certificate), np.random.default_rng(seed)
     replay = Replay([])
     if changed is None:
-        changed = 1 if schema.max_rows is None else min(schema.max_rows + UNCOUNTED, audited.rows)
+        changed = 1 if schema.max_rows_per_person is None else min(schema.max_rows_per_person + UNCOUNTED, audited.rows)
     if any(limits(stage) for stage in audited.replayed):
         tables = list(islice(pairs(audited.schema, audited.rows, seed=seed, changed=changed), PAIRS))
         replay = replayed(audited, tables, lambda done: progress("replay", done, PAIRS))

@@ -85,10 +85,10 @@ class Pair:
         for which in (0, 1):
             order[list(self.places)] = which
             table = distinct.take(pa.array(order))
-            if schema.unit is not None:  # what differs are the rows of one person, and nobody else has several
+            if schema.person_id is not None:  # what differs are the rows of one person, and nobody else has several
                 ids = np.arange(rows)
                 ids[list(self.places)] = -1
-                table = table.append_column(schema.unit, pa.array(ids))
+                table = table.append_column(schema.person_id, pa.array(ids))
             tables.append(table)
         return tables[0], tables[1]
 
@@ -98,8 +98,8 @@ def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator
 
     What differs is at the end of the order in which rows are read, as often as anywhere else.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> print(next(pairs(schema, 100, seed=1)))
     high values, class 1 or high values, class 2, among rows of missing values, no class
     """

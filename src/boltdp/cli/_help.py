@@ -11,7 +11,21 @@ from boltdp.cli._terminal import emit
 #: The options of `plan`, `train`, `tune` and `compare` by the names of their parameters: first those that `--help`
 #: shows, then those that only `--help-all` does.
 GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "Data": (("rows", "features", "classes", "table", "query", "schema_path", "label", "unit", "max_rows", "test"), ()),
+    "Data": (
+        (
+            "rows",
+            "features",
+            "classes",
+            "table",
+            "query",
+            "schema_path",
+            "label",
+            "person_id",
+            "max_rows_per_person",
+            "test",
+        ),
+        (),
+    ),
     "Privacy": (("epsilon", "epsilons", "delta", "noiseless", "in_server"), ()),
     "Ledger": ((), ("ledger", "dataset", "blocks")),
     "Choosing": (

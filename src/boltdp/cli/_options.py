@@ -12,13 +12,14 @@ import click
 from click.shell_completion import CompletionItem
 
 from boltdp._files import OutputError, check_writable
-from boltdp.algorithms import ALGORITHMS, AUTO, AUTO_JOINT, NOISELESS
+from boltdp.algorithms import ALGORITHMS, AUTO
 from boltdp.algorithms._sgd import BATCH_SIZE, EXPONENT, PASSES
 from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, SCANS
 from boltdp.cli._terminal import note
 from boltdp.context import Context
 from boltdp.encoding.values import format_value
-from boltdp.engines import POSTGRES, open_source
+from boltdp.engines import open_source
+from boltdp.engines.registry import find_engine
 from boltdp.errors import DataError, ParameterError
 from boltdp.ledger.ledger import Account
 from boltdp.ledger.locate import find_account
@@ -59,8 +60,8 @@ algorithm_option = click.option(
     type=click.Choice(["auto", "noiseless", *ALGORITHMS]),
     default="auto",
     show_default=True,
-    help=f"Where noise is added. {_ABOUT}. auto: {AUTO_JOINT} for more than two classes with a delta, else "
-    f"{' or '.join(AUTO)}, the first that can do what is asked for.",
+    help=f"Where noise is added. {_ABOUT}. auto: {AUTO[0].name} for more than two classes with a delta, else "
+    f"{' or '.join(one.name for one in AUTO[1:])}, the first that can do what is asked for.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
@@ -136,10 +137,10 @@ _SOURCE = (
     ),
 )
 
-max_rows_option = click.option(
-    "--max-rows",
+max_rows_per_person_option = click.option(
+    "--max-rows-per-person",
     type=click.IntRange(min=1),
-    help="Of each person's rows the first so many count; see docs/people.md.",
+    help="Use at most this many rows of each person, the first ones; see docs/people.md.",
 )
 
 _TRAINING = (
@@ -152,11 +153,11 @@ _TRAINING = (
         "database declares: booleans, enum types, CHECK constraints.",
     ),
     click.option(
-        "--unit",
+        "--person-id",
         metavar="NAME",
-        help="The column that says whose row it is, if the schema does not: the promise is then about persons.",
+        help="The column that identifies persons, if the schema does not name it: the guarantee is then about persons.",
     ),
-    max_rows_option,
+    max_rows_per_person_option,
     click.option(
         "--spool",
         metavar="DIR",
@@ -345,7 +346,7 @@ def settings_options(command: Command) -> Command:
 def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:
     """The settings of the options."""
     if chosen["algorithm"] == "noiseless":
-        noiseless, chosen = True, {**chosen, "algorithm": NOISELESS}
+        noiseless, chosen = True, {**chosen, "algorithm": "auto"}
     if noiseless == (epsilon is not None):
         raise ParameterError(
             "give either --epsilon or --noiseless",
@@ -401,38 +402,38 @@ def load_schema(
     table: str | None,
     query: str | None,
     label: str | None,
-    unit: str | None = None,
-    max_rows: int | None = None,
+    person_id: str | None = None,
+    max_rows_per_person: int | None = None,
 ) -> Schema:
     """The schema of --schema, whose label must be that of --label; or what a PostgreSQL database declares.
 
-    --unit and --max-rows take the place of those of the schema.
+    --person-id and --max-rows-per-person take the place of those of the schema.
     """
-    schema = _schema_of(path, source=source, table=table, query=query, label=label, unit=unit)
-    return with_people(schema, unit=unit, max_rows=max_rows)
+    schema = _schema_of(path, source=source, table=table, query=query, label=label, person_id=person_id)
+    return with_people(schema, person_id=person_id, max_rows_per_person=max_rows_per_person)
 
 
-def with_people(schema: Schema, *, unit: str | None, max_rows: int | None) -> Schema:
-    """The schema with another unit, or another number of rows that count, if one is given.
+def with_people(schema: Schema, *, person_id: str | None, max_rows_per_person: int | None) -> Schema:
+    """The schema with another person_id, or another number of rows that count, if one is given.
 
     >>> schema = Schema.of({"label": "y", "classes": [0, 1], "numeric": {"age": (0, 110)}})
-    >>> with_people(schema, unit="patient", max_rows=2).max_rows
+    >>> with_people(schema, person_id="patient", max_rows_per_person=2).max_rows_per_person
     2
     """
-    given = {"unit": unit, "max_rows": max_rows}
+    given = {"person_id": person_id, "max_rows_per_person": max_rows_per_person}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return replace(schema, **changes) if changes else schema
 
 
 def _schema_of(
-    path: str | None, *, source: str, table: str | None, query: str | None, label: str | None, unit: str | None
+    path: str | None, *, source: str, table: str | None, query: str | None, label: str | None, person_id: str | None
 ) -> Schema:
-    if path is None and label is not None and source.startswith(POSTGRES):
+    if path is None and label is not None and find_engine(source).declares_schema:
         from boltdp.schema.infer import declared_schema
 
         with open_source(source, table=table, query=query) as engine:
             columns = engine.columns()
-        columns = {name: column for name, column in columns.items() if name != unit}
+        columns = {name: column for name, column in columns.items() if name != person_id}
         schema = declared_schema(columns, label)
         used = {label, *(column.name for column in schema.columns)}
         unused = ", ".join(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from boltdp.algorithms import algorithm_of
+from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import noise_per_weight
 from boltdp.cli._options import (
     ledger_line,
     remind_of_classes,
 )
-from boltdp.cli._terminal import emit_json, emit_promise, emit_table
+from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table
 from boltdp.encoding.values import format_value
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model
@@ -31,7 +31,7 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
     certificate = model.certificate
     if as_json:
         cost = {"noise_per_weight": noise_per_weight(certificate)}
-        told: dict[str, Any] = {"model": output, "promise": certificate.promise(), "where": model.trained_where}
+        told: dict[str, Any] = {"model": output, "guarantee": certificate.guarantee(), "where": model.trained_where}
         if model.threshold is not None:
             told["threshold"] = model.threshold
         if account is not None:
@@ -39,8 +39,8 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
             told["dataset"] = account.dataset
         emit_json({**told, **cost, **certificate.to_dict()})
         return
-    emit_promise(certificate.promise(), private=certificate.private)
-    selection, algorithm = certificate.selection, algorithm_of(certificate)
+    emit_guarantee(certificate.guarantee(), private=certificate.private)
+    selection, algorithm = certificate.selection, get_algorithm(certificate.algorithm)
     emit_table(
         [
             *algorithm.cost(certificate),

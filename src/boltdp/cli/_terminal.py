@@ -164,11 +164,21 @@ def examples(*lines: str) -> str:
 def emit(text: str, *, newline: bool = True) -> None:
     """Print a result on standard output."""
     try:
-        click.echo(text, nl=newline)
+        click.echo(_encodable(text), nl=newline)
     except BrokenPipeError:
         raise  # click ends the program quietly
     except OSError as fault:
         raise _files.OutputError(f"the standard output cannot be written: {fault.strerror}") from None
+
+
+def _encodable(text: str) -> str:
+    """The text, with names of Greek letters and question marks where standard output has no such characters."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.replace("ε", "epsilon").replace("δ", "delta").encode(encoding, "replace").decode(encoding)
+    return text
 
 
 def emit_json(record: Mapping[str, Any]) -> None:
@@ -192,7 +202,7 @@ def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = 
     emit("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def emit_promise(promise: str, *, private: bool) -> None:
+def emit_guarantee(promise: str, *, private: bool) -> None:
     """Print what is promised, or loudly that nothing is."""
     emit(promise if private or not _colours(sys.stdout) else click.style(promise, fg="red", bold=True))
 
@@ -268,8 +278,7 @@ def _tell_our_fault(fault: Exception) -> int:
         note("what follows may show private values")
         traceback.print_exception(fault)
     _tell(
-        f"boltdp failed where it should not have ({type(fault).__name__} in {_place(fault.__traceback__)}); "
-        "please report this line",
+        f"internal error ({type(fault).__name__} in {_place(fault.__traceback__)}); please report this line",
         hint="BOLTDP_DEBUG=1 shows the whole error, which may quote private values",
     )
     return OUR_FAULT

@@ -9,12 +9,13 @@ import click
 from boltdp._files import check_writable, replacing
 from boltdp.cli._help import Grouped
 from boltdp.cli._options import FILE, algorithm_option, as_json, make_settings, quiet, settings_options
-from boltdp.cli._terminal import RowsBar, emit, emit_json, emit_promise, emit_table, examples
-from boltdp.cli.plan import planned, public_schema
+from boltdp.cli._terminal import RowsBar, emit, emit_guarantee, emit_json, emit_table, examples
+from boltdp.cli.plan import public_schema
 from boltdp.errors import ParameterError
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Schema
+from boltdp.workflows.plan import make_plan
 
 
 @click.command(
@@ -87,7 +88,8 @@ def audit(
         if schema_path is None and chosen["curves"] is None:
             chosen = {**chosen, "curves": 0}  # as many features as were asked for
         settings = make_settings(epsilon=1.0 if epsilon is None else epsilon, noiseless=False, chosen=chosen)
-        schema, certificate = planned(settings.weighed(public), public, rows=rows)
+        plan = make_plan(public, rows, settings)
+        schema, certificate = plan.schema, plan.certificate
     with RowsBar(quiet=quiet, unit="done") as bar:
         report = audit_claim(schema, certificate, trials=trials, seed=chosen["seed"] or 0, progress=bar)
     if html is not None:
@@ -98,7 +100,7 @@ def audit(
     if as_json:
         emit_json(report.to_dict())
     else:
-        emit_promise(certificate.promise(planned=model_path is None), private=certificate.private)
+        emit_guarantee(certificate.guarantee(planned=model_path is None), private=certificate.private)
         emit_table(
             [
                 (one.method, one.what, one.claimed, ("BROKEN: " if one.broken else "") + one.found)
@@ -108,13 +110,13 @@ def audit(
         )
         for said in report.notes:
             emit(said)
-        emit_promise(report.verdict, private=not report.broken)
+        emit_guarantee(report.verdict, private=not report.broken)
     if report.broken:
         raise click.exceptions.Exit(1)
 
 
 def _of_model(path: str) -> tuple[Schema, Certificate]:
-    """What a model claims, after a check that its file and its certificate add up and its weights are on the grid."""
+    """What a model claims, after its file, its certificate and its weights are verified."""
     model = Model.load(path)
     model.verify()
     return model.schema, model.certificate

@@ -20,7 +20,7 @@ from boltdp.cli._options import (
     threads_option,
     training_options,
 )
-from boltdp.cli._terminal import INTERRUPTED, RowsBar, emit, emit_json, emit_promise, emit_table, examples, note
+from boltdp.cli._terminal import INTERRUPTED, RowsBar, emit, emit_guarantee, emit_json, emit_table, examples, note
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.settings import Settings
@@ -73,8 +73,8 @@ def compare(
     query: str | None,
     schema_path: str | None,
     label: str | None,
-    unit: str | None,
-    max_rows: int | None,
+    person_id: str | None,
+    max_rows_per_person: int | None,
     spool: str | None,
     test: str | None,
     epsilons: str,
@@ -100,7 +100,13 @@ def compare(
         raise ParameterError(f"--epsilon must be numbers with commas between them, got {epsilons!r}") from None
     names = [word.strip() for word in algorithms.split(",")]
     schema = load_schema(
-        schema_path, source=source, table=table, query=query, label=label, unit=unit, max_rows=max_rows
+        schema_path,
+        source=source,
+        table=table,
+        query=query,
+        label=label,
+        person_id=person_id,
+        max_rows_per_person=max_rows_per_person,
     )
     drawn = str(Path(output).with_suffix(".png")) if picture is None else picture
     check_writable(output)
@@ -142,7 +148,7 @@ def compare(
         emit_json(made.to_dict())
         draw(made, drawn)
         return
-    emit_promise(WARNING, private=False)
+    emit_guarantee(WARNING, private=False)
     emit_table(
         [
             (

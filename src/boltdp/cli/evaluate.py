@@ -22,7 +22,7 @@ from boltdp.cli._options import (
     source_options,
     threads_option,
 )
-from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples, note, warn
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples, note, warn
 from boltdp.encoding.values import format_value
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
@@ -193,7 +193,7 @@ def _report_measured(
     if as_json:
         emit_json(measured.sealed())
         return
-    emit_promise(measured.promise(), private=not measured.reasons)
+    emit_guarantee(measured.guarantee(), private=not measured.reasons)
     without = measured.rows_without_class
     lines = [
         ("rows", f"{measured.rows:,}", "public"),

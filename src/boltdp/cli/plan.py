@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from boltdp.algorithms import algorithm_of
+from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import main_noise
 from boltdp.cli._help import Grouped
 from boltdp.cli._options import (
@@ -15,19 +15,16 @@ from boltdp.cli._options import (
     algorithm_option,
     as_json,
     make_settings,
-    max_rows_option,
+    max_rows_per_person_option,
     settings_options,
     with_people,
 )
 from boltdp.cli._report import curves, persons, spent_before
-from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.errors import ParameterError
-from boltdp.privacy.certificate import Certificate, after
-from boltdp.schema.schema import Numeric, Schema, check_size
-from boltdp.settings import Settings
-from boltdp.workflows.plan import curved, within
-from boltdp.workflows.plan import plan as plan_training
-from boltdp.workflows.standardize import plan_moments
+from boltdp.privacy.certificate import Certificate
+from boltdp.schema.schema import Classes, Numeric, Schema, check_size
+from boltdp.workflows.plan import make_plan
 
 #: The budgets that `plan` shows beside the one asked for.
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -49,7 +46,7 @@ SHOWN_CURVES = 5
 @click.option(
     "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
 )
-@max_rows_option
+@max_rows_per_person_option
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
 @algorithm_option
 @settings_options
@@ -60,35 +57,35 @@ def plan(
     features: int | None,
     classes: int,
     schema_path: str | None,
-    max_rows: int | None,
+    max_rows_per_person: int | None,
     epsilon: float,
     as_json: bool,
     **chosen: Any,
 ) -> None:
     """Tell how much noise the weights will carry, and which settings will be used, without seeing data."""
     schema = public_schema(schema_path, features=features, classes=classes)
-    if max_rows is not None:
-        schema = with_people(schema, unit=schema.unit or "unit", max_rows=max_rows)
-    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen).weighed(schema)
-    plans, shapes = {}, {}
+    if max_rows_per_person is not None:
+        schema = with_people(schema, person_id=schema.person_id or "person_id", max_rows_per_person=max_rows_per_person)
+    settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
-    for budget in (epsilon, *(other for other in EPSILONS if other > cost)):
-        shapes[budget], plans[budget] = planned(
-            replace(settings, epsilon=budget), schema, rows=rows, dims=None if schema_path is not None else features
-        )
-    certificate = plans[epsilon]
-    by_epsilon = [_forecast(plans[budget]) for budget in sorted(plans)]
+    dims = None if schema_path is not None else features
+    plans = {
+        budget: make_plan(schema, rows, replace(settings, epsilon=budget), dims=dims)
+        for budget in (epsilon, *(other for other in EPSILONS if other > cost))
+    }
+    certificate = plans[epsilon].certificate
+    by_epsilon = [_forecast(plans[budget].certificate) for budget in sorted(plans)]
     if as_json:
         emit_json({**certificate.to_dict(), **_forecast(certificate), "by_epsilon": by_epsilon})
         return
-    emit_promise(certificate.promise(planned=True), private=certificate.private)
-    algorithm = algorithm_of(certificate)
+    emit_guarantee(certificate.guarantee(planned=True), private=certificate.private)
+    algorithm = get_algorithm(certificate.algorithm)
     emit_table(
         [
             *algorithm.cost(certificate),
             *persons(certificate),
             *spent_before(certificate),
-            *curves(shapes[epsilon]),
+            *curves(plans[epsilon].schema),
             *algorithm.choices(certificate, settings),
         ]
     )
@@ -109,22 +106,10 @@ def public_schema(path: str | None, *, features: int | None, classes: int) -> Sc
     check_size(features=features, classes=classes)
     # Columns of numbers: what standardizing costs depends on how many there are.
     columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
-    return Schema("label", tuple(range(classes)), columns)
-
-
-def planned(settings: Settings, schema: Schema, *, rows: int, dims: int | None = None) -> tuple[Schema, Certificate]:
-    """The schema with its curves and the certificate of a training as it would be, of `dims` features if given."""
-    one = within(settings, schema)
-    shaped = curved(one, schema, rows=rows)
-    before = plan_moments(one, shaped, rows=rows)
-    dims = shaped.dims if dims is None else dims
-    certificate = plan_training(
-        one, rows=rows, dims=dims, classes=len(schema.classes), before=before, person_rows=schema.max_rows
-    )
-    return shaped, certificate if schema.spent is None else after(schema.spent, certificate, settings.budget)
+    return Schema(Classes("label", tuple(range(classes))), columns)
 
 
 def _forecast(certificate: Certificate) -> dict[str, Any]:
     assert certificate.budget is not None
     noise = {"epsilon": certificate.budget.epsilon, "noise": main_noise(certificate).kind}
-    return {**noise, **algorithm_of(certificate).forecast(certificate)}
+    return {**noise, **get_algorithm(certificate.algorithm).forecast(certificate)}

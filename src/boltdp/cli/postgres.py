@@ -148,17 +148,17 @@ def demo(*, rows: int, epsilon: float) -> None:
     import psycopg
 
     from boltdp.engines.postgres import PostgresEngine
-    from boltdp.engines.postgres.copy_rows import synthesize_table
     from boltdp.engines.postgres.local_server import private_server
     from boltdp.export.postgres_models import store_model
     from boltdp.settings import Settings
+    from boltdp.workflows.synthesize import synthesize
     from boltdp.workflows.train import train
 
     emit("Building the extension and starting a server of our own ...")
     with private_server() as server, psycopg.connect(server.uri, autocommit=True) as connection:
         connection.execute("CREATE EXTENSION boltdp")
         dims, seed = 20, secrets.randbits(32)
-        schema = synthesize_table(server.uri, rows=rows + rows // 10, dims=dims, table="everyone", seed=seed)
+        schema = synthesize(server.uri, rows=rows + rows // 10, dims=dims, table="everyone", seed=seed)
         # The last tenth are for us to look at: what a model gets right on them may be told, since they are not private.
         connection.execute("CREATE TABLE patients AS SELECT * FROM everyone LIMIT %s", [rows])
         connection.execute("CREATE TABLE visitors AS SELECT * FROM everyone OFFSET %s", [rows])
@@ -166,7 +166,7 @@ def demo(*, rows: int, epsilon: float) -> None:
         with PostgresEngine(server.uri, table="patients", where="server") as engine, RowsBar(quiet=False) as bar:
             settings = Settings(epsilon=epsilon)
             model = train(engine, schema, settings, context=settings.context(progress=bar))
-        emit(model.certificate.promise())
+        emit(model.certificate.guarantee())
         store_model(server.uri, "demo", model)
         features = "ARRAY[" + ", ".join(f"f{i}" for i in range(dims)) + "]"
         query = f"SELECT avg((boltdp.predict('demo', {features}) = label::text)::int)::float8 FROM visitors"

@@ -10,7 +10,7 @@ import click
 from boltdp._files import replacing
 from boltdp.cli._options import FILE, as_json
 from boltdp.cli._report import decision
-from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.errors import printable
 from boltdp.export.effects import Effect, Effects, Panel, effects
 from boltdp.export.html import page
@@ -63,7 +63,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
     if as_json:
         emit_json(_record(model, found))
         return
-    emit_promise(model.certificate.promise(), private=model.certificate.private)
+    emit_guarantee(model.certificate.guarantee(), private=model.certificate.private)
     written = [(kind, path) for kind, path in (("page", html), ("picture", picture)) if path is not None]
     emit_table([*facts(model, found), *written])
     for panel in found.panels:
@@ -178,7 +178,7 @@ def _noise(deviation: float | None) -> str:
 def _record(model: Model, found: Effects) -> dict[str, Any]:
     certificate = model.certificate
     return {
-        "promise": certificate.promise(),
+        "guarantee": certificate.guarantee(),
         "private": certificate.private,
         "epsilon": certificate.budget.epsilon if certificate.budget else None,
         "delta": certificate.budget.delta if certificate.budget else None,

@@ -19,7 +19,7 @@ from boltdp.model import Model
 def sign(model_path: str, *, key: str) -> None:
     """Sign MODEL, in its file; an older signature is replaced.
 
-    The claim must add up first: what `boltdp verify --allow-not-private` refuses is not signed. Needs
+    The certificate must be verified first: what `boltdp verify --allow-not-private` refuses is not signed. Needs
     `pip install "boltdp[sign]"`.
     """
     private = read_private_key(key)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,12 +14,8 @@ from boltdp.cli._options import (
     quiet,
 )
 from boltdp.cli._terminal import RowsBar, emit, emit_json, examples
-from boltdp.engines import POSTGRES
-from boltdp.schema.schema import Schema
+from boltdp.engines.registry import find_engine
 from boltdp.workflows.synthesize import TABLE, synthesize
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command(
@@ -57,13 +51,13 @@ def synth(
     quiet: bool,
 ) -> None:
     """Write synthetic rows to OUTPUT: a .parquet file, a new .duckdb file, or a PostgreSQL database by its URI."""
-    is_file = not output.startswith(POSTGRES)
+    is_file = not find_engine(output).writes_tables
     for path in (output if is_file else None, schema_path):
         if path is not None:
             check_new(path)
     try:
         with RowsBar(quiet=quiet) as bar:
-            made = _synthesizer(output)(
+            made = synthesize(
                 output,
                 rows=rows,
                 dims=dims,
@@ -85,11 +79,3 @@ def synth(
         emit_json({"output": output, "rows": rows, "dims": dims, "classes": classes, "schema": schema_path})
     else:
         emit(f"{output}: {rows:,} rows of {dims} features, {classes} classes")
-
-
-def _synthesizer(output: str) -> Callable[..., Schema]:
-    if not output.startswith(POSTGRES):
-        return synthesize
-    from boltdp.engines.postgres.copy_rows import synthesize_table  # only here: psycopg is optional
-
-    return synthesize_table

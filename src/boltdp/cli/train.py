@@ -29,7 +29,7 @@ from boltdp.cli._terminal import RowsBar, examples, note
 from boltdp.context import OnBadRow
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.model import Threshold, checked_threshold
+from boltdp.model import Threshold
 from boltdp.workflows.train import train as train_model
 
 #: The budgets that `plan` shows beside the one asked for.
@@ -80,8 +80,8 @@ def train(
     query: str | None,
     schema_path: str | None,
     label: str | None,
-    unit: str | None,
-    max_rows: int | None,
+    person_id: str | None,
+    max_rows_per_person: int | None,
     output: str,
     overwrite: bool,
     epsilon: float | None,
@@ -112,11 +112,17 @@ def train(
     """
     settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
     schema = load_schema(
-        schema_path, source=source, table=table, query=query, label=label, unit=unit, max_rows=max_rows
+        schema_path,
+        source=source,
+        table=table,
+        query=query,
+        label=label,
+        person_id=person_id,
+        max_rows_per_person=max_rows_per_person,
     )
     if threshold is not None:
         # Before a row is read: what a model costs is not given back.
-        checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])
+        schema.target.resolve_threshold(threshold, settings.choose_loss(schema.target)[0])
     check_output(output, overwrite=overwrite)
     if query is not None and settings.epsilon is not None:
         note(QUERY_PROMISE)

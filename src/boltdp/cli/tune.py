@@ -29,7 +29,7 @@ from boltdp.cli._report import report
 from boltdp.cli._terminal import RowsBar, emit_table, examples, note
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.model import Threshold, checked_threshold
+from boltdp.model import Threshold
 from boltdp.privacy.training_problem import Averaging
 from boltdp.settings import ScheduleName
 from boltdp.workflows.tune import TRIALS, TUNABLE, Method, candidates
@@ -94,8 +94,8 @@ def tune(
     query: str | None,
     schema_path: str | None,
     label: str | None,
-    unit: str | None,
-    max_rows: int | None,
+    person_id: str | None,
+    max_rows_per_person: int | None,
     spool: str | None,
     output: str,
     overwrite: bool,
@@ -129,11 +129,17 @@ def tune(
     if public is not None and public_rows is not None:
         raise ParameterError("give either --public or --public-rows")
     schema = load_schema(
-        schema_path, source=source, table=table, query=query, label=label, unit=unit, max_rows=max_rows
+        schema_path,
+        source=source,
+        table=table,
+        query=query,
+        label=label,
+        person_id=person_id,
+        max_rows_per_person=max_rows_per_person,
     )
     if threshold is not None:
         # Before a row is read: what a model costs is not given back.
-        checked_threshold(threshold, schema, settings.losses(len(schema.classes))[0])
+        schema.target.resolve_threshold(threshold, settings.choose_loss(schema.target)[0])
     check_output(output, overwrite=overwrite)
     with ExitStack() as stack:
         engine: Engine = open_source(source, table=table, query=query, spool=spool)

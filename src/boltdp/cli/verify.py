@@ -6,10 +6,10 @@ import click
 
 from boltdp._files.sealed import read_sealed
 from boltdp._files.signing import check_signature, read_public_key
-from boltdp.algorithms import algorithm_of
+from boltdp.algorithms import get_algorithm
 from boltdp.cli._options import FILE, as_json
 from boltdp.cli._report import decision, persons, spent_before
-from boltdp.cli._terminal import emit, emit_json, emit_promise, emit_table, examples
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.model import Model
 from boltdp.privacy.certificate import CertificateError, check_within
 
@@ -52,17 +52,19 @@ def verify(
     if max_epsilon is not None or max_delta is not None:
         check_within(certificate, epsilon=max_epsilon, delta=max_delta)
     if not certificate.private and not allow_not_private:
-        raise CertificateError(certificate.promise().removesuffix("."), hint="--allow-not-private accepts it")
+        raise CertificateError(certificate.guarantee().removesuffix("."), hint="--allow-not-private accepts it")
     if as_json:
         signature = None if signed is None else {"fingerprint": signed, "known": key is not None}
-        emit_json({"verified": True, "promise": certificate.promise(), "signature": signature, **certificate.to_dict()})
+        emit_json(
+            {"verified": True, "guarantee": certificate.guarantee(), "signature": signature, **certificate.to_dict()}
+        )
         return
-    emit_promise(certificate.promise(), private=certificate.private)
+    emit_guarantee(certificate.guarantee(), private=certificate.private)
     checked = [("weights", f"{model.weights.size:,} finite numbers, as many as the schema asks for")]
     if certificate.sensitivity is not None:
         sensitivity = certificate.sensitivity
         checked.append(("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.derivation}"))
-    place = algorithm_of(certificate).noise_place
+    place = get_algorithm(certificate.algorithm).noise_place
     noises = {place: certificate.training_noise, "noise": certificate.release_noise}
     for name, noise in noises.items():
         if noise is not None:
@@ -81,4 +83,4 @@ def verify(
     else:
         checked.append(("signature", f"signed by {'the key given' if key else 'an unknown key'} {signed}"))
     emit_table(checked)
-    emit("The certificate adds up." if certificate.private else "The certificate adds up, and says: NOT PRIVATE.")
+    emit("Certificate verified." if certificate.private else "Certificate verified: NOT PRIVATE.")

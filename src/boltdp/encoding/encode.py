@@ -21,8 +21,8 @@ class Encoder:
 
     With `on_bad_row="error"`, for data that is not private, a missing or undeclared value is an error instead.
 
-    >>> from boltdp.schema.schema import Numeric, Schema
-    >>> schema = Schema("y", ("no", "yes"), (Numeric("age", 0, 100),), intercept=False)
+    >>> from boltdp.schema.schema import Numeric, Classes, Schema
+    >>> schema = Schema(Classes("y", ("no", "yes")), (Numeric("age", 0, 100),), intercept=False)
     >>> batch = pa.RecordBatch.from_pydict({"age": [75, None, 200], "y": ["yes", "no", "?"]})
     >>> Encoder(schema.encoding).encode(batch)
     array([[1. , 0.5],

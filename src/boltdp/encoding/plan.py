@@ -306,7 +306,7 @@ class EncodingPlan:
     (3, 5, 3)
     """
 
-    label: ValueRule
+    label: Rule
     rules: tuple[Rule, ...]
     centers: Doubles  #: of all features but the intercept
     factors: Doubles

@@ -1,15 +1,13 @@
-"""Where the rows are: one file per engine, behind one base class."""
+"""Where the rows are: one file or package per engine, behind one base class, and the registry that finds them."""
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from boltdp.errors import DataError, ParameterError, require
+from boltdp.engines.registry import Options, Where, open_engine
 
 __all__ = [
     "ArrayEngine",
@@ -20,7 +18,7 @@ __all__ = [
     "Slice",
     "Summation",
     "open_source",
-    "opened",
+    "use_source",
 ]
 
 if TYPE_CHECKING:
@@ -45,11 +43,6 @@ else:
         },
     )
 
-#: How the URI of a PostgreSQL database starts.
-POSTGRES = ("postgresql://", "postgres://")
-#: The address of a Spark master, or of a Connect server.
-SPARK = re.compile(r"local(\[.*\])?|local-cluster\[.*\]|yarn|(spark|sc|k8s)://.+")
-
 
 def open_source(
     source: Any,
@@ -57,9 +50,9 @@ def open_source(
     table: str | None = None,
     query: Any = None,
     spool: str | Path | None = None,
-    where: Literal["auto", "server", "client"] = "auto",
+    where: Where = "auto",
 ) -> Engine:
-    """The engine for a file, a directory, a database, a pair of arrays (X, y), a data frame or an Arrow table.
+    """Open the engine for a file, a directory, a database, a pair of arrays (X, y), a data frame or an Arrow table.
 
     Files are known by their endings: .csv, .tsv, .jsonl, .ndjson (and .gz), .parquet, .pq, .arrow, .ipc, .feather. A
     directory has files of one kind, in the order of their paths; addresses such as s3://... and https://... need
@@ -76,63 +69,15 @@ def open_source(
     >>> open_source(pyarrow.table({"age": [30, 40]})).count()
     2
     """
-    if "boltdp.engines.base" in sys.modules and isinstance(source, sys.modules["boltdp.engines.base"].Engine):
-        if (table, query, spool, where) != (None, None, None, "auto"):
-            raise ParameterError("table, query, spool and where must be given when an engine is opened, not beside it")
-        return source  # type: ignore[no-any-return]
-    if isinstance(source, str) and source.startswith(POSTGRES):
-        return _open_postgres(source, table=table, query=query, spool=spool, where=where)
-    if isinstance(source, str) and SPARK.fullmatch(source):
-        return _open_spark(source, table=table, query=query, spool=spool, where=where)
-    if where != "auto":
-        raise ParameterError("where must be given only with a PostgreSQL database")
-    if isinstance(source, (str, Path)):
-        engine = _open_file(source, table=table, query=query, spool=spool)
-        engine.spool = spool
-        return engine
-    if type(source).__module__.startswith("sqlalchemy.") and hasattr(source, "dialect"):
-        from boltdp.engines.sqlalchemy import SQLAlchemyEngine
-
-        return SQLAlchemyEngine(source, table=table, query=query, spool=spool)
-    if table is not None or query is not None:
-        raise ParameterError("table and query must be given only with a database or files")
-    from boltdp.engines.arrays import ArrayEngine, is_table
-
-    if isinstance(source, tuple) and len(source) == 2:
-        return ArrayEngine.from_pair(*source)
-    # Whoever has a relation has imported its library.
-    if "duckdb" in sys.modules and isinstance(source, sys.modules["duckdb"].DuckDBPyRelation):
-        from boltdp.engines.duckdb import DuckDBEngine
-
-        engine = DuckDBEngine.from_relation(source)
-        engine.spool = spool
-        return engine
-    if "pyarrow.dataset" in sys.modules and isinstance(source, sys.modules["pyarrow.dataset"].Dataset):
-        from boltdp.engines.duckdb import DuckDBEngine
-
-        engine = DuckDBEngine.from_dataset(source)
-        engine.spool = spool
-        return engine
-    if type(source).__module__.startswith("pyspark.sql.") and type(source).__name__ == "DataFrame":
-        from boltdp.engines.spark import SparkEngine
-
-        return SparkEngine(source, spool=spool)
-    if type(source).__module__.split(".")[0] == "pandas" and hasattr(source, "columns"):
-        return ArrayEngine.from_pandas(source)
-    if is_table(source):
-        return ArrayEngine.from_arrow(source)
-    raise DataError(
-        "the data must be a file name, a pair of arrays (X, y), a data frame, an Arrow table, a DuckDB relation or an "
-        f"engine of SQLAlchemy, got an object of type {type(source).__name__!r}"
-    )
+    return open_engine(source, Options(table, query, spool, where))
 
 
 @contextmanager
-def opened(source: Any, **options: Any) -> Iterator[Engine]:
-    """The engine of a source as `open_source` opens it, closed at the end, unless it was open before.
+def use_source(source: Any, **options: Any) -> Iterator[Engine]:
+    """Open a source by `open_source`, and close it at the end unless it was open before.
 
     >>> import pyarrow
-    >>> with opened(pyarrow.table({"age": [30, 40]})) as engine:
+    >>> with use_source(pyarrow.table({"age": [30, 40]})) as engine:
     ...     engine.count()
     2
     """
@@ -142,41 +87,3 @@ def opened(source: Any, **options: Any) -> Iterator[Engine]:
     finally:
         if engine is not source:
             engine.close()
-
-
-def _open_postgres(uri: str, **options: Any) -> Engine:
-    require("postgres", "reading from PostgreSQL")
-    from boltdp.engines.postgres import PostgresEngine
-
-    return PostgresEngine(uri, **options)
-
-
-def _open_spark(address: str, *, where: str, **options: Any) -> Engine:
-    if where == "client":
-        raise ParameterError("where must be 'auto' or 'server' with Spark, whose rows stay there, got 'client'")
-    from boltdp.engines.spark import SparkEngine
-
-    return SparkEngine.open(address, **options)
-
-
-def _open_file(source: str | Path, *, table: str | None, query: str | None, spool: str | Path | None) -> Engine:
-    from boltdp.engines._file_patterns import format_of
-    from boltdp.engines.duckdb import DuckDBEngine
-
-    if format_of(source) == "duckdb":
-        return DuckDBEngine.from_database(source, table=table, query=query, spool=spool)
-    if table is not None:
-        raise ParameterError("table must be given only with a database")
-    if query is not None:
-        return DuckDBEngine.from_query(source, query, spool=spool)
-    if not str(source):
-        raise ParameterError(
-            "give SOURCE, which says where the rows are",
-            hint="a file, a directory, a database, or only --query \"SELECT ... FROM 'visits.parquet'\"",
-        )
-    if str(source) == "-" or Path(source).is_fifo() or Path(source).is_char_device():
-        raise ParameterError(
-            "SOURCE must be a file and not the standard input or a pipe, since rows are read more than once",
-            hint="write them to a file first: ... > rows.csv",
-        )
-    return DuckDBEngine.from_files(source, spool=spool)

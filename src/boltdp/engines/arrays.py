@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from boltdp.context import Context
 from boltdp.encoding import python_cells
+from boltdp.engines._data_frames import is_lazy_frame, is_table
 from boltdp.engines.base import Engine
 from boltdp.engines.local_store import PreparedRows
 from boltdp.errors import DataError, quoted
@@ -182,18 +183,6 @@ class ArrayEngine(Engine):
         return self._spooled(schema, context, ordered=ordered, in_memory=dense)
 
 
-def is_table(data: Any) -> bool:
-    """Whether something can be read as an Arrow table: Arrow's own, those of Polars (lazy ones too) and of ibis.
-
-    >>> is_table(pa.table({"age": [30]})), is_table(np.zeros((2, 2)))
-    (True, False)
-    """
-    # pandas offers Arrow's stream interface too, but raises errors that quote values.
-    if type(data).__module__.split(".")[0] == "pandas":
-        return False
-    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__") or _is_lazy(data)
-
-
 def arrow_table(data: Any) -> pa.Table:
     """Something that `is_table` as an Arrow table, in memory.
 
@@ -202,12 +191,8 @@ def arrow_table(data: Any) -> pa.Table:
     """
     kind = type(data).__name__
     with suppress(Exception):  # that of another library may quote values
-        return pa.table(data.collect() if _is_lazy(data) else data)
+        return pa.table(data.collect() if is_lazy_frame(data) else data)
     raise DataError(f"the data must offer a table to Arrow, and that of an object of type {kind!r} failed")
-
-
-def _is_lazy(data: Any) -> bool:
-    return type(data).__module__.split(".")[0] == "polars" and type(data).__name__ == "LazyFrame"
 
 
 class _Sparse(ABC):
@@ -252,8 +237,8 @@ class _SparseNumbers(_Sparse):
 def rows_of(schema: Schema, X: Any) -> ArrayEngine:
     """Rows with the columns that a schema declares: a data frame's by name, an array's by position.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> rows_of(Schema("sick", (0, 1), (Numeric("age", 0, 110),)), np.array([[30.0], [40.0]])).columns().keys()
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> rows_of(Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 110),)), np.array([[30.0], [40.0]])).columns().keys()
     dict_keys(['age'])
     """
     sparse = hasattr(X, "tocsr")

@@ -27,7 +27,7 @@ from boltdp.engines.person_limit import CountedEncoder, check_unit, counted
 from boltdp.engines.prepared_rows import Prepared, check_part
 from boltdp.errors import DataError, near
 from boltdp.kernel.sum_state import Summation
-from boltdp.schema.schema import Categorical, Schema
+from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 
 if TYPE_CHECKING:
@@ -186,8 +186,8 @@ class Slice(Engine):
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:
     """Refuse data whose columns are not those the schema declares, before any row is read.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> check_columns(Schema("y", (0, 1), (Numeric("age", 0, 1),)), {"y": ColumnType("number")})
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> check_columns(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),)), {"y": ColumnType("number")})
     Traceback (most recent call last):
     boltdp.errors.DataError: the data must have the column 'age', which the schema declares
     """
@@ -201,7 +201,7 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
     for column in schema.columns:
         column.check_type(columns[column.source])
     if label:
-        Categorical.check_kind(schema.label, columns[schema.label])
+        schema.target.as_column().check_type(columns[schema.label])
 
 
 def _missing(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
@@ -241,16 +241,16 @@ def scanned(
 def counted_scan(engine: Engine, schema: Schema, work: Callable[[PackedRows], R], *, context: Context) -> Iterator[R]:
     """What `work` makes of each block of packed rows, of which a person's rows beyond those that count are neutral.
 
-    With a unit, rows are streamed through this process.
+    With a person_id, rows are streamed through this process.
 
     >>> from boltdp.engines.arrays import ArrayEngine
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> rows = ArrayEngine.from_arrow(pa.table({"who": ["a", "a", "b"], "age": [3, 4, 5], "y": [1, 1, 1]}))
-    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 10),), unit="who", max_rows=1)
+    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 10),), person_id="who", max_rows_per_person=1)
     >>> [block[:, 1].tolist() for block in counted_scan(rows, schema, lambda block: block, context=Context())]
     [[-0.4000000059604645, nan, 0.0]]
     """
-    if schema.unit is None:
+    if schema.person_id is None:
         return scanned(engine, schema, work, context=context)
     check_columns(schema, engine.columns())
     check_unit(schema, engine.columns(), context)
@@ -269,9 +269,9 @@ def scanned_keeping(
     """What `work` makes of each block of packed rows, for prediction, and columns of the same rows, as they are.
 
     >>> from boltdp.engines.arrays import ArrayEngine
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> rows = ArrayEngine.from_arrow(pa.table({"id": ["a", "b"], "age": [30, 40]}))
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> [(found, kept.to_pydict()) for found, kept in scanned_keeping(rows, schema, len, ["id"])]
     [(2, {'id': ['a', 'b']})]
     """
@@ -313,9 +313,9 @@ def _for_training(
 ) -> tuple[Iterator[pa.RecordBatch], Encoder | CountedEncoder]:
     """The columns of a schema, and what encodes them such that rows of a person beyond those that count are neutral."""
     encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
-    if schema.unit is None or schema.max_rows is None:
+    if schema.person_id is None or schema.max_rows_per_person is None:
         return _batches(engine, schema, context), encoder
     names, parse = _parsed(schema)
     engine.threads = context.threads
-    batches = engine.batches_keeping([*names, schema.label], [schema.unit], parse=parse)
-    return counted(batches, schema.max_rows), CountedEncoder(encoder)
+    batches = engine.batches_keeping([*names, schema.label], [schema.person_id], parse=parse)
+    return counted(batches, schema.max_rows_per_person), CountedEncoder(encoder)

@@ -59,7 +59,7 @@ class DuckDBEngine(Engine):
     """Rows that a DuckDB relation gives, in the order in which they were inserted.
 
     >>> import duckdb
-    >>> engine = DuckDBEngine.from_relation(duckdb.sql("SELECT 30 AS age, 'yes' AS sick"))
+    >>> engine = DuckDBEngine.from_object(duckdb.sql("SELECT 30 AS age, 'yes' AS sick"))
     >>> engine.count(), engine.columns()["sick"].kind
     (1, 'text')
     """
@@ -88,6 +88,34 @@ class DuckDBEngine(Engine):
         self._close = close
         self._check = check
         self._count: int | None = None
+
+    @classmethod
+    def open(
+        cls,
+        source: str | Path,
+        *,
+        table: str | None = None,
+        query: str | None = None,
+        spool: str | Path | None = None,
+    ) -> DuckDBEngine:
+        """Open a DuckDB file by a table or a query, or files, by a query if it is given."""
+        if format_of(source) == "duckdb":
+            return cls.from_database(source, table=table, query=query, spool=spool)
+        if table is not None:
+            raise ParameterError("table must be given only with a database")
+        if query is not None:
+            return cls.from_query(source, query, spool=spool)
+        if not str(source):
+            raise ParameterError(
+                "give SOURCE, which says where the rows are",
+                hint="a file, a directory, a database, or only --query \"SELECT ... FROM 'visits.parquet'\"",
+            )
+        if str(source) == "-" or Path(source).is_fifo() or Path(source).is_char_device():
+            raise ParameterError(
+                "SOURCE must be a file and not the standard input or a pipe, since rows are read more than once",
+                hint="write them to a file first: ... > rows.csv",
+            )
+        return cls.from_files(source, spool=spool)
 
     @classmethod
     def from_files(
@@ -122,19 +150,26 @@ class DuckDBEngine(Engine):
         return engine
 
     @classmethod
-    def from_dataset(cls, dataset: Any) -> DuckDBEngine:
-        """A data set of Arrow (`pyarrow.dataset`), in the order of its fragments.
+    def from_object(cls, source: duckdb.DuckDBPyRelation | Any, *, spool: str | Path | None = None) -> DuckDBEngine:
+        """A relation of a connection that is open already, or a dataset of Arrow, in the order of its fragments.
+
+        Of a relation the same is asked as of a query.
 
         >>> import pyarrow.dataset as ds
-        >>> with DuckDBEngine.from_dataset(ds.dataset(pa.table({"age": [30, 40]}))) as engine:
+        >>> with DuckDBEngine.from_object(ds.dataset(pa.table({"age": [30, 40]}))) as engine:
         ...     engine.count()
         2
         """
-        connection = _connect(":memory:")
-        fault = "the Arrow data set cannot be read"
-        connection.register(SOURCE, dataset)
-        relation = _ask(lambda: connection.sql(f"SELECT * FROM {SOURCE}"), fault)
-        return cls(relation, fault=fault, connection=connection, close=connection.close)
+        if isinstance(source, duckdb.DuckDBPyRelation):
+            engine = cls(source, fault="the DuckDB relation cannot be read")
+        else:
+            connection = _connect(":memory:")
+            fault = "the Arrow dataset cannot be read"
+            connection.register(SOURCE, source)
+            relation = _ask(lambda: connection.sql(f"SELECT * FROM {SOURCE}"), fault)
+            engine = cls(relation, fault=fault, connection=connection, close=connection.close)
+        engine.spool = spool
+        return engine
 
     @classmethod
     def from_database(
@@ -170,7 +205,9 @@ class DuckDBEngine(Engine):
                     raise DataError(f"the table {table!r} of {str(path)!r} does not exist", hint=hint)
                 fault = f"the table {table!r} of {str(path)!r} cannot be read"
                 relation = _ask(lambda: connection.sql(f"SELECT * FROM {_identifier(table)}"), fault)
-                return cls(relation, fault=fault, connection=connection, close=held.pop_all().close)
+                engine = cls(relation, fault=fault, connection=connection, close=held.pop_all().close)
+            engine.spool = spool
+            return engine
         assert query is not None
         fault = f"the query on {str(path)!r} cannot be run"
         with ExitStack() as held:
@@ -217,11 +254,6 @@ class DuckDBEngine(Engine):
         engine._untyped = frozenset(name for name, column in engine.columns().items() if column.kind == "text")
         engine.spool = spool
         return engine
-
-    @classmethod
-    def from_relation(cls, relation: duckdb.DuckDBPyRelation) -> DuckDBEngine:
-        """A relation of a connection that is open already, of which the same is asked as of a query."""
-        return cls(relation, fault="the DuckDB relation cannot be read")
 
     def count(self) -> int:
         """Number of rows."""

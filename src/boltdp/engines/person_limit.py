@@ -1,4 +1,6 @@
-"""The rule of `max_rows`: of each person's rows the first so many count, and the others become neutral rows.
+"""The rule of `max_rows_per_person`: at most that many rows of each person are used, the first ones.
+
+The others become neutral rows.
 
 It depends on the order of the rows and on their ids alone. Neutral rows stay where they are, so that the number of rows
 and every position stay what they are. Rows whose id is missing count together, as those of one unknown person.
@@ -28,25 +30,25 @@ from boltdp.schema.source_columns import ColumnType
 def check_unit(schema: Schema, columns: Mapping[str, ColumnType], context: Context) -> None:
     """Refuse data without the ids that a schema declares, before any row is read.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 1),), unit="patient", max_rows=2)
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),), person_id="patient", max_rows_per_person=2)
     >>> check_unit(schema, {"age": ColumnType("number"), "y": ColumnType("number")}, Context())
     Traceback (most recent call last):
-    boltdp.errors.DataError: the data must have the column 'patient', which the schema declares as its unit
+    boltdp.errors.DataError: the data must have the column 'patient', which the schema declares as its person_id
     """
-    if schema.unit is None:
+    if schema.person_id is None:
         return
-    if schema.unit not in columns:
+    if schema.person_id not in columns:
         used = {schema.label, *schema.sources}
         raise DataError(
-            f"the data must have the column {schema.unit!r}, which the schema declares as its unit",
-            hint=near(schema.unit, [name for name in columns if name not in used]),
+            f"the data must have the column {schema.person_id!r}, which the schema declares as its person_id",
+            hint=near(schema.person_id, [name for name in columns if name not in used]),
         )
-    if columns[schema.unit].kind == "list":
-        raise DataError(f"column {schema.unit!r}, the unit, must have ids, its type is 'list'")
+    if columns[schema.person_id].kind == "list":
+        raise DataError(f"column {schema.person_id!r}, the person_id, must have ids, its type is 'list'")
     if context.on_bad_row == "error":
         raise ParameterError(
-            "on_bad_row must be 'neutral' for a schema with a unit, whose rows beyond max_rows are neutral"
+            "on_bad_row must be 'neutral' for a schema with a person_id: rows beyond max_rows_per_person are neutral"
         )
 
 
@@ -121,7 +123,9 @@ def _coded(ids: pa.Array) -> tuple[Integers, list[Any]]:
             ids = ids.view(pa.int32() if kind.bit_width == 32 else pa.int64())
         found = ids.dictionary_encode()
     except pa.ArrowNotImplementedError:
-        raise DataError(f"the unit must be a column of ids, such as numbers or texts, its type is {kind}") from None
+        raise DataError(
+            f"the person_id must be a column of ids, such as numbers or texts, its type is {kind}"
+        ) from None
     people = found.dictionary.to_pylist()
     codes = found.indices.fill_null(len(people)).to_numpy(zero_copy_only=False).astype(np.int64)
     return codes, [*people, None]

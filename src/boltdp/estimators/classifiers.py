@@ -31,17 +31,18 @@ from sklearn.utils.validation import (
 from boltdp._arrays import Doubles
 from boltdp.api import refuse_beside_schema, warn_if_not_private, warn_of_unused
 from boltdp.encoding import python_cells
-from boltdp.engines.arrays import ArrayEngine, arrow_table, check_names, is_table, rows_of
+from boltdp.engines._data_frames import is_table
+from boltdp.engines.arrays import ArrayEngine, arrow_table, check_names, rows_of
 from boltdp.errors import DataError, ParameterError, described, hints_shown
 from boltdp.export.original_units import raw_weights
 from boltdp.ledger import Account, Ledger, find_account
-from boltdp.model import Model, Threshold, checked_threshold
+from boltdp.model import Model, Threshold
 from boltdp.privacy.events.noisy_moments import Moments
 from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.training_problem import Averaging, Permutation
 from boltdp.schema.curves import curve_places
 from boltdp.schema.declare import declare
-from boltdp.schema.schema import Column, Numeric, Schema, Vector
+from boltdp.schema.schema import Classes, Column, Numeric, Schema, Vector
 from boltdp.schema.source_columns import ColumnType
 from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize
 from boltdp.workflows.train import train
@@ -135,7 +136,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if self.threshold is not None:
                 # Now, before the budget is spent; without a random state, which would be drawn from.
                 settings = clone(self).set_params(random_state=None)._settings()
-                checked_threshold(self.threshold, schema, settings.losses(len(schema.classes))[0])
+                schema.target.resolve_threshold(self.threshold, settings.choose_loss(schema.target)[0])
         return rows_of(schema, X).with_column(schema.label, y), schema, reasons
 
     def _keep(self, model: Model) -> Any:
@@ -307,8 +308,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             label += "_"
         intercept = bool(self.fit_intercept)
         return Schema(
-            label,
-            tuple(classes),
+            Classes(label, tuple(classes)),
             columns,
             intercept=intercept,
             # The intercept is a 1 beside the scaled features, which the clip norm is about.
@@ -575,11 +575,7 @@ def _sorted(classes: Any) -> npt.NDArray[Any]:
 
 def _in_order(schema: Schema) -> Schema:
     """The schema with its classes, and the prior with them, in the order of scikit-learn."""
-    classes = _sorted(schema.classes)
-    if schema.prior is None:
-        return replace(schema, classes=tuple(classes))
-    order = np.argsort(np.asarray(schema.classes))
-    return replace(schema, classes=tuple(classes), prior=tuple(schema.prior[index] for index in order))
+    return replace(schema, target=schema.target.as_classes().sort())
 
 
 def _classes_of(y: Any) -> npt.NDArray[Any]:

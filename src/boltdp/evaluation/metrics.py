@@ -172,12 +172,12 @@ class ClassScores:
 class Sums:
     """What is summed over the rows: all that an evaluation is computed of.
 
-    >>> from boltdp.schema.schema import Numeric, Schema
-    >>> from boltdp.workflows.plan import plan
+    >>> from boltdp.schema.schema import Numeric, Classes, Schema
+    >>> from boltdp.workflows.plan import plan_certificate
     >>> from boltdp.settings import Settings
     >>> from boltdp.model import Model
-    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),), intercept=False)
-    >>> certificate = plan(Settings(epsilon=None, loss="logistic"), rows=2, dims=1, classes=2)
+    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),), intercept=False)
+    >>> certificate = plan_certificate(Settings(epsilon=None, loss="logistic"), rows=2, dims=1, classes=2)
     >>> sums = Sums(Model(schema, np.array([[2.0]]), certificate))
     >>> sums.add(np.array([0.0, 1.0, np.nan]), np.array([[-1.0], [1.0], [0.5]]))
     >>> sums.confusion.tolist(), sums.without_class

@@ -27,8 +27,8 @@ from boltdp.privacy.accounting.charges import Release
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import CertificateError, compare_records, why_not_private
-from boltdp.privacy.events.event import SEEDED, Event, Spoiled, spoiled
-from boltdp.privacy.events.noisy_counts import NoisyCounts, noisy_counts
+from boltdp.privacy.events.event import SEEDED, Event, NonPrivate, mark_non_private
+from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
 from boltdp.privacy.release import release_counts
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.schema.schema import Schema
@@ -227,7 +227,7 @@ class NoisyEvaluation:
 
     @property
     def _event(self) -> Event:
-        return self.spent.spent if isinstance(self.spent, Spoiled) else self.spent
+        return self.spent.spent if isinstance(self.spent, NonPrivate) else self.spent
 
     @property
     def noise(self) -> float:
@@ -240,7 +240,7 @@ class NoisyEvaluation:
         """Why it is not private; empty if it is."""
         return why_not_private(self.spent, self.budget)
 
-    def promise(self) -> str:
+    def guarantee(self) -> str:
         """What is promised, in plain words."""
         if self.reasons:
             return f"NOT PRIVATE: {'; '.join(self.reasons)}."
@@ -460,9 +460,9 @@ def measure(
     check_columns(model.schema, engine.columns())
     check_unit(model.schema, engine.columns(), context)
     rows = engine.count()
-    event = noisy_counts(budget, releases=1, summed=True, person_rows=model.schema.max_rows)
+    event = make_noisy_counts(budget, releases=1, summed=True, person_rows=model.schema.max_rows_per_person)
     bins = plan_bins(model, rows=rows, groups=len(categories), noise=event.noise.deviation)
-    spent = spoiled(event, () if context.randomness.seed is None else (SEEDED,))
+    spent = mark_non_private(event, () if context.randomness.seed is None else (SEEDED,))
     adjacency = Adjacency.of(event.person_rows)
 
     def released() -> NoisyEvaluation:

@@ -104,7 +104,7 @@ def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
             ),
             (_columns(schema.columns),),
         ),
-        Section(PROMISED, (certificate.promise(),)),
+        Section(PROMISED, (certificate.guarantee(),)),
         Section("The unit of privacy", _unit(certificate), _stated(owner, "persons")),
         Section(
             "Privacy parameters",
@@ -248,7 +248,7 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
                 # How many persons there are is private.
                 "number_of_privacy_units": certificate.rows if certificate.person_rows is None else None,
                 "privacy_parameters": {"epsilon": budget.epsilon, **({"delta": budget.delta} if budget.delta else {})},
-                "privacy_parameters_details": _listed([certificate.promise()], points),
+                "privacy_parameters_details": _listed([certificate.guarantee()], points),
             },
             "deployment_model": {
                 "model_name": "Central",
@@ -498,7 +498,7 @@ def _utility(certificate: Certificate, evaluation: NoisyEvaluation | None) -> Se
         both = Budget(sum(epsilons), min(sum(deltas), 0.999)).describe()
         together = f" If these rows are those of the training, both together spend at most {both}."
     text = (
-        f"{evaluation.promise()}{together}",
+        f"{evaluation.guarantee()}{together}",
         "Intervals of 95 % are for the noise and for the rows as a sample of others like them.",
     )
     scores = [

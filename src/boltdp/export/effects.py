@@ -24,7 +24,7 @@ from boltdp.encoding.plan import (
 from boltdp.encoding.values import format_value
 from boltdp.export.original_units import encoded_weights, matrix_of
 from boltdp.losses import Logistic, Multinomial
-from boltdp.privacy.weight_uncertainty import Spread, weight_spread
+from boltdp.privacy.weight_uncertainty import WeightDeviation, weight_deviation
 
 if TYPE_CHECKING:
     from boltdp.model import Model
@@ -110,7 +110,7 @@ class Effects:
     unit: str
     panels: tuple[Panel, ...]  #: one for two classes, else one for each class, up to a hundred
     left_out: int  #: how many classes have none
-    spread: Spread | None
+    spread: WeightDeviation | None
     noise: str  #: what is said of noise, in words
 
     @property
@@ -126,15 +126,15 @@ def effects(model: Model) -> Effects:
     >>> from boltdp.settings import Settings
     >>> from boltdp.workflows.train import train
     >>> import pyarrow as pa
-    >>> from boltdp.schema.schema import Numeric, Schema
+    >>> from boltdp.schema.schema import Classes, Numeric, Schema
     >>> rows = pa.table({"age": range(100), "sick": [age > 60 for age in range(100)]})
-    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
     >>> (panel,) = effects(train(open_source(rows), schema, Settings(epsilon=None))).panels
     >>> panel.favours, panel.effects[0].name, panel.effects[0].places, panel.effects[0].difference > 0
     ('true', 'age', (0.0, 50.0, 100.0), True)
     """
     schema, names = model.schema, [format_value(value) for value in model.classes]
-    spread = weight_spread(model.certificate.training)
+    spread = weight_deviation(model.certificate.training)
     favoured = (names[1:] if len(model.weights) == 1 else names)[:MOST_PANELS]
     matrix = matrix_of(schema)
     panels = []
@@ -159,7 +159,7 @@ def effects(model: Model) -> Effects:
 class _Noise:
     """What noise does to combinations of the encoded features of one column."""
 
-    spread: Spread | None
+    spread: WeightDeviation | None
     rows: Doubles | None  #: of the projection, for these features; None: the features are those of the weights
 
     def of(self, directions: Doubles) -> Any:
@@ -260,7 +260,7 @@ def _unit(model: Model, names: list[str]) -> str:
     return f"{known} of each class against all others"
 
 
-def _said_of_noise(model: Model, spread: Spread | None) -> str:
+def _said_of_noise(model: Model, spread: WeightDeviation | None) -> str:
     if spread is None:
         return _UNKNOWN
     if not spread.deviation:

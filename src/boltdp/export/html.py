@@ -69,7 +69,7 @@ def page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, to
     bands = "most" if effects.at_most else "exact"
     return document(
         title,
-        f'<p class="{kind}">{text_of(certificate.promise(), 5000)}</p><dl>{lines}</dl>'
+        f'<p class="{kind}">{text_of(certificate.guarantee(), 5000)}</p><dl>{lines}</dl>'
         f'<div class="{bands}">{panels}</div>',
     )
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def encoded_weights(schema: Schema, weights: Doubles) -> Doubles:
     """Weights for the encoded row before its projection: <w, P'x> = <Pw, x>.
 
-    >>> from boltdp.schema.schema import Numeric, Projection
-    >>> schema = Schema("y", (0, 1), (Numeric("a", 0, 1), Numeric("b", 0, 1)), projection=Projection(dims=2, seed=1))
+    >>> from boltdp.schema.schema import Classes, Numeric, Projection
+    >>> columns = (Numeric("a", 0, 1), Numeric("b", 0, 1))
+    >>> schema = Schema(Classes("y", (0, 1)), columns, projection=Projection(dims=2, seed=1))
     >>> encoded_weights(schema, np.ones((1, 2))).shape
     (1, 3)
     """
@@ -32,8 +33,8 @@ def encoded_weights(schema: Schema, weights: Doubles) -> Doubles:
 def matrix_of(schema: Schema) -> Doubles | None:
     """The matrix that projects encoded rows, if the schema has one.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> matrix_of(Schema("y", (0, 1), (Numeric("a", 0, 1),))) is None
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> matrix_of(Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1),))) is None
     True
     """
     return schema.encoding.matrix
@@ -45,8 +46,8 @@ def raw_weights(schema: Schema, weights: Doubles) -> tuple[Doubles, Doubles]:
     The columns are those of `schema.feature_names` without the projection and the intercept: numbers as they are,
     and 0 or 1 for each category.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False, clip_norm=1.0)
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),), intercept=False, clip_norm=1.0)
     >>> raw_weights(schema, np.array([[5.0]]))
     (array([[0.1]]), array([-5.]))
     """

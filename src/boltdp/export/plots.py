@@ -52,7 +52,7 @@ def draw(model: Model, effects: Effects, path: str | Path, *, top: int) -> None:
         axes.set_title(printable(title, longest=48), fontsize=10, parse_math=False)
     for axes in figure.axes[len(drawings) :]:
         axes.set_axis_off()
-    promise = model.certificate.promise().partition(":")[0]
+    promise = model.certificate.guarantee().partition(":")[0]
     if not model.certificate.private:
         promise = "NOT PRIVATE"
     bands = "; dashed: the most that one and two standard deviations of noise can be" if effects.at_most else ""

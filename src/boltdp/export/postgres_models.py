@@ -31,8 +31,8 @@ def input_scaling(schema: Schema) -> dict[str, list[Any]]:
     The numbers are those of the numeric columns, then 1 for the category a row has and 0 for each other one, then those
     of the vectors: the features by their names, without steps and the intercept, as they are in the data.
 
-    >>> from boltdp.schema.schema import Categorical, Numeric
-    >>> input_scaling(Schema("sick", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))))["high"]
+    >>> from boltdp.schema.schema import Categorical, Classes, Numeric
+    >>> input_scaling(Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))))["high"]
     [100.0, 1.0, 1.0]
     """
     scaling: dict[str, list[Any]] = {"low": [], "high": [], "middle": [], "factor": []}

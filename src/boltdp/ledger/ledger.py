@@ -114,10 +114,10 @@ class Ledger:
     >>> import tempfile
     >>> from boltdp.losses import Logistic
     >>> from boltdp.privacy.accounting.charges import Release
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> from boltdp.privacy.training_problem import Problem
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> release = Release(Budget(1.0), perturbed_objective(problem, Budget(1.0)))
+    >>> release = Release(Budget(1.0), make_objective_perturbation(problem, Budget(1.0)))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     ledger = open_ledger(f"{folder}/ledger.db")
     ...     ledger.set_budget("visits", Budget(1.5), composition="basic")
@@ -134,11 +134,9 @@ class Ledger:
 
     @property
     def address(self) -> str:
-        """Where it is."""
         return self._store.address
 
     def exists(self) -> bool:
-        """Whether there is one."""
         return self._store.exists()
 
     def set_budget(
@@ -231,7 +229,6 @@ class Ledger:
         return self._report(dataset, self._standing(self.history(), dataset), whole_curves=whole_curves)
 
     def show(self, *, whole_curves: bool = False) -> list[DatasetReport]:
-        """What was spent of every budget."""
         standings = read_standings(self.history())
         return [self._report(name, standing, whole_curves=whole_curves) for name, standing in standings.items()]
 
@@ -390,7 +387,6 @@ class LateCharge:
 
     @property
     def spent(self) -> Any:
-        """What it follows from."""
         return self._entry.charge.spent
 
 

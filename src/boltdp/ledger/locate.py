@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from boltdp.engines import SPARK
+from boltdp.engines.registry import PATTERN_CHARACTERS, find_engine
 from boltdp.errors import ParameterError
 from boltdp.ledger.ledger import POSTGRES, Account, Ledger, open_ledger
 from boltdp.ledger.sqlite_store import BESIDE
-
-#: In a name of a file they stand for other characters.
-_PATTERN = set("*?[")
 
 
 def find_account(
@@ -27,8 +24,9 @@ def find_account(
 ) -> Account | None:
     """What a run over this source is charged to; None if no ledger is named and none is where the data is.
 
-    A ledger is found in the directory of a file, as `.boltdp-ledger.db`, or in the PostgreSQL database of the data. A
-    data set that is not named has the name of the file or the table.
+    A ledger is found in the directory of a file, as `.boltdp-ledger.db`, or in the PostgreSQL database of the data; of
+    rows in memory (None is such a source too) there is none. A dataset that is not named has the name of the file or
+    the table.
 
     >>> find_account("patients.csv", ledger="ledger.db").dataset
     'patients.csv'
@@ -69,17 +67,13 @@ def _in_folder(address: str | Path | Ledger) -> str | Path | Ledger:
 
 
 def _beside(source: Any, query: str | None) -> Ledger | None:
-    if isinstance(source, str) and source.startswith(POSTGRES):
+    if source is None:
+        return None
+    engine = find_engine(source)
+    if engine.holds_ledger:
         inside = open_ledger(source)
         return inside if inside.exists() else None
-    if not isinstance(source, (str, Path)) or SPARK.fullmatch(str(source)):
-        return None  # rows that are in memory, or in a cluster
-    names = [str(source)]
-    if query is not None:
-        from boltdp.engines.duckdb import paths_in_query
-
-        names += paths_in_query(names[0], query)
-    files = [file for name in names for file in _files(name.removeprefix("file://"))]
+    files = [file for name in engine.local_paths(source, query) for file in _files(name)]
     # Beside the file and what it is a link to, and in a directory of files.
     places = [one for file in files for one in (file, file.parent, file.resolve(), file.resolve().parent)]
     folders = {place.resolve(): place for place in reversed(places) if place.is_dir()}
@@ -94,9 +88,9 @@ def _beside(source: Any, query: str | None) -> Ledger | None:
 def _files(name: str) -> list[Path]:
     """What a name stands for; of a pattern, the directory that all are in too."""
     folder = Path(name)
-    if not _PATTERN & set(name):
+    if not PATTERN_CHARACTERS & set(name):
         return [folder]
-    while _PATTERN & set(str(folder)):
+    while PATTERN_CHARACTERS & set(str(folder)):
         folder = folder.parent
     return [folder, *map(Path, glob.glob(name, recursive=True))]
 
@@ -104,6 +98,4 @@ def _files(name: str) -> list[Path]:
 def _name(source: Any, *, table: str | None, query: str | None) -> str | None:
     if table is not None or query is not None:
         return table
-    if not isinstance(source, (str, Path)) or str(source).startswith(POSTGRES) or _PATTERN & set(str(source)):
-        return None
-    return Path(source).name
+    return None if source is None else find_engine(source).dataset_name(source)

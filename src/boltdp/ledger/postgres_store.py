@@ -228,12 +228,10 @@ class PostgresStore(Store):
         ).rstrip("?&")
 
     def exists(self) -> bool:
-        """Whether the database has a schema of this name."""
         with self._session() as ask:
             return bool(ask("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) $1", [SCHEMA]))
 
     def create(self) -> None:
-        """Make the schema, if there is none; the role becomes its owner."""
         with self._session() as ask:
             query = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname OPERATOR(pg_catalog.=) $1"
             if ask(query, [SCHEMA]):
@@ -246,7 +244,6 @@ class PostgresStore(Store):
                         ask(statement, [])
 
     def allow(self, role: str) -> None:
-        """Let a role read the entries and append charges of its own; only the owner can."""
         from psycopg import sql
 
         with self._session() as ask:
@@ -264,14 +261,12 @@ class PostgresStore(Store):
                 raise LedgerError(f"permission denied: only the owner of the ledger in {self.address!r} may do that")
 
     def read(self) -> Sequence[Line]:
-        """All lines, as they are at one moment."""
         with self._session() as ask:
             self._check(ask)
             with _transaction(ask, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"):
                 return self._lines(ask)
 
     def append(self, make: Callable[[Sequence[Line], Moment], Line], *, lasting: bool = True) -> None:
-        """Append a line; the server has written it to its disk when this returns, if it is to be lasting."""
         with self._session() as ask:
             self._check(ask)
             with _transaction(ask):
@@ -283,7 +278,6 @@ class PostgresStore(Store):
                 ask("SELECT boltdp_ledger.append($1)", [record])
 
     def faults(self) -> list[str]:
-        """Whether a table or a trigger was changed."""
         with self._session() as ask:
             self._check(ask)
             found = ask(_RELATIONS, [])
@@ -320,7 +314,6 @@ class PostgresStore(Store):
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
-        """One connection is used again and again by what is done inside."""
         self._spare.wanted += 1
         try:
             yield

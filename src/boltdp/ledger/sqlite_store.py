@@ -47,11 +47,9 @@ class SQLiteStore(Store):
         self.address = str(path)
 
     def exists(self) -> bool:
-        """Whether there is something of this name."""
         return os.path.lexists(self.path)
 
     def create(self) -> None:
-        """Make the file aside, and give it its name when it is whole."""
         if self.exists():
             return
         try:
@@ -74,12 +72,10 @@ class SQLiteStore(Store):
             raise LedgerError(f"the ledger {self.address!r} cannot be made: {reason}") from None
 
     def read(self) -> Sequence[Line]:
-        """All lines, as they are at one moment."""
         with self._transaction("BEGIN") as connection:
             return self._lines(connection)
 
     def append(self, make: Callable[[Sequence[Line], Moment], Line], *, lasting: bool = True) -> None:
-        """Append a line."""
         with self._transaction("BEGIN IMMEDIATE", lasting=lasting) as connection:
             lines = self._lines(connection)
             record, digest = make(lines, Moment(_user(), datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")))
@@ -88,7 +84,6 @@ class SQLiteStore(Store):
             connection.execute("UPDATE head SET number = ?, digest = ?", (number, digest))
 
     def faults(self) -> list[str]:
-        """What SQLite's own check of the file finds."""
         with self._transaction("BEGIN") as connection:
             found = [str(line) for (line,) in connection.execute("PRAGMA integrity_check")]
         return [] if found == ["ok"] else found

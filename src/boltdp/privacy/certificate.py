@@ -14,13 +14,13 @@ from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import (
     SEEDED,
+    BudgetedEvent,
     Composition,
     Event,
-    Part,
-    Spoiled,
+    NonPrivate,
     Training,
-    composed,
-    spoiled,
+    compose,
+    mark_non_private,
 )
 from boltdp.privacy.events.noisy_counts import is_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
@@ -65,7 +65,7 @@ class Certificate:
         if len({event.person_rows for event in self.spent.walk() if not event.children}) > 1:
             raise ParameterError("all that a certificate is about must be private for the same neighbours")
 
-    @property
+    @cached_property
     def training(self) -> Training:
         """How the released model, or each of several alike, was trained."""
         assert isinstance(self.spent.released, Training)
@@ -81,42 +81,42 @@ class Certificate:
         """What it minimised."""
         return self.training.problem
 
-    @property
+    @cached_property
     def models(self) -> int:
         """How many models were trained and released together."""
         return self.spent.models
 
-    @property
+    @cached_property
     def selection(self) -> Selection | None:
         """How it was chosen among candidates, if it was."""
         return next((event for event in self.spent.walk() if isinstance(event, Selection)), None)
 
-    @property
+    @cached_property
     def moments(self) -> NoisyMoments | None:
         """What was released before training to centre the rows, if it was."""
         return next((event for event in self.spent.walk() if isinstance(event, NoisyMoments)), None)
 
-    @property
-    def parts(self) -> tuple[Part, ...]:
+    @cached_property
+    def parts(self) -> tuple[BudgetedEvent, ...]:
         """What the budget was divided into: first what came before training, if anything did."""
         return tuple(part for event in self.spent.walk() if isinstance(event, Composition) for part in event.parts)
 
-    @property
-    def draft(self) -> Part | None:
+    @cached_property
+    def draft(self) -> BudgetedEvent | None:
         """What was spent on finding the schema, if it was found from the rows."""
         return next((part for part in self.parts if is_draft(part.event)), None)
 
-    @property
+    @cached_property
     def training_noise(self) -> Mechanism | None:
         """Noise before or inside the training of each model."""
         return self.training.training_noise
 
-    @property
+    @cached_property
     def release_noise(self) -> Mechanism | None:
         """Noise added to the weights of each model at the end."""
         return self.training.release_noise
 
-    @property
+    @cached_property
     def sensitivity(self) -> Sensitivity | None:
         """Of the weights that the release noise was added to."""
         return self.training.sensitivity
@@ -131,15 +131,15 @@ class Certificate:
         """How many of a person's rows count, at most, if the promise is about persons; None: it is about rows."""
         return self.problem.person_rows
 
-    @property
+    @cached_property
     def adjacency(self) -> Adjacency:
         """Between which data sets the promise holds."""
         return Adjacency.of(self.person_rows)
 
-    @property
+    @cached_property
     def seeded(self) -> bool:
         """Whether the noise came from a seed."""
-        return SEEDED in self.spent.faults
+        return SEEDED in self.spent.non_private_reasons
 
     @cached_property
     def reasons(self) -> tuple[str, ...]:
@@ -155,43 +155,43 @@ class Certificate:
         """The curve: no more of delta was spent at any other epsilon; 1 where nothing is promised.
 
         >>> from boltdp.losses import Logistic
-        >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+        >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
         >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-        >>> certificate = certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))
+        >>> certificate = certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0))
         >>> certificate.delta(1.0), certificate.delta(0.5) > 0
         (0.0, True)
         """
         target = 1e-9 if self.budget is None or not self.budget.delta else self.budget.delta
         return self.spent.delta(Budget(epsilon).epsilon, target=target)
 
-    def promise(self, *, planned: bool = False) -> str:
+    def guarantee(self, *, planned: bool = False) -> str:
         """The claim in plain words, or what it will be of a model that is only planned."""
         if not self.private or self.budget is None:
             return f"NOT PRIVATE: {'; '.join(self.reasons)}."
         epsilon, delta, rows = self.budget.epsilon, self.budget.delta, self.rows
-        kind = f"(epsilon = {epsilon:g}, delta = {delta:g})" if delta else f"epsilon = {epsilon:g}"
-        likelier = math.exp(epsilon) if epsilon < 700 else math.inf
-        seen = "would be seen of the model is" if planned else "is seen of this model was"
+        parameters = f"ε = {epsilon:g}, δ = {delta:g}" if delta else f"ε = {epsilon:g}"
+        factor = math.exp(epsilon) if epsilon < 700 else math.inf
         claim = (
-            f"Differentially private with {kind}: whatever {seen} at most {likelier:.3g} times as likely"
-            f"{f', plus {delta:g},' if delta else ''} as if {self._another(rows)}."
+            f"({parameters})-differentially private: changing {self._changed_rows(rows)} "
+            f"{'would change' if planned else 'changes'} the probability of any outcome by at most a factor of "
+            f"{factor:.3g}{f', plus {delta:g}' if delta else ''}."
         )
         if isinstance(self.training, NoisyUpdates):
             claim += " It holds for real-valued noise in the updates, which is drawn in floating point."
         if epsilon > 10:
-            claim += " Caution: an epsilon above 10 promises little."
+            claim += " Caution: an epsilon above 10 guarantees little."
         if delta * rows >= 1:
             claim += (
                 f" Caution: a delta of 1/rows or more allows to publish a whole row; keep it far below {1 / rows:.1g}."
             )
         return claim
 
-    def _another(self, rows: int) -> str:
-        """What neighbours differ in, in plain words."""
+    def _changed_rows(self, rows: int) -> str:
+        """The rows in which neighbouring datasets differ."""
         if self.person_rows is None:
-            return f"any one of the {rows:,} rows were another"
-        count = "one counts" if self.person_rows == 1 else f"at most {self.person_rows:,} count"
-        return f"any one person's rows, of which {count}, were another's"
+            return f"any one of the {rows:,} rows"
+        used = "one is used" if self.person_rows == 1 else f"at most {self.person_rows:,} are used"
+        return f"the rows of any one person, of which {used},"
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON-able values; floats keep every bit."""
@@ -231,64 +231,52 @@ def certify(
     training: Event,
     budget: Budget | None,
     *,
-    before: Part | None = None,
+    draft: BudgetedEvent | None = None,
+    before: BudgetedEvent | None = None,
     seeded: bool = False,
     reasons: tuple[str, ...] = (),
 ) -> Certificate:
-    """The certificate of a training that was planned for a budget, or for what `before`, a part of it, has left.
+    """Certify a training that was planned for what the draft of its schema and `before` leave of a budget.
 
-    `reasons` are faults of the claim that lie outside the privacy core, such as classes read from the data.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)).private
-    True
-    """
-    spent = training
-    if before is not None:
-        left = None if budget is None else remaining(budget, before, training)
-        spent = composed(before, Part(left, training))
-    faults = (*reasons, SEEDED) if seeded else reasons
-    return Certificate(budget=budget, spent=spoiled(spent, faults))
-
-
-def after(draft: Part, certificate: Certificate, budget: Budget | None) -> Certificate:
-    """The certificate of a training, for a budget that pays for the draft of its schema too.
+    `before` is what was released to standardize the features. `reasons` are why the guarantee does not hold that lie
+    outside the privacy core, such as classes read from the data.
 
     Proof: noisy_counts.md 5
 
-    >>> from boltdp.privacy.events.noisy_counts import noisy_counts
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> training = certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))
-    >>> after(Part(Budget(0.5), noisy_counts(Budget(0.5), releases=1)), training, Budget(1.5)).private
+    >>> certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0)).private
     True
     """
-    event: Event = certificate.spent
-    reasons: tuple[str, ...] = ()
-    if isinstance(event, Spoiled):
-        reasons, event = event.reasons, event.spent
-    return Certificate(budget=budget, spent=spoiled(composed(draft, Part(certificate.budget, event)), reasons))
+    spent, left = training, budget
+    if draft is not None and draft.budget is not None and budget is not None:
+        left = budget.less(draft.budget)
+    if before is not None:
+        spent = compose(
+            before, BudgetedEvent(None if left is None else subtract_spent(left, before, training), training)
+        )
+    if draft is not None:
+        spent = compose(draft, BudgetedEvent(left, spent))
+    return Certificate(budget=budget, spent=mark_non_private(spent, (*reasons, SEEDED) if seeded else reasons))
 
 
-def remaining(whole: Budget, before: Part | None, training: Event | None = None) -> Budget:
-    """What is left of a budget for a training after a part of it was spent.
+def subtract_spent(whole: Budget, before: BudgetedEvent | None, training: Event | None = None) -> Budget:
+    """Return what remains of a budget for a training after a part of it was spent.
 
-    It is left by basic composition; but if both what was spent and the training, as planned for any budget, are
-    Gaussian, then what keeps the whole budget together with the one that was spent.
+    It follows from basic composition; but if both the part and the training, as planned for any budget, are Gaussian,
+    it is what fits the whole budget together with the part.
 
     Proof: noisy_moments.md 3
     Proof: noisy_gradients.md 2
 
-    >>> remaining(Budget(1.0), None)
+    >>> subtract_spent(Budget(1.0), None)
     Budget(epsilon=1.0, delta=0.0)
     """
     if before is None or before.budget is None:
         return whole
-    left, spent = whole.less(before.budget), before.event.distance
-    if spent is None or training is None or training.distance is None:
+    left, spent = whole.less(before.budget), before.event.mu
+    if spent is None or training is None or training.mu is None:
         return left
     squared = ((1.0 - TOLERANCE) / gaussian_sigma(whole)) ** 2 - spent**2
     if squared * gaussian_sigma(left) ** 2 <= 1.0:  # hardly anything is left, and rounding takes the gain
@@ -299,13 +287,13 @@ def remaining(whole: Budget, before: Part | None, training: Event | None = None)
     return Budget(gaussian_epsilon(distance, whole.delta), whole.delta)
 
 
-def keeps(event: Event, budget: Budget) -> bool:
-    """Whether an event spends no more than a budget, but for the last digits.
+def fits_budget(event: Event, budget: Budget) -> bool:
+    """Return whether an event spends no more than a budget, but for the last digits.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> keeps(perturbed_objective(problem, Budget(1.0)), Budget(0.9))
+    >>> fits_budget(make_objective_perturbation(problem, Budget(1.0)), Budget(0.9))
     False
     """
     target = budget.delta or 1e-9
@@ -318,16 +306,16 @@ def why_not_private(event: Event, budget: Budget | None) -> tuple[str, ...]:
     """Why a release that claims to spend no more than a budget is not private; empty if it is.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> why_not_private(perturbed_objective(problem, Budget(1.0)), None)
+    >>> why_not_private(make_objective_perturbation(problem, Budget(1.0)), None)
     ('no epsilon is claimed',)
     """
-    if event.faults:
-        return event.faults
+    if event.non_private_reasons:
+        return event.non_private_reasons
     if budget is None:
         return (UNCLAIMED,)
-    return () if keeps(event, budget) else (OVERSPENT,)
+    return () if fits_budget(event, budget) else (OVERSPENT,)
 
 
 def verify(certificate: Certificate) -> None:
@@ -337,16 +325,16 @@ def verify(certificate: Certificate) -> None:
     noise is as published, which is claimed by nobody here to be enough.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> verify(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)))
+    >>> verify(certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0)))
     """
     event = certificate.spent
-    while isinstance(event, Spoiled):
+    while isinstance(event, NonPrivate):
         event = event.spent
-    if event.faults or event.published or certificate.budget is None:
+    if event.non_private_reasons or event.published or certificate.budget is None:
         return
-    if not keeps(event, certificate.budget):
+    if not fits_budget(event, certificate.budget):
         epsilon, delta = certificate.budget.epsilon, certificate.budget.delta
         spent = event.delta(epsilon, target=delta or 1e-9)
         raise CertificateError(
@@ -359,9 +347,9 @@ def check_within(certificate: Certificate, *, epsilon: float | None, delta: floa
     """Refuse a certificate that claims nothing, or that spends more than a limit; None: no limit.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> check_within(certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0)), epsilon=0.5, delta=None)
+    >>> check_within(certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0)), epsilon=0.5, delta=None)
     Traceback (most recent call last):
     boltdp.privacy.certificate.CertificateError: the model spends epsilon = 1.0, which is more than 0.5
     """

@@ -14,7 +14,7 @@ from flint import arb, ctx
 
 from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.spherical_noise import shortest_scale, spherical_bits, spherical_delta
+from boltdp.privacy.spherical_noise import find_spherical_scale, spherical_bits, spherical_delta
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -99,13 +99,13 @@ def calibrate(sensitivity: float, *, dimensions: int, budget: Budget) -> Mechani
     sigma = math.nextafter(sensitivity * gaussian_sigma(budget), math.inf)
     scale = math.nextafter(sensitivity * spherical_scale(budget, dimensions=dimensions), math.inf)
     gaussian, spherical = Mechanism("gaussian", sigma, dimensions), Mechanism("spherical", scale, dimensions)
-    return shortest(gaussian, spherical, pure)
+    return smallest_noise(gaussian, spherical, pure)
 
 
-def shortest(*enough: Mechanism) -> Mechanism:
+def smallest_noise(*enough: Mechanism) -> Mechanism:
     """The shortest, in the mean, of several noises that are each enough.
 
-    >>> shortest(Mechanism("gaussian", 1.0, 50), Mechanism("spherical", 0.1, 50)).kind
+    >>> smallest_noise(Mechanism("gaussian", 1.0, 50), Mechanism("spherical", 0.1, 50)).kind
     'spherical'
     """
     return min(enough, key=lambda noise: noise.expected_norm)
@@ -128,7 +128,7 @@ def spherical_scale(budget: Budget, *, dimensions: int) -> float:
         with precision(spherical_bits(1.0 / scale)):
             return spherical_delta(1 / arb(scale), arb(budget.epsilon), dimensions)
 
-    return shortest_scale(spent, delta=budget.delta, pure=_divide_up(1.0, budget.epsilon))
+    return find_spherical_scale(spent, delta=budget.delta, pure=_divide_up(1.0, budget.epsilon))
 
 
 @lru_cache(maxsize=1024)

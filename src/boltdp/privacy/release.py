@@ -2,11 +2,11 @@
 
     `release_counts`, `release_values`     noisy counts, of which a schema is drafted or a model measured
     `release_moments`   noisy sums, which centre the rows
-    `linear_terms`      noise before training
-    `noisy_gradient`    noise in the sum of a scan
-    `update_keys`       keys of the noise that the kernel adds to updates, and `sample_key` of its samples
+    `draw_linear_terms`      noise before training
+    `release_gradient`    noise in the sum of a scan
+    `draw_update_keys`       keys of the noise that the kernel adds to updates, and `draw_sample_key` of its samples
     `release_weights`   noise after training
-    `choose`, `noisy_count`, `draw_trials`, `pick`     the choice among candidates
+    `choose`, `release_count`, `draw_trials`, `pick`     the choice among candidates
 
 What is drawn, and how much of it, was decided from public numbers before a row was read: it stands in the events of a
 certificate. A seed is accepted only where the certificate says so, which makes the result not private.
@@ -54,7 +54,7 @@ class Randomness:
             return system_bytes
         return seeded_bytes(f"{purpose} {self.seed}" if purpose else self.seed)
 
-    def forks(self) -> Iterator[Randomness]:
+    def spawn(self) -> Iterator[Randomness]:
         """As many as are wanted, each independent of the others; of a seed, those of the seeds that follow it."""
         number = 0
         while True:
@@ -69,11 +69,11 @@ def release_weights(weights: Doubles, certificate: Certificate, randomness: Rand
 
     >>> from boltdp.privacy.certificate import certify
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.output_perturbation import perturbed_output
+    >>> from boltdp.privacy.events.output_perturbation import make_output_perturbation
     >>> from boltdp.privacy.training_problem import Recipe
     >>> from boltdp.privacy.step_schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> certificate = certify(perturbed_output(recipe, Budget(1.0)), Budget(1.0))
+    >>> certificate = certify(make_output_perturbation(recipe, Budget(1.0)), Budget(1.0))
     >>> release_weights(np.zeros((1, 1, 9)), certificate, Randomness()).shape
     (1, 1, 9)
     """
@@ -84,18 +84,18 @@ def release_weights(weights: Doubles, certificate: Certificate, randomness: Rand
     return _noisy(weights, noise, certificate, randomness.stream())
 
 
-def linear_terms(certificate: Certificate, randomness: Randomness) -> Doubles:
+def draw_linear_terms(certificate: Certificate, randomness: Randomness) -> Doubles:
     """The linear terms q of objective perturbation, of shape (models, vectors, dims), drawn as `certificate` states.
 
     Proof: objective_perturbation.md 1, 4
 
     >>> from boltdp.privacy.certificate import certify
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> from boltdp.privacy.training_problem import Problem
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> certificate = certify(perturbed_objective(problem, Budget(1.0)), Budget(1.0))
-    >>> linear_terms(certificate, Randomness()).shape
+    >>> certificate = certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0))
+    >>> draw_linear_terms(certificate, Randomness()).shape
     (1, 1, 9)
     """
     problem, noise = certificate.problem, certificate.training_noise
@@ -109,7 +109,7 @@ def linear_terms(certificate: Certificate, randomness: Randomness) -> Doubles:
     return np.stack([basis.T @ vector.reshape(-1, problem.dims) for vector in drawn])
 
 
-def noisy_gradient(sums: Doubles, certificate: Certificate, randomness: Randomness, *, scan: int) -> Doubles:
+def release_gradient(sums: Doubles, certificate: Certificate, randomness: Randomness, *, scan: int) -> Doubles:
     """Add to the sums of one scan, of shape (models, vectors, dims), the noise that `certificate` states.
 
     Each scan of a seed has its own noise.
@@ -117,12 +117,12 @@ def noisy_gradient(sums: Doubles, certificate: Certificate, randomness: Randomne
     Proof: noisy_gradients.md 2
 
     >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.privacy.events.noisy_gradients import noisy_gradients
+    >>> from boltdp.privacy.events.noisy_gradients import make_noisy_gradients
     >>> from boltdp.losses import Logistic
     >>> from boltdp.privacy.training_problem import Problem
     >>> problem, budget = Problem(loss=Logistic(), dims=9, rows=1000), Budget(1.0, 1e-6)
-    >>> event = noisy_gradients(problem, budget, clip=0.5, scans=40, step=1.0, momentum=0.8)
-    >>> noisy_gradient(np.zeros((1, 1, 9)), certify(event, budget), Randomness(), scan=0).shape
+    >>> event = make_noisy_gradients(problem, budget, clip=0.5, scans=40, step=1.0, momentum=0.8)
+    >>> release_gradient(np.zeros((1, 1, 9)), certify(event, budget), Randomness(), scan=0).shape
     (1, 1, 9)
     """
     noise = certificate.training_noise
@@ -145,7 +145,7 @@ def _noisy(numbers: Doubles, noise: Mechanism, certificate: Certificate, random_
     return np.stack([basis.T @ model.reshape(-1, problem.dims) for model in turned])
 
 
-def update_keys(certificate: Certificate, random_bytes: RandomBytes) -> list[bytes | None]:
+def draw_update_keys(certificate: Certificate, random_bytes: RandomBytes) -> list[bytes | None]:
     """A key for the noise inside the training of each model, all different; None where there is no such noise.
 
     >>> from boltdp.privacy.certificate import certify
@@ -155,16 +155,16 @@ def update_keys(certificate: Certificate, random_bytes: RandomBytes) -> list[byt
     >>> from boltdp.privacy.events.noisy_updates import NoisyUpdates, scs13_noise
     >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
     >>> event = NoisyUpdates(recipe, scs13_noise(recipe, Budget(1.0)), "permutation")
-    >>> [len(key) for key in update_keys(certify(event, Budget(1.0)), Randomness().stream())]
+    >>> [len(key) for key in draw_update_keys(certify(event, Budget(1.0)), Randomness().stream())]
     [32]
     """
     return [None if certificate.training_noise is None else random_bytes(KEY_BYTES) for _ in range(certificate.models)]
 
 
-def sample_key(random_bytes: RandomBytes) -> bytes:
+def draw_sample_key(random_bytes: RandomBytes) -> bytes:
     """The key of one pass's samples: as secret as the rows.
 
-    >>> len(sample_key(Randomness().stream()))
+    >>> len(draw_sample_key(Randomness().stream()))
     32
     """
     return random_bytes(KEY_BYTES)
@@ -204,8 +204,8 @@ def release_counts(counts: Sequence[int], event: NoisyCounts, random_bytes: Rand
 
     Proof: noisy_counts.md 2
 
-    >>> from boltdp.privacy.events.noisy_counts import noisy_counts
-    >>> len(release_counts([900, 0, 100], noisy_counts(Budget(1.0), releases=1), Randomness().stream()))
+    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
+    >>> len(release_counts([900, 0, 100], make_noisy_counts(Budget(1.0), releases=1), Randomness().stream()))
     3
     """
     return [float(add_noise(event.noise, np.array([float(count)]), random_bytes)[0]) for count in counts]
@@ -216,8 +216,8 @@ def release_values(counts: Mapping[V, int], event: NoisyCounts, random_bytes: Ra
 
     Proof: noisy_counts.md 3
 
-    >>> from boltdp.privacy.events.noisy_counts import noisy_counts
-    >>> event = noisy_counts(Budget(1.0, 1e-6), releases=1, unknown=1)
+    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
+    >>> event = make_noisy_counts(Budget(1.0, 1e-6), releases=1, unknown=1)
     >>> [*release_values({"a name": 1, "no": 5000, "yes": 9000}, event, Randomness().stream())]
     ['yes', 'no']
     """
@@ -255,13 +255,13 @@ def choose(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) 
         uniforms.refine()
 
 
-def noisy_count(count: int, *, epsilon: float, random_bytes: RandomBytes, changes: int = 1) -> float:
+def release_count(count: int, *, epsilon: float, random_bytes: RandomBytes, changes: int = 1) -> float:
     """A count that neighbours can change by so much, with Laplace noise of this over epsilon.
 
     Proof: mechanisms.md 1
     Proof: adjacency.md 5
 
-    >>> abs(noisy_count(1000, epsilon=1.0, random_bytes=Randomness(1).stream()) - 1000) < 30
+    >>> abs(release_count(1000, epsilon=1.0, random_bytes=Randomness(1).stream()) - 1000) < 30
     True
     """
     # In one dimension the spherical mechanism is Laplace's.
@@ -287,10 +287,10 @@ def draw_trials(mean: float, random_bytes: RandomBytes) -> int:
         uniforms.refine()
 
 
-def pick(count: int, random_bytes: RandomBytes) -> int:
+def draw_index(count: int, random_bytes: RandomBytes) -> int:
     """A number from 0 to count - 1, each equally likely.
 
-    >>> pick(3, Randomness(1).stream()) in (0, 1, 2)
+    >>> draw_index(3, Randomness(1).stream()) in (0, 1, 2)
     True
     """
     bits = (count - 1).bit_length()
@@ -300,19 +300,19 @@ def pick(count: int, random_bytes: RandomBytes) -> int:
             return drawn
 
 
-def could_be_released(weights: Doubles, certificate: Certificate) -> bool:
+def is_on_release_grid(weights: Doubles, certificate: Certificate) -> bool:
     """Whether weights of shape (models, vectors, dims) lie on the grid that a release of this certificate rounds to.
 
     It finds weights that were put in the place of released ones, such as those from before the noise.
 
     >>> from boltdp.privacy.certificate import certify
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.output_perturbation import perturbed_output
+    >>> from boltdp.privacy.events.output_perturbation import make_output_perturbation
     >>> from boltdp.privacy.training_problem import Recipe
     >>> from boltdp.privacy.step_schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> certificate = certify(perturbed_output(recipe, Budget(1.0)), Budget(1.0))
-    >>> could_be_released(np.full((1, 1, 9), 0.1), certificate)
+    >>> certificate = certify(make_output_perturbation(recipe, Budget(1.0)), Budget(1.0))
+    >>> is_on_release_grid(np.full((1, 1, 9), 0.1), certificate)
     False
     """
     noise, basis = certificate.release_noise, certificate.problem.loss.basis

@@ -57,14 +57,14 @@ def spherical_bits(distance: float) -> int:
     return 160 + int(5.0 * min(distance, LONGEST_DISTANCE))
 
 
-def shortest_scale(spent: Callable[[float], arb], *, delta: float, pure: float) -> float:
+def find_spherical_scale(spent: Callable[[float], arb], *, delta: float, pure: float) -> float:
     """The smallest scale, to 10 digits, that spends certainly no more than `delta`; at most `pure`, which spends none.
 
     `spent` encloses what a scale spends; it falls in the scale. Where it is too wide to tell, the scale is not taken.
 
     Proof: mechanisms.md 6
 
-    >>> round(shortest_scale(lambda scale: 1 / arb(scale), delta=0.25, pure=8.0), 9)
+    >>> round(find_spherical_scale(lambda scale: 1 / arb(scale), delta=0.25, pure=8.0), 9)
     4.0
     """
 

@@ -226,10 +226,12 @@ def check_single_rows(person_rows: int | None, what: str, *, hint: str | None = 
 
     >>> check_single_rows(2, "a portion")
     Traceback (most recent call last):
-    boltdp.errors.ParameterError: a unit must not be given for a portion, which is proved for single rows only
+    boltdp.errors.ParameterError: a person_id must not be given for a portion, which is proved for single rows only
     """
     if person_rows is not None:
-        raise ParameterError(f"a unit must not be given for {what}, which is proved for single rows only", hint=hint)
+        raise ParameterError(
+            f"a person_id must not be given for {what}, which is proved for single rows only", hint=hint
+        )
 
 
 def check_undivided(recipe: Recipe, what: str) -> None:

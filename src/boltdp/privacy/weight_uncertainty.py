@@ -15,10 +15,10 @@ from boltdp.privacy.mechanisms import Mechanism
 
 
 @dataclass(frozen=True)
-class Spread:
+class WeightDeviation:
     """How far noise spreads a combination <c, w> of the weights of one vector, over all its draws.
 
-    >>> Spread(0.25, exact=True).deviation
+    >>> WeightDeviation(0.25, exact=True).deviation
     0.25
     """
 
@@ -26,31 +26,31 @@ class Spread:
     exact: bool  #: whether it is that, or only never more
 
 
-def weight_spread(training: Training) -> Spread | None:
+def weight_deviation(training: Training) -> WeightDeviation | None:
     """What the noise of a training does to its weights; None where only the rows could tell.
 
     Proof: weight_uncertainty.md 1, 2, 3
 
     >>> from boltdp.privacy.budget import Budget
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> from boltdp.privacy.training_problem import Problem
-    >>> event = perturbed_objective(Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01), Budget(1.0))
-    >>> spread = weight_spread(event)
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> spread = weight_deviation(make_objective_perturbation(problem, Budget(1.0)))
     >>> round(spread.deviation, 3), spread.exact
     (0.678, False)
     """
     # Of several vectors, which sum to zero, each has its part of the directions that the noise is drawn in.
     part = math.sqrt(training.problem.loss.directions / training.problem.loss.vectors)
     if isinstance(training, Noiseless):
-        return Spread(0.0, exact=True)
+        return WeightDeviation(0.0, exact=True)
     if isinstance(training, OutputPerturbation):
-        return Spread(part * training.noise.deviation, exact=True)
+        return WeightDeviation(part * training.noise.deviation, exact=True)
     if isinstance(training, ObjectivePerturbation):
         strength = training.problem.rows * training.problem.regularization
         stopped = training.sensitivity.total  # at least the way from the exact minimiser to where the solver stopped
         moved = largest_deviation(training.linear) / strength + stopped
-        return Spread(part * math.hypot(moved, training.end.deviation), exact=False)
+        return WeightDeviation(part * math.hypot(moved, training.end.deviation), exact=False)
     return None
 
 

@@ -205,9 +205,10 @@ class Report:
 def check_source(source: Source, schema: Schema, *, progress: Callable[[int], object] | None = None) -> Report:
     """Look at all rows of a source as a schema would have them encoded; `progress` is told how many were looked at.
 
+    >>> from boltdp.schema.schema import Classes
     >>> from boltdp.engines import open_source
     >>> rows = pa.table({"age": [30, 40, 3000], "sick": ["yes", "no", "Yes"]})
-    >>> print(check_source(open_source(rows), Schema("sick", ("no", "yes"), (Numeric("age", 0, 100),))))
+    >>> print(check_source(open_source(rows), Schema(Classes("sick", ("no", "yes")), (Numeric("age", 0, 100),))))
     NOT PRIVATE: all of this was computed from the rows without noise; it is for rows that may be looked at.
     3 rows: ok
     label 'sick': 33.3 % are not declared, and teach nothing: 'Yes' (1, looks like 'yes')

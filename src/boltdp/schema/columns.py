@@ -419,10 +419,11 @@ def check_pair(bounds: Any, name: str) -> tuple[Any, Any]:
     return bounds[0], bounds[1]
 
 
-def check_keys(table: Any, *, required: Sequence[str], optional: Sequence[str] = (), what: str) -> None:
+def check_keys(table: Any, *, required: Sequence[str] = (), optional: Sequence[str] = (), what: str) -> None:
     """Refuse a table of a schema file that lacks a key, or has one that is unknown."""
     if not isinstance(table, Mapping):
-        raise ParameterError(f"{what} must be a table with {', '.join(required)}, got {shown(table)}")
+        keys = f" with {', '.join(required)}" if required else ""
+        raise ParameterError(f"{what} must be a table{keys}, got {shown(table)}")
     if "radius" in table and "clip_norm" in (*required, *optional):
         raise ParameterError(
             f"{what} must not declare 'radius'", hint="it is called clip_norm now: what longer rows are shortened to"

@@ -79,8 +79,9 @@ def add_curves(schema: Schema, count: int) -> Schema:
     places spaced by "log", and those of few whole numbers at most one place between two neighbours. A schema with a
     projection, or with a standardization, which counts the features, is returned as it is.
 
-    >>> from boltdp.schema.schema import Numeric, Schema
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("rooms", 1, 3), Numeric("smokes", 0, 1)))
+    >>> from boltdp.schema.schema import Classes, Numeric, Schema
+    >>> columns = (Numeric("age", 0, 100), Numeric("rooms", 1, 3), Numeric("smokes", 0, 1))
+    >>> schema = Schema(Classes("sick", (0, 1)), columns)
     >>> [column.curve for column in add_curves(schema, 4).columns]
     [(20.0, 40.0, 60.0, 80.0), (1.5, 2.5), ()]
     """

@@ -10,7 +10,7 @@ import numpy as np
 
 from boltdp.errors import DataError, ParameterError, described, quoted, shown
 from boltdp.schema.infer import LEFT_OUT, declared_column
-from boltdp.schema.schema import Schema, TimePart
+from boltdp.schema.schema import Classes, Schema, TimePart
 from boltdp.schema.source_columns import ColumnType, suggest_columns
 
 #: What cannot have bounds.
@@ -93,7 +93,7 @@ def declare(
     nothing = bounds is None and categories is None and timestamps is None
     if unclassed or not (features or parts) or (usable and nothing):
         _refuse(columns, label if unclassed else None, usable if not (numeric or categorical or parts) else [])
-    schema = Schema(label, known[label].values or (False, True), (*features.values(), *parts))
+    schema = Schema(Classes(label, known[label].values or (False, True)), (*features.values(), *parts))
     return schema, tuple(name for name in undeclared if not columns[name].key)
 
 

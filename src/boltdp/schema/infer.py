@@ -16,9 +16,9 @@ from boltdp._files.toml import toml_key, toml_value
 from boltdp.encoding.timestamps import HOUR_AT, PATTERN
 from boltdp.encoding.values import Value
 from boltdp.errors import DataError, near, printable
-from boltdp.privacy.events.event import Part
+from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.serialization import to_record
-from boltdp.schema.schema import Categorical, Column, Numeric, Schema, Vector
+from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 from boltdp.schema.source_columns import ColumnType, Kind, Source, suggest_columns
 
 #: A public text column with more distinct values than this is no categorical one.
@@ -106,7 +106,7 @@ def write_draft(
     label: str,
     found: Mapping[str, Found],
     *,
-    spent: Part | None = None,
+    spent: BudgetedEvent | None = None,
     comments: Sequence[str] = (),
 ) -> str:
     """TOML text of a schema of what is known of columns by their types and by what was found of their values.
@@ -214,7 +214,7 @@ def declared_schema(columns: Mapping[str, ColumnType], label: str) -> Schema:
             hint="add constraints to the table, such as CHECK (age BETWEEN 0 AND 120) or CHECK (sex IN ('F', 'M')); or "
             "complete the draft that `boltdp schema` makes, without the columns that are not to be used",
         )
-    return Schema(label, classes, tuple(feature for feature in features.values() if feature is not None))
+    return Schema(Classes(label, classes), tuple(feature for feature in features.values() if feature is not None))
 
 
 def declared_column(name: str, column: ColumnType) -> Column | None:

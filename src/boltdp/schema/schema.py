@@ -6,8 +6,8 @@ On disk it is TOML:
     classes = [0, 1]               # the first is the negative one
     prior = [0.89, 0.11]           # optional: the share of each class, if it is public; for `--threshold prior` and
                                    # `--class-weights balanced`
-    unit = "patient_id"            # optional: whose row it is. The promise is then about persons, not rows, and of each
-    max_rows = 2                   # person's rows no more than so many count: the first ones
+    person_id = "patient_id"       # optional: the column that identifies persons. The guarantee is then about persons,
+    max_rows_per_person = 2        # not rows, and at most this many rows of each person are used: the first ones
     intercept = true
     clip_norm = 4.0                # encoded rows longer than this are shortened to it
 
@@ -61,11 +61,11 @@ import numpy as np
 
 from boltdp._files import read_text
 from boltdp._files.toml import toml_key, toml_value
-from boltdp.encoding.plan import EncodingPlan, ValueRule
+from boltdp.encoding.plan import EncodingPlan
 from boltdp.encoding.projection import Projection
-from boltdp.encoding.values import Value, check_count, check_int, check_number, check_values
+from boltdp.encoding.values import Value, check_count, check_int, check_number
 from boltdp.errors import BoltdpError, ParameterError, described, shown
-from boltdp.privacy.events.event import Part
+from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_counts import is_draft
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import check_person_rows
@@ -82,6 +82,7 @@ from boltdp.schema.columns import (
     check_name,
     expand_range,
 )
+from boltdp.schema.target import MAX_CLASSES, TARGETS, Classes, Target, read_target
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -90,11 +91,13 @@ else:
 
 __all__ = [
     "Categorical",
+    "Classes",
     "Column",
     "Numeric",
     "Projection",
     "Schema",
     "Standardization",
+    "Target",
     "TimePart",
     "Vector",
     "array_schema",
@@ -103,17 +106,12 @@ __all__ = [
 
 Source = Literal["declared", "private"]
 
-#: Classes, at most.
-MAX_CLASSES = 10_000
 #: Weights of all classes together, at most: a model file with more would be too long to be read.
 MAX_WEIGHTS = 8_000_000
 #: Numbers of the matrix of a projection, at most: 800 MB.
 MAX_PROJECTED = 100_000_000
 #: Bytes of a schema file, at most: more than the largest schema takes.
 MAX_BYTES = 16 * 2**20
-
-#: How far from 1 the shares of a prior may add up to.
-PRIOR_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -162,36 +160,28 @@ class Standardization:
 class Schema:
     """What is public: the label and its classes, the columns used with their bounds or categories.
 
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))))
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))))
     >>> schema.feature_names, schema.dims
     (('age', 'sex=F', 'sex=M', 'intercept'), 4)
     >>> round(schema.row_norm, 3)
     1.732
     """
 
-    label: str
-    classes: tuple[Value, ...]
+    target: Target
     columns: tuple[Column, ...]
     intercept: bool = True
     clip_norm: float | None = None
     projection: Projection | None = None
     standardization: Standardization | None = None
-    prior: tuple[float, ...] | None = None  #: the share of each class among rows to come, if that is public
-    spent: Part | None = None  #: what was spent on the rows to find it, which each model trained with it must pay for
-    unit: str | None = None  #: the column that says whose row it is, if the promise is to be about persons
-    max_rows: int | None = None  #: g: of each person's rows the first so many count
+    spent: BudgetedEvent | None = (
+        None  #: the cost of inferring it from private rows, part of every model trained with it
+    )
+    person_id: str | None = None  #: the column that identifies persons, if the guarantee is about persons
+    max_rows_per_person: int | None = None  #: g: at most this number of rows of each person are used
     #: Features of an encoded row before projection, the intercept included.
     encoded_dims: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_name(self.label, what="label")
-        check_count(self.classes, MAX_CLASSES, "classes")
-        object.__setattr__(self, "classes", check_values(self.classes, what="classes"))
-        check_count(self.classes, MAX_CLASSES, "classes")
-        if len(self.classes) < 2:
-            raise ParameterError(f"classes must be at least 2 values, got {list(self.classes)}")
-        if self.prior is not None:
-            object.__setattr__(self, "prior", _checked_prior(self.prior, len(self.classes)))
         check_count(self.columns, MAX_FEATURES, "the columns")
         # Sorted by kind, as the TOML tables are, so that a schema means the same before and after the disk.
         # The parts of a timestamp stand together there.
@@ -237,35 +227,46 @@ class Schema:
                 f"the matrix of the projection must have at most {MAX_PROJECTED:,} numbers, "
                 f"got {encoded_dims:,} times {self.projection.dims:,}"
             )
-        check_size(features=self.dims, classes=len(self.classes))
+        check_size(features=self.dims, classes=self.target.label_count)
 
     def _check_unit(self) -> None:
-        if (self.unit is None) != (self.max_rows is None):
+        if (self.person_id is None) != (self.max_rows_per_person is None):
             raise ParameterError(
-                "unit and max_rows must be declared together: whose row it is, and how many of a person's rows count",
-                hint='such as unit = "patient_id" and max_rows = 2',
+                "person_id and max_rows_per_person must be declared together",
+                hint='such as person_id = "patient_id" and max_rows_per_person = 2',
             )
-        if self.unit is None:
+        if self.person_id is None:
             return
-        check_name(self.unit, what="unit")
-        if self.unit == self.label or self.unit in self.sources:
-            raise ParameterError(f"the unit must be neither the label nor a feature, got {shown(self.unit)}")
-        check_int(self.max_rows, "max_rows", least=1)
-        check_person_rows(self.max_rows)
+        check_name(self.person_id, what="person_id")
+        if self.person_id == self.label or self.person_id in self.sources:
+            raise ParameterError(f"the person_id must be neither the label nor a feature, got {shown(self.person_id)}")
+        check_int(self.max_rows_per_person, "max_rows_per_person", least=1)
+        check_person_rows(self.max_rows_per_person)
         if self.spent is not None:
             raise ParameterError(
-                "a schema with a unit must not have been found from private rows: all rows of a person were counted",
-                hint="declare it from public knowledge, or leave the unit out",
+                "a schema with a person_id must not be inferred from private rows, of which it has counted all",
+                hint="declare it from public knowledge, or leave the person_id out",
             )
 
     @property
-    def of_rows(self) -> Schema:
-        """The same without a unit, for rows of which all count: public ones, for example.
+    def label(self) -> str:
+        """The column that a model predicts."""
+        return self.target.column
 
-        >>> Schema("y", (0, 1), (Numeric("age", 0, 1),), unit="id", max_rows=2).of_rows.unit is None
+    @property
+    def classes(self) -> tuple[Value, ...]:
+        """The declared classes; refused where the target is not classes."""
+        return self.target.as_classes().values
+
+    @property
+    def of_rows(self) -> Schema:
+        """The same without a person_id, for rows that are all used: public ones, for example.
+
+        >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),), person_id="id", max_rows_per_person=2)
+        >>> schema.of_rows.person_id is None
         True
         """
-        return replace(self, unit=None, max_rows=None)
+        return replace(self, person_id=None, max_rows_per_person=None)
 
     @property
     def dims(self) -> int:
@@ -276,7 +277,7 @@ class Schema:
     def sources(self) -> tuple[str, ...]:
         """The columns of the data that are read, each once, without the label.
 
-        >>> Schema("y", (0, 1), (TimePart("admitted", "hour"), TimePart("admitted", "month"))).sources
+        >>> Schema(Classes("y", (0, 1)), (TimePart("admitted", "hour"), TimePart("admitted", "month"))).sources
         ('admitted',)
         """
         return tuple(dict.fromkeys(column.source for column in self.columns))
@@ -305,7 +306,7 @@ class Schema:
     def feature_clip_norm(self) -> float:
         """The longest that encoded features can be without the intercept, before any division: rows are cut to it.
 
-        >>> Schema("y", (0, 1), (Numeric("a", 0, 1), Numeric("b", 0, 1)), clip_norm=1.25).feature_clip_norm
+        >>> Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1), Numeric("b", 0, 1)), clip_norm=1.25).feature_clip_norm
         0.75
         """
         longest, declared = math.sqrt(sum(column.rule.squared_norm for column in self.columns)), self.clip_norm
@@ -328,7 +329,8 @@ class Schema:
     def encoding(self) -> EncodingPlan:
         """The plan by which rows are encoded.
 
-        >>> Schema("y", (0, 1), (Numeric("age", 0, 100),), intercept=False, clip_norm=2.0).encoding.factors
+        >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),), intercept=False, clip_norm=2.0)
+        >>> schema.encoding.factors
         array([0.5])
         """
         rules = tuple(column.rule for column in self.columns)
@@ -336,14 +338,14 @@ class Schema:
         centers, factors = np.zeros(features), np.full(features, unit)
         if self.standardization is not None:
             centers, factors = np.array(self.standardization.centers), unit / np.array(self.standardization.scales)
-        label, constant = ValueRule(self.label, self.label, self.classes), self.constant if self.intercept else None
+        label, constant = self.target.as_column().rule, self.constant if self.intercept else None
         return EncodingPlan(label, rules, centers, factors, constant, self.projection)
 
     @property
     def unscaled(self) -> Schema:
         """The same without scaling and intercept, whose features are those that moments are taken of.
 
-        >>> Schema("y", (0, 1), (Numeric("age", 0, 1),)).unscaled.feature_names
+        >>> Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),)).unscaled.feature_names
         ('age',)
         """
         return replace(self, clip_norm=1.0, intercept=False, projection=None, standardization=None)
@@ -351,17 +353,19 @@ class Schema:
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries and lists in the shape of the TOML file. The order of keys is the order of features.
 
-        >>> Schema("y", (0, 1), (Numeric("age", 0, 100),)).to_dict()["numeric"]
+        >>> Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),)).to_dict()["numeric"]
         {'age': [0.0, 100.0]}
         """
         tables: dict[str, dict[str, Any]] = {kind.table: {} for kind in COLUMN_KINDS}
         for column in self.columns:
             column.add_declaration(tables[column.table])
         declared: dict[str, Any] = {
-            "label": self.label,
-            "classes": list(self.classes),
-            **({} if self.prior is None else {"prior": list(self.prior)}),
-            **({} if self.unit is None else {"unit": self.unit, "max_rows": self.max_rows}),
+            **self.target.to_dict(),
+            **(
+                {}
+                if self.person_id is None
+                else {"person_id": self.person_id, "max_rows_per_person": self.max_rows_per_person}
+            ),
             "intercept": self.intercept,
         }
         if self.clip_norm is not None:
@@ -391,7 +395,7 @@ class Schema:
         """
         if isinstance(declared, Mapping) and "undecided" in declared:
             raise ParameterError(_UNDECIDED, hint=_UNDECIDED_HINT)
-        check_keys(declared, required=("label", "classes"), optional=_OPTIONAL, what="the schema")
+        check_keys(declared, optional=_KEYS, what="the schema")
         columns: list[Column] = []
         features = 0
         for kind in COLUMN_KINDS:
@@ -409,17 +413,15 @@ class Schema:
             check_keys(standardization, required=fields, optional=("source",), what="the standardization")
             standardization = Standardization(**standardization)
         return cls(
-            declared["label"],
-            check_list(declared["classes"], "classes"),
+            read_target(declared),
             tuple(columns),
             intercept=declared.get("intercept", True),
             clip_norm=declared.get("clip_norm"),
             projection=projection,
             standardization=standardization,
-            prior=declared.get("prior"),
             spent=_spent(declared.get("spent")),
-            unit=declared.get("unit"),
-            max_rows=declared.get("max_rows"),
+            person_id=declared.get("person_id"),
+            max_rows_per_person=declared.get("max_rows_per_person"),
         )
 
     @classmethod
@@ -474,7 +476,7 @@ class Schema:
     def to_toml(self) -> str:
         """TOML text that `from_toml` reads back as the same schema.
 
-        >>> print(Schema("y", (0, 1), (Numeric("age", 0, 100),)).to_toml())
+        >>> print(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),)).to_toml())
         label = "y"
         classes = [0, 1]
         intercept = true
@@ -493,8 +495,9 @@ class Schema:
 
 
 _TABLES = [kind.table for kind in COLUMN_KINDS]
-_OPTIONAL = (
-    *("prior", "unit", "max_rows", "intercept", "clip_norm", *_TABLES),
+_KEYS = (
+    *(key for kind in TARGETS for key in (kind.key, *kind.other_keys)),
+    *("person_id", "max_rows_per_person", "intercept", "clip_norm", *_TABLES),
     *("projection", "standardization", "spent"),
 )
 _UNDECIDED = (
@@ -535,33 +538,19 @@ def array_schema(
     (Vector(name='x', length=3, low=-2.0, high=2.0),)
     """
     return Schema(
-        "label",
-        tuple(classes),
+        Classes("label", tuple(classes)),
         (Vector(name, dims, -clip_norm, clip_norm),),
         intercept=intercept,
         clip_norm=math.sqrt(2.0) if intercept else 1.0,
     )
 
 
-def _checked_prior(prior: Any, classes: int) -> tuple[float, ...]:
-    """The declared share of each class."""
-    shares = tuple(check_number(share, "each share of the prior") for share in check_list(prior, "the prior"))
-    if len(shares) != classes:
-        raise ParameterError(f"the prior must have one share for each of the {classes} classes, got {len(shares)}")
-    if not all(share > 0 for share in shares) or not abs(math.fsum(shares) - 1) <= PRIOR_TOLERANCE:
-        raise ParameterError(
-            f"the shares of the prior must be above 0 and add up to 1, got {shown(list(shares))}",
-            hint="declare what is known without looking at the data, or leave the prior out",
-        )
-    return shares
-
-
-def _spent(record: Any) -> Part | None:
+def _spent(record: Any) -> BudgetedEvent | None:
     """What the table says was spent, which is read as strictly as a certificate is."""
     if record is None:
         return None
     try:
-        spent = from_record(Part, record)
+        spent = from_record(BudgetedEvent, record)
     except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as fault:
         raise ParameterError(
             f"what the schema has [spent] cannot be read: {fault}",

@@ -23,6 +23,7 @@ from psycopg.rows import class_row
 
 from boltdp import _interrupts
 from boltdp._files.sealed import digest
+from boltdp.algorithms import ALGORITHMS
 from boltdp.context import Context
 from boltdp.engines.base import check_columns
 from boltdp.engines.postgres import PostgresEngine, PostgresGroups, Session
@@ -36,9 +37,11 @@ from boltdp.privacy.accounting.charges import Charge, Parallel, Release, Spent
 from boltdp.privacy.budget import Budget
 from boltdp.schema.infer import declared_schema
 from boltdp.schema.schema import Schema
+from boltdp.service.groups import train_groups
 from boltdp.settings import Settings
-from boltdp.workflows.standardize import plan_moments
-from boltdp.workflows.train import Planned, plan_rows, train_groups, train_planned
+from boltdp.workflows.plan import Plan, make_plan
+from boltdp.workflows.standardize import plan_standardization
+from boltdp.workflows.train import run_plan
 
 Refusal = Literal["not allowed", "bad budget", "over budget", "not possible"]
 
@@ -174,7 +177,7 @@ class Allowance:
         whole = Schema.of(self.schema)
         chosen = tuple(column for column in whole.columns if column.source in wanted)
         # A person may have rows in several groups, which are charged as if each row were in one.
-        persons_in_groups = whole.unit is not None and request.groups is not None
+        persons_in_groups = whole.person_id is not None and request.groups is not None
         if whole.label != self.label or {one.source for one in chosen} != set(wanted) or persons_in_groups:
             raise Refused("not possible")
         return replace(whole, columns=chosen)
@@ -186,15 +189,16 @@ def settings_for(budget: Budget, schema: Schema, *, rows: int) -> Settings:
     Any role can count what others do in the statistics of the server, so that it must not depend on rows. How often
     objective perturbation scans them does.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> settings_for(Budget(1.0, 1e-6), schema, rows=10_000).algorithm
     'noisy-gd'
     """
     usual = Settings(epsilon=budget.epsilon, delta=budget.delta)
-    pays = plan_moments(usual, schema, rows=rows) is not None
-    algorithm = "noisy-gd" if budget.delta else "bolton"
-    return replace(usual, algorithm=algorithm, standardize="private" if pays else "none")
+    pays = plan_standardization(usual, schema, rows=rows) is not None
+    loss, _ = usual.choose_loss(schema.target)
+    algorithm = next(one for one in ALGORITHMS.values() if one.fixed_scans and one.fits(usual, loss, budget))
+    return replace(usual, algorithm=algorithm.name, standardize="private" if pays else "none")
 
 
 @dataclass(frozen=True)
@@ -203,7 +207,7 @@ class _Work:
 
     engine: PostgresEngine
     groups: PostgresGroups | None
-    plans: dict[str, Planned]  #: by the name of the model
+    plans: dict[str, Plan]  #: by the name of the model
 
     @classmethod
     def planned(cls, request: Request, allowance: Allowance, engine: PostgresEngine, budget: Budget) -> _Work:
@@ -214,7 +218,7 @@ class _Work:
         groups = None if request.groups is None else engine.groups(request.groups, values)
         names = [request.name] if groups is None else [f"{request.name}:{value}" for value in values]
         plans = [
-            plan_rows(rows, schema, settings_for(budget, schema, rows=rows))
+            make_plan(schema, rows, settings_for(budget, schema, rows=rows))
             for rows in ([engine.count()] if groups is None else groups.rows)
         ]
         return cls(engine, groups, dict(zip(names, plans, strict=True)))
@@ -230,7 +234,7 @@ class _Work:
         """A model by its name."""
         plans = list(self.plans.values())
         models = (
-            [train_planned(self.engine, plans[0], context)]
+            [run_plan(self.engine, plans[0], context)]
             if self.groups is None
             else train_groups(self.groups, plans, context)
         )

@@ -19,9 +19,9 @@ def check(source: Any, schema: Schema | str | Path, *, table: str | None = None,
     computed from the rows without noise: it is not private.
 
     >>> import pyarrow as pa
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> rows = pa.table({"age": [30, 40], "sick": ["Yes", "No"]})
-    >>> report = check(rows, Schema("sick", ("no", "yes"), (Numeric("age", 0, 100),)))
+    >>> report = check(rows, Schema(Classes("sick", ("no", "yes")), (Numeric("age", 0, 100),)))
     >>> report.ok, report.problems
     (False, ("label 'sick': no row has a declared class",))
     """

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from boltdp import algorithms
 from boltdp._files import replacing
 from boltdp.context import Context
-from boltdp.errors import BoltdpError, ParameterError, require
+from boltdp.errors import BoltdpError, ParameterError, require, whole_number
 from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.release import Randomness
+from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import curved, plan
+from boltdp.workflows.plan import make_plan
 from boltdp.workflows.select import error_counts
-from boltdp.workflows.standardize import moments as moments_of
-from boltdp.workflows.standardize import plan_moments, standardized_by
+from boltdp.workflows.standardize import apply_moments, sum_moments
 from boltdp.workflows.train import train_prepared
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ def settings_of(name: str, common: Settings, epsilon: float) -> Settings:
     ()
     """
     if name == "noiseless":
-        return replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm=algorithms.NOISELESS)
+        return replace(common, epsilon=None, delta=0.0, noise_seed=None, algorithm="auto")
     if name == "auto":
         return replace(common, epsilon=epsilon, algorithm=name)
-    algorithm = algorithms.named_algorithm(name.removesuffix("-paper"))
+    algorithm = algorithms.get_algorithm(name.removesuffix("-paper"))
     analysis: Analysis = "paper" if name.endswith("-paper") else "proved"
     own = replace(common, epsilon=epsilon, algorithm=algorithm.name, analysis=analysis)
     return own.without(*(name for name in own.given if name not in algorithm.takes))
@@ -146,13 +146,15 @@ def subject(engine: Engine, schema: Schema, settings: Settings, *, test: Engine 
     """What a comparison is about: results are kept together only if all of this is the same.
 
     >>> import pyarrow as pa
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> from boltdp.engines import open_source
     >>> rows = open_source(pa.table({"age": [30, 40], "sick": [0, 1]}))
-    >>> subject(rows, Schema("sick", (0, 1), (Numeric("age", 0, 100),)), Settings(epsilon=None))["rows"]
+    >>> subject(rows, Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),)), Settings(epsilon=None))["rows"]
     2
     """
-    public = dataclasses.asdict(replace(settings.weighed(schema), epsilon=None, seed=None, noise_seed=None))
+    public = dataclasses.asdict(
+        replace(settings.resolve_class_weights(schema.target), epsilon=None, seed=None, noise_seed=None)
+    )
     if settings.class_weights is not None:
         public["class_weights"] = list(public["class_weights"])  # as a file has them
     return {
@@ -182,10 +184,10 @@ def compare(
     the rows and noise of its own. The result tells accuracies: it is for data that may be looked at.
 
     >>> import numpy as np, pyarrow as pa
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> from boltdp.engines import open_source
     >>> rows = open_source(pa.table({"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60}))
-    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
     >>> made = compare(rows, schema, Settings(epsilon=None), names=["bolton"], epsilons=[0.1, 1.0], repeats=2)
     >>> [(one.algorithm, one.epsilon, one.repeats) for one in made.summaries()]
     [('bolton', 0.1, 2), ('bolton', 1.0, 2)]
@@ -197,11 +199,11 @@ def compare(
         raise ParameterError(
             f"there must be an algorithm, an epsilon and a repeat, got {len(names)}, {len(epsilons)} and {repeats}"
         )
-    settings = settings.weighed(schema)
-    # The same for all: those that are asked for, and none that "auto" would add for itself.
-    # What a draft has cost is of no account among rows that may be looked at.
-    schema = replace(schema, spent=None)
-    schema = curved(replace(settings, curves=settings.curves or 0), schema, rows=engine.count())
+    settings = settings.resolve_class_weights(schema.target)
+    # What a draft has cost does not count for public rows. Curves are the same for all: those that are asked for, and
+    # none that "auto" would add.
+    steps = 0 if settings.curves is None else whole_number(settings.curves, "curves", least=0)
+    schema = add_curves(replace(schema, spent=None), steps)
     rows, about = engine.count(), subject(engine, schema, settings, test=test)
     if before is not None and dict(before.about) != about:
         raise ComparisonFileError(
@@ -212,18 +214,7 @@ def compare(
     chosen = [(name, settings_of(name, settings, epsilon)) for name in names for epsilon in epsilons]
     cells = {(name, one.epsilon): one for name, one in chosen}
     # Planned first, so that a fault of the last cell shows before the first is trained.
-    moments = {cell: plan_moments(one, schema, rows=cut) for cell, one in cells.items()}
-    plans = {
-        cell: plan(
-            one,
-            rows=cut,
-            dims=schema.dims,
-            classes=len(schema.classes),
-            before=moments[cell],
-            person_rows=schema.max_rows,
-        )
-        for cell, one in cells.items()
-    }
+    plans = {cell: make_plan(schema, cut, replace(one, curves=0)) for cell, one in cells.items()}
     made = Comparison(about) if before is None else before
     done = {(run.algorithm, run.epsilon, run.repeat) for run in made.runs}
     todo = [(*cell, repeat) for repeat in range(repeats) for cell in cells if (*cell, repeat) not in done]
@@ -237,20 +228,20 @@ def compare(
         if test is not None:
             return prepared, stack.enter_context(test.prepare(schema.of_rows, context.silent()))
         whole = prepared
-        if schema.unit is not None:  # in the same order; all rows are tested, those too that do not count
+        if schema.person_id is not None:  # in the same order; all rows are tested, those too that do not count
             whole = stack.enter_context(engine.prepare(schema.of_rows, context.silent()))
         return prepared.portion(0, cut), whole.portion(cut, rows)
 
     with ExitStack() as stack:
         sums, shared = None, prepare(stack, schema)
-        if any(part is not None for part in moments.values()):
+        if any(plan.certificate.moments is not None for plan in plans.values()):
             with ExitStack() as briefly:
                 unprojected = shared if schema.projection is None else prepare(briefly, schema.unscaled)
-                sums = moments_of(unprojected[0], schema)
+                sums = sum_moments(unprojected[0], schema)
         order = 0
         for number, (algorithm, epsilon, repeat) in enumerate(todo):
             context.at("training", len(todo)).done(number)
-            certificate, noise_seed = plans[algorithm, epsilon], cells[algorithm, epsilon].noise_seed
+            certificate, noise_seed = plans[algorithm, epsilon].certificate, cells[algorithm, epsilon].noise_seed
             own = replace(context.silent(), randomness=Randomness(None if noise_seed is None else noise_seed + repeat))
             if repeat != order:
                 shared[0].reshuffle(context.seed + repeat)
@@ -260,7 +251,7 @@ def compare(
                 if certificate.moments is not None:
                     # Each run standardizes with noise of its own, which the same rows are read by, but projected ones.
                     assert sums is not None
-                    used = standardized_by(sums, schema, certificate.moments, own.randomness, rows=cut)
+                    used = apply_moments(sums, schema, certificate.moments, own.randomness, rows=cut)
                     if schema.projection is not None:
                         training, testing = prepare(briefly, used)
                         if repeat:

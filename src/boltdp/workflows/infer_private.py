@@ -25,8 +25,8 @@ from boltdp.encoding.values import Matcher, Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.accounting.charges import Release
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import Part, spoiled
-from boltdp.privacy.events.noisy_counts import NoisyCounts, noisy_counts, rarely_above
+from boltdp.privacy.events.event import BudgetedEvent, mark_non_private
+from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts, upper_quantile
 from boltdp.privacy.release import RandomBytes, release_counts, release_values
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def plan_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) ->
         )
     planned = tuple(PlannedColumn(name, role) for name, role in roles.items())
     unknown = sum(column.role != "numbers" for column in planned) if budget.delta else 0
-    event = noisy_counts(budget, releases=sum(column.releases for column in planned), unknown=unknown)
+    event = make_noisy_counts(budget, releases=sum(column.releases for column in planned), unknown=unknown)
     return DraftPlan(budget, event, planned, tuple(without_delta))
 
 
@@ -182,7 +182,7 @@ def _drafted(engine: Engine, label: str, plan: DraftPlan, rows: int, context: Co
     found |= {name: Found(nothing=NO_DELTA + ("" if name == label else MOMENTS)) for name in plan.without_delta}
     keys = {name: Found(nothing="a key") for name, column in columns.items() if column.key and name not in found}
     reasons = () if context.randomness.seed is None else (SEEDED_DRAFT,)
-    spent = Part(plan.budget, spoiled(plan.event, reasons))
+    spent = BudgetedEvent(plan.budget, mark_non_private(plan.event, reasons))
     comments = [
         f"Found from {rows:,} rows with {plan.budget.describe()}, by noisy counts of {len(plan.columns)} columns.",
         "Bounds are meant to hold the middle 99 % of a column's numbers. Noise can hide what is rare: each line says",
@@ -307,7 +307,7 @@ class _Look:
 def standing_out(counts: Doubles, event: NoisyCounts) -> slice | None:
     """From the first to the last interval that stands out of the noise, alone or in a run with its neighbours.
 
-    >>> event = noisy_counts(Budget(1.0), releases=2)
+    >>> event = make_noisy_counts(Budget(1.0), releases=2)
     >>> standing_out(np.array([0, 3, 90, 0, 5, 2]), event), standing_out(np.array([40.0] * 8), event)
     (slice(2, 3, None), slice(0, 8, None))
     """
@@ -335,13 +335,13 @@ def cutoff(event: NoisyCounts, *, intervals: int, run: int = 1) -> float:
     Of Laplace's noise s the sum of n is above s(2√(nL) + L) with a probability of at most exp(-L): its moment
     generating function is 1/(1 - s²t²)^n, of which the logarithm is at most ns²t²/(1 - st).
 
-    >>> event = noisy_counts(Budget(1.0), releases=2)
+    >>> event = make_noisy_counts(Budget(1.0), releases=2)
     >>> round(cutoff(event, intervals=100), 1), round(cutoff(event, intervals=100, run=4), 1)
     (52.5, 114.7)
     """
     noise, probability = event.noise, MISTAKEN / intervals
     if run == 1 or noise.kind == "gaussian":
-        return rarely_above(noise, probability) * math.sqrt(run)
+        return upper_quantile(noise, probability) * math.sqrt(run)
     rarity = -math.log(probability)
     return noise.scale * (2.0 * math.sqrt(run * rarity) + rarity)
 

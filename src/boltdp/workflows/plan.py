@@ -1,158 +1,266 @@
-"""From what is asked for to what will run: from public numbers alone, before any row is read."""
+"""The plan of a training: made from public numbers alone, before any row is read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
-from boltdp.algorithms import chosen_algorithm
-from boltdp.errors import ParameterError
+from boltdp.algorithms import Algorithm, choose_algorithm, get_algorithm
+from boltdp.errors import ParameterError, whole_number
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate, certify, keeps, remaining
-from boltdp.privacy.events.event import Event, Part, SelfComposition
+from boltdp.privacy.certificate import Certificate, certify, fits_budget, subtract_spent
+from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
 from boltdp.privacy.events.objective_perturbation import objective_noise
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.curves import add_curves
-from boltdp.schema.schema import Schema, check_size
+from boltdp.schema.schema import Classes, Schema, check_size
+from boltdp.schema.target import Target
 from boltdp.settings import Settings
-from boltdp.workflows.standardize import plan_moments
+from boltdp.workflows.standardize import plan_standardization
 
-#: Steps of each curve that "auto" adds, where so many columns get one, at most; where more do, none has any.
-STEPS = {5: 8, 8: 4, 30: 2}
-#: The noise a row that they may bring it to in any case; and at most, if it is not so many times as much as without.
-LITTLE_NOISE, MOST_NOISE, MOST_GROWTH = 0.01, 0.15, 2.75
+#: Steps of each automatic curve, by the largest number of columns that get one; with more columns there are none.
+CURVE_STEPS = {5: 8, 8: 4, 30: 2}
+#: Curves are added in any case if the noise per row stays below this.
+SMALL_NOISE_PER_ROW = 0.01
+#: Curves are dropped if they raise the noise per row above this.
+MAX_NOISE_PER_ROW = 0.15
+#: Curves are dropped if they multiply the noise per row by more than this.
+MAX_NOISE_GROWTH = 2.75
+
+#: Plans one candidate: from its number, its rows and its budget to its event.
+PlanCandidate = Callable[[int, int, "Budget | None"], Event]
 
 
-def plan(
+@dataclass(frozen=True)
+class Plan:
+    """A training as it will run; `boltdp plan` shows it, and every training, tuning and comparison follows one."""
+
+    schema: Schema  #: with its curves
+    settings: Settings  #: with class weights as numbers, and the budget that the draft of the schema leaves
+    certificate: Certificate  #: with all events, standardizing and the draft of the schema included
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The algorithm that runs it."""
+        return get_algorithm(self.certificate.algorithm)
+
+
+def make_plan(
+    schema: Schema, rows: int, settings: Settings, *, dims: int | None = None, reasons: tuple[str, ...] = ()
+) -> Plan:
+    """Plan a training on `rows` rows of `schema`.
+
+    `dims` replaces the number of features that follows from the schema. `reasons` are why the result will not be
+    private, if the caller knows any.
+
+    >>> from boltdp.schema.schema import Numeric
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
+    >>> plan = make_plan(schema, 10_000, Settings(epsilon=1.0))
+    >>> plan.certificate.private, plan.algorithm.name, len(plan.schema.columns[0].curve)
+    (True, 'objective', 8)
+    """
+    resolved = resolve_settings(settings, schema)
+    schema, standardization = add_auto_curves(resolved, schema, rows=rows)
+    training = plan_training(
+        resolved,
+        rows=rows,
+        dims=schema.dims if dims is None else dims,
+        target=schema.target,
+        standardization=standardization,
+        person_rows=schema.max_rows_per_person,
+    )
+    return Plan(schema, resolved, _certify(training, settings, standardization, draft=schema.spent, reasons=reasons))
+
+
+def make_plans(
+    schema: Schema,
+    rows: int,
+    candidates: Sequence[Settings],
+    *,
+    plan_selection: Callable[[PlanCandidate, Budget | None], Sequence[Event]],
+    reasons: tuple[str, ...] = (),
+) -> list[Plan]:
+    """Plan a choice among candidates that share a budget: a plan for each, as it will be if it is chosen.
+
+    They have one schema and one standardization. `plan_selection` makes the event of each choice.
+    """
+    resolved = [resolve_settings(each, schema) for each in candidates]
+    first, target = resolved[0], schema.target
+    schema, standardization = add_auto_curves(first, schema, rows=rows)
+    left = None if first.budget is None else subtract_spent(first.budget, standardization)
+    first.check()
+    # The same algorithm for all: one that can do what any of them asks for.
+    name = choose_algorithm(resolved, first.choose_loss(target)[0], left).name
+    resolved = [replace(each, algorithm=name) for each in resolved]
+
+    def plan_candidate(number: int, rows: int, budget: Budget | None) -> Event:
+        return plan_models(
+            resolved[number],
+            rows=rows,
+            dims=schema.dims,
+            target=target,
+            budget=budget,
+            person_rows=schema.max_rows_per_person,
+        )
+
+    events = plan_selection(plan_candidate, left)
+    return [
+        Plan(schema, each, _certify(event, candidates[0], standardization, draft=schema.spent, reasons=reasons))
+        for each, event in zip(resolved, events, strict=True)
+    ]
+
+
+def plan_certificate(
     settings: Settings,
     *,
     rows: int,
     dims: int,
     classes: int,
-    before: Part | None = None,
+    standardization: BudgetedEvent | None = None,
     reasons: tuple[str, ...] = (),
     person_rows: int | None = None,
 ) -> Certificate:
-    """The certificate of a training as it will be.
+    """Plan a training of which only the numbers are known, without a schema.
 
-    `classes` is how many are declared; `before` is what standardizing takes of the budget; `reasons` why the result
-    will not be private, if the caller knows any; `person_rows` how many rows of a person count, if it is about persons.
-
-    >>> plan(Settings(epsilon=1.0), rows=60_000, dims=50, classes=10).problem.loss
+    >>> plan_certificate(Settings(epsilon=1.0), rows=60_000, dims=50, classes=10).problem.loss
     Multinomial(classes=10)
     """
-    check_plan(settings, before)
-    budget = settings.budget
-    left = None if budget is None else remaining(budget, before)
-    plan_within = partial(plan_training, settings, rows=rows, dims=dims, classes=classes, person_rows=person_rows)
-    event = plan_within(budget=left)
-    if budget is not None and (more := remaining(budget, before, event)) != left:
-        event = plan_within(budget=more)
+    if standardization is None and settings.standardize == "private":
+        raise ParameterError("a plan must have the standardization that is asked for, got none")
+    target = Classes("label", tuple(range(classes)))
+    training = plan_training(
+        settings, rows=rows, dims=dims, target=target, standardization=standardization, person_rows=person_rows
+    )
+    return _certify(training, settings, standardization, reasons=reasons)
+
+
+def _certify(
+    event: Event,
+    settings: Settings,
+    standardization: BudgetedEvent | None,
+    *,
+    draft: BudgetedEvent | None = None,
+    reasons: tuple[str, ...] = (),
+) -> Certificate:
     seeded = settings.noise_seed is not None
-    return certify(event, budget, before=before, seeded=seeded, reasons=reasons)
+    return certify(event, settings.budget, draft=draft, before=standardization, seeded=seeded, reasons=reasons)
 
 
-def plan_training(
-    settings: Settings, *, rows: int, dims: int, classes: int, budget: Budget | None, person_rows: int | None = None
-) -> Event:
-    """The training of all models within a budget, by the algorithm that is asked for or chosen.
-
-    >>> plan_training(Settings(epsilon=1.0, loss="huber"), rows=100, dims=5, classes=3, budget=Budget(1.0)).count
-    3
-    """
-    settings.check()
-    loss, models = settings.losses(classes)
-    algorithm = chosen_algorithm([settings], loss, budget)
-    share = None if budget is None else budget.split(models)
-    weights = _numbers(settings, classes)
-    problem = Problem(loss=loss, dims=dims, rows=rows, class_weights=weights, person_rows=person_rows)
-    check_size(features=problem.dims, classes=classes)
-    training = algorithm.plan(settings, problem, share)
-    return training if models == 1 else SelfComposition(Part(share, training), models)
+def resolve_settings(settings: Settings, schema: Schema) -> Settings:
+    """Return `settings` with class weights as numbers, and with the budget that remains after the schema's draft."""
+    return subtract_schema_cost(settings.resolve_class_weights(schema.target), schema)
 
 
-def _numbers(settings: Settings, classes: int) -> tuple[float, ...] | None:
-    """The class weights, which must be numbers by now: see `Settings.weighed`."""
-    weights = settings.class_weights
-    if weights is None:
-        return None
-    if isinstance(weights, (str, Mapping)) or len(weights) != classes:
-        raise ParameterError(f"a plan must have class_weights as numbers, one for each of the {classes} classes")
-    return tuple(weights)
-
-
-def within(settings: Settings, schema: Schema) -> Settings:
-    """The settings with what is left of their budget after the draft of the schema, if that was found from the rows.
+def subtract_schema_cost(settings: Settings, schema: Schema) -> Settings:
+    """Return `settings` with the budget that remains after the private draft of `schema`.
 
     >>> from boltdp.schema.schema import Numeric
-    >>> from boltdp.privacy.events.noisy_counts import noisy_counts
-    >>> spent = Part(Budget(0.25), noisy_counts(Budget(0.25), releases=1))
-    >>> within(Settings(epsilon=1.0), Schema("sick", (0, 1), (Numeric("age", 0, 100),), spent=spent)).epsilon
+    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
+    >>> spent = BudgetedEvent(Budget(0.25), make_noisy_counts(Budget(0.25), releases=1))
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),), spent=spent)
+    >>> subtract_schema_cost(Settings(epsilon=1.0), schema).epsilon
     0.75
     """
     whole, draft = settings.budget, schema.spent
     if whole is None or draft is None or draft.budget is None:
         return settings
-    if not keeps(draft.event, draft.budget):
+    if not fits_budget(draft.event, draft.budget):
         raise ParameterError("the schema must have spent no more than its [spent] table claims, and has")
-    for name in ("epsilon", "delta"):
+    for name, needed in (("epsilon", "more than"), ("delta", "at least")):
         has, cost = getattr(whole, name), getattr(draft.budget, name)
         if has < cost or (name == "epsilon" and has == cost):
             raise ParameterError(
-                f"{name} must be more than the {cost:g} that finding the schema has spent, got {has:g}"
-                if name == "epsilon"
-                else f"delta must be at least the {cost:g} that finding the schema has spent, got {has:g}",
+                f"{name} must be {needed} the {cost:g} that finding the schema has spent, got {has:g}",
                 hint="epsilon and delta are those of the whole model: of its schema, found from the same rows, too",
             )
     left = whole.less(draft.budget)
     return replace(settings, epsilon=left.epsilon, delta=left.delta)
 
 
-def check_plan(settings: Settings, before: Part | None) -> None:
-    """Refuse what no plan can hold together."""
-    if before is None and settings.standardize == "private":
-        raise ParameterError("a plan must have the standardization that is asked for, got none")
-    if settings.epsilon is None and settings.noise_seed is not None:
-        raise ParameterError("noise_seed must not be given without epsilon: there is no noise")
+def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[Schema, BudgetedEvent | None]:
+    """Return the schema with its curves, and what standardizing its features takes of the budget.
 
-
-def curved(settings: Settings, schema: Schema, *, rows: int) -> Schema:
-    """The schema with the curves that were asked for, or that "auto" adds: it does if all else is left to it too.
-
-    A curve follows what a line cannot, and every step of it is one more weight that noise is added to. The more columns
-    there are, the fewer steps each has; where they would bring too much noise there are none.
+    Curves are those that `settings` ask for. Without a number, the algorithm "auto" adds some where their noise is
+    small: a curve follows what a line cannot, and each of its steps is one more weight that noise is added to. The
+    more columns there are, the fewer steps each gets.
 
     >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
-    >>> [len(column.curve) for column in curved(Settings(epsilon=1.0), schema, rows=10_000).columns]
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
+    >>> [len(column.curve) for column in add_auto_curves(Settings(epsilon=1.0), schema, rows=10_000)[0].columns]
     [8, 8]
-    >>> curved(Settings(epsilon=1.0), schema, rows=100) == schema
+    >>> add_auto_curves(Settings(epsilon=1.0), schema, rows=100)[0] == schema
     True
     """
     if settings.curves is not None:
-        if not isinstance(settings.curves, int) or settings.curves < 0:
-            raise ParameterError(f"curves must be a whole number >= 0, got {settings.curves!r}")
-        return add_curves(schema, settings.curves)
-    budget = settings.budget
-    if budget is None or settings.algorithm != "auto" or settings.standardize == "none" or rows < 2:
-        return schema
-    columns = sum(new != old for new, old in zip(add_curves(schema, 1).columns, schema.columns, strict=True))
-    steps = next((steps for most, steps in STEPS.items() if columns <= most), 0)
-    wanted = add_curves(schema, steps if columns else 0)
-    noise, usual = (_noise_per_row(settings, each, rows) for each in (wanted, schema))
-    if noise is None or usual is None:
-        return schema
-    return wanted if noise <= max(LITTLE_NOISE, min(MOST_NOISE, MOST_GROWTH * usual)) else schema
+        schema = add_curves(schema, whole_number(settings.curves, "curves", least=0))
+    elif settings.budget is not None and settings.algorithm == "auto" and settings.standardize != "none" and rows > 1:
+        columns = sum(new != old for new, old in zip(add_curves(schema, 1).columns, schema.columns, strict=True))
+        steps = next((steps for most, steps in CURVE_STEPS.items() if columns <= most), 0)
+        if columns and steps:
+            wanted = add_curves(schema, steps)
+            planned = plan_standardization(settings, wanted, rows=rows)
+            noise = _noise_per_row(settings.budget, wanted, planned, rows=rows)
+            if noise <= SMALL_NOISE_PER_ROW:
+                return wanted, planned
+            plain = plan_standardization(settings, schema, rows=rows)
+            if noise <= MAX_NOISE_PER_ROW:
+                usual = _noise_per_row(settings.budget, schema, plain, rows=rows)
+                if noise <= MAX_NOISE_GROWTH * usual:
+                    return wanted, planned
+            return schema, plain
+    return schema, plan_standardization(settings, schema, rows=rows)
 
 
-def _noise_per_row(settings: Settings, schema: Schema, rows: int) -> float | None:
-    """Of objective perturbation after standardizing; None where that does not pay."""
-    before, budget = plan_moments(settings, schema, rows=rows), settings.budget
-    if before is None or budget is None:
-        return None
+def _noise_per_row(budget: Budget, schema: Schema, standardization: BudgetedEvent | None, *, rows: int) -> float:
+    """Return the noise of objective perturbation after standardizing; infinite where standardizing does not pay."""
+    if standardization is None:
+        return math.inf
     # As if for two classes; Lambda as large as makes it of no account.
-    problem = Problem(loss=Logistic(), dims=schema.dims, rows=rows, person_rows=schema.max_rows)
+    problem = Problem(loss=Logistic(), dims=schema.dims, rows=rows, person_rows=schema.max_rows_per_person)
     problem = replace(problem, regularization=problem.changed_rows * (1.0 + 8.0 / budget.epsilon))
-    return objective_noise(problem, remaining(budget, before)).expected_norm / rows
+    return objective_noise(problem, subtract_spent(budget, standardization)).expected_norm / rows
+
+
+def plan_training(
+    settings: Settings,
+    *,
+    rows: int,
+    dims: int,
+    target: Target,
+    standardization: BudgetedEvent | None = None,
+    person_rows: int | None = None,
+) -> Event:
+    """Plan the training of all models within what standardizing leaves of the budget."""
+    budget = settings.budget
+    plan_within = partial(plan_models, settings, rows=rows, dims=dims, target=target, person_rows=person_rows)
+    left = None if budget is None else subtract_spent(budget, standardization)
+    event = plan_within(budget=left)
+    # Gaussian events leave more than basic composition counts.
+    if budget is not None and (more := subtract_spent(budget, standardization, event)) != left:
+        event = plan_within(budget=more)
+    return event
+
+
+def plan_models(
+    settings: Settings, *, rows: int, dims: int, target: Target, budget: Budget | None, person_rows: int | None = None
+) -> Event:
+    """Plan the training of all models within `budget`, by the algorithm that is asked for or chosen.
+
+    >>> target = Classes("ward", ("north", "south", "west"))
+    >>> plan_models(Settings(epsilon=1.0, loss="huber"), rows=100, dims=5, target=target, budget=Budget(1.0)).count
+    3
+    """
+    settings.check()
+    if settings.epsilon is None and settings.noise_seed is not None:
+        raise ParameterError("noise_seed must not be given without epsilon: there is no noise")
+    loss, models = settings.choose_loss(target)
+    algorithm = choose_algorithm([settings], loss, budget)
+    share, asked = None if budget is None else budget.split(models), settings.class_weights
+    weights = None if asked is None else target.resolve_class_weights(asked)
+    problem = Problem(loss=loss, dims=dims, rows=rows, class_weights=weights, person_rows=person_rows)
+    check_size(features=problem.dims, classes=target.label_count)
+    training = algorithm.plan(settings, problem, share)
+    return training if models == 1 else SelfComposition(BudgetedEvent(share, training), models)

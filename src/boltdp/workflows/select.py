@@ -11,21 +11,21 @@ Weights and counts of errors are as private as the rows, and stay here; what com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.algorithms import Job, algorithm_of
+from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_rows
 from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.kernel.misclassification import Errors
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
-from boltdp.privacy.events.event import Event, Part, SelfComposition
+from boltdp.privacy.events.event import BudgetedEvent, SelfComposition
 from boltdp.privacy.events.selection import (
     PortionSelection,
     PublicSelection,
@@ -34,8 +34,9 @@ from boltdp.privacy.events.selection import (
     portion_bounds,
     trial_budgets,
 )
-from boltdp.privacy.release import Randomness, choose, draw_trials, noisy_count, pick, release_weights
+from boltdp.privacy.release import Randomness, choose, draw_index, draw_trials, release_count, release_weights
 from boltdp.schema.schema import Schema
+from boltdp.workflows.plan import PlanCandidate
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine, Prepared
@@ -49,9 +50,6 @@ PUBLIC_TRAINING = 0.75
 #: How often a candidate's noise is drawn in the open, so that its luck averages out.
 REHEARSALS = 5
 
-#: From the number of a candidate, its rows and its budget to the training that is planned for it.
-PlanOne = Callable[[int, int, "Budget | None"], Event]
-
 
 @dataclass(frozen=True)
 class Chosen:
@@ -61,16 +59,16 @@ class Chosen:
     weights: Doubles
 
 
-def plan_portions(plan_one: PlanOne, *, candidates: int, rows: int, budget: Budget | None) -> list[Selection]:
+def plan_portions(plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int) -> list[Selection]:
     """For each candidate the event that it will be if it is chosen: Algorithm 3."""
     bounds = [portion_bounds(i, rows=rows, candidates=candidates) for i in range(candidates)]
-    trained = tuple(Part(budget, plan_one(i, stop - start, budget)) for i, (start, stop) in enumerate(bounds))
+    trained = tuple(BudgetedEvent(budget, plan_one(i, stop - start, budget)) for i, (start, stop) in enumerate(bounds))
     epsilon = None if budget is None else budget.epsilon
     return [PortionSelection(trained=trained, chosen=i, rows=rows, epsilon=epsilon) for i in range(candidates)]
 
 
 def plan_trials(
-    plan_one: PlanOne, *, candidates: int, rows: int, budget: Budget | None, mean: float
+    plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, mean: float
 ) -> list[Selection]:
     """The same for a random number of trials."""
     if budget is None:
@@ -78,7 +76,7 @@ def plan_trials(
             "epsilon must be given for trials, got None", hint="compare noiseless candidates by portions"
         )
     model, score = trial_budgets(budget, mean=mean)
-    trained = tuple(Part(model, plan_one(i, rows, model)) for i in range(candidates))
+    trained = tuple(BudgetedEvent(model, plan_one(i, rows, model)) for i in range(candidates))
     return [
         TrialSelection(trained=trained, chosen=i, rows=rows, mean=mean, score_epsilon=score.epsilon)
         for i in range(candidates)
@@ -86,10 +84,10 @@ def plan_trials(
 
 
 def plan_public(
-    plan_one: PlanOne, *, candidates: int, rows: int, budget: Budget | None, public_rows: int
+    plan_one: PlanCandidate, budget: Budget | None, *, candidates: int, rows: int, public_rows: int
 ) -> list[Selection]:
     """The same for a comparison on public rows."""
-    parts = [Part(budget, plan_one(i, rows, budget)) for i in range(candidates)]
+    parts = [BudgetedEvent(budget, plan_one(i, rows, budget)) for i in range(candidates)]
     return [
         PublicSelection(trained=part, compared=candidates, chosen=i, rows=rows, public_rows=public_rows)
         for i, part in enumerate(parts)
@@ -100,7 +98,7 @@ def choose_by_portions(
     prepared: Prepared, certificates: Sequence[Certificate], *, classes: int, context: Context
 ) -> Chosen:
     """Algorithm 3: the portions of all candidates together are one scan a pass."""
-    selection, forks, count = certificates[0].selection, context.randomness.forks(), len(certificates)
+    selection, forks, count = certificates[0].selection, context.randomness.spawn(), len(certificates)
     assert isinstance(selection, PortionSelection)
     check_rows(prepared, selection.rows)
     bounds = [portion_bounds(i, rows=prepared.rows, candidates=count) for i in range(count + 1)]
@@ -108,7 +106,7 @@ def choose_by_portions(
     for i, certificate in enumerate(certificates):
         fork = next(forks)
         own = context.named(f"candidate {i + 1} of {count}, ")
-        (weights,) = algorithm_of(certificate).run(
+        (weights,) = get_algorithm(certificate.algorithm).run(
             prepared.portion(*bounds[i]), [Job(certificate, fork)], classes=classes, context=own
         )
         released.append(release_weights(weights, certificate, fork))
@@ -124,7 +122,7 @@ def choose_by_trials(
     prepared: Prepared, certificates: Sequence[Certificate], *, classes: int, context: Context
 ) -> Chosen:
     """A trial releases one of the candidates. How many trials were made is told to nobody."""
-    forks, selection = context.randomness.forks(), certificates[0].selection
+    forks, selection = context.randomness.spawn(), certificates[0].selection
     assert isinstance(selection, TrialSelection)
     check_rows(prepared, selection.rows)
     candidates = Candidates(prepared, certificates, classes=classes, context=context)
@@ -133,14 +131,14 @@ def choose_by_trials(
     at_once = max(1, VECTORS_AT_ONCE // max(certificates[0].models, certificates[0].problem.loss.vectors))
     best, fewest = None, np.inf
     while left > 0:
-        numbers = [pick(len(certificates), random_bytes) for _ in range(min(left, at_once))]
+        numbers = [draw_index(len(certificates), random_bytes) for _ in range(min(left, at_once))]
         left -= len(numbers)
         released = candidates.release(numbers, forks)
         for number, weights, errors in zip(
             numbers, released, error_counts(released, prepared, classes=classes), strict=True
         ):
             changes = certificates[0].problem.changed_rows
-            score = noisy_count(errors, epsilon=selection.score_epsilon, changes=changes, random_bytes=random_bytes)
+            score = release_count(errors, epsilon=selection.score_epsilon, changes=changes, random_bytes=random_bytes)
             if score < fewest:
                 best, fewest = Chosen(number, weights), score
     assert best is not None
@@ -195,7 +193,9 @@ class Candidates:
         return [release_weights(one, job.certificate, job.randomness) for one, job in zip(weights, jobs, strict=True)]
 
     def _run(self, jobs: Sequence[Job], context: Context) -> list[Doubles]:
-        return algorithm_of(jobs[0].certificate).run(self._prepared, jobs, classes=self._classes, context=context)
+        return get_algorithm(jobs[0].certificate.algorithm).run(
+            self._prepared, jobs, classes=self._classes, context=context
+        )
 
 
 def error_counts(released: Sequence[Doubles], prepared: Prepared, *, classes: int) -> list[int]:
@@ -214,7 +214,7 @@ def error_counts(released: Sequence[Doubles], prepared: Prepared, *, classes: in
 
 def _rehearsal(certificate: Certificate, *, rows: int) -> Certificate:
     """The same training on public rows, one of several models alike at a time; its claim is about no private row."""
-    training = algorithm_of(certificate).rehearsed(certificate.training, rows=rows)
+    training = get_algorithm(certificate.algorithm).rehearsed(certificate.training, rows=rows)
     models = certificate.models
-    event = training if models == 1 else SelfComposition(Part(None, training), models)
+    event = training if models == 1 else SelfComposition(BudgetedEvent(None, training), models)
     return certify(event, certificate.budget, seeded=certificate.seeded)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from boltdp._arrays import Booleans, Doubles, Integers
-from boltdp.algorithms import chosen_algorithm
+from boltdp.algorithms import choose_algorithm
 from boltdp.algorithms._base import check_rows as check_count
 from boltdp.context import Context
 from boltdp.encoding.plan import STEP_HEIGHT
@@ -22,8 +22,8 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import Moments
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.event import Part
-from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_rows, noisy_moments
+from boltdp.privacy.events.event import BudgetedEvent
+from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_rows, make_noisy_moments
 from boltdp.privacy.mechanisms import calibrate
 from boltdp.privacy.release import Randomness, release_moments
 from boltdp.schema.schema import Schema, Standardization
@@ -47,16 +47,16 @@ SMALLEST_SCALE = 0.1
 SMALLEST_NORM = 0.1
 
 
-def plan_moments(settings: Settings, schema: Schema, *, rows: int) -> Part | None:
-    """What standardizing the features of `schema` takes of the budget, or None if it is not done.
+def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> BudgetedEvent | None:
+    """Plan what standardizing the features of `schema` takes of the budget; None if it is not done.
 
     "auto" does it for algorithm "auto" where it pays: where the noise of the means is small beside a row.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
-    >>> plan_moments(Settings(epsilon=1.0), schema, rows=10_000).budget
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
+    >>> plan_standardization(Settings(epsilon=1.0), schema, rows=10_000).budget
     Budget(epsilon=0.05, delta=0.0)
-    >>> plan_moments(Settings(epsilon=1.0), schema, rows=10) is None
+    >>> plan_standardization(Settings(epsilon=1.0), schema, rows=10) is None
     True
     """
     if schema.standardization is not None and schema.standardization.source == "private":
@@ -72,7 +72,7 @@ def plan_moments(settings: Settings, schema: Schema, *, rows: int) -> Part | Non
     share = (
         SHARES[0]
         if budget is None
-        else standardization_share(budget, features=features, rows=rows, changed=schema.max_rows or 1)
+        else standardization_share(budget, features=features, rows=rows, changed=schema.max_rows_per_person or 1)
     )
     if settings.standardize == "auto":
         if settings.algorithm != "auto" or budget is None or share is None or schema.standardization is not None:
@@ -87,22 +87,22 @@ def plan_moments(settings: Settings, schema: Schema, *, rows: int) -> Part | Non
         if not 0 < share < 1:
             raise ParameterError(f"the share of standardization must be above 0 and below 1, got {share}")
     taken = None if budget is None else budget.take(SHARES[1] if share is None else share)[0]
-    event = noisy_moments(
+    event = make_noisy_moments(
         moments=settings.standardize_moments,
         features=features,
         numbers=schema.numbers,
         clip_norm=schema.feature_clip_norm,
         budget=taken,
         gaussian=gaussian,
-        person_rows=schema.max_rows,
+        person_rows=schema.max_rows_per_person,
     )
-    return Part(taken, event)
+    return BudgetedEvent(taken, event)
 
 
 def _before_gaussian(settings: Settings, schema: Schema, budget: Budget) -> bool:
     """Whether the noise of the training is Gaussian too, so that both compose as one: noisy_gradients.md 2."""
-    loss, models = settings.losses(len(schema.classes))
-    return models == 1 and chosen_algorithm([settings], loss, budget).gaussian
+    loss, models = settings.choose_loss(schema.target)
+    return models == 1 and choose_algorithm([settings], loss, budget).gaussian
 
 
 def describe_moments(certificate: Certificate) -> list[str]:
@@ -132,73 +132,69 @@ def standardization_share(budget: Budget, *, features: int, rows: int, changed: 
 
 
 @contextmanager
-def prepared_rows(
-    engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context, *, ordered: bool
+def prepare_rows(
+    engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context, *, rows: int, ordered: bool
 ) -> Iterator[tuple[Prepared, Schema]]:
-    """Rows that are ready for training, and the schema with a standardization from noisy moments of them.
+    """Prepare as many rows as were planned for, and give them with the schema, standardized if there is an event.
 
-    They are encoded once: standardizing is another reading of the same rows. Only a projection, which follows it, makes
-    others of them. Without an event the schema stays as it is.
+    Rows are encoded once: standardizing changes how cells are read as features. Only a projection, which follows it,
+    needs rows that are encoded again.
 
     >>> import pyarrow as pa
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> from boltdp.engines import open_source
     >>> rows = open_source(pa.table({"age": [30, 40] * 50_000, "sick": [0, 1] * 50_000}))
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
-    >>> planned = plan_moments(Settings(epsilon=1.0, standardize="private"), schema, rows=100_000)
-    >>> with prepared_rows(rows, schema, planned.event, Context(), ordered=False) as (prepared, standardized):
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
+    >>> event = plan_standardization(Settings(epsilon=1.0), schema, rows=100_000).event
+    >>> with prepare_rows(rows, schema, event, Context(), rows=100_000, ordered=False) as (prepared, standardized):
     ...     round(standardized.standardization.centers[0], 1)
     -0.3
     """
-    rows = engine.count()
-    preparing = context.at("preparing", rows)
     if event is not None:
         check_rows(rows, clip_norm=event.clip_norm)
         if schema.projection is not None:
             with engine.prepare(schema.unscaled, context.at("standardizing", rows), ordered=False) as unprojected:
-                schema = standardized(unprojected, schema, event, context.randomness, rows=rows)
-    with engine.prepare(schema, preparing, ordered=ordered) as prepared:
-        schema = standardized(prepared, schema, event, context.randomness, rows=rows)
+                schema = standardize_schema(unprojected, schema, event, context.randomness, rows=rows)
+    with engine.prepare(schema, context.at("preparing", rows), ordered=ordered) as prepared:
+        schema = standardize_schema(prepared, schema, event, context.randomness, rows=rows)
         yield prepared.read_by(schema.encoding.feature_map), schema
 
 
-def standardized(
+def standardize_schema(
     prepared: Prepared, schema: Schema, event: NoisyMoments | None, randomness: Randomness, *, rows: int
 ) -> Schema:
-    """The schema with a standardization from noisy moments of the rows; as it is without an event, or if it has one."""
+    """Return the schema standardized by noisy moments of the rows; unchanged without an event, or if it already is."""
     if event is None or schema.standardization is not None:
         return schema
     check_count(prepared, rows)
-    return standardized_by(moments(prepared, schema), schema, event, randomness, rows=rows)
+    return apply_moments(sum_moments(prepared, schema), schema, event, randomness, rows=rows)
 
 
-def moments(prepared: Prepared, schema: Schema) -> Integers:
-    """Exact sums of the encoded features, rows shortened to the clip norm, and of their squares: `kernel.moments`.
+def sum_moments(prepared: Prepared, schema: Schema) -> Integers:
+    """Sum the encoded features, of rows clipped to the clip norm, and their squares, exactly: `kernel.moments`.
 
-    Before any division, standardization or projection, and without the intercept. They are as private as the rows.
+    Before any division, standardization or projection, and without the intercept. The sums are as private as the rows.
     """
     sums = Moments(schema.unscaled.encoding.feature_map, clip_norm=schema.feature_clip_norm)
     prepared.sum([sums])
     return sums.value
 
 
-def standardized_by(
-    sums: Integers, schema: Schema, event: NoisyMoments, randomness: Randomness, *, rows: int
-) -> Schema:
-    """The schema with the standardization that follows from the sums of `moments`, noise added."""
+def apply_moments(sums: Integers, schema: Schema, event: NoisyMoments, randomness: Randomness, *, rows: int) -> Schema:
+    """Return the schema with the standardization that follows from `sums` of `sum_moments`, noise added."""
     released = release_moments(sums, event, randomness, rows=rows, numbers=_numbers(schema))
-    return replace(schema, standardization=standardization(schema, released))
+    return replace(schema, standardization=derive_standardization(schema, released))
 
 
-def standardization(schema: Schema, released: ReleasedMoments) -> Standardization:
-    """Centres, scales and the clip norm by released moments.
+def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standardization:
+    """Derive centres, scales and the clip norm from released moments.
 
     Where the noise is larger than a moment, centres are shrunk towards what would be guessed without looking: the
     middle of a number's bounds, equally many of each category and between each two places of a curve.
 
-    >>> from boltdp.schema.schema import Numeric
-    >>> schema = Schema("sick", (0, 1), (Numeric("age", 0, 100),))
-    >>> standardization(schema, ReleasedMoments(np.array([0.5]), np.array([0.26]), None, 0.0)).centers
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
+    >>> derive_standardization(schema, ReleasedMoments(np.array([0.5]), np.array([0.26]), None, 0.0)).centers
     (0.5,)
     """
     numbers, prior = _numbers(schema), np.concatenate([rule.expected_means for rule in schema.encoding.rules])

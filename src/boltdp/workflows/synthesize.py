@@ -1,4 +1,4 @@
-"""The synthesizer: classification data of any size, streamed to Parquet or a table of DuckDB.
+"""The synthesizer: classification data of any size, streamed to Parquet, or a table of DuckDB or PostgreSQL.
 
 Two classes are Gaussian clouds around +w and -w for a random direction w, more than two around random directions of
 their own; rows are then shortened into the unit ball. Row i depends on the seed and on i alone, so the first rows of a
@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import PackedRows
+from boltdp.engines.registry import find_engine
 from boltdp.errors import DataError, ParameterError
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Classes, Numeric, Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +36,7 @@ def synthetic_schema(*, dims: int, classes: int = 2) -> Schema:
     ('f0', 'f1')
     """
     columns = tuple(Numeric(f"f{i}", -1.0, 1.0) for i in range(dims))
-    return Schema("label", tuple(range(classes)), columns, intercept=False, clip_norm=1.0)
+    return Schema(Classes("label", tuple(range(classes))), columns, intercept=False, clip_norm=1.0)
 
 
 def synthetic_blocks(
@@ -78,7 +79,7 @@ def _draw(
 
 
 def synthesize(
-    path: str | Path,
+    output: str | Path,
     *,
     rows: int,
     dims: int,
@@ -88,7 +89,7 @@ def synthesize(
     table: str = TABLE,
     progress: Callable[[int], None] | None = None,
 ) -> Schema:
-    """Write a Parquet file, or a table of a new DuckDB file, and return the fitting schema.
+    """Write a Parquet file, a table of a new DuckDB file or of a database, and return the fitting schema.
 
     `progress` is called with the number of rows done so far.
 
@@ -97,11 +98,15 @@ def synthesize(
     ...     synthesize(f"{folder}/small.parquet", rows=100, dims=5).dims
     5
     """
+    drawn = synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
+    engine = find_engine(output)
+    if engine.writes_tables:
+        engine.write_table(str(output), table, drawn, dims=dims, progress=progress)
+        return synthetic_schema(dims=dims, classes=classes)
     import duckdb  # only here and below: the rows themselves need neither of these
     import pyarrow as pa
 
-    drawn = synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
-    path = Path(path)
+    path = Path(output)
     if path.suffix not in (".parquet", ".duckdb"):
         raise ParameterError(f"the file must end in .parquet or .duckdb, got {path.name!r}")
     columns = [pa.field(f"f{i}", pa.float32()) for i in range(dims)] + [pa.field("label", pa.int32())]

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from boltdp._files.sealed import digest
-from boltdp.algorithms import Job, algorithm_of
+from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_rows
 from boltdp.context import Context
 from boltdp.model import Model
-from boltdp.privacy.certificate import Certificate, after
+from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release import release_weights
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
-from boltdp.workflows.plan import curved, plan, within
-from boltdp.workflows.standardize import plan_moments, prepared_rows, standardized
+from boltdp.workflows.plan import Plan, make_plan, resolve_settings
+from boltdp.workflows.standardize import prepare_rows
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine, Prepared
-    from boltdp.engines.postgres import PostgresGroups
     from boltdp.ledger import Account
     from boltdp.privacy.accounting.charges import Charge
 
@@ -44,92 +43,38 @@ def train(
     The context is that of the settings, unless one is given. `account` is what it is charged to, before a row is read.
 
     >>> import numpy as np
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> from boltdp.engines import open_source
     >>> import pyarrow as pa
     >>> rows = pa.table({"age": np.arange(1000) % 100, "sick": np.arange(1000) % 100 > 60})
-    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
     >>> model = train(open_source(rows), schema, Settings(epsilon=1.0))
     >>> model.certificate.private, model.weights.shape
     (True, (1, 2))
     """
     context = settings.context() if context is None else context
-    within(settings.weighed(schema), schema)  # what is wrong with these is told before rows are counted
-    planned = plan_rows(engine.count(), schema, settings, reasons=known_faults(reasons, context))
-    with charged(account, planned.certificate, engine, planned.schema, context) as commit:
-        return commit(train_planned(engine, planned, context))
+    resolve_settings(settings, schema)  # what is wrong with them is an error before rows are counted
+    plan = make_plan(schema, engine.count(), settings, reasons=list_reasons(reasons, context))
+    with charge_account(account, plan.certificate, engine, plan.schema, context) as commit:
+        return commit(run_plan(engine, plan, context))
 
 
-@dataclass(frozen=True)
-class Planned:
-    """What will be trained, from public numbers."""
-
-    schema: Schema  #: with its curves
-    certificate: Certificate
-
-
-def plan_rows(rows: int, schema: Schema, settings: Settings, *, reasons: tuple[str, ...] = ()) -> Planned:
-    """The plan of a training on so many rows; `reasons` are why it is not private."""
-    whole, settings = settings.budget, within(settings.weighed(schema), schema)
-    schema = curved(settings, schema, rows=rows)
-    before = plan_moments(settings, schema, rows=rows)
-    certificate = plan(
-        settings,
-        rows=rows,
-        dims=schema.dims,
-        classes=len(schema.classes),
-        before=before,
-        reasons=reasons,
-        person_rows=schema.max_rows,
-    )
-    if schema.spent is not None:
-        certificate = after(schema.spent, certificate, whole)
-    return Planned(schema, certificate)
-
-
-def train_planned(engine: Engine, planned: Planned, context: Context) -> Model:
+def run_plan(engine: Engine, plan: Plan, context: Context) -> Model:
     """Train as planned on the rows of `engine`, and release the result; nothing is charged here."""
-    certificate = planned.certificate
-    ordered = algorithm_of(certificate).ordered
-    with prepared_rows(engine, planned.schema, certificate.moments, context, ordered=ordered) as (prepared, schema):
+    certificate, ordered = plan.certificate, plan.algorithm.ordered
+    with prepare_rows(engine, plan.schema, certificate.moments, context, rows=certificate.rows, ordered=ordered) as (
+        prepared,
+        schema,
+    ):
         model = train_prepared(prepared, schema, certificate, context)
     return replace(model, trained_where=engine.where)
 
 
-def train_groups(groups: PostgresGroups, plans: Sequence[Planned], context: Context) -> list[Model]:
-    """Train as planned on the rows of each group, and release the results; nothing is charged here.
-
-    All groups are prepared by one scan of the source; one more comes before it if features that are to be projected are
-    standardized. Each model has the bits that it would have if it were trained on the rows of its group alone.
-    """
-    schemas = [planned.schema for planned in plans]
-    certificates = [planned.certificate for planned in plans]
-
-    def seen(tables: Sequence[Prepared]) -> Iterator[Schema]:
-        for prepared, schema, certificate in zip(tables, schemas, certificates, strict=True):
-            rows = certificate.problem.rows
-            yield standardized(prepared, schema, certificate.moments, context.randomness, rows=rows)
-
-    if any(planned.schema.projection is not None and planned.certificate.moments is not None for planned in plans):
-        unprojected, unordered = [schema.unscaled for schema in schemas], [False for _ in plans]
-        with groups.prepared(unprojected, context, ordered=unordered, last=False) as tables:
-            schemas = list(seen(tables))
-    ordered = [algorithm_of(certificate).ordered for certificate in certificates]
-    models = []
-    with groups.prepared(schemas, context, ordered=ordered) as tables:
-        for prepared, schema, certificate in zip(tables, seen(tables), certificates, strict=True):
-            with prepared:  # nothing of a group is kept longer than it is needed
-                models.append(
-                    train_prepared(prepared.read_by(schema.encoding.feature_map), schema, certificate, context)
-                )
-    return [replace(model, trained_where=groups.where) for model in models]
-
-
 @contextmanager
-def charged(
+def charge_account(
     account: Account | None, charge: Charge, engine: Engine, schema: Schema, context: Context
 ) -> Iterator[Callable[[Model], Model]]:
-    """Charge what is done inside to an account, if there is one; gives what notes the model that is released.
+    """Charge what is done inside to an account, if there is one, and give a function that notes the released model.
 
     What can be known to be wrong without reading a row is an error before it costs anything.
     """
@@ -153,17 +98,17 @@ def charged(
 def train_prepared(prepared: Prepared, schema: Schema, certificate: Certificate, context: Context) -> Model:
     """Train as `certificate` plans on rows that are prepared already, and release the result."""
     check_rows(prepared, certificate.problem.rows)
-    algorithm = algorithm_of(certificate)
+    algorithm = get_algorithm(certificate.algorithm)
     job = Job(certificate, context.randomness)
     (weights,) = algorithm.run(prepared, [job], classes=len(schema.classes), context=context)
     released = release_weights(weights, certificate, context.randomness)
     return Model.of_release(schema, released, certificate)
 
 
-def known_faults(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:
-    """The reasons, and what the context itself takes from the promise.
+def list_reasons(reasons: tuple[str, ...], context: Context) -> tuple[str, ...]:
+    """Return why the result is not private: `reasons`, and what follows from the context.
 
-    >>> known_faults((), Context(on_bad_row="error")) == (BAD_ROWS_SHOWN,)
+    >>> list_reasons((), Context(on_bad_row="error")) == (BAD_ROWS_SHOWN,)
     True
     """
     return (*reasons, BAD_ROWS_SHOWN) if context.on_bad_row == "error" else reasons

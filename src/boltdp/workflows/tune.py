@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from boltdp.algorithms import chosen_algorithm
 from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.model import Model
 from boltdp.privacy.accounting.charges import Charge, OneOfSeveral, Release
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate, after, certify, remaining
-from boltdp.privacy.events.event import Event, Part
-from boltdp.privacy.events.selection import Selection
+from boltdp.privacy.certificate import Certificate
+from boltdp.privacy.events.event import Event
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 from boltdp.workflows import select
-from boltdp.workflows.plan import check_plan, curved, plan_training, within
+from boltdp.workflows.plan import PlanCandidate, make_plans, resolve_settings
 from boltdp.workflows.select import TRIALS
-from boltdp.workflows.standardize import plan_moments, prepared_rows
-from boltdp.workflows.train import charged, known_faults, train_prepared
+from boltdp.workflows.standardize import prepare_rows
+from boltdp.workflows.train import charge_account, list_reasons, train_prepared
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
@@ -90,10 +89,10 @@ def tune(
     `trials` is the mean number for "trials". `account` is what all of it is charged to, before a row is read.
 
     >>> import numpy as np, pyarrow as pa
-    >>> from boltdp.schema.schema import Numeric
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> from boltdp.engines import open_source
     >>> rows = pa.table({"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60})
-    >>> schema = Schema("sick", (False, True), (Numeric("age", 0, 100),))
+    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
     >>> grid = candidates(Settings(epsilon=1.0), {"passes": [1, 10]})
     >>> model = tune(open_source(rows), schema, grid)
     >>> model.certificate.private, model.certificate.selection.candidates
@@ -104,38 +103,31 @@ def tune(
     if (public is not None) != (method == "public"):
         raise ParameterError(f"public rows must be given for the method 'public' and no other, got method {method!r}")
     _check_candidates(candidates)
-    whole = candidates[0].budget
-    candidates = [within(one.weighed(schema), schema) for one in candidates]
-    first = candidates[0]
-    context = first.context() if context is None else context
-    rows = engine.count()
-    schema = curved(first, schema, rows=rows)
-    before = plan_moments(first, schema, rows=rows)
-    # Faults show here, before a row is read.
-    certificates = _planned(
-        candidates,
-        schema,
-        before=before,
-        rows=rows,
-        method=method,
-        trials=trials,
-        public_rows=0 if public is None else public.count(),
-        reasons=known_faults(reasons, context),
-    )
-    if schema.spent is not None:
-        certificates = [after(schema.spent, one, whole) for one in certificates]
-    # Moments once, on all rows, for all candidates: their share of the budget is spent before any of them is trained.
-    event, classes = certificates[0].moments, len(schema.classes)
-    with charged(account, _charge(certificates, method), engine, schema, context) as commit:
-        with prepared_rows(engine, schema, event, context, ordered=True) as (prepared, standardized):
+    for each in candidates:
+        resolve_settings(each, schema)  # what is wrong with them is an error before rows are counted
+    context = candidates[0].context() if context is None else context
+    rows, count = engine.count(), len(candidates)
+    ways: dict[Method, Callable[[PlanCandidate, Budget | None], Sequence[Event]]] = {
+        "trials": partial(select.plan_trials, candidates=count, rows=rows, mean=trials),
+        "portions": partial(select.plan_portions, candidates=count, rows=rows),
+        "public": partial(
+            select.plan_public, candidates=count, rows=rows, public_rows=0 if public is None else public.count()
+        ),
+    }
+    plans = make_plans(schema, rows, candidates, plan_selection=ways[method], reasons=list_reasons(reasons, context))
+    certificates, schema = [plan.certificate for plan in plans], plans[0].schema
+    moments = certificates[0].moments
+    with charge_account(account, _charge(certificates, method), engine, schema, context) as commit:
+        # Moments once, on all rows, for all candidates: their share of the budget is spent before any of them trains.
+        with prepare_rows(engine, schema, moments, context, rows=rows, ordered=True) as (prepared, standardized):
             if public is not None:
-                forks = context.randomness.forks()
+                forks = context.randomness.spawn()
                 number = select.choose_in_public(public, standardized, certificates, forks, context)
                 own = replace(context, randomness=next(forks))
                 model = train_prepared(prepared, standardized, certificates[number], own)
             else:
                 choose = select.choose_by_portions if method == "portions" else select.choose_by_trials
-                chosen = choose(prepared, certificates, classes=classes, context=context)
+                chosen = choose(prepared, certificates, classes=len(schema.classes), context=context)
                 model = Model.of_release(standardized, chosen.weights, certificates[chosen.number])
         return commit(replace(model, trained_where=engine.where))
 
@@ -150,47 +142,6 @@ def _charge(certificates: Sequence[Certificate], method: Method) -> Charge:
         return first
     events = OneOfSeveral(first.budget.epsilon, tuple(one.spent for one in certificates))
     return Release(first.budget, events, first.adjacency)
-
-
-def _planned(
-    candidates: Sequence[Settings],
-    schema: Schema,
-    *,
-    before: Part | None,
-    rows: int,
-    method: Method,
-    trials: float,
-    public_rows: int,
-    reasons: tuple[str, ...],
-) -> list[Certificate]:
-    """A certificate for each candidate, as it will be if it is chosen."""
-    first, count = candidates[0], len(candidates)
-    check_plan(first, before)
-    left = None if first.budget is None else remaining(first.budget, before)
-    first.check()
-    # The same algorithm for all: one that can do what any of them asks for.
-    name = chosen_algorithm(candidates, first.losses(len(schema.classes))[0], left).name
-    same = [replace(one, algorithm=name) for one in candidates]
-
-    def plan_one(number: int, rows: int, budget: Budget | None) -> Event:
-        return plan_training(
-            same[number],
-            rows=rows,
-            dims=schema.dims,
-            classes=len(schema.classes),
-            budget=budget,
-            person_rows=schema.max_rows,
-        )
-
-    events: list[Selection]
-    if method == "public":
-        events = select.plan_public(plan_one, candidates=count, rows=rows, budget=left, public_rows=public_rows)
-    elif method == "portions":
-        events = select.plan_portions(plan_one, candidates=count, rows=rows, budget=left)
-    else:
-        events = select.plan_trials(plan_one, candidates=count, rows=rows, budget=left, mean=trials)
-    seeded = first.noise_seed is not None
-    return [certify(event, first.budget, before=before, seeded=seeded, reasons=reasons) for event in events]
 
 
 def _check_candidates(candidates: Sequence[Settings]) -> None:

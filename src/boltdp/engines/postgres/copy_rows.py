@@ -12,8 +12,6 @@ from psycopg import sql
 
 from boltdp._arrays import PackedRows
 from boltdp.errors import DataError
-from boltdp.schema.schema import Schema
-from boltdp.workflows.synthesize import TABLE, synthetic_blocks, synthetic_schema
 
 Blocks = Iterable[tuple[PackedRows, npt.NDArray[np.int32]]]
 
@@ -21,23 +19,6 @@ Blocks = Iterable[tuple[PackedRows, npt.NDArray[np.int32]]]
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _REAL = psycopg.postgres.types["float4"].oid
 _MOST_COLUMNS = 1600
-
-
-def synthesize_table(
-    uri: str,
-    *,
-    rows: int,
-    dims: int,
-    classes: int = 2,
-    separation: float = 1.5,
-    seed: int = 0,
-    table: str = TABLE,
-    progress: Callable[[int], None] | None = None,
-) -> Schema:
-    """Write the synthesizer's rows to a new table, and return the fitting schema: `data.synth.synthesize` for files."""
-    blocks = synthetic_blocks(rows=rows, dims=dims, classes=classes, separation=separation, seed=seed)
-    load_rows(uri, table, blocks, dims=dims, progress=progress)
-    return synthetic_schema(dims=dims, classes=classes)
 
 
 def load_rows(

@@ -225,12 +225,12 @@ class PostgresEngine(Engine):
 
     def _counted(self, schema: Schema) -> Composed:
         """The source of a schema's rows, for training: rows of a person beyond those that count are neutral."""
-        if schema.unit is None or schema.max_rows is None:
+        if schema.person_id is None or schema.max_rows_per_person is None:
             return self._source
         described = self._described()
         names = [schema.label, *schema.sources]
         return first_rows_source(
-            self._source, [described[name] for name in names], described[schema.unit], schema.max_rows
+            self._source, [described[name] for name in names], described[schema.person_id], schema.max_rows_per_person
         )
 
     def _described(self) -> dict[str, SourceColumn]:
@@ -328,7 +328,7 @@ class PostgresGroups:
         `last`: they are not prepared again, so that the transaction can end.
         """
         whole = self._whole
-        if any(schema.unit is not None for schema in schemas):
+        if any(schema.person_id is not None for schema in schemas):
             raise ParameterError("groups must be of rows: a person's may be in several")
         if not whole._stays(context):
             raise ParameterError(f"groups must be prepared in the server, got rows {whole.where}")

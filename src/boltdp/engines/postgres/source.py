@@ -108,14 +108,16 @@ def part_source(source: Composed, start: int, stop: int) -> Composed:
     )
 
 
-def first_rows_source(source: Composed, columns: Sequence[SourceColumn], unit: SourceColumn, most: int) -> Composed:
+def first_rows_source(
+    source: Composed, columns: Sequence[SourceColumn], person_id: SourceColumn, most: int
+) -> Composed:
     """The columns of a source, in the same order; all cells of rows that do not count are missing: `engines.people`."""
     number, place = (sql.Identifier(f"boltdp_{secrets.token_hex(8)}") for _ in range(2))
     counted = "CASE WHEN source.{place} OPERATOR(pg_catalog.<=) {most} THEN {cell} END AS {name}"
-    names = [sql.Identifier(column.name) for column in (*columns, unit)]
+    names = [sql.Identifier(column.name) for column in (*columns, person_id)]
     return sql.SQL(
         "(SELECT {counted} FROM (SELECT source.*,"
-        " pg_catalog.row_number() OVER (PARTITION BY {unit} ORDER BY source.{number}) AS {place}"
+        " pg_catalog.row_number() OVER (PARTITION BY {person_id} ORDER BY source.{number}) AS {place}"
         " FROM (SELECT {names}, pg_catalog.row_number() OVER () AS {number} FROM {source}) AS source"
         ") AS source ORDER BY source.{number}) AS source"
     ).format(
@@ -126,7 +128,7 @@ def first_rows_source(source: Composed, columns: Sequence[SourceColumn], unit: S
             for column in columns
         ),
         names=sql.SQL(", ").join(names),
-        unit=unit.as_printed().identity(),
+        person_id=person_id.as_printed().identity(),
         number=number,
         place=place,
         source=source,

@@ -163,12 +163,12 @@ class SparkEngine(Engine):
         check_unit(schema, self.columns(), context)
         rows, names = self.count(), [*schema.sources, schema.label]
         whole = (start, stop) == (0, rows)
-        if schema.unit is None or schema.max_rows is None:
+        if schema.person_id is None or schema.max_rows_per_person is None:
             source, batches, files = self._source(names, placed=ordered or not whole)
         else:
             # Not as many parts as the session shuffles into, which few rows are not worth.
             parts = len(part_bounds(rows, width=1 + schema.encoding.cells, scanned=rows, parts=self.parts)) - 1
-            counted = self._first_rows(names, schema.unit, schema.max_rows, parts=parts)
+            counted = self._first_rows(names, schema.person_id, schema.max_rows_per_person, parts=parts)
             source, batches, files = self._source(names, placed=False, frame=counted)
         width, read_by = 1 + schema.encoding.cells, schema.encoding.feature_map
         # Rows in order are scanned once, if at all, before they move.
@@ -237,24 +237,24 @@ class SparkEngine(Engine):
         source = self._session.ask(lambda: _analysed(frame.select(*cells)), "the columns cannot be read")
         return source, executor_tasks.Batches(tuple(single), bool(files), __version__, arrays), files
 
-    def _first_rows(self, names: Sequence[str], unit: str, most: int, *, parts: int) -> Any:
+    def _first_rows(self, names: Sequence[str], person_id: str, most: int, *, parts: int) -> Any:
         """The columns, in the original order; all cells of rows that do not count are missing: `engines.people`."""
         from pyspark.sql import functions
 
         files, origin = self._files()
         with quietly():
             cells = [functions.col(_identifier(name)).alias(f"c{place}") for place, name in enumerate(names)]
-            person = functions.col(_identifier(unit))
-            if self._kinds.get(unit) in ("FloatType", "DoubleType"):  # NaN is no id
+            person = functions.col(_identifier(person_id))
+            if self._kinds.get(person_id) in ("FloatType", "DoubleType"):  # NaN is no id
                 person = functions.when(~functions.isnan(person), person)
             places = [functions.expr(one).alias(name) for one, name in zip(origin, ("path", "split"), strict=False)]
             number = functions.expr("monotonically_increasing_id()").alias("number")
         numbered = self._session.ask(
-            lambda: _analysed(self._frame.select(*cells, person.alias("unit"), *places, number)),
+            lambda: _analysed(self._frame.select(*cells, person.alias("person_id"), *places, number)),
             "the columns cannot be read",
         )
         keys = ["path", "split", "number"] if files and self._in_pieces(numbered) else ["number"]
-        place = f"row_number() OVER (PARTITION BY unit ORDER BY {', '.join(keys)})"
+        place = f"row_number() OVER (PARTITION BY person_id ORDER BY {', '.join(keys)})"
         with quietly():
             counted = [
                 functions.when(functions.col("place") <= most, functions.col(f"c{i}")).alias(name)
@@ -357,9 +357,9 @@ class SparkSlice(Slice):
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
         """Encode the rows in the cluster, and permute them if asked to."""
-        if schema.unit is not None:
+        if schema.person_id is not None:
             raise ParameterError(
-                "a schema with a unit must be of all rows of a DataFrame, got some of them",
+                "a schema with a person_id must be of all rows of a DataFrame, got some of them",
                 hint="make a table of these rows, or a DataFrame",
             )
         return self._of._prepared(schema, context, self._start, self._stop, ordered=ordered)

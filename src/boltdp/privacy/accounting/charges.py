@@ -17,14 +17,14 @@ from boltdp.privacy.accounting.composition import (
     CUT_OFF,
     LARGEST_EPSILON,
     RESOLUTION,
-    Losses,
+    PrivacyLossDistribution,
     delta_of_sum,
-    interpolated,
+    interpolate_profile,
 )
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import why_not_private
-from boltdp.privacy.events.event import Event, Spoiled, rounded_up
+from boltdp.privacy.events.event import Event, NonPrivate, round_up
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.serialization import known_events
 
@@ -33,7 +33,7 @@ Rule = Literal["curves", "basic"]
 
 #: Sums of claimed epsilons and deltas may exceed a budget by this part, so that ten tenths are one.
 FORGIVEN = 1e-9
-#: Losses are told apart by no less: below it the differences of a profile have too few digits.
+#: PrivacyLossDistribution are told apart by no less: below it the differences of a profile have too few digits.
 SMALLEST_WIDTH = 1e-5
 #: The delta near which a profile is asked for again where it gave up: the body of the curve, and not its tail.
 BODY = 1e-2
@@ -82,7 +82,6 @@ class Release:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it is not private; empty if it is."""
         return why_not_private(self.spent, self.budget)
 
 
@@ -91,10 +90,10 @@ class OneOfSeveral(Event):
     """One of several events, each within the same budget, that is chosen by public rows or what was released before.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> from boltdp.privacy.training_problem import Problem
     >>> problems = [Problem(loss=Logistic(), dims=9, rows=1000, regularization=one) for one in (0.01, 0.1)]
-    >>> event = OneOfSeveral(1.0, tuple(perturbed_objective(problem, Budget(1.0)) for problem in problems))
+    >>> event = OneOfSeveral(1.0, tuple(make_objective_perturbation(problem, Budget(1.0)) for problem in problems))
     >>> event.delta(1.0), event.delta(0.9)
     (0.0, 1.0)
     """
@@ -114,7 +113,6 @@ class OneOfSeveral(Event):
 
     @property
     def children(self) -> tuple[Event, ...]:
-        """All of them."""
         return self.events
 
 
@@ -123,10 +121,10 @@ class Parallel(Event):
     """Several events, each about rows of its own: a row belongs to one of them by something public.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> from boltdp.privacy.training_problem import Problem
     >>> wards = [Problem(loss=Logistic(), dims=9, rows=rows, regularization=0.01) for rows in (1000, 2000)]
-    >>> Parallel(tuple(perturbed_objective(ward, Budget(1.0)) for ward in wards)).delta(1.0)
+    >>> Parallel(tuple(make_objective_perturbation(ward, Budget(1.0)) for ward in wards)).delta(1.0)
     0.0
     """
 
@@ -146,7 +144,6 @@ class Parallel(Event):
 
     @property
     def children(self) -> tuple[Event, ...]:
-        """All of them."""
         return self.events
 
 
@@ -194,10 +191,10 @@ def check_charge(charge: Charge) -> None:
     """Refuse events of kinds that are not known: what they spend cannot be told.
 
     >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import perturbed_objective
+    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
     >>> from boltdp.privacy.training_problem import Problem
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> check_charge(Release(Budget(1.0), perturbed_objective(problem, Budget(1.0))))
+    >>> check_charge(Release(Budget(1.0), make_objective_perturbation(problem, Budget(1.0))))
     """
     for event in charge.spent.walk():
         if known_events().get(getattr(event, "kind", "")) is not type(event):
@@ -239,11 +236,11 @@ def composed_delta(charges: Sequence[Charge], budget: Budget) -> float:
     Proof: composition.md 3
     Proof: noisy_gradients.md 2
     """
-    events = [_unspoiled(charge.spent) for charge in charges]
-    distances = [event.distance for event in events]
+    events = [_strip_non_private(charge.spent) for charge in charges]
+    distances = [event.mu for event in events]
     known = [distance for distance in distances if distance is not None]
     if len(known) == len(events):
-        return Mechanism("gaussian", 1.0, 1).delta(budget.epsilon, sensitivity=rounded_up(math.hypot(*known)))
+        return Mechanism("gaussian", 1.0, 1).delta(budget.epsilon, sensitivity=round_up(math.hypot(*known)))
     parts = _parts(charges, budget)
     return 1.0 if parts is None else delta_of_sum(parts, budget)
 
@@ -259,7 +256,7 @@ def spent_epsilon(charges: Sequence[Charge], budget: Budget) -> float | None:
     if not budget.delta or not claimed:
         return None
     parts = None
-    if any(_unspoiled(charge.spent).distance is None for charge in claimed):
+    if any(_strip_non_private(charge.spent).mu is None for charge in claimed):
         parts = _parts(claimed, budget)
         if parts is None:
             return None
@@ -277,13 +274,13 @@ def spent_epsilon(charges: Sequence[Charge], budget: Budget) -> float | None:
     return budget.epsilon * high / EPSILON_STEPS
 
 
-def _parts(charges: Sequence[Charge], budget: Budget) -> list[tuple[Losses, int]] | None:
+def _parts(charges: Sequence[Charge], budget: Budget) -> list[tuple[PrivacyLossDistribution, int]] | None:
     """The losses of each different release on one grid, and how often it was made; None where no grid is fit."""
     width = budget.epsilon / (RESOLUTION * math.sqrt(len(charges)))
     if not width >= SMALLEST_WIDTH or budget.epsilon > LARGEST_EPSILON:
         return None
     allowed = CUT_OFF * budget.delta / len(charges)
-    counted = Counter((charge.budget, _unspoiled(charge.spent)) for charge in charges)
+    counted = Counter((charge.budget, _strip_non_private(charge.spent)) for charge in charges)
     parts = []
     for (claimed, event), count in counted.items():
         assert claimed is not None
@@ -295,7 +292,7 @@ def _parts(charges: Sequence[Charge], budget: Budget) -> list[tuple[Losses, int]
 
 
 @lru_cache(maxsize=256)
-def _losses(event: Event, claimed: Budget, width: float, allowed: float) -> Losses | None:
+def _losses(event: Event, claimed: Budget, width: float, allowed: float) -> PrivacyLossDistribution | None:
     """The losses of one event; None where they are beyond all use."""
 
     def delta(epsilon: float) -> float:
@@ -314,11 +311,11 @@ def _losses(event: Event, claimed: Budget, width: float, allowed: float) -> Loss
         return None
     while longest > width and delta(0.8 * longest) <= allowed:
         longest *= 0.8
-    return interpolated(profile, width=width, longest=longest)
+    return interpolate_profile(profile, width=width, longest=longest)
 
 
-def _unspoiled(event: Event) -> Event:
+def _strip_non_private(event: Event) -> Event:
     """What was done, whatever else takes its promise away: it was spent all the same."""
-    while isinstance(event, Spoiled):
+    while isinstance(event, NonPrivate):
         event = event.spent
     return event

@@ -23,7 +23,7 @@ from boltdp.privacy.mechanisms import gaussian_sigma
 #: delta at each epsilon >= 0 of one update; at negative ones it follows by symmetry.
 Profile: TypeAlias = Callable[[Doubles], Doubles]
 
-#: Losses are multiples of this part of epsilon / sqrt(T): their variance grows by a percent at most.
+#: PrivacyLossDistribution are multiples of this part of epsilon / sqrt(T): their variance grows by a percent at most.
 RESOLUTION = 40
 #: Positive losses of one update that are told apart, at most.
 MOST_LOSSES = 1 << 16
@@ -111,7 +111,7 @@ def _fast_length(least: int) -> int:
 
 
 @dataclass(frozen=True)
-class Losses:
+class PrivacyLossDistribution:
     """The privacy loss of one event: multiples of `width` with their probabilities, and that of an infinite loss."""
 
     width: float
@@ -153,7 +153,7 @@ def composed_delta(profile: Profile, *, updates: int, budget: Budget) -> float:
     return 1.0 if losses is None else delta_of_sum([(losses, updates)], budget)
 
 
-def delta_of_sum(parts: Sequence[tuple[Losses, int]], budget: Budget) -> float:
+def delta_of_sum(parts: Sequence[tuple[PrivacyLossDistribution, int]], budget: Budget) -> float:
     """An upper bound of delta at `budget.epsilon`, if each of these losses is suffered so many times.
 
     Their widths must be the same. It is close where it is near `budget.delta`; far above it may be 1.
@@ -161,7 +161,7 @@ def delta_of_sum(parts: Sequence[tuple[Losses, int]], budget: Budget) -> float:
     Proof: noisy_updates.md 5
     Proof: composition.md 3
 
-    >>> guess = interpolated(lambda epsilons: np.where(epsilons < 1.0, 1.0, 0.0), width=0.25, longest=1.0)
+    >>> guess = interpolate_profile(lambda epsilons: np.where(epsilons < 1.0, 1.0, 0.0), width=0.25, longest=1.0)
     >>> delta_of_sum([(guess, 2)], Budget(1.75, 1e-6)) < 0.2
     True
     """
@@ -210,15 +210,15 @@ def delta_of_sum(parts: Sequence[tuple[Losses, int]], budget: Budget) -> float:
     return min(1.0, (float(reached.sum()) + infinite + allowed) * (1.0 + ROUNDING))
 
 
-def interpolated(profile: Profile, *, width: float, longest: float) -> Losses:
-    """Losses, multiples of `width`, of a pair whose profile is nowhere below a mechanism's.
+def interpolate_profile(profile: Profile, *, width: float, longest: float) -> PrivacyLossDistribution:
+    """PrivacyLossDistribution, multiples of `width`, of a pair whose profile is nowhere below a mechanism's.
 
     `profile` is any upper bound of the mechanism's profile, at positive epsilons up to `longest`; it need not be
     convex. It is asked at MOST_POINTS of them at most.
 
     Proof: composition.md 2
 
-    >>> losses = interpolated(lambda epsilons: np.where(epsilons < 1.0, 1.0, 0.0), width=1.0, longest=1.0)
+    >>> losses = interpolate_profile(lambda epsilons: np.where(epsilons < 1.0, 1.0, 0.0), width=1.0, longest=1.0)
     >>> losses.places, losses.masses.round(3), losses.infinite
     (array([-1,  0,  1]), array([0.269, 0.   , 0.731]), 0.0)
     """
@@ -242,7 +242,7 @@ def interpolated(profile: Profile, *, width: float, longest: float) -> Losses:
     corners = np.array([place for place, _, _ in hull[1:]])
     at_one = max(0.0, 2.0 * slopes[0] + 1.0 - middle)
     masses = np.concatenate([bends[::-1], [at_one], bends * np.exp(width * corners)])
-    return Losses(width, np.concatenate([-corners[::-1], [0], corners]), masses, float(deltas[-1]))
+    return PrivacyLossDistribution(width, np.concatenate([-corners[::-1], [0], corners]), masses, float(deltas[-1]))
 
 
 def _slope(left: tuple[int, float, float], right: tuple[int, float, float]) -> float:
@@ -282,8 +282,8 @@ def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, bud
     return deviation(high)
 
 
-def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: float) -> Losses | None:
-    """Losses of a pair whose profile is nowhere below the given one; None where the loss is beyond all use.
+def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: float) -> PrivacyLossDistribution | None:
+    """The losses of a pair whose profile is nowhere below the given one; None where they are too large to be of use.
 
     As a function of e^epsilon the profile is convex; the pair's is its interpolation at the multiples of the width.
 
@@ -304,4 +304,4 @@ def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: floa
     infinite = float(deltas[-1])
     middle = max(0.0, 1.0 - infinite - float(positive.sum()) - float(negative.sum()))
     masses = np.concatenate([negative[::-1], [middle], positive])
-    return Losses(width, np.concatenate([-places[:0:-1], places]), masses, infinite)
+    return PrivacyLossDistribution(width, np.concatenate([-places[:0:-1], places]), masses, infinite)

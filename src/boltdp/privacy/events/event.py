@@ -27,7 +27,7 @@ SEEDED = "the noise came from a seed, so that whoever knows it can take the nois
 NOISELESS = "no noise was added"
 
 #: Planned and asked-for epsilons that differ by no more are the same: rounding in how a budget was divided.
-SAME = 1e-12
+EPSILON_TOLERANCE = 1e-12
 
 
 class Event(ABC):
@@ -49,14 +49,14 @@ class Event(ABC):
         """
 
     @property
-    def distance(self) -> float | None:
+    def mu(self) -> float | None:
         """If it spends no more than one Gaussian mechanism does: the sensitivity of that, in deviations, rounded up."""
         return None
 
     @property
-    def faults(self) -> tuple[str, ...]:
+    def non_private_reasons(self) -> tuple[str, ...]:
         """Why nothing is promised after all, in plain words; empty if something is."""
-        return tuple(dict.fromkeys(fault for child in self.children for fault in child.faults))
+        return tuple(dict.fromkeys(fault for child in self.children for fault in child.non_private_reasons))
 
     @property
     def published(self) -> bool:
@@ -105,7 +105,6 @@ class Training(Event):
 
     @property
     def person_rows(self) -> int | None:
-        """As the problem has it."""
         return self.problem.person_rows
 
     @property
@@ -137,7 +136,6 @@ class Noiseless(Training):
     problem: Problem
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Nothing is promised."""
         return 1.0
 
     @property
@@ -146,13 +144,12 @@ class Noiseless(Training):
         return "bolton" if isinstance(self.problem, Recipe) else "objective"
 
     @property
-    def faults(self) -> tuple[str, ...]:
-        """No noise was added."""
+    def non_private_reasons(self) -> tuple[str, ...]:
         return (NOISELESS,)
 
 
 @dataclass(frozen=True)
-class Part:
+class BudgetedEvent:
     """One of several events, and the part of the budget that it was planned for."""
 
     budget: Budget | None  #: None: noiseless
@@ -160,7 +157,7 @@ class Part:
 
     def delta(self, epsilon: float, *, target: float) -> float:
         """The event's profile, taken exactly where it was planned for if that is what is asked."""
-        if self.budget is not None and math.isclose(epsilon, self.budget.epsilon, rel_tol=SAME):
+        if self.budget is not None and math.isclose(epsilon, self.budget.epsilon, rel_tol=EPSILON_TOLERANCE):
             return self.event.delta(self.budget.epsilon, target=self.budget.delta or target)
         return self.event.delta(epsilon, target=target) if epsilon > 0 else 1.0
 
@@ -178,7 +175,7 @@ class Composition(Event):
     """
 
     kind = "composition"
-    parts: tuple[Part, ...]
+    parts: tuple[BudgetedEvent, ...]
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -189,8 +186,8 @@ class Composition(Event):
 
         Proof: noisy_gradients.md 2
         """
-        if self.distance is not None:
-            return Mechanism("gaussian", 1.0, 1).delta(epsilon, sensitivity=self.distance)
+        if self.mu is not None:
+            return Mechanism("gaussian", 1.0, 1).delta(epsilon, sensitivity=self.mu)
         planned = [part.budget for part in self.parts if part.budget is not None]
         if len(planned) < len(self.parts):
             return 1.0
@@ -202,18 +199,17 @@ class Composition(Event):
         return min(1.0, math.fsum(spent))
 
     @property
-    def distance(self) -> float | None:
+    def mu(self) -> float | None:
         """That of all Gaussians together, if there is nothing else.
 
         Proof: noisy_gradients.md 2
         """
-        distances = [part.event.distance for part in self.parts]
+        distances = [part.event.mu for part in self.parts]
         known = [one for one in distances if one is not None]
-        return rounded_up(math.hypot(*known)) if len(known) == len(distances) else None
+        return round_up(math.hypot(*known)) if len(known) == len(distances) else None
 
     @property
     def children(self) -> tuple[Event, ...]:
-        """All of them."""
         return tuple(part.event for part in self.parts)
 
     @property
@@ -223,7 +219,6 @@ class Composition(Event):
 
     @property
     def models(self) -> int:
-        """Those of the last one."""
         return self.parts[-1].event.models
 
 
@@ -232,7 +227,7 @@ class SelfComposition(Event):
     """The same kind of event several times, with fresh noise: one-vs-all models of several classes."""
 
     kind = "repetition"
-    part: Part
+    part: BudgetedEvent
     count: int
 
     def __post_init__(self) -> None:
@@ -247,22 +242,19 @@ class SelfComposition(Event):
 
     @property
     def children(self) -> tuple[Event, ...]:
-        """The one that is repeated."""
         return (self.part.event,)
 
     @property
     def released(self) -> Event:
-        """Each of them."""
         return self.part.event.released
 
     @property
     def models(self) -> int:
-        """Those of each of them."""
         return self.count * self.part.event.models
 
 
 @dataclass(frozen=True)
-class Spoiled(Event):
+class NonPrivate(Event):
     """An event of which something outside the privacy analysis takes the guarantee away."""
 
     kind = "not private"
@@ -277,55 +269,51 @@ class Spoiled(Event):
             raise ParameterError("what is not private must have reasons in words, got none")
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """Nothing is promised."""
         return 1.0
 
     @property
-    def faults(self) -> tuple[str, ...]:
-        """The reasons, and those of the event itself."""
-        return tuple(dict.fromkeys((*self.reasons, *self.spent.faults)))
+    def non_private_reasons(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.reasons, *self.spent.non_private_reasons)))
 
     @property
     def children(self) -> tuple[Event, ...]:
-        """The event."""
         return (self.spent,)
 
     @property
     def released(self) -> Event:
-        """What the event released."""
         return self.spent.released
 
     @property
     def models(self) -> int:
-        """Those that the event released."""
         return self.spent.models
 
 
-def rounded_up(distance: float) -> float:
+def round_up(distance: float) -> float:
     """A distance that was computed by a few operations, at least as large as it is.
 
-    >>> rounded_up(1.0) > 1.0
+    >>> round_up(1.0) > 1.0
     True
     """
     return distance * (1.0 + 2.0**-48)
 
 
-def composed(*parts: Part) -> Event:
+def compose(*parts: BudgetedEvent) -> Event:
     """Several events as one; a single one is itself.
 
     >>> from boltdp.losses import Logistic
     >>> alone = Noiseless(Problem(loss=Logistic(), dims=2, rows=10))
-    >>> composed(Part(Budget(1.0), alone)) is alone
+    >>> compose(BudgetedEvent(Budget(1.0), alone)) is alone
     True
     """
     return parts[0].event if len(parts) == 1 else Composition(parts)
 
 
-def spoiled(event: Event, reasons: tuple[str, ...]) -> Event:
+def mark_non_private(event: Event, reasons: tuple[str, ...]) -> Event:
     """The event with reasons why it is not private, if there are any.
 
     >>> from boltdp.losses import Logistic
-    >>> spoiled(Noiseless(Problem(loss=Logistic(), dims=2, rows=10)), (SEEDED,)).faults == (SEEDED, NOISELESS)
+    >>> noiseless = Noiseless(Problem(loss=Logistic(), dims=2, rows=10))
+    >>> mark_non_private(noiseless, (SEEDED,)).non_private_reasons == (SEEDED, NOISELESS)
     True
     """
-    return Spoiled(reasons, event) if reasons else event
+    return NonPrivate(reasons, event) if reasons else event

@@ -15,7 +15,7 @@ from flint import arb
 
 from boltdp.errors import ParameterError, whole_number
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import Event, rounded_up
+from boltdp.privacy.events.event import Event, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, precision, upper
 from boltdp.privacy.training_problem import IF_GIVEN, check_person_rows, check_single_rows
@@ -28,7 +28,7 @@ RARE = 1e-6
 class NoisyCounts(Event):
     """Several releases of counts, each count with noise of its own.
 
-    >>> event = noisy_counts(Budget(0.5, 1e-6), releases=3, unknown=1)
+    >>> event = make_noisy_counts(Budget(0.5, 1e-6), releases=3, unknown=1)
     >>> event.delta(0.5) <= 1e-6, event.threshold
     (True, 105)
     """
@@ -88,28 +88,27 @@ class NoisyCounts(Event):
             return upper(spent)
 
     @property
-    def distance(self) -> float | None:
+    def mu(self) -> float | None:
         """The sensitivity in deviations, if the noise is normal and no value is told.
 
         Proof: noisy_counts.md 2
         """
         if self.noise.kind != "gaussian" or self.unknown:
             return None
-        return rounded_up(self.sensitivity / self.noise.scale)
+        return round_up(self.sensitivity / self.noise.scale)
 
     @property
     def derived(self) -> dict[str, Any]:
-        """The sensitivity."""
         return {"sensitivity": self.sensitivity}
 
 
 def _moved(releases: int, person_rows: int | None) -> tuple[float, float]:
     """How far all counts together move, in L1 and in L2."""
     rows = 1 if person_rows is None else person_rows
-    return 2.0 * rows * releases, rounded_up(rows * rounded_up(math.sqrt(2.0 * releases)))
+    return 2.0 * rows * releases, round_up(rows * round_up(math.sqrt(2.0 * releases)))
 
 
-def noisy_counts(
+def make_noisy_counts(
     budget: Budget, *, releases: int, unknown: int = 0, summed: bool = False, person_rows: int | None = None
 ) -> NoisyCounts:
     """The event of so many releases that keep a budget; `unknown` of them tell values, which needs a delta.
@@ -119,7 +118,7 @@ def noisy_counts(
 
     Proof: noisy_counts.md 2, 3
 
-    >>> noisy_counts(Budget(1.0), releases=1, unknown=1)
+    >>> make_noisy_counts(Budget(1.0), releases=1, unknown=1)
     Traceback (most recent call last):
     boltdp.errors.ParameterError: delta must be > 0 to tell values that only rows know, got 0.0
     """
@@ -127,23 +126,23 @@ def noisy_counts(
     noise = calibrate(in_l1, dimensions=1, budget=Budget(budget.epsilon))
     if budget.delta:
         sigma = gaussian_sigma(Budget(budget.epsilon, budget.delta / 2 if unknown else budget.delta))
-        gaussian = Mechanism("gaussian", rounded_up(in_l2 * sigma), 1)
+        gaussian = Mechanism("gaussian", round_up(in_l2 * sigma), 1)
         # In one dimension `deviation` is that of Laplace's noise too.
-        noise = min(noise, gaussian, key=lambda one: one.deviation if summed else rarely_above(one, RARE))
+        noise = min(noise, gaussian, key=lambda one: one.deviation if summed else upper_quantile(one, RARE))
     if not unknown:
         return NoisyCounts(noise=noise, releases=releases, unknown=0, person_rows=person_rows)
     if not budget.delta > 0:
         raise ParameterError(f"delta must be > 0 to tell values that only rows know, got {budget.delta}")
     # Half of delta, for either of two directions; one more, for the rounding of this line.
-    least = 1 + 2.0**-noise.grid + rarely_above(noise, budget.delta / (4 * unknown))
+    least = 1 + 2.0**-noise.grid + upper_quantile(noise, budget.delta / (4 * unknown))
     threshold = math.ceil(least) + 1
     return NoisyCounts(noise=noise, releases=releases, unknown=unknown, threshold=threshold, person_rows=person_rows)
 
 
-def rarely_above(noise: Mechanism, probability: float) -> float:
+def upper_quantile(noise: Mechanism, probability: float) -> float:
     """What one draw of noise exceeds with a probability below a half.
 
-    >>> round(rarely_above(Mechanism("gaussian", 2.0, 1), 0.025), 2)
+    >>> round(upper_quantile(Mechanism("gaussian", 2.0, 1), 0.025), 2)
     3.92
     """
     if noise.kind == "gaussian":
@@ -154,7 +153,7 @@ def rarely_above(noise: Mechanism, probability: float) -> float:
 def is_draft(event: Event) -> bool:
     """Whether an event is made of counts alone.
 
-    >>> is_draft(noisy_counts(Budget(1.0), releases=1))
+    >>> is_draft(make_noisy_counts(Budget(1.0), releases=1))
     True
     """
     return all(isinstance(one, NoisyCounts) for one in event.walk() if not one.children)

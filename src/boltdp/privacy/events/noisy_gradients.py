@@ -12,7 +12,7 @@ from typing import Any
 
 from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import Training, rounded_up
+from boltdp.privacy.events.event import Training, round_up
 from boltdp.privacy.events.objective_perturbation import check_summable, gathering, term_rounding
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.events.sgd_sensitivity import UNIT, Sensitivity
@@ -26,7 +26,7 @@ class NoisyGradients(Training):
 
     >>> from boltdp.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000)
-    >>> event = noisy_gradients(problem, Budget(1.0, 1e-6), clip=0.5, scans=40, step=1.0, momentum=0.8)
+    >>> event = make_noisy_gradients(problem, Budget(1.0, 1e-6), clip=0.5, scans=40, step=1.0, momentum=0.8)
     >>> event.delta(1.0) <= 1e-6, event.delta(0.9) <= 1e-6
     (True, False)
     """
@@ -68,26 +68,24 @@ class NoisyGradients(Training):
         return self.noise.delta(epsilon, sensitivity=math.nextafter(together, math.inf) * (1.0 + 4.0 * UNIT))
 
     @property
-    def distance(self) -> float:
+    def mu(self) -> float:
         """All scans together are one Gaussian.
 
         Proof: noisy_gradients.md 2
         """
         together = math.sqrt(self.scans) * sum_sensitivity(self.problem, self.clip).total
-        return rounded_up(together / self.noise.scale)
+        return round_up(together / self.noise.scale)
 
     @property
     def training_noise(self) -> Mechanism:
-        """That of each sum."""
         return self.noise
 
     @property
     def derived(self) -> dict[str, Any]:
-        """How far one row can move a sum."""
         return {"sensitivity_of_a_sum": sum_sensitivity(self.problem, self.clip).total}
 
 
-def noisy_gradients(
+def make_noisy_gradients(
     problem: Problem, budget: Budget, *, clip: float, scans: int, step: float, momentum: float
 ) -> NoisyGradients:
     """The event of a training whose noise keeps a budget.
@@ -96,7 +94,7 @@ def noisy_gradients(
 
     >>> from boltdp.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000)
-    >>> noisy_gradients(problem, Budget(1.0), clip=0.5, scans=40, step=1.0, momentum=0.8)
+    >>> make_noisy_gradients(problem, Budget(1.0), clip=0.5, scans=40, step=1.0, momentum=0.8)
     Traceback (most recent call last):
     boltdp.errors.ParameterError: delta must be > 0 for noisy gradient descent, got 0.0
     """

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import NOISELESS, Event, rounded_up
+from boltdp.privacy.events.event import NOISELESS, Event, round_up
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma
 from boltdp.privacy.training_problem import IF_GIVEN, check_person_rows
@@ -36,7 +36,7 @@ MOST = 2.0**33
 class NoisyMoments(Event):
     """One release of moments.
 
-    >>> event = noisy_moments(moments="mean", features=9, numbers=9, clip_norm=3.0, budget=Budget(0.1))
+    >>> event = make_noisy_moments(moments="mean", features=9, numbers=9, clip_norm=3.0, budget=Budget(0.1))
     >>> round(event.sensitivity, 4), event.dimensions, event.delta(0.1)
     (6.0, 10, 0.0)
     """
@@ -93,28 +93,23 @@ class NoisyMoments(Event):
         return rows * (bound * (1.0 + (self.features + 16) * 2.0**-50) + rounding * (1.0 + 2.0**-20))
 
     @property
-    def distance(self) -> float | None:
-        """The sensitivity in deviations, if the noise is Gaussian."""
+    def mu(self) -> float | None:
         if self.noise is None or self.noise.kind != "gaussian":
             return None
-        return rounded_up(self.sensitivity / self.noise.scale)
+        return round_up(self.sensitivity / self.noise.scale)
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """What the noise spends."""
         return 1.0 if self.noise is None else self.noise.delta(epsilon, sensitivity=self.sensitivity)
 
     @property
-    def faults(self) -> tuple[str, ...]:
-        """Moments without noise promise nothing."""
+    def non_private_reasons(self) -> tuple[str, ...]:
         return () if self.noise is not None else (NOISELESS,)
 
     @property
     def derived(self) -> dict[str, Any]:
-        """The sensitivity."""
         return {"sensitivity": self.sensitivity}
 
     def describe(self) -> str:
-        """What was released, in plain words."""
         what = "centres and scales" if self.moments == "squares" else "centres and the clip norm"
         return f"{what} of {self.features:,} features" + (", without noise" if self.noise is None else "")
 
@@ -129,7 +124,7 @@ class ReleasedMoments:
     deviation: float  #: the standard deviation of the noise of each mean and mean square
 
 
-def noisy_moments(
+def make_noisy_moments(
     *,
     moments: Moments,
     features: int,
@@ -141,7 +136,7 @@ def noisy_moments(
 ) -> NoisyMoments:
     """The event of moments whose noise keeps a budget: the shortest one, or Gaussian noise in any case.
 
-    >>> noisy_moments(moments="squares", features=2, numbers=1, clip_norm=1.0, budget=Budget(0.1)).dimensions
+    >>> make_noisy_moments(moments="squares", features=2, numbers=1, clip_norm=1.0, budget=Budget(0.1)).dimensions
     3
     """
     event = NoisyMoments(

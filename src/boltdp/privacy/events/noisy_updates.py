@@ -23,7 +23,7 @@ from boltdp.privacy.accounting.composition import (
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.output_perturbation import Analysis, check_analysis, check_dimensions
-from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma, shortest
+from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma, smallest_noise
 from boltdp.privacy.training_problem import Recipe, check_single_rows, check_undivided
 
 Sampling = Literal["permutation", "fixed size", "poisson"]
@@ -33,7 +33,9 @@ ALGORITHMS: Mapping[Sampling, str] = {"permutation": "scs13", "fixed size": "bst
 BST14_PUBLISHED = "its published argument takes sums of gradients to differ by 1, where they can differ by twice L"
 
 #: What to take for persons.
-INSTEAD = "take the algorithm objective, noisy-gd or bolton; bst14 and dpsgd take a unit with max_rows = 1"
+INSTEAD = (
+    "take the algorithm objective, noisy-gd or bolton; bst14 and dpsgd take a person_id with max_rows_per_person = 1"
+)
 
 #: What rounding in the few operations of a formula below can take away, given back.
 _UP = 1.0 + 2.0**-48
@@ -92,8 +94,7 @@ class NoisyUpdates(Training):
         return composed_delta(profile, updates=updates, budget=Budget(epsilon, target or 1e-9))
 
     @property
-    def faults(self) -> tuple[str, ...]:
-        """BST14's published argument is no proof; whether SCS13's published noise is enough, the profile tells."""
+    def non_private_reasons(self) -> tuple[str, ...]:
         return (BST14_PUBLISHED,) if self.analysis == "paper" and self.sampling == "fixed size" else ()
 
     @property
@@ -103,12 +104,10 @@ class NoisyUpdates(Training):
 
     @property
     def published(self) -> bool:
-        """Whether the noise is as published."""
         return self.analysis == "paper"
 
     @property
     def training_noise(self) -> Mechanism:
-        """That of each update."""
         return self.noise
 
 
@@ -129,7 +128,7 @@ def scs13_noise(recipe: Recipe, budget: Budget) -> Mechanism:
         return spherical
     # Gaussian noise of k updates composes like that of one with sqrt(k) times the sensitivity.
     sigma = reach * math.sqrt(recipe.passes) * gaussian_sigma(budget)
-    return shortest(Mechanism("gaussian", sigma, recipe.dimensions), spherical)
+    return smallest_noise(Mechanism("gaussian", sigma, recipe.dimensions), spherical)
 
 
 def scs13_published(recipe: Recipe, budget: Budget) -> Mechanism:

@@ -23,8 +23,8 @@ from boltdp.privacy.events.event import Training
 from boltdp.privacy.events.objective_corners import best_tilt, corners_delta, most_loss
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.events.sgd_sensitivity import UNIT, Sensitivity
-from boltdp.privacy.mechanisms import Mechanism, calibrate, precision, shortest, smallest_scale, upper
-from boltdp.privacy.spherical_noise import shortest_scale
+from boltdp.privacy.mechanisms import Mechanism, calibrate, precision, smallest_noise, smallest_scale, upper
+from boltdp.privacy.spherical_noise import find_spherical_scale
 from boltdp.privacy.training_problem import Problem, Recipe
 
 #: The part of epsilon that pays for stopping before the exact minimum; all of delta stays with q.
@@ -55,7 +55,7 @@ class ObjectivePerturbation(Training):
 
     >>> from boltdp.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> event = perturbed_objective(problem, Budget(1.0))
+    >>> event = make_objective_perturbation(problem, Budget(1.0))
     >>> event.linear.kind, event.delta(1.0), event.delta(0.5) > 0
     ('spherical', 0.0, True)
     """
@@ -85,12 +85,10 @@ class ObjectivePerturbation(Training):
 
     @property
     def training_noise(self) -> Mechanism:
-        """That of the linear term."""
         return self.linear
 
     @property
     def release_noise(self) -> Mechanism:
-        """That of the end."""
         return self.end
 
     @property
@@ -100,18 +98,17 @@ class ObjectivePerturbation(Training):
 
     @property
     def derived(self) -> dict[str, Any]:
-        """How far from exact the solver may stop, and the most that volumes add to the loss."""
         return {"sensitivity_at_the_end": self.sensitivity.total, "volume_term": volume_bound(self.problem)}
 
 
-def perturbed_objective(problem: Problem, budget: Budget) -> ObjectivePerturbation:
+def make_objective_perturbation(problem: Problem, budget: Budget) -> ObjectivePerturbation:
     """The event of a training whose noise keeps a budget.
 
     >>> from boltdp.losses import Logistic
-    >>> perturbed_objective(Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01), Budget(1.0)).end.kind
+    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
+    >>> make_objective_perturbation(problem, Budget(1.0)).end.kind
     'spherical'
     """
-    check_objective(problem)
     parts = shares(budget)
     noise = objective_noise(problem, parts.noise)
     distance = stopping_sensitivity(problem, noise)
@@ -224,7 +221,7 @@ def objective_noise(problem: Problem, budget: Budget) -> Mechanism:
     if budget.delta == 0:
         return spherical
     gaussian = Mechanism("gaussian", gaussian_scale(problem, budget), problem.dimensions)
-    return shortest(gaussian, spherical)
+    return smallest_noise(gaussian, spherical)
 
 
 def minimiser_delta(problem: Problem, noise: Mechanism, epsilon: float) -> float:
@@ -475,7 +472,7 @@ def _spherical_scale(proved: _Proved, budget: Budget, dimensions: int) -> float:
         return _spent(proved, Mechanism("spherical", scale, dimensions), budget.epsilon)
 
     pure = _spherical_scale(proved, Budget(budget.epsilon), dimensions)
-    return shortest_scale(spent, delta=budget.delta, pure=pure)
+    return find_spherical_scale(spent, delta=budget.delta, pure=pure)
 
 
 @lru_cache(maxsize=1024)

@@ -42,18 +42,15 @@ class OutputPerturbation(Training):
         return self.noise.delta(epsilon, sensitivity=sensitivity(self.problem).total)
 
     @property
-    def faults(self) -> tuple[str, ...]:
-        """The published sensitivity is no promise."""
+    def non_private_reasons(self) -> tuple[str, ...]:
         return () if self.analysis == "proved" else (PUBLISHED,)
 
     @property
     def published(self) -> bool:
-        """Whether the noise is as published."""
         return self.analysis == "paper"
 
     @property
     def release_noise(self) -> Mechanism:
-        """The only noise that there is."""
         return self.noise
 
     @property
@@ -63,7 +60,6 @@ class OutputPerturbation(Training):
 
     @property
     def derived(self) -> dict[str, Any]:
-        """The sensitivity, and the noise in units of it."""
         distance = self.sensitivity
         return {
             "sensitivity": distance.total,
@@ -72,13 +68,13 @@ class OutputPerturbation(Training):
         }
 
 
-def perturbed_output(recipe: Recipe, budget: Budget, *, analysis: Analysis = "proved") -> OutputPerturbation:
+def make_output_perturbation(recipe: Recipe, budget: Budget, *, analysis: Analysis = "proved") -> OutputPerturbation:
     """The event of a run whose noise keeps a budget.
 
     >>> from boltdp.losses import Logistic
     >>> from boltdp.privacy.step_schedules import constant
     >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> perturbed_output(recipe, Budget(1.0)).noise.kind
+    >>> make_output_perturbation(recipe, Budget(1.0)).noise.kind
     'spherical'
     """
     check_steps(recipe)

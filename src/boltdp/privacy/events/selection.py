@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.event import Event, Part, Training
+from boltdp.privacy.events.event import BudgetedEvent, Event, Training
 from boltdp.privacy.training_problem import check_single_rows
 
 #: One part in this many of a trial's epsilon pays for its score: a count of errors bears noise better than weights do.
@@ -43,26 +43,22 @@ class Selection(Event):
 class SelectionAmongTrained(Selection):
     """All candidates were trained on private rows, and the chosen one is released."""
 
-    trained: tuple[Part, ...]  #: the training of each candidate
+    trained: tuple[BudgetedEvent, ...]  #: the training of each candidate
 
     @property
     def children(self) -> tuple[Event, ...]:
-        """The training of each candidate."""
         return tuple(part.event for part in self.trained)
 
     @property
     def released(self) -> Event:
-        """The chosen one."""
         return self.trained[self.chosen].event.released
 
     @property
     def models(self) -> int:
-        """Those of the chosen one."""
         return self.trained[self.chosen].event.models
 
     @property
     def candidates(self) -> int:
-        """How many there were."""
         return len(self.trained)
 
 
@@ -88,7 +84,7 @@ class PortionSelection(SelectionAmongTrained):
 
     kind = "selection on portions of the rows"
     method = "portions"
-    trained: tuple[Part, ...]  #: each candidate's training on its own portion
+    trained: tuple[BudgetedEvent, ...]  #: each candidate's training on its own portion
     chosen: int
     rows: int
     epsilon: float | None  #: of the choice; None: noiseless
@@ -112,7 +108,6 @@ class PortionSelection(SelectionAmongTrained):
         return max(chosen, *(part.delta(epsilon, target=target) for part in self.trained))
 
     def describe(self) -> str:
-        """How the model was chosen, in plain words."""
         start, stop = portion_bounds(self.chosen, rows=self.rows, candidates=self.candidates)
         return (
             f"candidate {self.chosen + 1} of {self.candidates}, each trained on rows of its own "
@@ -126,7 +121,7 @@ class TrialSelection(SelectionAmongTrained):
 
     kind = "selection by trials"
     method = "trials"
-    trained: tuple[Part, ...]  #: one training of each candidate
+    trained: tuple[BudgetedEvent, ...]  #: one training of each candidate
     chosen: int
     rows: int
     mean: float  #: expected number of trials, 1/gamma
@@ -150,7 +145,6 @@ class TrialSelection(SelectionAmongTrained):
         return min(1.0, self.mean * max(part.delta(left, target=target / self.mean) for part in self.trained))
 
     def describe(self) -> str:
-        """How the model was chosen, in plain words."""
         return (
             f"candidate {self.chosen + 1} of {self.candidates}, the best by noisy score in a random number of trials "
             f"on all {self.rows:,} rows"
@@ -163,7 +157,7 @@ class PublicSelection(Selection):
 
     kind = "selection on public rows"
     method = "public"
-    trained: Part  #: the one training on private rows
+    trained: BudgetedEvent  #: the one training on private rows
     compared: int  #: candidates
     chosen: int
     rows: int
@@ -184,26 +178,21 @@ class PublicSelection(Selection):
 
     @property
     def children(self) -> tuple[Event, ...]:
-        """The one training."""
         return (self.trained.event,)
 
     @property
     def released(self) -> Event:
-        """What was trained."""
         return self.trained.event.released
 
     @property
     def models(self) -> int:
-        """Those that were trained."""
         return self.trained.event.models
 
     @property
     def candidates(self) -> int:
-        """How many there were."""
         return self.compared
 
     def describe(self) -> str:
-        """How the model was chosen, in plain words."""
         return (
             f"candidate {self.chosen + 1} of {self.candidates}, chosen on {self.public_rows:,} rows that were "
             f"declared public, then trained on {self.rows:,} others"
@@ -239,7 +228,7 @@ def _pure_delta(spent: float, epsilon: float) -> float:
     return 0.0 if spent <= epsilon else min(1.0, -math.expm1(epsilon - spent) * (1.0 + 1e-15))
 
 
-def _check_trained(part: Part, rows: int) -> None:
+def _check_trained(part: BudgetedEvent, rows: int) -> None:
     training = part.event.released
     if not isinstance(training, Training) or training.problem.rows != rows:
         raise ParameterError(f"a candidate chosen so must be trained on {rows} rows")

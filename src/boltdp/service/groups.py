@@ -1,0 +1,46 @@
+"""Models of groups of rows, which a public column of a PostgreSQL table tells apart: one preparation serves all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from boltdp.context import Context
+from boltdp.model import Model
+from boltdp.schema.schema import Schema
+from boltdp.workflows.plan import Plan
+from boltdp.workflows.standardize import standardize_schema
+from boltdp.workflows.train import train_prepared
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Prepared
+    from boltdp.engines.postgres import PostgresGroups
+
+
+def train_groups(groups: PostgresGroups, plans: Sequence[Plan], context: Context) -> list[Model]:
+    """Train as planned on the rows of each group, and release the results; nothing is charged here.
+
+    All groups are prepared by one scan of the source; one more comes before it if features that are to be projected are
+    standardized. Each model has the bits that it would have if it were trained on the rows of its group alone.
+    """
+    schemas = [plan.schema for plan in plans]
+
+    def standardize(tables: Sequence[Prepared]) -> Iterator[Schema]:
+        for prepared, schema, plan in zip(tables, schemas, plans, strict=True):
+            moments, rows = plan.certificate.moments, plan.certificate.rows
+            yield standardize_schema(prepared, schema, moments, context.randomness, rows=rows)
+
+    if any(plan.schema.projection is not None and plan.certificate.moments is not None for plan in plans):
+        unprojected, unordered = [schema.unscaled for schema in schemas], [False for _ in plans]
+        with groups.prepared(unprojected, context, ordered=unordered, last=False) as tables:
+            schemas = list(standardize(tables))
+    ordered = [plan.algorithm.ordered for plan in plans]
+    models = []
+    with groups.prepared(schemas, context, ordered=ordered) as tables:
+        for prepared, schema, plan in zip(tables, standardize(tables), plans, strict=True):
+            with prepared:  # nothing of a group is kept longer than it is needed
+                models.append(
+                    train_prepared(prepared.read_by(schema.encoding.feature_map), schema, plan.certificate, context)
+                )
+    return [replace(model, trained_where=groups.where) for model in models]

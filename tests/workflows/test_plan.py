@@ -1,0 +1,78 @@
+"""The plan of a training: made once, by steps that do not repeat each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from boltdp.algorithms import _newton, objective
+from boltdp.engines.arrays import ArrayEngine
+from boltdp.privacy import certificate
+from boltdp.privacy.events import event, objective_perturbation
+from boltdp.schema.schema import Classes, Numeric, Schema
+from boltdp.settings import Settings
+from boltdp.workflows import plan, standardize
+from boltdp.workflows.train import train
+
+SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
+ROWS = 10_000
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, *places: tuple[Any, str]) -> Counter[str]:
+    """Count the calls of functions, by name, in every module that names them."""
+    calls: Counter[str] = Counter()
+
+    def watch(owner: Any, name: str) -> None:
+        watched = getattr(owner, name)
+
+        def counted(*given: Any, **named: Any) -> Any:
+            calls[name] += 1
+            return watched(*given, **named)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for owner, name in places:
+        watch(owner, name)
+    return calls
+
+
+def test_a_default_training_plans_each_thing_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the noise three different ones are needed: with curves, with an ample Lambda, and with the chosen one.
+
+    `check_objective` checks each of these, the loss, the event, and what the solver is given. The engine counts once
+    for the plan, and once as it prepares the rows.
+    """
+    rows = ArrayEngine.from_arrow(
+        pa.table({"age": [30, 60] * (ROWS // 2), "pulse": [70, 90] * (ROWS // 2), "sick": [0, 1] * (ROWS // 2)})
+    )
+    calls = count_calls(
+        monkeypatch,
+        (plan, "plan_standardization"),
+        (plan, "objective_noise"),
+        (objective, "objective_noise"),
+        (objective_perturbation, "objective_noise"),
+        (objective, "check_objective"),
+        (objective_perturbation, "check_objective"),
+        (_newton, "check_objective"),
+        (plan, "choose_algorithm"),
+        (standardize, "choose_algorithm"),
+        (plan, "certify"),
+        (certificate, "fits_budget"),
+        (ArrayEngine, "count"),
+        (event.Event, "walk"),
+    )
+    model = train(rows, SCHEMA, Settings(epsilon=1.0))
+    assert model.certificate.private
+    assert calls.pop("walk") <= 25
+    assert calls == {
+        "plan_standardization": 1,
+        "objective_noise": 3,
+        "check_objective": 6,
+        "choose_algorithm": 1,
+        "certify": 1,
+        "fits_budget": 1,
+        "count": 2,
+    }
