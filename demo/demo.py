@@ -26,6 +26,7 @@ from statsmodels.datasets import randhie
 from boltdp.engines import open_source
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
+from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
 
 HERE = Path(__file__).parent
@@ -93,7 +94,7 @@ def draw(training: Path, held_out: Path, picture: Path) -> None:
 
     def accuracy(epsilon: float | None) -> float:
         model = train(open_source(rows), schema, Settings(epsilon=epsilon))
-        return float((model.predict(open_source(test)) == truth).mean())
+        return float((predict(model, open_source(test)) == truth).mean())
 
     noiseless = float(np.mean([accuracy(None) for _ in range(5)]))
     majority = float(max(truth.mean(), 1 - truth.mean()))

@@ -17,6 +17,7 @@ import numpy as np
 from boltdp._arrays import Doubles, Integers
 from boltdp.losses import Logistic
 from boltdp.settings import Settings
+from boltdp.workflows.predict import score_batches
 from boltdp.workflows.train import train
 from experiments.tasks import Task, budget_of
 
@@ -36,7 +37,7 @@ def main() -> None:
         margins, labels, told = [], [], []
         for _ in range(chosen.repeats):
             model = train(task.training, task.schema, Settings(epsilon=budget.epsilon, delta=budget.delta))
-            found = np.concatenate(list(model.score_batches(task.testing)))
+            found = np.concatenate(list(score_batches(model, task.testing)))
             margins.append(found)
             told.append(model.probabilities(found)[:, 1])
             labels.append(task.labels)

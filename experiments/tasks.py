@@ -23,6 +23,7 @@ from boltdp.privacy.mechanisms import gaussian_sigma
 from boltdp.privacy.release import Randomness
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
+from boltdp.workflows.predict import score_batches
 from boltdp.workflows.standardize import apply_moments, plan_standardization, sum_moments
 from experiments.datasets import BENCHMARKS, Benchmark
 
@@ -207,7 +208,7 @@ class Answer:
     @classmethod
     def of_model(cls, model: Model, engine: Engine) -> Answer:
         """What a model says of the rows of an engine."""
-        margins = np.concatenate(list(model.score_batches(engine)))
+        margins = np.concatenate(list(score_batches(model, engine)))
         told = model.certificate.problem.loss.probabilistic
         return cls(
             model.choices(margins).astype(np.int64),

@@ -10,15 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
+from boltdp._arrays import Doubles
 from boltdp.engines import use_source
 from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
+from boltdp.evaluation.metrics import Evaluation, evaluate
+from boltdp.evaluation.private import NoisyEvaluation, measure
+from boltdp.export.original_units import to_sklearn
 from boltdp.ledger import Ledger, find_account
-from boltdp.model import Model, Threshold
+from boltdp.model import Model as ReleasedModel
+from boltdp.privacy.budget import Budget
 from boltdp.schema.declare import declare
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import suggest_columns
+from boltdp.schema.target import Threshold
 from boltdp.settings import Settings
+from boltdp.workflows import predict as predictions
 from boltdp.workflows.train import train as train_engine
 from boltdp.workflows.tune import TRIALS, Method
 from boltdp.workflows.tune import candidates as combinations
@@ -38,6 +46,87 @@ Bounds = Mapping[Any, Sequence[float]] | Sequence[float]
 _NAMES = tuple(field.name for field in fields(Settings))
 #: What settings are called elsewhere.
 _ELSEWHERE = {"random_state": "noise_seed", "C": "regularization", "max_norm": "radius", "max_iter": "passes"}
+
+
+class Model(ReleasedModel):
+    """A released model: weights, the schema that encodes rows for them, and the certificate. All of it is public.
+
+    `boltdp.train` and `boltdp.tune` make it, `save` writes it as JSON, and `Model.load` reads that.
+    """
+
+    @classmethod
+    def of(cls, released: ReleasedModel) -> Model:
+        """The same model, with these methods."""
+        return cls(**{field.name: getattr(released, field.name) for field in fields(released)})
+
+    def score_batches(self, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:
+        """Yield the margins of the rows of `engine`, in their own order; the label need not be there."""
+        return predictions.score_batches(self, engine, context)
+
+    def predict(
+        self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
+    ) -> npt.NDArray[Any]:
+        """Predict the class of each row, in order.
+
+        `source` is whatever `open_source` takes and has the columns of the schema, in any order and among others; the
+        label need not be there. The columns of an array are those of the schema, in its order.
+
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame({"age": range(100), "old": [age > 50 for age in range(100)]})
+        >>> model = train(rows, label="old", epsilon=None, bounds={"age": (0, 100)})
+        >>> model.predict(pd.DataFrame({"name": ["Ann", "Bob"], "age": [10, 90]}))
+        array([False,  True])
+        """
+        return predictions.predict(self, source, context, table=table, query=query)
+
+    def predict_proba(
+        self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
+    ) -> Doubles:
+        """The probability of each class, in the order of `classes`, for each row; `source` is as for `predict`."""
+        return predictions.predict_proba(self, source, context, table=table, query=query)
+
+    def evaluate(self, rows: Any, context: Context | None = None) -> Evaluation:
+        """Compare its predictions with the label of `rows`: an engine, or whatever `open_source` takes.
+
+        For public rows: it is computed from them without noise, and the guarantee does not cover it.
+        """
+        with use_source(rows) as engine:
+            return evaluate(self, engine, context)
+
+    def evaluate_privately(
+        self,
+        rows: Any,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        by: str | None = None,
+        table: str | None = None,
+        query: str | None = None,
+        ledger: str | Path | Ledger | None = None,
+        dataset: str | None = None,
+        blocks: Sequence[str] = (),
+        context: Context | None = None,
+    ) -> NoisyEvaluation:
+        """Compare its predictions with the label of private `rows`, by noisy counts that spend epsilon and delta.
+
+        `by` is a categorical column of the schema, for the figures of each of its categories. It is charged to a
+        `ledger` as `boltdp.train` is. If the model was trained on the same rows, this is spent in addition.
+        """
+        with hints_shown(), use_source(rows, table=table, query=query) as engine:
+            account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            return measure(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
+
+    def to_sklearn(self) -> Any:
+        """A plain LogisticRegression (one-vs-rest of them, for one-vs-all) or LinearSVC that needs no boltdp.
+
+        One that decides by a threshold is in a FixedThresholdClassifier, whose threshold is the margin `cut`. Where the
+        loss has a link of its own, as that with a margin, the estimator is boltdp's, for its probabilities.
+        It takes the columns in their own units: numbers, 0 or 1 for each step of a number and for each category, the
+        entries of a vector, in the order of the schema's feature names. It predicts what `predict` does for rows whose
+        values are within the bounds; its probabilities are more extreme for the rows whose norm exceeds the clip norm,
+        and so are its decisions by a threshold.
+        """
+        return to_sklearn(self)
 
 
 def train(
@@ -105,7 +194,7 @@ def train(
             account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             model = train_engine(engine, public, asked, context=context, account=account)
     warn_if_not_private(model.certificate, asked.epsilon)
-    return model.with_threshold(threshold)
+    return Model.of(model).with_threshold(threshold)
 
 
 def tune(
@@ -170,7 +259,7 @@ def tune(
             with _public_rows(public) as rows:
                 model = tune_engine(engine, declared, tried, public=rows, **run)
     warn_if_not_private(model.certificate, tried[0].epsilon)
-    return model.with_threshold(threshold)
+    return Model.of(model).with_threshold(threshold)
 
 
 def warn_if_not_private(certificate: Certificate, epsilon: float | None, *, stacklevel: int = 3) -> None:
@@ -294,7 +383,7 @@ def _given_schema(schema: SchemaLike, columns: Container[str]) -> Schema:
 
 
 def _check_kind(schema: Any) -> None:
-    """Before the source is opened: labels are often given apart from the rows."""
+    """Before the source is use_source: labels are often given apart from the rows."""
     if schema is not None and not isinstance(schema, (Schema, Mapping, str, Path)):
         raise ParameterError(
             f"a schema must be a Schema, the path of a TOML file or a dictionary, got {described(schema)}",

@@ -13,11 +13,10 @@ import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, confusion_matrix, log_loss, roc_auc_score
 from website.cli_reference import reference
 
-from boltdp import __version__
+from boltdp import Model, __version__
 from boltdp._files.sealed import sealed
 from boltdp.cli import COMMANDS
 from boltdp.engines import open_source
-from boltdp.model import Model
 from boltdp.privacy.events.event import SEEDED, Event
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.schema.schema import Schema

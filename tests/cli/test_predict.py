@@ -15,8 +15,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from boltdp import Model
 from boltdp.engines import open_source
-from boltdp.model import Model
 
 from .conftest import Run
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from boltdp.cli import show
+from boltdp.encoding.plan import NumberRule
 from boltdp.model import Model
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema

@@ -105,7 +105,7 @@ def test_a_check_counts_what_plain_python_counts(source: Source) -> None:
     if label.name != "sick":
         return  # other rows than these
     assert label.counts == tuple((f"{one}", cells["sick"].count(one)) for one in (0, 1, 2))
-    assert [(odd.value, odd.count) for odd in label.uncheck_values] == [("3", cells["sick"].count(3))]
+    assert [(odd.value, odd.count) for odd in label.undeclared_values] == [("3", cells["sick"].count(3))]
     places, at = {}, 1
     for one in source.schema.columns:
         places[one.name] = at

@@ -22,10 +22,10 @@ from sklearn.metrics import (
     roc_auc_score,
 )
 
+from boltdp import Model
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.metrics import Curve, Evaluation, Reliability, Sums
-from boltdp.model import Model
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Multiclass
 from tests.export.test_sql import make_model

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boltdp import Model
 from boltdp._arrays import Doubles
 from boltdp._files.sealed import ModelFileError, sealed
 from boltdp.context import Context
@@ -24,7 +25,6 @@ from boltdp.engines.base import encoded
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.private import NO_GROUP, TABLE_BINS, NoisyEvaluation, measure, plan_bins
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
-from boltdp.model import Model
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT

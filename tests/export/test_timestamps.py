@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from boltdp import Model
 from boltdp.encoding.timestamps import PARTS
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encoded
@@ -23,7 +24,6 @@ from boltdp.export.sql import (
     scoring_expression,
 )
 from boltdp.export.sql_dialects import DIALECTS
-from boltdp.model import Model
 from boltdp.schema.schema import Classes, Numeric, Schema, Standardization, TimePart
 from tests.engines.sources import table
 from tests.export.test_sql import make_model

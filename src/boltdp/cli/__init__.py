@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from boltdp import __version__
 from boltdp._interrupts import ending_at_once
+from boltdp._version import __version__
 from boltdp.cli._memory import check_limit
 
 # Before anything large is imported.

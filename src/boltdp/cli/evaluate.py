@@ -26,6 +26,7 @@ from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, ex
 from boltdp.encoding.values import format_value
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
+from boltdp.evaluation.metrics import evaluate as evaluate_model
 from boltdp.evaluation.plots import check_picture
 from boltdp.evaluation.private import NoisyEvaluation, measure
 from boltdp.ledger.ledger import Account
@@ -124,7 +125,7 @@ def evaluate(
     if plot is not None:
         check_picture(plot)  # before the rows are read
     with open_source(source, table=table, query=query) as engine:
-        found = model.evaluate(engine, make_context(threads))
+        found = evaluate_model(model, engine, make_context(threads))
     names = [format_value(value) for value in model.classes]
     if found.rows_without_class > found.rows:
         warn(

@@ -297,7 +297,9 @@ def scanned_keeping(
 
 def _parsed(schema: Schema) -> tuple[list[str], dict[str, Kind]]:
     """The columns of a schema, and what those without a type are parsed as."""
-    parse: dict[str, Kind] = {column.source: column.parse for column in schema.columns if column.parse is not None}
+    parse: dict[str, Kind] = {
+        column.source: column.parsed_as for column in schema.columns if column.parsed_as is not None
+    }
     return [*schema.sources], parse
 
 

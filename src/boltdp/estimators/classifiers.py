@@ -29,14 +29,14 @@ from sklearn.utils.validation import (
 )
 
 from boltdp._arrays import Doubles
-from boltdp.api import refuse_beside_schema, warn_if_not_private, warn_of_unused
+from boltdp.api import Model, refuse_beside_schema, warn_if_not_private, warn_of_unused
 from boltdp.encoding import python_cells
 from boltdp.engines._data_frames import is_table
 from boltdp.engines.arrays import ArrayEngine, arrow_table, check_names, rows_of
 from boltdp.errors import DataError, ParameterError, described, hints_shown
 from boltdp.export.original_units import raw_weights
 from boltdp.ledger import Account, Ledger, find_account
-from boltdp.model import Model, Threshold
+from boltdp.model import Model as ReleasedModel
 from boltdp.privacy.events.noisy_moments import Moments
 from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.training_problem import Averaging, Permutation
@@ -44,6 +44,7 @@ from boltdp.schema.curves import curve_places
 from boltdp.schema.declare import declare
 from boltdp.schema.schema import Classes, Column, Numeric, Schema, Vector
 from boltdp.schema.source_columns import ColumnType
+from boltdp.schema.target import Threshold
 from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize
 from boltdp.workflows.train import train
 
@@ -139,9 +140,9 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 schema.target.resolve_threshold(self.threshold, settings.choose_loss(schema.target)[0])
         return rows_of(schema, X).with_column(schema.label, y), schema, reasons
 
-    def _keep(self, model: Model) -> Any:
+    def _keep(self, model: ReleasedModel) -> Any:
         """Take the attributes from a trained model; warn if it should be private and is not."""
-        self.model_, self.certificate_ = model.with_threshold(self.threshold), model.certificate
+        self.model_, self.certificate_ = Model.of(model).with_threshold(self.threshold), model.certificate
         self.classes_ = np.array(model.classes)
         self.coef_, self.intercept_ = raw_weights(model.schema, model.weights)
         warn_if_not_private(self.certificate_, self.epsilon, stacklevel=4)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from boltdp import __version__
 from boltdp._arrays import Doubles, Integers, PackedRows
 from boltdp._files.sealed import OUTSIDE, ModelFileError, digest, read_sealed, sealed
+from boltdp._version import __version__
 from boltdp.encoding.values import format_value
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.accounting.charges import Release

@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from boltdp._files.toml import toml_key, toml_value
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
 from boltdp.encoding.timestamps import PARTS, Part
 from boltdp.encoding.values import Value, check_count, check_int, check_number, check_values, format_value
@@ -22,7 +23,9 @@ from boltdp.errors import DataError, ParameterError, near, shown
 from boltdp.schema.curves import MAX_PLACES, choose_places, curve_places
 
 if TYPE_CHECKING:
+    from boltdp.schema.check import CheckedColumn
     from boltdp.schema.source_columns import ColumnType, Kind
+    from boltdp.schema.summary import Summary
 
 #: Features of an encoded row, at most, and so columns, categories of one and numbers of a vector: a schema of a few
 #: bytes must not ask for more memory than there is.
@@ -35,6 +38,25 @@ MAX_LISTED = 12
 _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
 
 
+@dataclass(frozen=True)
+class Draft:
+    """What a drafted schema says of a column: its entry in a table, as TOML has it, and a comment.
+
+    >>> Draft("numeric", [0, 1], "a guess").write("age"), Draft("vector", [], "a key", used=False).write("x")
+    ('age = [0, 1]  # a guess', '# x = []  # a key')
+    """
+
+    table: str
+    entry: Any
+    comment: str = ""
+    used: bool = True  #: else it is a comment as a whole
+
+    def write(self, name: str) -> str:
+        """Its line in the file."""
+        comment = f"  # {self.comment}" if self.comment else ""
+        return f"{'' if self.used else '# '}{toml_key(name)} = {toml_value(self.entry)}{comment}"
+
+
 class Column(ABC):
     """A declared column. A kind must state everything here, and be listed in `COLUMN_KINDS`."""
 
@@ -42,10 +64,10 @@ class Column(ABC):
     table: ClassVar[str]  #: the table of a schema file that declares such columns
     accepts: ClassVar[tuple[Kind, ...]]  #: the types of the data that it is read from
     expected: ClassVar[str]  #: the same in words
-    parse: ClassVar[Kind | None]  #: what cells without a type are parsed as; None: they stay texts
+    parsed_as: ClassVar[Kind | None]  #: what cells without a type are parsed as; None: they stay texts
 
     def __init_subclass__(cls) -> None:
-        for fact in ("table", "accepts", "expected", "parse"):
+        for fact in ("table", "accepts", "expected", "parsed_as"):
             if not hasattr(cls, fact):
                 raise TypeError(f"the column kind {cls.__name__} must state {fact!r}")
 
@@ -69,9 +91,32 @@ class Column(ABC):
     def from_declaration(cls, name: str, declared: Any) -> Sequence[Column]:
         """Make the columns that an entry of the schema file's table declares."""
 
+    @property
     @abstractmethod
+    def entry(self) -> Any:
+        """What a schema file says of it."""
+
     def add_declaration(self, table: dict[str, Any]) -> None:
         """Write the column into the schema file's table."""
+        table[self.name] = self.entry
+
+    @classmethod
+    @abstractmethod
+    def from_type(cls, name: str, column: ColumnType) -> Column | None:
+        """Make the column that the source declares by its type and constraints; None if they are not enough for one."""
+
+    @classmethod
+    @abstractmethod
+    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
+        """Draft what a schema says of a column of the data; None if it is of another kind."""
+
+    @abstractmethod
+    def start_summary(self) -> Summary:
+        """Start an empty summary that counts what the column is checked for."""
+
+    @abstractmethod
+    def check_summary(self, summary: Summary) -> CheckedColumn:
+        """Compare a summary with what is declared."""
 
     @abstractmethod
     def add_curve(self, count: int) -> Column:
@@ -81,24 +126,27 @@ class Column(ABC):
     def describe(self) -> str:
         """Say which values it may have."""
 
-    @abstractmethod
+    def find_type_fault(self, given: ColumnType) -> str | None:
+        """Find why cells of this type cannot be read, in words that follow "it"; None if they can."""
+        if given.kind in self.accepts or ("number" in self.accepts and given.parsed):
+            return None
+        return f"must have {self.expected}, its type is {given.kind!r}"
+
+    def suggest_type(self, given: ColumnType) -> str | None:
+        """Suggest what to do about a type that cannot be read."""
+        if given.kind == "text" and "number" in self.accepts:
+            quoted = '"' + self.source.replace('"', '""') + '"'
+            numbers = f"TRY_CAST({quoted} AS DOUBLE) AS {quoted}"
+            return f"declare its categories, or make numbers of it in a query, in DuckDB by {numbers}"
+        if given.kind == "list" and "number" in self.accepts:
+            return f"declare it as a vector: {self.source} = {{ length = 3, bounds = [low, high] }} in [vector]"
+        return None
+
     def check_type(self, given: ColumnType) -> None:
         """Refuse a type of the data that cannot hold such a column."""
-
-    @classmethod
-    def check_kind(cls, name: str, given: ColumnType) -> None:
-        """Refuse a type that is none of those that the kind is read from."""
-        kind = given.kind
-        if kind in cls.accepts or ("number" in cls.accepts and given.parsed):
-            return
-        hint = None
-        if kind == "text" and "number" in cls.accepts:
-            quoted = '"' + name.replace('"', '""') + '"'
-            numbers = f"TRY_CAST({quoted} AS DOUBLE) AS {quoted}"
-            hint = f"declare its categories, or make numbers of it in a query, in DuckDB by {numbers}"
-        elif "number" in cls.accepts and kind == "list":
-            hint = f"declare it as a vector: {name} = {{ length = 3, bounds = [low, high] }} in [vector]"
-        raise DataError(f"column {name!r} must have {cls.expected}, its type is {kind!r}", hint=hint)
+        fault = self.find_type_fault(given)
+        if fault is not None:
+            raise DataError(f"column {self.source!r} {fault}", hint=self.suggest_type(given))
 
 
 @dataclass(frozen=True)
@@ -117,7 +165,7 @@ class Numeric(Column):
     table = "numeric"
     accepts = ("number", "bool", "untyped")
     expected = "numbers"
-    parse = "number"
+    parsed_as = "number"
 
     name: str
     low: float
@@ -163,9 +211,36 @@ class Numeric(Column):
             return [replace(column, curve=tuple(curve))]
         return [replace(column, curve=curve_places(column, curve, declared.get("spacing", "even")))]
 
-    def add_declaration(self, table: dict[str, Any]) -> None:
+    @property
+    def entry(self) -> Any:
         bounds = [self.low, self.high]
-        table[self.name] = {"bounds": bounds, "curve": list(self.curve)} if self.curve else bounds
+        return {"bounds": bounds, "curve": [*self.curve]} if self.curve else bounds
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> Numeric | None:
+        if _is_flag(column):
+            return cls(name, 0, 1)
+        if column.kind == "number" and column.bounds is not None and column.values is None:
+            return cls(name, *column.bounds)
+        return None
+
+    @classmethod
+    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
+        if not (column.kind == "number" or (column.kind == "untyped" and summary is not None and summary.numeric)):
+            return None
+        if summary is not None and summary.bounds is not None:
+            return Draft(cls.table, [*summary.bounds], summary.bounds_comment)
+        return Draft(cls.table, [], "a key: drop it?" if column.key else "[low, high]")
+
+    def start_summary(self) -> Summary:
+        from boltdp.schema.summary import Histogram, Summary  # only here: it needs Arrow
+
+        return Summary(histogram=Histogram.between(self.low, self.high))
+
+    def check_summary(self, summary: Summary) -> CheckedColumn:
+        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
+
+        return CheckedColumn.of_numbers(self.name, self.table, summary, self.low, self.high)
 
     def add_curve(self, count: int) -> Numeric:
         return self if self.curve else replace(self, curve=choose_places(self, count))
@@ -173,9 +248,6 @@ class Numeric(Column):
     def describe(self) -> str:
         curve = f", with a curve of {len(self.curve)} steps" if self.curve else ""
         return f"a number from {self.low:g} to {self.high:g}{curve}"
-
-    def check_type(self, given: ColumnType) -> None:
-        self.check_kind(self.source, given)
 
 
 @dataclass(frozen=True)
@@ -189,7 +261,7 @@ class Categorical(Column):
     table = "categorical"
     accepts = ("number", "bool", "text", "untyped")
     expected = "texts, numbers or booleans"
-    parse = None
+    parsed_as = None
 
     name: str
     categories: tuple[Value, ...]
@@ -216,17 +288,39 @@ class Categorical(Column):
     def from_declaration(cls, name: str, declared: Any) -> Sequence[Categorical]:
         return [cls(name, check_list(declared, f"the categories of {name!r}"))]
 
-    def add_declaration(self, table: dict[str, Any]) -> None:
-        table[self.name] = list(self.categories)
+    @property
+    def entry(self) -> Any:
+        return [*self.categories]
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> Categorical | None:
+        if column.values is None or column.kind == "list" or _is_flag(column):
+            return None
+        return cls(name, column.values)
+
+    @classmethod
+    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
+        if summary is None:
+            return Draft(cls.table, [], '["value", ...]') if column.kind == "text" else None
+        if summary.timestamps or not (column.kind == "text" or (column.kind == "untyped" and not summary.numeric)):
+            return None
+        return Draft(cls.table, [*summary.categories], "" if summary.categories else '["value", ...]')
+
+    def start_summary(self) -> Summary:
+        from boltdp.schema.summary import declared_summary  # only here: it needs Arrow
+
+        return declared_summary(self.categories)
+
+    def check_summary(self, summary: Summary) -> CheckedColumn:
+        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
+
+        return CheckedColumn.of_values(self.name, self.table, summary)
 
     def add_curve(self, count: int) -> Categorical:
         return self
 
     def describe(self) -> str:
         return f"one of {list_values(self.categories)}"
-
-    def check_type(self, given: ColumnType) -> None:
-        self.check_kind(self.source, given)
 
 
 @dataclass(frozen=True)
@@ -240,7 +334,7 @@ class TimePart(Column):
     table = "timestamp"
     accepts = ("timestamp", "date", "text", "untyped")
     expected = "timestamps, dates or texts"
-    parse = "timestamp"
+    parsed_as = "timestamp"
 
     name: str = field(init=False)
     timestamp: str
@@ -274,22 +368,53 @@ class TimePart(Column):
         check_count(parts, len(PARTS), f"the parts of {name!r}")
         return [cls(name, part) for part in parts]
 
+    @property
+    def entry(self) -> Any:
+        return [self.part]
+
     def add_declaration(self, table: dict[str, Any]) -> None:
         table.setdefault(self.timestamp, []).append(self.part)
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> None:
+        """No source declares which parts to use."""
+        return
+
+    @classmethod
+    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
+        texts = "" if summary is None else summary.timestamps
+        if not (texts or column.kind in ("timestamp", "date")):
+            return None
+        parts = ["weekday", "month"] if "date" in (column.kind, texts[:-1]) else ["hour", "weekday", "month"]
+        what, them = (f"texts that are {texts}", "them") if texts else (f"a {column.kind}", "it")
+        declared = f"{toml_key(name)} = {toml_value(parts)}"
+        comment = f"{what}; declare {them} under [timestamp], as `{declared}`, to use the parts"
+        return Draft(cls.table, parts, comment, used=False)
+
+    def start_summary(self) -> Summary:
+        from boltdp.encoding.arrow_cells import PartCoder  # only here: it needs Arrow
+        from boltdp.schema.summary import declared_summary
+
+        return declared_summary(self.categories, PartCoder(self.part))
+
+    def check_summary(self, summary: Summary) -> CheckedColumn:
+        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
+
+        return CheckedColumn.of_values(self.name, self.table, summary)
+
+    def find_type_fault(self, given: ColumnType) -> str | None:
+        if self.part == "hour" and given.kind == "date":
+            return "must have timestamps for an hour to be declared, its type is 'date'"
+        return super().find_type_fault(given)
+
+    def suggest_type(self, given: ColumnType) -> str | None:
+        return "declare its weekday, month or day" if given.kind == "date" else super().suggest_type(given)
 
     def add_curve(self, count: int) -> TimePart:
         return self
 
     def describe(self) -> str:
         return f"one of {list_values(self.categories)}"
-
-    def check_type(self, given: ColumnType) -> None:
-        self.check_kind(self.source, given)
-        if self.part == "hour" and given.kind == "date":
-            raise DataError(
-                f"column {self.source!r} must have timestamps for an hour to be declared, its type is 'date'",
-                hint="declare its weekday, month or day",
-            )
 
 
 @dataclass(frozen=True)
@@ -303,7 +428,7 @@ class Vector(Column):
     table = "vector"
     accepts = ("list", "untyped")
     expected = "lists of numbers"
-    parse = "list"
+    parsed_as = "list"
 
     name: str
     length: int
@@ -332,8 +457,34 @@ class Vector(Column):
         check_keys(declared, required=("length", "bounds"), what=f"the vector {name!r}")
         return [cls(name, declared["length"], *check_pair(declared["bounds"], name))]
 
-    def add_declaration(self, table: dict[str, Any]) -> None:
-        table[self.name] = {"length": self.length, "bounds": [self.low, self.high]}
+    @property
+    def entry(self) -> Any:
+        return {"length": self.length, "bounds": [self.low, self.high]}
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> Vector | None:
+        if column.kind != "list" or column.length is None or column.bounds is None:
+            return None
+        return cls(name, column.length, *column.bounds)
+
+    @classmethod
+    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
+        if column.kind != "list":
+            return None
+        length = column.length if summary is None or summary.length is None else summary.length
+        bounds = None if summary is None else summary.bounds
+        entry = {"length": [] if length is None else length, "bounds": [*(bounds or ())]}
+        return Draft(cls.table, entry, summary.bounds_comment if summary is not None and bounds else "")
+
+    def start_summary(self) -> Summary:
+        from boltdp.schema.summary import Histogram, Summary  # only here: it needs Arrow
+
+        return Summary(histogram=Histogram.between(self.low, self.high), length=self.length)
+
+    def check_summary(self, summary: Summary) -> CheckedColumn:
+        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
+
+        return CheckedColumn.of_numbers(self.name, self.table, summary, self.low, self.high)
 
     def add_curve(self, count: int) -> Vector:
         return self
@@ -342,7 +493,7 @@ class Vector(Column):
         return f"{self.length} numbers from {self.low:g} to {self.high:g}"
 
     def check_type(self, given: ColumnType) -> None:
-        self.check_kind(self.source, given)
+        super().check_type(given)
         if given.length not in (None, self.length):
             raise DataError(
                 f"column {self.name!r} must have lists of the declared length {self.length}, its type says "
@@ -446,3 +597,7 @@ def _set_bounds(column: Numeric | Vector) -> None:
         raise ParameterError(f"the bounds of {column.name!r} must be finite with low < high, got [{low:g}, {high:g}]")
     object.__setattr__(column, "low", low)
     object.__setattr__(column, "high", high)
+
+
+def _is_flag(column: ColumnType) -> bool:
+    return column.kind == "bool" or (column.kind == "number" and sorted(column.values or ()) == [0, 1])
