@@ -22,7 +22,7 @@ from boltdp.engines.base import counted_scan, encoded, scanned_keeping
 from boltdp.engines.local_store import spool
 from boltdp.engines.prepared_rows import Partition
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.private import measure
+from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.kernel.feature_map import Reading, Segment
 from boltdp.kernel.feature_sums import Moments
 from boltdp.kernel.loss_derivatives import Sums
@@ -684,7 +684,7 @@ def test_an_evaluation_with_noise_counts_the_same_rows(source: Source) -> None:
     model = make_model(source.schema)
     schema = source.schema
     by = "sex" if schema.projection is None and any(column.name == "sex" for column in schema.columns) else None
-    found = measure(model, source.engine, Budget(1.0), by=by, context=Context(randomness=Randomness(3)))
+    found = evaluate_privately(model, source.engine, Budget(1.0), by=by, context=Context(randomness=Randomness(3)))
     bins = found.bins
     place = None if by is None else source.schema.encoding.locate_cell(by)
     counts = bins.count(model, source.packed, place)
