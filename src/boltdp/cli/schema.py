@@ -103,7 +103,7 @@ def _draft_privately(engine: Engine, label: str, budget: Budget, *, query: str |
     if query is not None:
         state_condition(QUERY_CONDITION)
     if not budget.delta:
-        note("without --delta no category and no class can be found from the rows: they are left empty")
+        note("without --delta no categories and no classes can be inferred from the rows: they are left empty")
     with RowsBar() as bar:
         text = draft_private_schema(engine, label, budget, context=Context(progress=bar), account=account)
     note(f"the draft has spent {budget.describe()}, which it states and every model trained with it pays for")
