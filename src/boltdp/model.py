@@ -134,9 +134,9 @@ class Model:
 
     def score_batches(self, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:
         """Margins of the rows of `engine`, in their own order; the label need not be there."""
-        from boltdp.engines.base import scanned  # only here: a model is read and checked without any rows
+        from boltdp.engines.base import scan_rows  # only here: a model is read and checked without any rows
 
-        return scanned(engine, self.schema, self.margins, label=False, context=context)
+        return scan_rows(engine, self.schema, self.margins, label=False, context=context)
 
     def predict(
         self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None

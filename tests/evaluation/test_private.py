@@ -20,7 +20,7 @@ from boltdp._arrays import Doubles
 from boltdp._files.sealed import ModelFileError, sealed
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.private import NO_GROUP, TABLE_BINS, NoisyEvaluation, measure, plan_bins
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
@@ -351,7 +351,7 @@ def test_every_row_is_in_one_bin_whatever_is_in_it() -> None:
     model = model_of(2)
     bins = plan_bins(model, rows=ROWS, groups=3, noise=1.0)
     place = [*(column.name for column in model.schema.columns)].index("ward") + 1
-    counts = sum(bins.count(model, block, place) for block in encoded(open_source(rows_of(2)), model.schema))
+    counts = sum(bins.count(model, block, place) for block in encode_rows(open_source(rows_of(2)), model.schema))
     assert counts.sum() == ROWS  # type: ignore[union-attr]
 
 

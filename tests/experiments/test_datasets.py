@@ -10,7 +10,7 @@ from experiments.datasets import BENCHMARKS
 
 from boltdp.encoding.plan import cells_of, features
 from boltdp.engines import open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
 
 
@@ -20,7 +20,7 @@ def test_benchmark_rows_fit_their_schema(name: str) -> None:
     if not benchmark.available():
         pytest.skip(f"the data of {name} is not here")
     with open_source(benchmark.source()) as engine:
-        block = next(encoded(engine, benchmark.schema))
+        block = next(encode_rows(engine, benchmark.schema))
     assert block.shape[1] == 1 + cells_of(benchmark.schema)
     rows = features(block, benchmark.schema)
     assert np.isfinite(rows).all()

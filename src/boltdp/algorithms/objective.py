@@ -20,7 +20,7 @@ from boltdp.algorithms._base import (
     why_this_kind,
 )
 from boltdp.context import Context
-from boltdp.engines.prepared_rows import Prepared
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import Reading
 from boltdp.losses import Loss
@@ -90,7 +90,7 @@ class Objective(Algorithm):
             return Noiseless(problem)
         return make_objective_perturbation(problem, budget)
 
-    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
+    def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """The minimiser of each job's models, all looked for at once."""
         from boltdp.algorithms._newton import MOST_NUMBERS, solve  # only here: SciPy comes with it
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from boltdp import __version__
-from boltdp._interrupts import ending_at_once
+from boltdp._interrupts import let_signal_end_process
 from boltdp.cli._memory import check_limit
 
 # Before anything large is imported.
 check_limit()
-with ending_at_once():
+with let_signal_end_process():
     import click
 
     from boltdp.cli._terminal import Commands, emit, examples

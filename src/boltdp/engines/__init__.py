@@ -14,7 +14,7 @@ __all__ = [
     "ColumnType",
     "DuckDBEngine",
     "Engine",
-    "Prepared",
+    "PreparedRows",
     "Slice",
     "Summation",
     "open_source",
@@ -23,7 +23,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from boltdp.engines.arrays import ArrayEngine
-    from boltdp.engines.base import Engine, Prepared, Slice, Summation
+    from boltdp.engines.base import Engine, PreparedRows, Slice, Summation
     from boltdp.engines.duckdb import DuckDBEngine
     from boltdp.schema.source_columns import ColumnType
 else:
@@ -37,7 +37,7 @@ else:
             "ColumnType": "boltdp.schema.source_columns",
             "DuckDBEngine": "boltdp.engines.duckdb",
             "Engine": "boltdp.engines.base",
-            "Prepared": "boltdp.engines.prepared_rows",
+            "PreparedRows": "boltdp.engines.prepared_rows",
             "Slice": "boltdp.engines.base",
             "Summation": "boltdp.engines.prepared_rows",
         },

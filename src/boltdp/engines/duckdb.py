@@ -256,7 +256,6 @@ class DuckDBEngine(Engine):
         return engine
 
     def count(self) -> int:
-        """Number of rows."""
         if self._count is None:
             self._check_once()
             answer = self._await(lambda: self._relation.aggregate("count(*)").fetchall())
@@ -264,7 +263,6 @@ class DuckDBEngine(Engine):
         return self._count
 
     def columns(self) -> dict[str, ColumnType]:
-        """Names and types of the columns."""
         if self._untyped.issuperset(self._relation.columns):
             return dict.fromkeys(self._relation.columns, ColumnType("untyped"))
         empty = _ask(lambda: self._relation.limit(0).to_arrow_table(), self._fault)
@@ -274,13 +272,11 @@ class DuckDBEngine(Engine):
         }
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in order, only the columns asked for; cells of untyped columns that do not parse are missing."""
         return self.batches_keeping(columns, (), parse=parse)
 
     def batches_keeping(
         self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The same with other columns, or the same ones again, as they are."""
         parse = parse or {}
         asked = [self._expression(name, parse.get(name)) for name in columns]
         # Under names of their own: DuckDB would make up others for those that are there already.
@@ -313,7 +309,6 @@ class DuckDBEngine(Engine):
             wait([ahead])
 
     def close(self) -> None:
-        """Close the connection, if the engine opened it."""
         self._end_work()
         self._worker.shutdown()
         if self._close is not None:

@@ -401,14 +401,14 @@ class Evaluation:
 
 def evaluate(model: Model, engine: Engine, context: Context | None = None) -> Evaluation:
     """How well `model` predicts the rows of `engine`, which must have the label: for rows that may be looked at."""
-    from boltdp.engines.base import scanned  # only here: a model is read and checked without any rows
+    from boltdp.engines.base import scan_rows  # only here: a model is read and checked without any rows
 
     sums = Sums(model)
 
     def scored(packed: PackedRows) -> tuple[PackedRows, Doubles]:
         return packed[:, 0].copy(), model.margins(packed)
 
-    for labels, margins in scanned(engine, model.schema, scored, context=context):
+    for labels, margins in scan_rows(engine, model.schema, scored, context=context):
         sums.add(labels, margins)
     return Evaluation.of(model, sums)
 

@@ -453,13 +453,13 @@ def measure(
     (True, ())
     """
     from boltdp.context import Context
-    from boltdp.engines.base import check_columns, counted_scan
-    from boltdp.engines.person_limit import check_unit
+    from boltdp.engines.base import check_columns, scan_limited_rows
+    from boltdp.engines.person_limit import check_person_id
 
     context = replace(Context() if context is None else context, on_bad_row="neutral")
     categories = _categories(model.schema, by)
     check_columns(model.schema, engine.columns())
-    check_unit(model.schema, engine.columns(), context)
+    check_person_id(model.schema, engine.columns(), context)
     rows = engine.count()
     event = make_noisy_counts(budget, releases=1, summed=True, person_rows=model.schema.max_rows_per_person)
     bins = plan_bins(model, rows=rows, groups=len(categories), noise=event.noise.deviation)
@@ -469,7 +469,7 @@ def measure(
     def released() -> NoisyEvaluation:
         place = None if by is None else cell_of(model.schema, by)
         counts, stage = np.zeros(bins.cells, np.int64), context.at("counting", rows)
-        for block in counted_scan(engine, model.schema, _Counting(model, bins, place), context=context):
+        for block in scan_limited_rows(engine, model.schema, _Counting(model, bins, place), context=context):
             counts += block
             stage.done(int(counts.sum()))
         if counts.sum() != rows:

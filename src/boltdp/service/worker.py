@@ -298,7 +298,7 @@ class Worker:
 
     def serve_next(self) -> bool:
         """Serve the request that waits longest, if any does that nobody serves."""
-        with _interrupts.uninterrupted(), self._connection.cursor(row_factory=class_row(Request)) as cursor:
+        with _interrupts.check_and_shield(), self._connection.cursor(row_factory=class_row(Request)) as cursor:
             request = cursor.execute(_CLAIM).fetchone()
         if request is None:
             return False
@@ -307,7 +307,7 @@ class Worker:
         except KeyboardInterrupt:
             self._let_go(request)
             raise
-        with _interrupts.shielded():
+        with _interrupts.shield():
             try:
                 self._answer(request, state, reason, models)
             except psycopg.errors.UniqueViolation:
@@ -399,7 +399,7 @@ class Worker:
 
     def _charge(self, request: Request, allowance: Allowance, budget: Budget) -> None:
         """Mark the request as charged to the role of the allowance, one worker at a time."""
-        with _interrupts.uninterrupted(), self._connection.transaction():
+        with _interrupts.check_and_shield(), self._connection.transaction():
             self._connection.execute("SELECT FROM boltdp.serving FOR UPDATE")
             if not self._has(allowance, budget):
                 raise Refused("over budget")
@@ -407,12 +407,12 @@ class Worker:
 
     def _uncharge(self, request: Request) -> None:
         """Nothing was reserved in the ledger."""
-        with _interrupts.shielded():
+        with _interrupts.shield():
             self._mark(request, "charged_to = %s", None)
 
     def _let_go(self, request: Request) -> None:
         """Interrupted from outside: whoever comes next finds the request as it would after a kill."""
-        with _interrupts.shielded():
+        with _interrupts.shield():
             self._mark(request, "worker_pid = %s", None)
 
     def _mark(self, request: Request, change: Literal["charged_to = %s", "worker_pid = %s"], value: object) -> None:

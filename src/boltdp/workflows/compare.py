@@ -29,7 +29,7 @@ from boltdp.workflows.standardize import apply_moments, sum_moments
 from boltdp.workflows.train import train_prepared
 
 if TYPE_CHECKING:
-    from boltdp.engines.base import Engine, Prepared
+    from boltdp.engines.base import Engine, PreparedRows
 
 FORMAT = "boltdp-comparison"
 
@@ -223,7 +223,7 @@ def compare(
         return made
     context = settings.context() if context is None else context
 
-    def prepare(stack: ExitStack, schema: Schema) -> tuple[Prepared, Prepared]:
+    def prepare(stack: ExitStack, schema: Schema) -> tuple[PreparedRows, PreparedRows]:
         """The rows for training and those for testing."""
         prepared = stack.enter_context(engine.prepare(schema, context.at("preparing", rows)))
         if test is not None:

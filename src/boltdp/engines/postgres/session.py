@@ -233,7 +233,7 @@ class Session:
 
     def _drop(self, handles: Sequence[int], *, fault: str) -> None:
         if not self.closed:
-            query: LiteralString = "SELECT boltdp.forget(handle) FROM pg_catalog.unnest($1::bigint[]) AS handle"
+            query: LiteralString = "SELECT boltdp.drop_state(handle) FROM pg_catalog.unnest($1::bigint[]) AS handle"
             self.ask(query, [handles], fault=fault)
 
     def begin(self) -> None:

@@ -127,7 +127,7 @@ class Session:
             fault if reason is None else f"{fault}: {reason}", hint=INSTALL if "executors" in str(reason) else None
         )
 
-    def mapped(self, frame: Any, task: Task) -> Any:
+    def map_partitions(self, frame: Any, task: Task) -> Any:
         """What a task makes of each partition of a DataFrame, when it is asked for."""
         return self.ask(lambda: frame.mapInArrow(task, task.columns), "the rows cannot be read")
 

@@ -1,5 +1,5 @@
 /*
- * blocks.c: writing packed rows into a temporary table, in blocks of one page, in a permuted order or as they come.
+ * packed_blocks.c: writing packed rows into a temporary table, in blocks of one page, in a permuted order or as they come.
  *
  * A row's place follows from its position and the seed alone, so nothing is sorted: rows are put into their places in
  * memory, and what is more than the memory allows waits in temporary files, one for each range of places. The aggregates
@@ -22,13 +22,13 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "rows.h"
-#include "states.h"
+#include "kernel_states.h"
 #include "storage/buffile.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
 /* Ranges of places, at most: each has a file. */
-#define MOST_RANGES 65536
+#define MAX_RANGES 65536
 
 /* The size of a large page, on most systems. */
 #define LARGE_PAGE (2 * 1024 * 1024)
@@ -238,10 +238,10 @@ OpenPlaces(Packing *packing, int64 memory)
 		packing->range = AllocateRange(packing->total * row_bytes);
 		return;
 	}
-	if ((packing->total - 1) / packing->range_rows >= MOST_RANGES)
+	if ((packing->total - 1) / packing->range_rows >= MAX_RANGES)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("the memory must hold at least one row in %d", MOST_RANGES)));
+				 errmsg("the memory must hold at least one row in %d", MAX_RANGES)));
 	packing->n_ranges = (int) ((packing->total - 1) / packing->range_rows) + 1;
 	packing->files = palloc0(packing->n_ranges * sizeof(BufFile *));
 	for (int i = 0; i < packing->n_ranges; i++)
