@@ -168,7 +168,7 @@ CREATE FUNCTION boltdp.predict_proba(model text, x double precision[]) RETURNS d
 
 -- Models for those who may not see the rows. An analyst asks by boltdp.request; `boltdp postgres worker`, with a role of its
 -- own, trains what owners of tables have allowed. Nothing here is run as its owner but a view and a trigger: rights are those
--- of the caller, and rows are told apart by row-level security.
+-- of the caller, and row-level security separates the rows.
 
 -- Who serves; one row, made by boltdp.allow_worker.
 CREATE TABLE boltdp.serving (

@@ -46,7 +46,7 @@ typedef struct Writer
 	HeapTuple	tuple;
 	char	   *start;			/* in the tuple: the position of the block's first row */
 	char	   *block;			/* and its rows, which need not be aligned */
-	int			capacity;		/* of which there are so many */
+	int			capacity;		/* and how many of them fit */
 	int64		written;		/* rows */
 	MemoryContext scratch;		/* for storing one tuple */
 } Writer;
@@ -69,7 +69,7 @@ typedef struct Packing
 	float4	   *range;			/* rows in their places; of the only range, or when all rows have been met */
 	BufFile   **files;			/* of more than one: each row after its place */
 	char	   *record;			/* such a row */
-	Columns    *columns;		/* NULL where blocks are packed anew */
+	Columns    *columns;		/* NULL where blocks are packed again */
 	float4	   *waiting;		/* encoded rows that are to be projected together */
 	int			n_waiting;
 	int			filled;			/* rows of the block that is being filled with them as they come */
@@ -124,7 +124,7 @@ CloseTable(Writer *writer)
 	writer->table = NULL;
 }
 
-/* Have a tuple with room for so many rows. */
+/* Make a tuple with room for this many rows. */
 static void
 NewTuple(Writer *writer, int rows)
 {

@@ -103,7 +103,7 @@ AtSubtransactionEnd(SubXactEvent event, SubTransactionId mine, SubTransactionId 
 		RemoveStates(mine);
 }
 
-/* A session that is handed on to someone else is told to discard what it has, or to be another user's. */
+/* A session that is handed on to someone else gets a statement to discard what it has, or to change the user. */
 static void
 Utility(PlannedStmt *planned, const char *query, bool read_only, ProcessUtilityContext context, ParamListInfo params,
 		QueryEnvironment *environment, DestReceiver *destination, QueryCompletion *completion)

@@ -94,7 +94,7 @@ GetSummation(FunctionCallInfo fcinfo, const Kind *kind)
 	return OpenSummation(kind, VARDATA_ANY(given), VARSIZE_ANY_EXHDR(given), context);
 }
 
-/* Room for so many rows, aligned. */
+/* Return room for this many rows, aligned. */
 static float4 *
 AlignedRows(FunctionCallInfo fcinfo, Summation *sum, size_t rows)
 {

@@ -60,7 +60,7 @@ def open_source(
     query; so are postgresql://..., Spark by local[2], spark://... or sc://..., and an engine or a connection of
     SQLAlchemy, whose query may be a selectable. An engine of ours is taken as it is.
 
-    Tables are those of pandas, Polars (lazy ones too), Arrow (data sets and readers too) and ibis, relations of DuckDB,
+    Tables are those of pandas, Polars (lazy ones too), Arrow (datasets and readers too) and ibis, relations of DuckDB,
     and data frames of PySpark, whose rows stay in its cluster.
     `spool` is the directory for prepared rows that do not fit in memory. `where` is for PostgreSQL: "server" refuses to
     stream the rows to this process.

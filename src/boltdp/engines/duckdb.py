@@ -2,7 +2,7 @@
 
 DuckDB counts the rows, chooses the columns and parses cells; the rest is done here, as they are streamed.
 
-DuckDB's own error messages quote rows, so few of them leave this file: a fault is told in our words, and DuckDB's
+DuckDB's own error messages quote rows, so few of them leave this file: a fault is stated in our words, and DuckDB's
 exception is not chained to it. Only what it says of a query before a row is read is passed on, if it quotes nothing
 but the query.
 """
@@ -41,7 +41,7 @@ SPILL_PREFIX, FETCHED_PREFIX = "boltdp-spill-", "boltdp-fetched-"
 #: What the rows of the source are named in a query over files.
 SOURCE = "source"
 #: What to do about CSV data that cannot be read: which line it is would tell of a row.
-CSV_HINT = f"`boltdp check` tells the line, for rows that may be looked at; {ENCODING_HINT}"
+CSV_HINT = f"`boltdp check` names the line, if the rows are public; {ENCODING_HINT}"
 #: Words of types that DuckDB says.
 _TYPES = frozenset(
     (
@@ -182,7 +182,7 @@ class DuckDBEngine(Engine):
     ) -> DuckDBEngine:
         """A table, or the rows of a query, in a DuckDB file, which is opened for reading only.
 
-        The promise is about one row of the query's result being another, at its place, while all others stay as and
+        The guarantee is about one row of the query's result being another, at its place, while all others stay as and
         where they are. So each row of the result must come from one person's row, and the places must not depend on
         private values: choose and order rows by public columns only, such as an id, and use no window function,
         aggregate or LIMIT that lets one row change others. The order must be the same each time the query runs.
@@ -440,7 +440,7 @@ def _scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter: str
     partitions = frozenset(files.partitions)
     paths = [str(Path(path).absolute()) for path in files.paths] if partitions else [*files.paths]
     hive = f"hive_partitioning = {'true, hive_types_autocast = false' if partitions else 'false'}"
-    # DuckDB looks at the whole path, and so at directories outside of what was asked for.
+    # DuckDB looks at the whole path, and so at directories outside of the one given.
     outside = {part.partition("=")[0] for path in paths for part in Path(path).parent.parts if part.find("=") > 0}
     without = sorted(outside - partitions) if partitions else []
     columns = f"* EXCLUDE ({', '.join(map(_identifier, without))})" if without else "*"
@@ -528,7 +528,7 @@ def _path_of_table(table: str, source: str) -> Path | None:
 def paths_in_query(source: str, query: str) -> list[str]:
     """The files, patterns and directories of this machine that a query names.
 
-    >>> paths_in_query("", "SELECT * FROM 'visits.parquet' JOIN people USING (id)")
+    >>> paths_in_query("", "SELECT * FROM 'visits.parquet' JOIN patients USING (id)")
     ['visits.parquet']
     """
     with closing(duckdb.connect()) as connection:

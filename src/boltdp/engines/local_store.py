@@ -45,7 +45,7 @@ from boltdp.kernel.feature_map import Reading
 from boltdp.kernel.sum_state import Summation
 
 T = TypeVar("T", bound=Sized)
-#: Positions of the rows from one on, so many.
+#: Positions of a number of rows from one on.
 Order: TypeAlias = Callable[[int, int], Integers]
 
 #: Rows up to this size stay in memory, if there is four times as much of it.
@@ -83,8 +83,8 @@ def available_memory() -> int:
     True
     """
     try:
-        told = Path("/proc/meminfo").read_text()
-        free = 1024 * int(told.split("MemAvailable:")[1].split()[0])
+        text = Path("/proc/meminfo").read_text()
+        free = 1024 * int(text.split("MemAvailable:")[1].split()[0])
     except (OSError, IndexError, ValueError):
         return 0
     group = Path("/sys/fs/cgroup")
@@ -458,7 +458,7 @@ class _Buffers:
 
     @contextmanager
     def of(self, rows: int) -> Iterator[PackedRows]:
-        """So many rows, of any content."""
+        """Lend memory for a number of rows, of any content."""
         try:
             buffer = self._idle.pop()
         except IndexError:
@@ -567,7 +567,7 @@ def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bo
 def _parts(
     items: Iterable[T], encode: Callable[[T, PackedRows], object], *, rows: int, width: int, threads: int
 ) -> Iterator[Part[T]]:
-    """The items joined to longer parts, if together they have the promised number of rows."""
+    """Join the items to longer parts; together they must have the expected number of rows."""
     most = max(1, GATHER_BYTES // (4 * width * threads))
     buffers = _Buffers(width)
     some: list[T] = []

@@ -84,7 +84,7 @@ class PreparedRows(ABC):
 
         `kernel.BATCH_END` among the positions ends a batch. How the positions are cut into arrays changes nothing. They
         are as secret as the rows, since the guarantee of a sampled algorithm rests on them, and so is their number: no
-        message, statement or file that stays has any, and no progress is told.
+        message, statement or file that stays has any, and no progress is reported.
         """
 
     @abstractmethod
@@ -114,7 +114,7 @@ class PreparedRows(ABC):
     def sum(self, sums: Sequence[Summation]) -> None:
         """Add every row once to each of the sums, in one scan.
 
-        No progress is told: how many scans a solver makes depends on the rows.
+        No progress is reported: how many scans a solver makes depends on the rows.
         """
         check_width(sums, self.cells)
         for block in self.blocks():
@@ -136,7 +136,7 @@ class PreparedRows(ABC):
 
 
 class Passes:
-    """How far the passes over parts are: of one part each is told as it goes, of several what is done of all."""
+    """How far the passes over parts are: of one part each is reported as it goes, of several their sum."""
 
     def __init__(self, parts: Sequence[Partition], context: Context) -> None:
         self._several = len(parts) > 1

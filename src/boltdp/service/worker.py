@@ -45,7 +45,7 @@ from boltdp.workflows.train import run_plan
 
 Refusal = Literal["not allowed", "bad budget", "over budget", "not possible"]
 
-#: All that an analyst is ever told about why there is no model: no more than public things decide.
+#: The only reasons that an analyst is given for a missing model: public facts decide them.
 REASONS: dict[Refusal | Literal["failed"], str] = {
     "not allowed": "no such table, label, columns or groups are allowed to this role",
     "bad budget": "epsilon must be between 1e-12 and 1e6, and delta in [0, 1)",
@@ -53,7 +53,7 @@ REASONS: dict[Refusal | Literal["failed"], str] = {
     "not possible": "no model can be trained on these columns with this budget",
     "failed": "the training was interrupted or failed; what it was to cost counts as spent",
 }
-#: Seconds after which a worker looks for requests that nobody told it of, such as those of a worker that was killed.
+#: Seconds after which a worker looks for requests that it was not notified of, such as those of a worker that was killed.
 PATROL = 30.0
 
 _CLAIM = """
@@ -242,7 +242,7 @@ class _Work:
 
 
 class Worker:
-    """A session that serves requests, one after the other; `say` is told what it does, in words without a row."""
+    """A session that serves requests, one after the other; `say` gets what it does, in words without a row."""
 
     def __init__(self, uri: str, ledger: Ledger, *, say: Callable[[str], None]) -> None:
         self._uri, self._ledger, self._say = uri, ledger, say
@@ -328,8 +328,8 @@ class Worker:
             raise  # of our own session
         except Exception as fault:
             # That of a library may quote a row.
-            told = str(fault) if isinstance(fault, BoltdpError) else type(fault).__name__
-            self._say(f"{request.name}: {told}")
+            reason = str(fault) if isinstance(fault, BoltdpError) else type(fault).__name__
+            self._say(f"{request.name}: {reason}")
             return "failed", REASONS["failed"], {}
 
     def _trained(self, request: Request) -> dict[str, Model]:
@@ -374,7 +374,7 @@ class Worker:
     def _check_ledger(self, dataset: str) -> None:
         if self._ledger.spent(dataset).composition != "basic":
             raise LedgerError(
-                f"the budget of the data set {dataset!r} must have the composition 'basic': analysts may ask for more "
+                f"the budget of the dataset {dataset!r} must have the composition 'basic': analysts may ask for more "
                 "by what they saw of earlier models"
             )
 

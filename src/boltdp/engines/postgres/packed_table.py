@@ -34,7 +34,7 @@ Shuffle = Literal["seeded", "random"]
 #: A tuple as large as fits on a page, with room for its header and the array's.
 TUPLE_BYTES = 8160 - 96
 
-#: Memory of the session for drawn rows, about and at most: a scan of the table puts so many in order.
+#: Bytes of drawn rows, about and at most, that one scan of the table puts in order in the memory of the session.
 DRAWN_BYTES = 256 * 2**20
 #: Of it, for the position of a row: as it was sent, as the aggregate gets it, and twice where it is sorted.
 POSITION_BYTES = 48
@@ -150,7 +150,7 @@ class _Table:
         self._name = self._new_name()
 
     def pack(self, plan: int, columns: Composed, *, seed: int | None, memory: int) -> Composed:
-        """The aggregate that encodes rows by the plan that is sent as so many-th, and puts each in its place."""
+        """The aggregate that encodes rows by the plan with this number among the parameters, and puts each in its place."""
         order = sql.SQL("{}, {}").format(sql.Literal(self._rows), _seed(seed))
         return sql.SQL("boltdp.pack({}, {}::pg_catalog.bytea, {}, {}, {}, {})").format(
             self._target(),

@@ -257,7 +257,7 @@ class Session:
         return other
 
     def reserve(self, size: int) -> None:
-        """Let temporary tables of so many bytes stay in memory, up to `memory` and what the server's own cache has.
+        """Let temporary tables of this many bytes stay in memory, up to `memory` and what the server's own cache has.
 
         It can be set only before the session's first temporary table; the memory is the session's, and goes with it.
         """

@@ -53,7 +53,7 @@ class SparkEngine(Engine):
 
     `parts` is how many partitions ordered rows are prepared in; without it, as many as fit them.
 
-    The promise is about rows at their places. Rows of files are at their places in these, in the order of the files'
+    The guarantee is about rows at their places. Rows of files are at their places in these, in the order of the files'
     names, however Spark cuts them to partitions; others, cached ones too, are where they are in the partitions. So each
     row must come from one person's row, and rows must be chosen and ordered by public columns only: a DataFrame that is
     not read from files as it is should end in an `orderBy` of a public key. Sums need no order.
@@ -231,7 +231,7 @@ class SparkEngine(Engine):
         return source, executor_tasks.Batches(tuple(single), bool(files), __version__, arrays), files
 
     def _limit_rows_per_person(self, names: Sequence[str], person_id: str, most: int, *, parts: int) -> Any:
-        """The columns, in the original order; all cells of rows that do not count are missing: `engines.people`."""
+        """The columns, in the original order; of rows that do not count all cells are missing (`person_limit`)."""
         from pyspark.sql import functions
 
         files, origin = self._files()
@@ -388,15 +388,15 @@ def _starts(places: Sequence[Place], files: Mapping[int, str]) -> list[int]:
 
 
 def _table(session: Session, name: str) -> Any:
-    """A table or view; if it cannot be read, those that there are are named."""
+    """A table or view; if it cannot be read, the error names the tables of the catalogue."""
     spark = session.spark
     try:
         return session.ask(lambda: _analysed(spark.table(name)), f"the table {name!r} cannot be read", names_only=True)
     except DataError as error:
-        told = str(error)
+        fault = str(error)
     names = session.ask(lambda: [one.name for one in spark.catalog.listTables()], "the tables cannot be listed")
     hint = near(name, names) or (f"there are the tables {listed(names)}" if names else None)
-    raise DataError(told, hint=hint)
+    raise DataError(fault, hint=hint)
 
 
 def _analysed(frame: Any) -> Any:

@@ -45,10 +45,10 @@ DIGEST_BYTES = 16
 PAGE_BYTES = 4096
 
 #: What is said where blocks are not those that were made first.
-CHANGED = "the data must stay as it is while it is read, and Spark has computed some rows anew and differently"
+CHANGED = "the data must stay as it is while it is read, and Spark has computed some rows again, differently"
 CHANGED_HINT = "write the rows to a table first, and train on that"
 
-#: Columns of what tasks make, as Spark is told of them.
+#: Columns of what tasks make, as Spark is given them.
 BLOCKS = "part int, number int, file long, split long, start long, rows int, digest binary, packed binary, fault string"
 #: The same without the rows.
 PLACES = ("part", "number", "file", "split", "start", "rows", "digest", "fault")
@@ -79,7 +79,7 @@ class Task(ABC):
         except GeneratorExit:
             raise
         except BaseException as error:
-            # Whatever it says may quote a row, and Spark logs it: only its kind is told.
+            # Whatever it says may quote a row, and Spark logs it: only its type is named.
             kind = type(error).__name__
             raise RuntimeError(f"a task of boltdp failed: {kind}") from None
         else:
