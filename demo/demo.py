@@ -2,7 +2,7 @@
 
 The data is the RAND Health Insurance Experiment's, which comes with statsmodels: for 20,190 person-years, the
 insurance plan, the state of health, and how often the person saw a doctor. The experiment is long over and its data
-published, so that the demo may look at it where a hospital could not: that is how it knows the accuracy.
+published, so that the demo can measure accuracy where a hospital could not.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from statsmodels.datasets import randhie
 from boltdp.engines import open_source
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
+from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
 
 HERE = Path(__file__).parent
@@ -93,7 +94,7 @@ def draw(training: Path, held_out: Path, picture: Path) -> None:
 
     def accuracy(epsilon: float | None) -> float:
         model = train(open_source(rows), schema, Settings(epsilon=epsilon))
-        return float((model.predict(open_source(test)) == truth).mean())
+        return float((predict(model, open_source(test)) == truth).mean())
 
     noiseless = float(np.mean([accuracy(None) for _ in range(5)]))
     majority = float(max(truth.mean(), 1 - truth.mean()))

@@ -24,6 +24,7 @@ from boltdp.privacy.mechanisms import gaussian_sigma
 from boltdp.privacy.release import Randomness
 from boltdp.schema.schema import Categorical, Schema, array_schema
 from boltdp.settings import Settings
+from boltdp.workflows.predict import score_batches
 from boltdp.workflows.standardize import apply_moments, plan_standardization, sum_moments
 from experiments.datasets import BENCHMARKS, Benchmark
 
@@ -209,12 +210,12 @@ class Answer:
     @classmethod
     def of_model(cls, model: Model, engine: Engine) -> Answer:
         """What a model says of the rows of an engine."""
-        margins = np.concatenate(list(model.score_batches(engine)))
-        told = model.certificate.problem.loss.probabilistic
+        margins = np.concatenate(list(score_batches(model, engine)))
+        probabilistic = model.certificate.problem.loss.probabilistic
         return cls(
             model.choices(margins).astype(np.int64),
             margins[:, 0] if margins.shape[1] == 1 else None,
-            model.probabilities(margins) if told else None,
+            model.probabilities(margins) if probabilistic else None,
         )
 
 

@@ -31,6 +31,7 @@ from boltdp.privacy.release import Randomness, release_weights
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan_certificate
+from boltdp.workflows.predict import predict, score_batches
 
 
 def model_of(certificate: Certificate, classes: int = 2) -> Model:
@@ -69,14 +70,14 @@ def test_predictions_follow_the_weights() -> None:
     made = model()
     rows = pa.table({"a": [0.0, 1.0, 0.5], "b": [-1.0, 1.0, None]})
     encoded = np.array([[-1, -1, 1], [1, 1, 1], [0, 0, 1]]) / np.sqrt(3)
-    margins = np.concatenate(list(made.score_batches(ArrayEngine.from_arrow(rows))))
+    margins = np.concatenate(list(score_batches(made, ArrayEngine.from_arrow(rows))))
     assert margins == pytest.approx(encoded @ made.weights.T, rel=1e-6)
-    assert made.predict(ArrayEngine.from_arrow(rows)).tolist() == (margins[:, 0] > 0).astype(int).tolist()
+    assert predict(made, ArrayEngine.from_arrow(rows)).tolist() == (margins[:, 0] > 0).astype(int).tolist()
 
 
 def test_no_rows_give_no_predictions() -> None:
     rows = pa.table({"a": pa.array([], pa.float64()), "b": pa.array([], pa.float64())})
-    assert model().predict(ArrayEngine.from_arrow(rows)).tolist() == []
+    assert predict(model(), ArrayEngine.from_arrow(rows)).tolist() == []
 
 
 @pytest.mark.parametrize("settings", [Settings(epsilon=1.0), Settings(epsilon=1.0, multiclass="one-vs-all")])

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.2.0"
+from boltdp._version import __version__ as __version__
+
 __all__ = [
     "BoltdpError",
     "Certificate",
@@ -21,15 +22,14 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from boltdp.api import train, tune
+    from boltdp.api import Model, train, tune
     from boltdp.engines import open_source
     from boltdp.errors import BoltdpError, PrivacyWarning
     from boltdp.estimators import PrivateGridSearch, PrivateHuberSVM, PrivateLogisticRegression
-    from boltdp.model import Model
     from boltdp.privacy.certificate import Certificate
     from boltdp.schema.schema import Classes, Schema
     from boltdp.settings import Settings
-    from boltdp.workflows.check_rows import check
+    from boltdp.workflows.summarize import check
 else:
     # Imported when asked for: scikit-learn, Arrow and DuckDB take a second, which commands that don't use them save.
     from boltdp._lazy import attributes
@@ -40,14 +40,14 @@ else:
             "BoltdpError": "boltdp.errors",
             "Certificate": "boltdp.privacy.certificate",
             "Classes": "boltdp.schema.schema",
-            "Model": "boltdp.model",
+            "Model": "boltdp.api",
             "PrivacyWarning": "boltdp.errors",
             "PrivateGridSearch": "boltdp.estimators",
             "PrivateHuberSVM": "boltdp.estimators",
             "PrivateLogisticRegression": "boltdp.estimators",
             "Schema": "boltdp.schema.schema",
             "Settings": "boltdp.settings",
-            "check": "boltdp.workflows.check_rows",
+            "check": "boltdp.workflows.summarize",
             "open_source": "boltdp.engines",
             "train": "boltdp.api",
             "tune": "boltdp.api",

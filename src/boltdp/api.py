@@ -10,15 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
+from boltdp._arrays import Doubles
 from boltdp.engines import use_source
 from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
+from boltdp.evaluation.classes import ExactEvaluation, NoisyEvaluation
+from boltdp.evaluation.evaluate import evaluate, evaluate_privately
+from boltdp.export.original_units import to_sklearn
 from boltdp.ledger import Ledger, find_account
-from boltdp.model import Model, Threshold
+from boltdp.model import Model as ReleasedModel
+from boltdp.privacy.budget import Budget
 from boltdp.schema.declare import declare
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import suggest_columns
-from boltdp.settings import Settings
+from boltdp.schema.target import Threshold
+from boltdp.settings import OPTIONS, Settings
+from boltdp.workflows import predict as predictions
 from boltdp.workflows.train import train as train_engine
 from boltdp.workflows.tune import TRIALS, Method
 from boltdp.workflows.tune import candidates as combinations
@@ -35,9 +43,89 @@ SchemaLike = Schema | Mapping[str, Any] | str | Path
 #: (low, high) of columns by name, or of all numbers.
 Bounds = Mapping[Any, Sequence[float]] | Sequence[float]
 
-_NAMES = tuple(field.name for field in fields(Settings))
 #: What settings are called elsewhere.
 _ELSEWHERE = {"random_state": "noise_seed", "C": "regularization", "max_norm": "radius", "max_iter": "passes"}
+
+
+class Model(ReleasedModel):
+    """A released model: weights, the schema that encodes rows for them, and the certificate. All of it is public.
+
+    `boltdp.train` and `boltdp.tune` make it, `save` writes it as JSON, and `Model.load` reads that.
+    """
+
+    @classmethod
+    def of(cls, released: ReleasedModel) -> Model:
+        """The same model, with these methods."""
+        return cls(**{field.name: getattr(released, field.name) for field in fields(released)})
+
+    def score_batches(self, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:
+        """Yield the margins of the rows of `engine`, in their own order; the label need not be there."""
+        return predictions.score_batches(self, engine, context)
+
+    def predict(
+        self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
+    ) -> npt.NDArray[Any]:
+        """Predict the class of each row, in order.
+
+        `source` is whatever `open_source` takes and has the columns of the schema, in any order and among others; the
+        label need not be there. The columns of an array are those of the schema, in its order.
+
+        >>> import pandas as pd
+        >>> rows = pd.DataFrame({"age": range(100), "old": [age > 50 for age in range(100)]})
+        >>> model = train(rows, label="old", epsilon=None, bounds={"age": (0, 100)})
+        >>> model.predict(pd.DataFrame({"name": ["Ann", "Bob"], "age": [10, 90]}))
+        array([False,  True])
+        """
+        return predictions.predict(self, source, context, table=table, query=query)
+
+    def predict_proba(
+        self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
+    ) -> Doubles:
+        """The probability of each class, in the order of `classes`, for each row; `source` is as for `predict`."""
+        return predictions.predict_proba(self, source, context, table=table, query=query)
+
+    def evaluate(self, rows: Any, context: Context | None = None, *, by: str | None = None) -> ExactEvaluation:
+        """Compare its predictions with the label of `rows`: an engine, or whatever `open_source` takes.
+
+        For public rows: it is computed from them without noise, and the guarantee does not cover it.
+        """
+        with use_source(rows) as engine:
+            return evaluate(self, engine, by=by, context=context)
+
+    def evaluate_privately(
+        self,
+        rows: Any,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+        by: str | None = None,
+        table: str | None = None,
+        query: str | None = None,
+        ledger: str | Path | Ledger | None = None,
+        dataset: str | None = None,
+        blocks: Sequence[str] = (),
+        context: Context | None = None,
+    ) -> NoisyEvaluation:
+        """Compare its predictions with the label of private `rows`, by noisy counts that spend epsilon and delta.
+
+        `by` is a categorical column of the schema, for the figures of each of its categories. It is charged to a
+        `ledger` as `boltdp.train` is. If the model was trained on the same rows, this is spent in addition.
+        """
+        with hints_shown(), use_source(rows, table=table, query=query) as engine:
+            account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            return evaluate_privately(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
+
+    def to_sklearn(self) -> Any:
+        """A plain LogisticRegression (one-vs-rest of them, for one-vs-all) or LinearSVC that needs no boltdp.
+
+        One that decides by a threshold is in a FixedThresholdClassifier, whose threshold is the margin `cut`. Where the
+        loss has a link of its own, as that with a margin, the estimator is boltdp's, for its probabilities.
+        It takes the columns in their own units: numbers, 0 or 1 for each step of a number and for each category, the
+        entries of a vector, in the order of the schema's feature names. It predicts what `predict` does for rows whose
+        values are within the bounds; its probabilities are more extreme for the rows whose norm exceeds the clip norm,
+        and so are its decisions by a threshold.
+        """
+        return to_sklearn(self)
 
 
 def train(
@@ -105,7 +193,7 @@ def train(
             account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             model = train_engine(engine, public, asked, context=context, account=account)
     warn_if_not_private(model.certificate, asked.epsilon)
-    return model.with_threshold(threshold)
+    return Model.of(model).with_threshold(threshold)
 
 
 def tune(
@@ -170,7 +258,7 @@ def tune(
             with _public_rows(public) as rows:
                 model = tune_engine(engine, declared, tried, public=rows, **run)
     warn_if_not_private(model.certificate, tried[0].epsilon)
-    return model.with_threshold(threshold)
+    return Model.of(model).with_threshold(threshold)
 
 
 def warn_if_not_private(certificate: Certificate, epsilon: float | None, *, stacklevel: int = 3) -> None:
@@ -202,14 +290,13 @@ def refuse_beside_schema(given: Mapping[str, Any]) -> None:
 def _settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
     """What is asked for: the fields that are given by name, over ready settings if there are any."""
     for name in chosen:
-        if name not in _NAMES:
-            arguments = [*_NAMES, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
+        if name not in OPTIONS:
+            arguments = [*OPTIONS, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
             hint = near(_ELSEWHERE.get(name, name), arguments) or f"there are {', '.join(arguments)}"
             raise ParameterError(f"there is no argument {name!r}", hint=hint)
     if settings is not None and not isinstance(settings, Settings):
         raise ParameterError(f"settings must be of boltdp.Settings, got {described(settings)}")
-    # NumPy's numbers, which grids are often made of, don't go into JSON.
-    plain = {name: _plain(value) for name, value in chosen.items()}
+    plain = {name: OPTIONS[name].convert(value, name) for name, value in chosen.items()}
     if settings is None and "epsilon" not in plain:
         raise ParameterError(
             "epsilon must be given, the privacy budget",
@@ -238,16 +325,16 @@ def _candidates(
     return candidates
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     if not isinstance(grid, Mapping) or any(isinstance(one, str) or not np.iterable(one) for one in grid.values()):
         raise ParameterError(
             "grid must be a dictionary of lists of values", hint='such as grid={"regularization": [1e-3, 1e-2]}'
         )
-    return {name: [_plain(value) for value in values] for name, values in grid.items()}
+    # Plain numbers instead of NumPy's, which grids are often made of and JSON does not have.
+    return {
+        name: [OPTIONS[name].convert(value, name) for value in values] if name in OPTIONS else [*values]
+        for name, values in grid.items()
+    }
 
 
 def _schema(
@@ -294,7 +381,7 @@ def _given_schema(schema: SchemaLike, columns: Container[str]) -> Schema:
 
 
 def _check_kind(schema: Any) -> None:
-    """Before the source is opened: labels are often given apart from the rows."""
+    """Before the source is use_source: labels are often given apart from the rows."""
     if schema is not None and not isinstance(schema, (Schema, Mapping, str, Path)):
         raise ParameterError(
             f"a schema must be a Schema, the path of a TOML file or a dictionary, got {described(schema)}",

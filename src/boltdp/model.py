@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +16,7 @@ from boltdp._files import replacing
 from boltdp._files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
 from boltdp.encoding.plan import reading
 from boltdp.encoding.values import Value
-from boltdp.errors import ParameterError, hints_shown, shown
-from boltdp.export import original_units
+from boltdp.errors import ParameterError, shown
 from boltdp.kernel.feature_map import Reading, scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
@@ -27,11 +25,7 @@ from boltdp.schema.schema import Schema
 from boltdp.schema.target import Threshold
 
 if TYPE_CHECKING:
-    from boltdp.context import Context
-    from boltdp.engines.base import Engine
-    from boltdp.evaluation.metrics import Evaluation
-    from boltdp.evaluation.private import NoisyEvaluation
-    from boltdp.ledger import Ledger
+    from typing_extensions import Self
 
 __all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold"]
 
@@ -91,7 +85,7 @@ class Model:
             object.__setattr__(self, "threshold", self.schema.target.resolve_threshold(self.threshold, loss))
 
     @classmethod
-    def of_release(cls, schema: Schema, released: Doubles, certificate: Certificate) -> Model:
+    def of_release(cls, schema: Schema, released: Doubles, certificate: Certificate) -> Self:
         """The model of released weights, of shape (models, vectors, dims)."""
         return cls(schema, released.reshape(-1, released.shape[-1]), certificate)
 
@@ -105,7 +99,7 @@ class Model:
         """The margin above which the second of two classes is predicted: that of the threshold, or 0."""
         return 0.0 if self.threshold is None else self.certificate.problem.loss.cut(self.threshold)
 
-    def with_threshold(self, threshold: Threshold | None) -> Model:
+    def with_threshold(self, threshold: Threshold | None) -> Self:
         """The same, predicting the second of two classes where its probability exceeds `threshold`; None: 0.5.
 
         "prior" is the share of that class which the schema declares: it is predicted where it is likelier than
@@ -132,103 +126,6 @@ class Model:
         """The probability of each class; some losses tell none."""
         return self.schema.target.probabilities(margins, self.certificate.problem.loss)
 
-    def score_batches(self, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:
-        """Margins of the rows of `engine`, in their own order; the label need not be there."""
-        from boltdp.engines.base import scan_rows  # only here: a model is read and checked without any rows
-
-        return scan_rows(engine, self.schema, self.margins, label=False, context=context)
-
-    def predict(
-        self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
-    ) -> npt.NDArray[Any]:
-        """The predicted class of each row, in order.
-
-        `source` is whatever `open_source` takes and has the columns of the schema, in any order and among others; the
-        label need not be there. The columns of an array are those of the schema, in its order.
-
-        >>> import pandas as pd
-        >>> from boltdp import train
-        >>> rows = pd.DataFrame({"age": range(100), "old": [age > 50 for age in range(100)]})
-        >>> model = train(rows, label="old", epsilon=None, bounds={"age": (0, 100)})
-        >>> model.predict(pd.DataFrame({"name": ["Ann", "Bob"], "age": [10, 90]}))
-        array([False,  True])
-        """
-        return self.schema.target.predict(self._margins(source, context, table=table, query=query), self.cut)
-
-    def predict_proba(
-        self, source: Any, context: Context | None = None, *, table: str | None = None, query: str | None = None
-    ) -> Doubles:
-        """The probability of each class, in the order of `classes`, for each row; `source` is as for `predict`."""
-        return self.probabilities(self._margins(source, context, table=table, query=query))
-
-    def _margins(self, source: Any, context: Context | None, **options: Any) -> Doubles:
-        from boltdp.encoding.python_cells import matrix
-        from boltdp.engines import use_source
-        from boltdp.engines.arrays import rows_of
-
-        with hints_shown():
-            if isinstance(source, list):
-                source = matrix(source)
-            if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
-                source = rows_of(self.schema, source)
-            with use_source(source, **options) as engine:
-                margins = [*self.score_batches(engine, context)]
-        return np.concatenate([np.empty((0, len(self.weights))), *margins])
-
-    def evaluate(self, rows: Any, context: Context | None = None) -> Evaluation:
-        """How well it predicts the label of `rows`: an engine, or whatever `open_source` takes.
-
-        For rows that you may look at: it is computed from them without noise, and the promise does not cover it.
-        """
-        from boltdp.engines import open_source  # only here, as above
-        from boltdp.engines.base import Engine
-        from boltdp.evaluation.metrics import evaluate
-
-        if isinstance(rows, Engine):
-            return evaluate(self, rows, context)
-        with open_source(rows) as engine:
-            return evaluate(self, engine, context)
-
-    def evaluate_privately(
-        self,
-        rows: Any,
-        *,
-        epsilon: float,
-        delta: float = 0.0,
-        by: str | None = None,
-        table: str | None = None,
-        query: str | None = None,
-        ledger: str | Path | Ledger | None = None,
-        dataset: str | None = None,
-        blocks: Sequence[str] = (),
-        context: Context | None = None,
-    ) -> NoisyEvaluation:
-        """How well it predicts the label of private `rows`, by noisy counts that spend epsilon and delta.
-
-        `by` is a categorical column of the schema, for the figures of each of its categories. It is charged to a
-        `ledger` as `boltdp.train` is. If the model was trained on the same rows, this is spent in addition.
-        """
-        from boltdp.engines import use_source  # only here, as above
-        from boltdp.evaluation.private import measure
-        from boltdp.ledger import find_account
-        from boltdp.privacy.budget import Budget
-
-        with hints_shown(), use_source(rows, table=table, query=query) as engine:
-            account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
-            return measure(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
-
-    def to_sklearn(self) -> Any:
-        """A plain LogisticRegression (one-vs-rest of them, for one-vs-all) or LinearSVC that needs no boltdp.
-
-        One that decides by a threshold is in a FixedThresholdClassifier, whose threshold is the margin `cut`. Where the
-        loss has a link of its own, as that with a margin, the estimator is boltdp's, for its probabilities.
-        It takes the columns in their own units: numbers, 0 or 1 for each step of a number and for each category, the
-        entries of a vector, in the order of the schema's feature names. It predicts what `predict` does for rows whose
-        values are within the bounds; its probabilities are more extreme for the rows that are longer than the clip
-        norm, and so are its decisions by a threshold.
-        """
-        return original_units.to_sklearn(self)
-
     def verify(self) -> None:
         """Recompute the certificate's claims and check that it is for these weights; raise on a mismatch."""
         certificates.verify(self.certificate)
@@ -254,7 +151,7 @@ class Model:
         }
 
     @classmethod
-    def from_dict(cls, record: dict[str, Any]) -> Model:
+    def from_dict(cls, record: dict[str, Any]) -> Self:
         """Read what `to_dict` wrote, and nothing else."""
         if not isinstance(record, dict) or record.get("format") != FORMAT:
             raise ModelFileError("this is not a boltdp model")
@@ -292,12 +189,12 @@ class Model:
             aside.write_text(text, "utf-8")
 
     @classmethod
-    def load(cls, path: str | Path) -> Model:
+    def load(cls, path: str | Path) -> Self:
         """Read a model file; one that was changed after it was written is refused."""
         return cls.of_file(read_sealed(path))
 
     @classmethod
-    def of_file(cls, record: dict[str, Any]) -> Model:
+    def of_file(cls, record: dict[str, Any]) -> Self:
         """The model in the record of a file whose digest was checked."""
         model = cls.from_dict({key: value for key, value in record.items() if key not in OUTSIDE})
         # A schema can be declared in several ways; a file has it spelled out, with numbers as floats, and in order.

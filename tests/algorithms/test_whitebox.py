@@ -25,6 +25,7 @@ from boltdp.schema.schema import Classes, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
 from boltdp.workflows.plan import plan_certificate
+from boltdp.workflows.predict import score_batches
 from boltdp.workflows.select import Candidates
 from boltdp.workflows.train import train, train_prepared
 from boltdp.workflows.tune import Method, candidates, tune
@@ -59,7 +60,7 @@ def settings(algorithm: str, *, epsilon: float | None = 4.0, noise_seed: int | N
 
 def accuracy(model: Model, engine: ArrayEngine) -> float:
     labels = np.concatenate([batch.column("label").to_numpy() for batch in engine.batches(["label"])])
-    margins = np.concatenate([*model.score_batches(engine)])
+    margins = np.concatenate([*score_batches(model, engine)])
     return float((np.array(model.classes)[model.choices(margins)] == labels).mean())
 
 

@@ -24,7 +24,7 @@ def test_garbage_is_exit_code_1_with_the_rule(run: Run, rows: Path) -> None:
     report = json.loads(result.stdout)
     assert report["ok"] is False
     assert report["private"] is False
-    assert [odd["looks_like"] for odd in report["columns"][0]["uncheck_values"]] == ["No", "Yes", None]
+    assert [odd["looks_like"] for odd in report["columns"][0]["undeclared_values"]] == ["No", "Yes", None]
     assert "training would learn garbage if" in result.stderr
     assert "'pulse': 100 % of the cells" in result.stderr
 
@@ -77,7 +77,7 @@ def test_the_line_at_fault_is_told(run: Run, rows: Path) -> None:
     assert told in run("schema", str(broken), "--label", "y", "--public").stderr
     private = run("train", str(broken), "--schema", str(schema), "--epsilon", "1", "-o", str(rows.parent / "m"))
     assert "line 3" not in private.stderr
-    assert "`boltdp check` tells the line" in private.stderr
+    assert "`boltdp check` names the line" in private.stderr
 
 
 def test_decimal_commas_are_told_with_a_query_that_mends_them(run: Run, rows: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from boltdp import Model
 from boltdp._files.sealed import sealed
 from boltdp.engines import open_source
-from boltdp.model import Model
 
 from .conftest import SECRET, Run, find_events
 

@@ -27,6 +27,7 @@ from boltdp.kernel.misclassification import Errors
 from boltdp.losses import Logistic
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
+from boltdp.workflows.predict import score_batches
 from boltdp.workflows.train import train
 
 THREADS = (1, 2, 3, 8)
@@ -98,7 +99,7 @@ def test_trained_models_have_the_same_bits_for_any_number_of_threads(engine: Eng
     models = [train(engine, SCHEMA, settings, context=settings.context(threads=threads)) for threads in THREADS]
     assert len({model.weights.tobytes() for model in models}) == 1
     assert (
-        len({b"".join(m.tobytes() for m in model.score_batches(engine, Context(threads=3))) for model in models}) == 1
+        len({b"".join(m.tobytes() for m in score_batches(model, engine, Context(threads=3))) for model in models}) == 1
     )
 
 

@@ -19,6 +19,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.mechanisms import gaussian_sigma
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
+from boltdp.workflows.predict import predict
 from boltdp.workflows.standardize import plan_standardization
 from experiments import accuracy, rivals
 
@@ -235,7 +236,7 @@ def test_a_model_is_judged_as_it_would_predict() -> None:
     task = people()
     model = train(task.training, task.schema, Settings(epsilon=5.0))
     answer = Answer.of_model(model, task.testing)
-    assert answer.chosen.tolist() == model.predict(task.testing).tolist()
+    assert answer.chosen.tolist() == predict(model, task.testing).tolist()
     assert answer.probabilities is not None
     assert answer.chosen.tolist() == (answer.probabilities[:, 1] > 0.5).astype(int).tolist()
 

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from boltdp import Model
 from boltdp.engines import open_source
 from boltdp.errors import MissingPackageError, ParameterError, printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, Panel, effects
 from boltdp.export.html import LONGEST_NAME, MOST_BARS, page
 from boltdp.export.plots import draw
-from boltdp.model import Model
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.weight_uncertainty import weight_deviation
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector

@@ -14,6 +14,7 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from boltdp import Model
 from boltdp.encoding.plan import features
 from boltdp.encoding.values import Value
 from boltdp.engines import open_source
@@ -21,7 +22,6 @@ from boltdp.engines.base import encode_rows
 from boltdp.errors import ParameterError
 from boltdp.export.original_units import raw_weights
 from boltdp.export.sql import GRAMMARS, Dialect, _row, probability_expression, scoring_expression
-from boltdp.model import Model
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Multiclass, Settings
 from boltdp.workflows.plan import plan_certificate

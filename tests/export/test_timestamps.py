@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from boltdp import Model
 from boltdp.encoding.timestamps import PARTS
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encode_rows
@@ -24,7 +25,6 @@ from boltdp.export.sql import (
     probability_expression,
     scoring_expression,
 )
-from boltdp.model import Model
 from boltdp.schema.schema import Classes, Numeric, Schema, Standardization, TimePart
 from tests.engines.sources import table
 from tests.export.test_sql import make_model

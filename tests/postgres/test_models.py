@@ -25,6 +25,7 @@ from boltdp.model import FORMAT, FORMAT_VERSION, Model
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan_certificate
+from boltdp.workflows.predict import predict, score_batches
 from boltdp.workflows.train import train
 from tests.export.test_sql import make_model, rows_of_texts, texts_schema
 
@@ -66,15 +67,15 @@ def test_predictions_in_sql_are_those_of_predict(server: Server, admin: psycopg.
     model, X = trained(settings=settings, **declared)
     store_model(server.uri, name, model, replace=True)
     engine = open_source(pa.table({"x": list(X)}))
-    expected = [str(value) for value in model.predict(engine)]
+    expected = [str(value) for value in predict(model, engine)]
     assert score(admin, "predict", name, X) == expected
     assert len(set(expected)) == len(model.classes)
-    assert (expected == [str(value) for value in model.with_threshold(None).predict(engine)]) == (not model.cut)
+    assert (expected == [str(value) for value in predict(model.with_threshold(None), engine)]) == (not model.cut)
     if "Huber" in name:
-        with pytest.raises(psycopg.errors.FeatureNotSupported, match="a Huber SVM gives no probabilities"):
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="gives no probabilities: its loss is huber"):
             score(admin, "predict_proba", name, X)
         return
-    margins = np.concatenate(list(model.score_batches(engine)))
+    margins = np.concatenate(list(score_batches(model, engine)))
     np.testing.assert_allclose(
         score(admin, "predict_proba", name, X), model.probabilities(margins), rtol=1e-12, atol=1e-15
     )
@@ -85,7 +86,7 @@ def test_reals_and_missing_numbers_are_scored_as_they_are_trained(server: Server
     store_model(server.uri, "reals", model, replace=True)
     X = X.astype(np.float32)
     X[0, 0], X[1, 1], X[2, 2] = np.nan, np.inf, -np.inf
-    expected = [str(value) for value in model.predict(open_source(pa.table({"x": list(X.astype(np.float64))})))]
+    expected = [str(value) for value in predict(model, open_source(pa.table({"x": list(X.astype(np.float64))})))]
     assert score(admin, "predict", "reals", X, "real") == expected
     nulls = admin.execute("SELECT boltdp.predict('reals', ARRAY[NULL, 1, 1, 1]::real[])").fetchone()
     nans = admin.execute("SELECT boltdp.predict('reals', ARRAY['NaN', 1, 1, 1]::real[])").fetchone()
@@ -104,7 +105,7 @@ def test_separate_columns_categories_and_projection_are_one_array(server: Server
     model = train(open_source(rows), schema, Settings(epsilon=None, seed=5))
     store_model(server.uri, "columns", model)
     X = np.column_stack([ages, sexes == "F", sexes == "M", scans])
-    expected = ["true" if value else "false" for value in model.predict(open_source(rows))]
+    expected = ["true" if value else "false" for value in predict(model, open_source(rows))]
     assert score(admin, "predict", "columns", X) == expected
     assert set(expected) == {"true", "false"}
 
@@ -122,7 +123,7 @@ def test_parts_of_timestamps_are_given_as_categories_are(server: Server, admin: 
     store_model(server.uri, "timed", model)
     hours = (minutes // 60 % 24)[:, None] == np.arange(24)
     weekdays = (minutes // 1440 % 7)[:, None] == np.arange(7)  # that year began on a Monday
-    expected = ["true" if value else "false" for value in model.predict(open_source(rows))]
+    expected = ["true" if value else "false" for value in predict(model, open_source(rows))]
     assert score(admin, "predict", "timed", np.column_stack([ages, hours, weekdays])) == expected
     assert set(expected) == {"true", "false"}
     assert stored(admin, "timed").schema == model.schema
@@ -156,10 +157,10 @@ def test_curves_are_made_of_the_numbers_that_are_given(server: Server, admin: ps
         settings = Settings(epsilon=100.0, seed=5, noise_seed=1, standardize="private")
         model = train(open_source(rows), schema, settings)
         store_model(server.uri, "curved", model, replace=True)
-        expected = ["true" if value else "false" for value in model.predict(open_source(rows))]
+        expected = ["true" if value else "false" for value in predict(model, open_source(rows))]
         assert score(admin, "predict", "curved", X) == expected
         assert set(expected) == {"true", "false"}
-        margins = np.concatenate(list(model.score_batches(open_source(rows))))
+        margins = np.concatenate(list(score_batches(model, open_source(rows))))
         np.testing.assert_allclose(
             score(admin, "predict_proba", "curved", X), model.probabilities(margins), rtol=1e-12, atol=1e-15
         )
@@ -333,7 +334,7 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
     printed = CliRunner().invoke(main, ["sql", str(tmp_path / "model.json"), "--dialect", "postgres"])
     assert printed.exit_code == 0, printed.output
     with PostgresEngine(server.uri, table=cells) as engine:
-        expected = model.predict(engine).tolist()
+        expected = predict(model, engine).tolist()
     assert len(set(expected)) > 1
     rows = admin.execute(f"SELECT {printed.stdout} FROM {cells}".encode()).fetchall()
     assert [row[0] for row in rows] == expected
@@ -341,7 +342,7 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
     for longer in (1.0, 1e4):
         likely = Model(schema=schema, weights=longer * weights, certificate=certificate)
         with PostgresEngine(server.uri, table=cells) as engine:
-            odds = np.concatenate([likely.probabilities(margins) for margins in likely.score_batches(engine)])
+            odds = np.concatenate([likely.probabilities(margins) for margins in score_batches(likely, engine)])
         expression = probability_expression(likely, "postgres")
         found = [row[0] for row in admin.execute(f"SELECT {expression} FROM {cells}".encode()).fetchall()]
         # A projected row is rounded to float32 in training.
@@ -354,7 +355,7 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
         decided = ["sql", str(tmp_path / "model.json"), "--dialect", "postgres", "--threshold", "0.4"]
         expression = CliRunner().invoke(main, decided).stdout
         with PostgresEngine(server.uri, table=cells) as engine:
-            expected = model.with_threshold(0.4).predict(engine).tolist()
+            expected = predict(model.with_threshold(0.4), engine).tolist()
         rows = admin.execute(f"SELECT {expression} FROM {cells}".encode()).fetchall()
         assert [row[0] for row in rows] == expected
 

@@ -22,6 +22,7 @@ from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
 from boltdp.service.groups import train_groups
 from boltdp.settings import Settings
 from boltdp.workflows.plan import make_plan
+from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 from tests.postgres.statements import recorded, unqualified
@@ -109,7 +110,7 @@ def everything(uri: str) -> dict[str, Any]:
     with PostgresEngine(uri, table="people", shuffle="random") as engine:
         train(engine, SCHEMA, seeded(permutation="fresh"))
     with PostgresEngine(uri, table="people") as engine:
-        results["predicted"] = models[0].predict(engine).tolist()
+        results["predicted"] = predict(models[0], engine).tolist()
         with engine.prepare(SCHEMA, Context(seed=3)) as prepared:
             prepared.portion(100, 333).reshuffle(4)
             results["rows"] = np.concatenate([block.copy() for block in prepared.portion(50, 555).blocks()]).tolist()

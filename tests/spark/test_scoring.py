@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions
 
+from boltdp import Model
 from boltdp.encoding.values import Value
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.export.spark_scoring import predicted
-from boltdp.model import Model
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from tests.engines.sources import SCHEMA, table
 from tests.export.test_sql import CELLS, HOSTILE_NAMES, make_model, random_floats, rows_of_texts, texts_schema

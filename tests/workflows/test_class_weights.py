@@ -25,6 +25,7 @@ from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.compare import Comparison, ComparisonFileError, compare
 from boltdp.workflows.plan import plan_certificate
+from boltdp.workflows.predict import predict
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 
@@ -45,7 +46,7 @@ def patients(rows: int = 10_000, seed: int = 0) -> pa.Table:
 def recalls(model: Model, seed: int = 1) -> tuple[float, float]:
     """The parts of the healthy and of the ill that are recognized."""
     table = patients(seed=seed)
-    predicted, truth = model.predict(ArrayEngine.from_arrow(table)), np.array(table["ill"])
+    predicted, truth = predict(model, ArrayEngine.from_arrow(table)), np.array(table["ill"])
     healthy, ill = (float(np.mean(predicted[truth == one] == one)) for one in ("no", "yes"))
     return healthy, ill
 
@@ -160,7 +161,7 @@ def test_the_weight_is_that_of_the_rows_own_class(algorithm: str, multiclass: An
 
     def chosen(asked: Any) -> Doubles:
         model = train(ArrayEngine.from_arrow(table), schema, replace(settings, class_weights=asked))
-        return np.bincount(model.predict(ArrayEngine.from_arrow(table)), minlength=3) / 6000
+        return np.bincount(predict(model, ArrayEngine.from_arrow(table)), minlength=3) / 6000
 
     plain, light = chosen(None), chosen({1: 0.001})
     assert plain.min() > 0.25

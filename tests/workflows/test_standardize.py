@@ -21,7 +21,7 @@ from boltdp.encoding.plan import features, plain, reading
 from boltdp.engines import ArrayEngine, Engine, open_source
 from boltdp.engines.base import Slice, encode_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.export.original_units import raw_weights
+from boltdp.export.original_units import raw_weights, to_sklearn
 from boltdp.export.sql import GRAMMARS, probability_expression, scoring_expression
 from boltdp.kernel.feature_sums import Moments
 from boltdp.model import Model
@@ -34,6 +34,7 @@ from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Sche
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
 from boltdp.workflows.plan import plan_certificate
+from boltdp.workflows.predict import predict, score_batches
 from boltdp.workflows.standardize import (
     CLIP_NORM,
     INTERCEPT,
@@ -89,7 +90,7 @@ def moments_of(settings: Settings, schema: Schema = SCHEMA) -> NoisyMoments:
 
 def accuracy(model: Model, engine: Engine) -> float:
     labels = np.concatenate([block[:, 0] for block in encode_rows(engine, model.schema)])
-    return float(np.mean(model.predict(engine) == labels))
+    return float(np.mean(predict(model, engine) == labels))
 
 
 def test_encoded_rows_are_centred_scaled_and_divided() -> None:
@@ -244,7 +245,7 @@ def test_a_model_with_a_curve_is_private_certified_and_survives_the_disk(tmp_pat
     model.save(tmp_path / "model.json")
     again = Model.load(tmp_path / "model.json")
     assert again.schema == model.schema
-    assert again.predict(engine).tolist() == model.predict(engine).tolist()
+    assert predict(again, engine).tolist() == predict(model, engine).tolist()
     # Steps that are taken for numbers would be another release.
     with pytest.raises(
         ParameterError, match=r"(must be that of the schema's features|must have 15 dimensions, got 12)"
@@ -287,7 +288,7 @@ def test_a_trained_model_is_private_certified_and_survives_the_disk(tmp_path: Pa
     model.save(tmp_path / "model.json")
     again = Model.load(tmp_path / "model.json")
     assert again.schema == model.schema
-    assert again.predict(engine).tolist() == model.predict(engine).tolist()
+    assert predict(again, engine).tolist() == predict(model, engine).tolist()
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -418,7 +419,7 @@ def test_sql_scores_standardized_rows_as_predict_does(classes: Any, projection: 
         replace(with_standardization(), target=Classes(with_standardization().label, classes), projection=projection)
     )
     scored = in_duckdb(people(), scoring_expression(model, "duckdb"))
-    assert scored == model.predict(open_source(people())).tolist()
+    assert scored == predict(model, open_source(people())).tolist()
     assert len(set(scored)) > 1
     for dialect in GRAMMARS:
         assert scoring_expression(model, dialect)
@@ -426,7 +427,7 @@ def test_sql_scores_standardized_rows_as_predict_does(classes: Any, projection: 
 
 def test_sql_probabilities_are_those_of_the_model() -> None:
     model = random_model(with_standardization())
-    (margins,) = model.score_batches(open_source(people()))
+    (margins,) = score_batches(model, open_source(people()))
     scored = in_duckdb(people(), probability_expression(model, "duckdb"))
     np.testing.assert_allclose(scored, model.probabilities(margins)[:, 1], rtol=1e-6)
 
@@ -436,7 +437,7 @@ def test_columns_that_are_encoded_alike_are_still_told_apart() -> None:
     schema = with_standardization(Schema(Classes("y", ("a", "b", "c")), columns))
     table = pa.table({f"x{i}": np.random.default_rng(i).uniform(0, 1, 200) for i in range(4)})
     model = random_model(schema)
-    assert in_duckdb(table, scoring_expression(model, "duckdb")) == model.predict(open_source(table)).tolist()
+    assert in_duckdb(table, scoring_expression(model, "duckdb")) == predict(model, open_source(table)).tolist()
 
 
 def test_raw_weights_are_in_the_units_of_the_columns() -> None:
@@ -447,8 +448,8 @@ def test_raw_weights_are_in_the_units_of_the_columns() -> None:
     coefficients, constants = raw_weights(schema, model.weights)
     packed = read(open_source(table), schema, label=False)
     np.testing.assert_allclose(X @ coefficients.T + constants, packed[:, 1:] @ model.weights.T, atol=1e-5)
-    predicted = model.to_sklearn().predict(X)
-    assert (predicted == model.predict(open_source(table))).all()
+    predicted = to_sklearn(model).predict(X)
+    assert (predicted == predict(model, open_source(table))).all()
 
 
 @pytest.mark.parametrize("method", ["trials", "portions", "public"])

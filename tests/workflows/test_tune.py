@@ -30,6 +30,7 @@ from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan_certificate, plan_models
+from boltdp.workflows.predict import predict
 from boltdp.workflows.select import error_counts, plan_trials
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train_prepared
 from boltdp.workflows.tune import Method, candidates, tune
@@ -172,7 +173,7 @@ def test_errors_are_those_of_predict_and_bad_rows_are_errors() -> None:
     with engine.prepare(SCHEMA, Context(seed=0)) as prepared:
         counted = error_counts([model.weights, model.weights], prepared, classes=2)
     labels = next(engine.batches(["sick"])).column(0).to_numpy()
-    assert counted == [int((model.predict(engine) != labels).sum())] * 2
+    assert counted == [int((predict(model, engine) != labels).sum())] * 2
     unlabelled = ArrayEngine.from_arrow(pa.table({"age": [1.0, 2.0], "dose": [0.0, 0.0], "sick": [7, None]}))
     with unlabelled.prepare(SCHEMA, Context(seed=0)) as prepared:
         assert error_counts([model.weights], prepared, classes=2) == [2]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from boltdp import __version__
 from boltdp._interrupts import let_signal_end_process
+from boltdp._version import __version__
 from boltdp.cli._memory import check_limit
 
 # Before anything large is imported.

@@ -21,7 +21,6 @@ from boltdp.cli._options import (
 )
 from boltdp.cli._terminal import emit, examples
 from boltdp.context import Context
-from boltdp.encoding.values import format_value
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model, Threshold
@@ -111,7 +110,8 @@ def predict(
 
 
 def _added(model: Model, *, proba: bool) -> list[str]:
-    return ["prediction", *(f"probability_{format_value(value)}" for value in model.classes if proba)]
+    names = model.schema.target.as_classes().names if proba else ()
+    return ["prediction", *(f"probability_{name}" for name in names)]
 
 
 def _check_names(kept: Sequence[str], added: Sequence[str]) -> None:
@@ -128,23 +128,21 @@ def _predictions(
     model: Model, engine: Engine, context: Context, *, keep: Sequence[str], added: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The kept columns and the added ones: the class, then its probabilities if there are names for them."""
-    import numpy as np
     import pyarrow as pa
 
     from boltdp.encoding.arrow_buffers import plain_array
     from boltdp.engines.base import scan_rows_keeping
-
-    classes = plain_array(np.array(model.classes))
+    from boltdp.workflows.predict import score_batches
 
     def scored(margins: Doubles) -> list[pa.Array]:
-        columns = [classes.take(plain_array(model.choices(margins)))]
+        columns = [plain_array(model.schema.target.predict(margins, model.cut))]
         return [*columns, *map(plain_array, model.probabilities(margins).T)] if len(added) > 1 else columns
 
     def work(packed: PackedRows) -> list[pa.Array]:
         return scored(model.margins(packed))
 
     # Asked for here, so that columns that are not there are told before anything is written.
-    plain = model.score_batches(engine, context) if not keep else iter(())
+    plain = score_batches(model, engine, context) if not keep else iter(())
     keeping = scan_rows_keeping(engine, model.schema, work, keep, context=context) if keep else iter(())
 
     def batches() -> Iterator[pa.RecordBatch]:

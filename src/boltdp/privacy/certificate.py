@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from boltdp import __version__
+from boltdp._version import __version__
 from boltdp.errors import BoltdpError, ParameterError, shown
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget

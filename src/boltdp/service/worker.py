@@ -53,7 +53,7 @@ REASONS: dict[Refusal | Literal["failed"], str] = {
     "not possible": "no model can be trained on these columns with this budget",
     "failed": "the training was interrupted or failed; what it was to cost counts as spent",
 }
-#: Seconds after which a worker looks for requests that it was not notified of, such as those of a worker that was killed.
+#: Seconds after which a worker looks for requests without a notification, such as those of a worker that was killed.
 PATROL = 30.0
 
 _CLAIM = """

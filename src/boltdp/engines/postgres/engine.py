@@ -56,9 +56,9 @@ class PostgresEngine(Engine):
     session may take for each of temporary tables, a sort and drawn rows: bytes, or a size such as "1GB"; without it,
     that of the environment variable BOLTDP_PG_MEMORY, or 256MB.
 
-    The guarantee is about rows at their places. A table is read as it is stored; a query, or the one inside a view, must
-    give one row for each person's row and nothing of others', and choose (WHERE, LIMIT, joins) and order (ORDER BY,
-    windows) rows by public columns only. So must a table that is partitioned or clustered: by a public column.
+    The guarantee is about rows at their places. A table is read as it is stored; a query, or the one inside a view,
+    must give one row for each person's row and nothing of others', and choose (WHERE, LIMIT, joins) and order (ORDER
+    BY, windows) rows by public columns only. So must a table that is partitioned or clustered: by a public column.
     """
 
     def __init__(

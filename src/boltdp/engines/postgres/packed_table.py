@@ -150,7 +150,7 @@ class _Table:
         self._name = self._new_name()
 
     def pack(self, plan: int, columns: Composed, *, seed: int | None, memory: int) -> Composed:
-        """The aggregate that encodes rows by the plan with this number among the parameters, and puts each in its place."""
+        """Return the aggregate that encodes rows by the plan that is this parameter, and puts each in its place."""
         order = sql.SQL("{}, {}").format(sql.Literal(self._rows), _seed(seed))
         return sql.SQL("boltdp.pack({}, {}::pg_catalog.bytea, {}, {}, {}, {})").format(
             self._target(),

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from boltdp import __version__
 from boltdp._arrays import PackedRows
+from boltdp._version import __version__
 from boltdp.context import Context
 from boltdp.encoding.plan import cells_of, reading
 from boltdp.engines.base import Engine, PreparedRows, Slice, check_columns

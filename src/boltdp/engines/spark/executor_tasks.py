@@ -22,8 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp import __version__, kernel
+from boltdp import kernel
 from boltdp._arrays import Integers, PackedRows
+from boltdp._version import __version__
 from boltdp.context import Context
 from boltdp.encoding.arrow_buffers import missing, values
 from boltdp.encoding.encode import Encoder

@@ -1,0 +1,47 @@
+"""Predictions of a released model for the rows of any source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp._arrays import Doubles
+from boltdp.encoding.python_cells import matrix
+from boltdp.engines import use_source
+from boltdp.engines.arrays import rows_of
+from boltdp.engines.base import scan_rows
+from boltdp.errors import hints_shown
+from boltdp.model import Model
+
+if TYPE_CHECKING:
+    from boltdp.context import Context
+    from boltdp.engines.base import Engine
+
+
+def score_batches(model: Model, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:
+    """Yield the margins of the rows of `engine`, in their own order; the label need not be there."""
+    return scan_rows(engine, model.schema, model.margins, label=False, context=context)
+
+
+def predict(model: Model, source: Any, context: Context | None = None, **options: Any) -> npt.NDArray[Any]:
+    """Predict the target for each row; `source` and `options` are those of `open_source`."""
+    return model.schema.target.predict(_score(model, source, context, options), model.cut)
+
+
+def predict_proba(model: Model, source: Any, context: Context | None = None, **options: Any) -> Doubles:
+    """The probability of each class for each row, in the order of the classes."""
+    return model.probabilities(_score(model, source, context, options))
+
+
+def _score(model: Model, source: Any, context: Context | None, options: dict[str, Any]) -> Doubles:
+    with hints_shown():
+        if isinstance(source, list):
+            source = matrix(source)
+        if isinstance(source, np.ndarray) or hasattr(source, "tocsr"):
+            source = rows_of(model.schema, source)
+        with use_source(source, **options) as engine:
+            margins = [*score_batches(model, engine, context)]
+    return np.concatenate([np.empty((0, len(model.weights))), *margins])
