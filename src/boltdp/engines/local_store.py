@@ -256,7 +256,7 @@ class FileStore:
 
             for count in map_in_order(write, parts, threads=self._threads):
                 done += count
-                context.done(done)
+                context.report_rows(done)
 
             def put_in_order(bucket: int) -> None:
                 with scatter.read_bucket(bucket) as block:
@@ -276,7 +276,7 @@ class FileStore:
         done = 0
         for count in map_in_order(write, parts, threads=self._threads):
             done += count
-            context.done(done)
+            context.report_rows(done)
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         windows = self._windows(start, stop)
@@ -560,7 +560,7 @@ def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bo
     done = 0
     for count in map_in_order(write, parts, threads=context.threads):
         done += count
-        context.done(done)
+        context.report_rows(done)
     return array
 
 

@@ -104,7 +104,7 @@ class PreparedTable(StoredRows):
         check_ordered(self)
         check_width(states, self.cells)
         self._table.run(states, self._start, self._stop)
-        context.done(self.rows)
+        context.report_rows(self.rows)
 
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
         _interrupts.check()

@@ -221,9 +221,9 @@ class PreparedBlocks(StoredRows):
     def run_pass(self, states: Sequence[State], context: Context) -> None:
         check_ordered(self)
         check_width(states, self.cells)
-        context.done(0)
+        context.report_rows(0)
         for done in self._blocks.run(states, Window(self._start, self._stop)):
-            context.done(done)
+            context.report_rows(done)
 
     def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
         """Make all passes over each of several parts, in one job: a task has all rows of a part, and all its passes.
@@ -240,7 +240,7 @@ class PreparedBlocks(StoredRows):
         passes = Passes(parts, context)
         for part in parts:
             for number in range(1, 1 + len(part.seeds)):
-                passes.begun(number, part).done(part.rows)
+                passes.begun(number, part).report_rows(part.rows)
                 passes.ended(part)
 
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
