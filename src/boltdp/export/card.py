@@ -15,14 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from boltdp.encoding.values import format_value
 from boltdp.errors import ParameterError, printable
 from boltdp.export.html import document, text_of
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_updates import NoisyUpdates
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.schema.schema import Categorical, Column, Numeric
+from boltdp.schema.columns import Column, list_values
 
 if TYPE_CHECKING:
     from boltdp.evaluation.classes import NoisyEvaluation
@@ -52,7 +51,7 @@ PARTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 #: The title of the section that a page sets apart.
 PROMISED = "What is promised"
 #: Columns that are listed one by one, at most; and categories of each.
-MOST_COLUMNS, MOST_CATEGORIES = 40, 12
+MOST_COLUMNS = 40
 #: Characters of a text of the owner, and of a line that follows from the model.
 LONGEST = 4000
 
@@ -239,7 +238,7 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
                 "data_domain": _listed(
                     [f"Tables of {certificate.rows:,} rows with these columns, whatever is in them:"],
                     [": ".join(filter(None, line)) for line in _columns(model.schema.columns).lines],
-                    [f"{model.schema.label}: the label, {_names(model)}"],
+                    [f"{model.schema.label}: the label, {list_values(model.classes)}"],
                 ),
                 "unprotected_quantities": _public(model),
             },
@@ -357,39 +356,21 @@ def _stated(owner: Owner, *names: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, owner.get(name) or f"____ (to be stated by the owner: {OWNER[name]})") for name in names)
 
 
-def _names(model: Model) -> str:
-    names = [format_value(value) for value in model.classes]
-    more = len(names) - MOST_CATEGORIES
-    return ", ".join(names[:MOST_CATEGORIES]) + (f" and {more:,} more" if more > 0 else "")
-
-
 def _description(model: Model) -> str:
     certificate, count = model.certificate, len(model.schema.columns)
     return (
         f"A linear classifier with the {certificate.problem.loss.name} loss that predicts {model.schema.label} "
-        f"({_names(model)}) from {count:,} {'column' if count == 1 else 'columns'}. It was trained on "
+        f"({list_values(model.classes)}) from {count:,} {'column' if count == 1 else 'columns'}. It was trained on "
         f"{certificate.rows:,} rows by boltdp {certificate.version} with the algorithm {certificate.algorithm}."
     )
 
 
 def _columns(columns: Sequence[Column]) -> Table:
-    lines = [(column.name, _declared(column)) for column in columns[:MOST_COLUMNS]]
+    lines = [(column.name, column.describe()) for column in columns[:MOST_COLUMNS]]
     more = len(columns) - MOST_COLUMNS
     if more > 0:
         lines.append((f"{more:,} more", ""))
     return Table(("column", "what it can be, which is public"), tuple(lines))
-
-
-def _declared(column: Column) -> str:
-    if isinstance(column, Categorical):
-        names = [format_value(value) for value in column.categories]
-        more = len(names) - MOST_CATEGORIES
-        told = ", ".join(names[:MOST_CATEGORIES]) + (f" and {more:,} more" if more > 0 else "")
-        return f"one of {told}"
-    told = f"from {column.low:g} to {column.high:g}"
-    if isinstance(column, Numeric):
-        return f"a number {told}" + (f", with a curve of {len(column.curve)} steps" if column.curve else "")
-    return f"{column.length} numbers {told}"
 
 
 def _unit(certificate: Certificate) -> tuple[str, ...]:
