@@ -23,7 +23,6 @@ from boltdp.cli._options import (
     threads_option,
 )
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples, note, warn
-from boltdp.encoding.values import format_value
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.evaluation.metrics import evaluate as evaluate_model
@@ -126,7 +125,7 @@ def evaluate(
         check_picture(plot)  # before the rows are read
     with open_source(source, table=table, query=query) as engine:
         found = evaluate_model(model, engine, make_context(threads))
-    names = [format_value(value) for value in model.classes]
+    names = model.schema.target.as_classes().names
     if found.rows_without_class > found.rows:
         warn(
             f"{found.rows_without_class:,} of {found.rows_without_class + found.rows:,} rows have no declared class in "

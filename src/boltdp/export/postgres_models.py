@@ -11,7 +11,6 @@ from psycopg import sql
 
 from boltdp.encoding.encode import projection_matrix
 from boltdp.encoding.scaling import number_scaling, step_values
-from boltdp.encoding.values import format_value
 from boltdp.errors import BoltdpError
 from boltdp.schema.schema import Schema
 
@@ -66,7 +65,7 @@ def model_row(name: str, model: Model) -> dict[str, Any]:
         "name": name,
         "private": model.certificate.private,
         "loss": model.certificate.problem.loss.name,
-        "classes": [format_value(value) for value in model.classes],
+        "classes": list(model.schema.target.as_classes().names),
         "weights": model.weights.tolist(),
         **input_scaling(schema),
         "cut": model.cut,
