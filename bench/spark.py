@@ -41,7 +41,7 @@ PASSES = 10
 SCANS = 5
 SIZES = (1_000_000, 10_000_000)
 FEW = 20_000
-#: MLlib's own default is 0; at so many rows this changes nothing but that it converges.
+#: MLlib's own default is 0; with this many rows it changes nothing but that it converges.
 REGULARIZATION = 1e-5
 SETTINGS = Settings(epsilon=1.0, delta=1e-8)
 MEMORY = "8g"
@@ -65,8 +65,8 @@ def run(rows: int = SIZES[-1]) -> list[Ratio]:
         measured = [measure(Path(folder), size) for size in sizes]
     for one in measured:
         unit = {key: 1e9 * seconds / one["rows"] for key, seconds in one.items() if isinstance(seconds, float)}
-        told = ", ".join(f"{key} {one[key]:.2f} s ({ns:.0f} ns a row)" for key, ns in unit.items())  # type: ignore[literal-required]
-        print(f"  {one['rows']:>11,} rows: {told}")
+        timings = ", ".join(f"{key} {one[key]:.2f} s ({ns:.0f} ns a row)" for key, ns in unit.items())  # type: ignore[literal-required]
+        print(f"  {one['rows']:>11,} rows: {timings}")
     ratios = []
     for one in measured:
         size = f"{one['rows']:,} x {DIMS}"

@@ -22,8 +22,8 @@ def take_turns(name: str, works: dict[str, Callable[[], object]], *, repeats: in
             work()
             wall[key].append(time.perf_counter() - start)
             processor[key].append(time.process_time() - busy)
-    told = (f"{key} {min(wall[key]):.2f} s ({min(processor[key]):.2f} of processors)" for key in works)
-    print(f"  {name}: {', '.join(told)}")
+    timings = (f"{key} {min(wall[key]):.2f} s ({min(processor[key]):.2f} of processors)" for key in works)
+    print(f"  {name}: {', '.join(timings)}")
     return {key: min(times) for key, times in wall.items()}
 
 

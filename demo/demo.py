@@ -2,7 +2,7 @@
 
 The data is the RAND Health Insurance Experiment's, which comes with statsmodels: for 20,190 person-years, the
 insurance plan, the state of health, and how often the person saw a doctor. The experiment is long over and its data
-published, so that the demo may look at it where a hospital could not: that is how it knows the accuracy.
+published, so that the demo can measure accuracy where a hospital could not.
 """
 
 from __future__ import annotations

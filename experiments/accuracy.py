@@ -55,7 +55,7 @@ KINDS = ("pure", "approximate")
 NO_BUDGET = "none"
 METRICS = ("accuracy", "auc", "log loss")
 REPEATS = 10
-#: A training that takes longer than so many seconds of a processor is repeated less often.
+#: A training that takes longer than this many processor seconds is repeated less often.
 SLOW_SECONDS, SLOW_REPEATS = 20.0, 3
 #: Of `--quick`.
 QUICK: Mapping[str, Sequence[float]] = {"adult": (0.4,), "credit": (0.4,)}
@@ -206,8 +206,8 @@ def run(wanted: Sequence[Cell], *, repeats: int, output: Path, jobs: int) -> Non
             add(output, cell, repeat, scores)
             results.setdefault(cell, {})[repeat] = scores
             if len(results[cell]) == repeats_of(results[cell], repeats):
-                told = [f"{metric} {shown(results[cell], metric)}" for metric in METRICS if metric in scores]
-                print(f"{cell}: {', '.join(told)}, {_mean(results[cell], 'seconds'):.1f} s a training", flush=True)
+                figures = [f"{metric} {shown(results[cell], metric)}" for metric in METRICS if metric in scores]
+                print(f"{cell}: {', '.join(figures)}, {_mean(results[cell], 'seconds'):.1f} s a training", flush=True)
 
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for cell in able:

@@ -34,24 +34,24 @@ def main() -> None:
     for name in chosen.data:
         task = Task.of(name)
         budget = budget_of("approximate", chosen.epsilon, task.rows)
-        margins, labels, told = [], [], []
+        margins, labels, predicted = [], [], []
         for _ in range(chosen.repeats):
             model = train(task.training, task.schema, Settings(epsilon=budget.epsilon, delta=budget.delta))
             found = np.concatenate(list(score_batches(model, task.testing)))
             margins.append(found)
-            told.append(model.probabilities(found)[:, 1])
+            predicted.append(model.probabilities(found)[:, 1])
             labels.append(task.labels)
         print(f"\n**{name}, epsilon {chosen.epsilon:g}, delta 1/m², {chosen.repeats} trainings**\n")
         plain = Logistic().probabilities(np.concatenate(margins))[:, 0]
-        for line in table(np.concatenate(told), plain, np.concatenate(labels)):
+        for line in table(np.concatenate(predicted), plain, np.concatenate(labels)):
             print(line)
 
 
-def table(told: Doubles, plain: Doubles, labels: Integers) -> Iterator[str]:
-    r"""Rows of each range of the probability: their share, the mean told, and how many were of the second class.
+def table(predicted: Doubles, plain: Doubles, labels: Integers) -> Iterator[str]:
+    r"""Rows of each range of the probability: their share, the mean predicted, and how many were of the second class.
 
     >>> print(*table(np.array([0.05, 0.8]), np.array([0.25, 0.6]), np.array([0, 1])), sep="\n")
-    | told | rows | mean told | came true | by the plain link: rows | mean told | came true |
+    | predicted | rows | mean predicted | came true | by the plain link: rows | mean predicted | came true |
     |---|---|---|---|---|---|---|
     | 0 to 0.1 | 0.500 | 0.050 | 0.000 | 0.000 |  |  |
     | 0.2 to 0.3 | 0.000 |  |  | 0.500 | 0.250 | 0.000 |
@@ -59,12 +59,12 @@ def table(told: Doubles, plain: Doubles, labels: Integers) -> Iterator[str]:
     | 0.7 to 0.9 | 0.500 | 0.800 | 1.000 | 0.000 |  |  |
     | mean gap | | 0.125 | | | 0.325 | |
     """
-    yield "| told | rows | mean told | came true | by the plain link: rows | mean told | came true |"
+    yield "| predicted | rows | mean predicted | came true | by the plain link: rows | mean predicted | came true |"
     yield "|---|---|---|---|---|---|---|"
     gaps = [0.0, 0.0]
     for low, high in itertools.pairwise(EDGES):
         cells = []
-        for number, each in enumerate((told, plain)):
+        for number, each in enumerate((predicted, plain)):
             inside = (each >= low) & ((each < high) | (high == 1.0))
             share = float(inside.mean())
             cells += [f"{share:.3f}", "", ""]

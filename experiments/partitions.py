@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def cell(settings: Settings, training: Prepared, testing: Prepared, *, repeats: int) -> str:
-    """What so many models reach, and in brackets how far one row can move each."""
+    """What the models reach, and in brackets how far one row can move each."""
     certificate = plan_certificate(settings, rows=training.rows, dims=training.dims, classes=2)
     models = []
     for repeat in range(repeats):

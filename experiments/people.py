@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from boltdp.engines import open_source
-from boltdp.evaluation.metrics import evaluate
+from boltdp.evaluation.evaluate import evaluate
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 from experiments.datasets import BENCHMARKS
@@ -26,7 +26,7 @@ DATA, UNIT = BENCHMARKS["diabetes"], "patient_nbr"
 EPSILONS = (0.1, 0.5, 1.0, None)
 DELTAS = (0.0, 1e-6)
 MOST_ROWS = (None, 1, 2, 5)
-#: One patient in so many is for testing.
+#: One patient in this many is for testing.
 TESTED = 5
 
 
@@ -68,13 +68,13 @@ def counting(training: pa.Table, most: int) -> int:
 def cell(
     settings: Settings, training: pa.Table, testing: pa.Table, most: int | None, *, repeats: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The accuracies and AUCs of so many models."""
+    """The accuracies and AUCs of the models."""
     schema = DATA.schema if most is None else replace(DATA.schema, person_id=UNIT, max_rows_per_person=most)
     reached = []
     for _ in range(repeats if settings.epsilon is not None else 1):
         model = train(open_source(training), schema, settings)
-        told = evaluate(model, open_source(testing))
-        reached.append((told.accuracy, told.area_under_the_curve))
+        evaluated = evaluate(model, open_source(testing))
+        reached.append((evaluated.accuracy, evaluated.area_under_the_curve))
     accuracy, auc = np.array(reached, np.float64).T
     return accuracy, auc
 

@@ -59,7 +59,7 @@ def clipped_gradient_descent(
 
     Replacing a row moves a sum of gradients of length at most C by 2C, so that T sums with noise of deviation
     2*C*sigma*sqrt(T), together with the means that rows are centred by, are one Gaussian release of the whole budget.
-    The steps along gradients in units of C add up to length/nu, where nu = 2*sigma*sqrt((K-1)d)/m is the noise a row.
+    The steps along gradients in units of C add up to length/nu, where nu = 2*sigma*sqrt((K-1)d)/m is the noise per row.
     """
     schema, sigma = task.gaussian_centring(budget)
     trained, labels, tested = task.unit_parts(schema)

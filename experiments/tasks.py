@@ -210,11 +210,11 @@ class Answer:
     def of_model(cls, model: Model, engine: Engine) -> Answer:
         """What a model says of the rows of an engine."""
         margins = np.concatenate(list(score_batches(model, engine)))
-        told = model.certificate.problem.loss.probabilistic
+        probabilistic = model.certificate.problem.loss.probabilistic
         return cls(
             model.choices(margins).astype(np.int64),
             margins[:, 0] if margins.shape[1] == 1 else None,
-            model.probabilities(margins) if told else None,
+            model.probabilities(margins) if probabilistic else None,
         )
 
 

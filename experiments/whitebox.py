@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def cell(settings: Settings, schema: Schema, training: Prepared, testing: Prepared, *, repeats: int) -> str:
-    """What so many models reach: accuracy, and in brackets balanced accuracy."""
+    """What the models reach: accuracy, and in brackets balanced accuracy."""
     certificate = plan_certificate(settings, rows=training.rows, dims=training.dims, classes=2)
     models = [train_prepared(training, schema, certificate, Context(seed=1)) for _ in range(repeats)]
     reached = accuracies(models, testing)

@@ -46,7 +46,7 @@ def _rows(dice: random.Random, dims: int, count: int, element: Any = np.float32)
 
 
 def _reading(dice: random.Random, dims: int) -> Reading | None:
-    """None, or one with so many features, of all kinds."""
+    """None, or one with this many features, of all kinds."""
     if dice.random() < 0.4:
         return None
     numbers, segments, left = np.random.default_rng(dice.getrandbits(32)), list[Segment](), dims

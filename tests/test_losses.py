@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.losses import LOSSES, HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, Simplex, contrasts
+from tests.example_losses import every_loss
 
-EVERY: list[Loss] = [
-    Logistic(),
-    MarginLogistic(),
-    MarginLogistic(0.5),
-    HuberSVM(0.1),
-    HuberSVM(3.0),
-    Multinomial(2),
-    Multinomial(5),
-]
+EVERY: list[Loss] = [*every_loss(classes=5), MarginLogistic(0.5), HuberSVM(3.0), Multinomial(2)]
 ids = [f"{loss.name} {loss.parameter:g} {loss.vectors}" for loss in EVERY]
 every = pytest.mark.parametrize("loss", EVERY, ids=ids)
 
@@ -43,7 +36,10 @@ def value(loss: Loss, scores: Doubles, label: int) -> float:
 
 def middle(loss: Loss) -> float:
     """The margin at which the slope changes fastest."""
-    return 1.0 if isinstance(loss, HuberSVM) else loss.margin if isinstance(loss, MarginLogistic) else 0.0
+    if isinstance(loss, HuberSVM | MarginLogistic):
+        return 1.0 if isinstance(loss, HuberSVM) else loss.margin
+    assert isinstance(loss, Logistic | Multinomial)
+    return 0.0
 
 
 def labels(loss: Loss) -> range:
@@ -78,6 +74,24 @@ def test_no_slope_is_longer_than_the_constant_and_none_changes_faster(loss: Loss
         assert np.linalg.norm(one) <= loss.lipschitz * (1 + 1e-12)
         assert np.linalg.norm(one - two) <= loss.smoothness * np.linalg.norm(scores - other) * (1 + 1e-9) + 1e-15
         assert (one - two) @ (scores - other) >= -1e-12, "it must be convex"
+
+
+@every
+@given(seed=st.integers(0, 10**6), scale=scales)
+def test_hessians_are_the_derivative_of_the_slopes(loss: Loss, seed: int, scale: float) -> None:
+    several, step = np.stack([some_scores(loss, seed + k, scale) for k in range(3)]), 1e-6
+    for label in labels(loss):
+        hessians, moved = loss.hessians(several, label, positive=1), step * np.eye(loss.vectors)
+        assert (hessians is None) == (loss.simplex is None)
+        if hessians is None:
+            continue
+        ahead, behind = (loss.slopes(several[:, None] + s * moved, label, positive=1) for s in (1, -1))
+        assert hessians == pytest.approx((ahead - behind) / (2 * step), abs=1e-8)
+
+
+def test_a_loss_must_state_everything() -> None:
+    with pytest.raises(TypeError, match="the loss Unfinished must state its target"):
+        type("Unfinished", (Loss,), {"name": "unfinished", "number": 9})
 
 
 @every
@@ -152,7 +166,7 @@ def test_slopes_and_curvature_are_those_of_the_simplex(loss: Loss, seed: int, sc
         variance = loss.simplex.edge_squared / 2 * (1 - (odds**2).sum())
         assert np.trace(hessian) <= variance + 1e-9
         assert np.linalg.matrix_rank(hessian, tol=1e-8) <= loss.simplex.directions
-        assert variance <= loss.simplex.most_trace + 1e-12
+        assert variance <= loss.simplex.max_trace + 1e-12
 
 
 @every
@@ -167,7 +181,7 @@ def test_the_simplex_is_no_larger_than_it_must_be(loss: Loss) -> None:
         (loss.slopes(zero + one, 0, positive=1)[i] - loss.slopes(zero - one, 0, positive=1)[i]) / (2 * step)
         for i, one in enumerate(step * np.eye(loss.vectors))
     ]
-    assert sum(bends) == pytest.approx(loss.simplex.most_trace, rel=1e-6)
+    assert sum(bends) == pytest.approx(loss.simplex.max_trace, rel=1e-6)
 
 
 @every

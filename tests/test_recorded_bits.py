@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from boltdp.engines import open_source
+from boltdp.losses import LOSSES
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Vector
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
@@ -430,6 +431,11 @@ ENGINES: dict[str, Callable[[Path], Engine]] = {
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     with ENGINES[request.param](tmp_path_factory.mktemp("rows")) as opened:
         yield opened
+
+
+def test_every_loss_has_a_case() -> None:
+    trained = {case.settings.choose_loss(case.schema.target)[0].name for case in CASES.values()}
+    assert trained == set(LOSSES)
 
 
 def test_every_case_is_recorded_and_no_other() -> None:

@@ -110,7 +110,7 @@ class Line:
 
 
 def lines(text: str) -> Iterator[Line]:
-    """The lines of a document, told apart: code between fences or indented by four, and all others."""
+    """The lines of a document, each marked as code (between fences, or indented by four) or prose."""
     fence, code, blank = "", False, True
     for number, line in enumerate(text.split("\n"), start=1):
         mark = _FENCE.match(line)

@@ -193,7 +193,7 @@ def _strong_passes(results: Path) -> Claim | None:
     )
 
 
-# -- figures 1, 2, 6: up to so many times better
+# -- figures 1, 2, 6: up to how many times better
 
 
 @dataclass(frozen=True)
@@ -432,14 +432,14 @@ _REACHING = {
 
 
 def _reaching(found: Results, name: str, test: int) -> str:
-    told = ", ".join(
+    listed = ", ".join(
         f"{title} {_from(_reaches(found, name, test, way))}"
         for way, title in _REACHING.items()
         if (test > 2 or way != "valid-tuned") and Cell(name, test, way).able
     )
     strong = 0.0 if test < 3 else REGULARIZATION
     noiseless = _mean(found.get(Cell(name, test, "noiseless", regularization=strong).normal()))
-    return f"{SOURCES[name].title}, Test {test} (noiseless {noiseless:.3f}), near from ε = {told}."
+    return f"{SOURCES[name].title}, Test {test} (noiseless {noiseless:.3f}), near from ε = {listed}."
 
 
 def _covertype(results: Path) -> Claim | None:
@@ -614,8 +614,8 @@ def _slower(
             every.append(times)
             low, high = (f"{one:.1f}X" for one in (min(times), max(times)))
             here.append(f"{WAYS[way]} {low}" + (f" to {high}" if high != low else ""))
-            told = ", ".join(f"{one:.2f}X ± {spread:.2f} on {_SHORT[name]}" for name, (one, spread) in able.items())
-            details.append(f"{WAYS[way]} over ours, processor time, {_runs(found)} runs: {told}.")
+            listed = ", ".join(f"{one:.2f}X ± {spread:.2f} on {_SHORT[name]}" for name, (one, spread) in able.items())
+            details.append(f"{WAYS[way]} over ours, processor time, {_runs(found)} runs: {listed}.")
         return Claim(
             4,
             claim,
@@ -668,10 +668,10 @@ def _linear(results: Path) -> Claim | None:
         for way, line in straights.items():
             least[way] = min(line.squared, least.get(way, 1.0))
             most = max(most, line.rows)
-        told = ", ".join(
+        listed = ", ".join(
             f"{WAYS[way]} {line.nanoseconds:.0f} ns a row (R² = {line.squared:.4f})" for way, line in straights.items()
         )
-        details.append(f"{about.title}, to {max(line.rows for line in straights.values()):,} rows: {told}.")
+        details.append(f"{about.title}, to {max(line.rows for line in straights.values()):,} rows: {listed}.")
     if not details:
         return None
     curved = [WAYS[way] for way, one in least.items() if one <= STRAIGHT]

@@ -183,7 +183,7 @@ def _builds(figure: Figure, results: Path) -> str:
 
 def _made(results: Path) -> Iterator[str]:
     yield "<p>One command a figure; the results are files, and this page is made of them alone:</p><ul>"
-    told = ""
+    versions = ""
     for figure in FIGURES.values():
         path = results / f"{figure.name}.json"
         about = json.loads(path.read_text("utf-8")) if path.exists() else {}
@@ -191,7 +191,7 @@ def _made(results: Path) -> Iterator[str]:
         repeats = (
             "" if not runs else f"{min(runs)} runs" if min(runs) == max(runs) else f"{min(runs)} to {max(runs)} runs"
         )
-        told = told or ", ".join(f"{name} {version}" for name, version in about.get("versions", {}).items())
+        versions = versions or ", ".join(f"{name} {version}" for name, version in about.get("versions", {}).items())
         told_of = f" ({repeats} of a cell{_builds(figure, results)})" if repeats else ""
         yield f"<li>Figure {figure.number}: <code>python -m experiments.reproduce {figure.name}</code>{told_of}</li>"
-    yield f"</ul><p>{html.escape(told)}. HIGGS is a part of 54,422 rows, KDDCup-99 the 10% file.</p>"
+    yield f"</ul><p>{html.escape(versions)}. HIGGS is a part of 54,422 rows, KDDCup-99 the 10% file.</p>"

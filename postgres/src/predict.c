@@ -410,10 +410,10 @@ PredictProba(FunctionCallInfo fcinfo, Size size)
 	float8		largest;
 	float8		sum = 0;
 
-	if (loss_without_odds(model->loss) != NULL)
+	if (!loss_has_odds(model->loss))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("%s gives no probabilities, and \"%s\" is one", loss_without_odds(model->loss), model->name)));
+				 errmsg("model \"%s\" gives no probabilities: its loss is %s", model->name, loss_name(model->loss))));
 	Score(model, PG_GETARG_DATUM(1), size);
 	largest = scores[0];
 	for (int k = 1; k < model->vectors; k++)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from boltdp.privacy.certificate import Certificate, CertificateError
     from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart, Vector
     from boltdp.settings import Settings
-    from boltdp.workflows.check_rows import check
+    from boltdp.workflows.summarize import check
 else:
     # Imported when asked for: scikit-learn, Arrow and DuckDB take a second, which commands that don't use them save.
     from boltdp._lazy import attributes
@@ -73,7 +73,7 @@ else:
             "SolverError": "boltdp.errors",
             "TimePart": "boltdp.schema.schema",
             "Vector": "boltdp.schema.schema",
-            "check": "boltdp.workflows.check_rows",
+            "check": "boltdp.workflows.summarize",
             "open_source": "boltdp.engines",
             "train": "boltdp.api",
             "tune": "boltdp.api",

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from boltdp._arrays import Doubles
 from boltdp.engines import use_source
 from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
-from boltdp.evaluation.metrics import Evaluation, evaluate
-from boltdp.evaluation.private import NoisyEvaluation, measure
+from boltdp.evaluation.classes import ExactEvaluation, NoisyEvaluation
+from boltdp.evaluation.evaluate import evaluate, evaluate_privately
 from boltdp.export.original_units import to_sklearn
 from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model as ReleasedModel
@@ -25,7 +25,7 @@ from boltdp.schema.declare import declare
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import suggest_columns
 from boltdp.schema.target import Threshold
-from boltdp.settings import Settings
+from boltdp.settings import OPTIONS, Settings
 from boltdp.workflows import predict as predictions
 from boltdp.workflows.train import train as train_engine
 from boltdp.workflows.tune import TRIALS, Method
@@ -43,7 +43,6 @@ SchemaLike = Schema | Mapping[str, Any] | str | Path
 #: (low, high) of columns by name, or of all numbers.
 Bounds = Mapping[Any, Sequence[float]] | Sequence[float]
 
-_NAMES = tuple(field.name for field in fields(Settings))
 #: What settings are called elsewhere.
 _ELSEWHERE = {"random_state": "noise_seed", "C": "regularization", "max_norm": "radius", "max_iter": "passes"}
 
@@ -85,13 +84,13 @@ class Model(ReleasedModel):
         """The probability of each class, in the order of `classes`, for each row; `source` is as for `predict`."""
         return predictions.predict_proba(self, source, context, table=table, query=query)
 
-    def evaluate(self, rows: Any, context: Context | None = None) -> Evaluation:
+    def evaluate(self, rows: Any, context: Context | None = None, *, by: str | None = None) -> ExactEvaluation:
         """Compare its predictions with the label of `rows`: an engine, or whatever `open_source` takes.
 
         For public rows: it is computed from them without noise, and the guarantee does not cover it.
         """
         with use_source(rows) as engine:
-            return evaluate(self, engine, context)
+            return evaluate(self, engine, by=by, context=context)
 
     def evaluate_privately(
         self,
@@ -114,7 +113,7 @@ class Model(ReleasedModel):
         """
         with hints_shown(), use_source(rows, table=table, query=query) as engine:
             account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
-            return measure(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
+            return evaluate_privately(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
 
     def to_sklearn(self) -> Any:
         """A plain LogisticRegression (one-vs-rest of them, for one-vs-all) or LinearSVC that needs no boltdp.
@@ -291,14 +290,13 @@ def refuse_beside_schema(given: Mapping[str, Any]) -> None:
 def _settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
     """What is asked for: the fields that are given by name, over ready settings if there are any."""
     for name in chosen:
-        if name not in _NAMES:
-            arguments = [*_NAMES, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
+        if name not in OPTIONS:
+            arguments = [*OPTIONS, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
             hint = near(_ELSEWHERE.get(name, name), arguments) or f"there are {', '.join(arguments)}"
             raise ParameterError(f"there is no argument {name!r}", hint=hint)
     if settings is not None and not isinstance(settings, Settings):
         raise ParameterError(f"settings must be of boltdp.Settings, got {described(settings)}")
-    # NumPy's numbers, which grids are often made of, don't go into JSON.
-    plain = {name: _plain(value) for name, value in chosen.items()}
+    plain = {name: OPTIONS[name].convert(value, name) for name, value in chosen.items()}
     if settings is None and "epsilon" not in plain:
         raise ParameterError(
             "epsilon must be given, the privacy budget",
@@ -327,16 +325,16 @@ def _candidates(
     return candidates
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     if not isinstance(grid, Mapping) or any(isinstance(one, str) or not np.iterable(one) for one in grid.values()):
         raise ParameterError(
             "grid must be a dictionary of lists of values", hint='such as grid={"regularization": [1e-3, 1e-2]}'
         )
-    return {name: [_plain(value) for value in values] for name, values in grid.items()}
+    # Plain numbers instead of NumPy's, which grids are often made of and JSON does not have.
+    return {
+        name: [OPTIONS[name].convert(value, name) for value in values] if name in OPTIONS else [*values]
+        for name, values in grid.items()
+    }
 
 
 def _schema(

@@ -1,8 +1,9 @@
 """The losses: one object each, with everything that the rest of the program asks of it.
 
-L, beta and the loss at zero are derived for sensitivities, the simplex of the slopes for objective perturbation.
-All hold for rows with norm at most 1, which the kernel enforces. A number that a loss does not state cannot be asked
-for: there are no defaults. `kernel/losses.h` says the same of each loss in C.
+A loss is its number in the kernel, the kind of target that it is for, its slopes and curvature, its link to
+probabilities, and constants: L, beta and the loss at zero for sensitivities, the simplex of the slopes for objective
+perturbation. All hold for rows with norm at most 1, which the kernel enforces. There are no defaults: a class that does
+not state all of them cannot be defined or made. `kernel/losses.h` says the same of each loss in C.
 
 Proof: sgd_sensitivity.md 1, 4
 Proof: objective_perturbation.md 2
@@ -14,30 +15,30 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError, real_number, whole_number
 
-#: Of the margin that a loss asks for, at most.
-LARGEST_MARGIN = 16.0
-#: No margin is looked for farther from 0: a probability there is 0 or 1.
-FARTHEST = 1000.0
+#: The largest margin b of `MarginLogistic`.
+MAX_MARGIN = 16.0
+#: `Loss.cut` looks for a margin between plus and minus this: beyond, probabilities are 0 or 1.
+MAX_CUT = 1000.0
 
 
 @dataclass(frozen=True)
 class Simplex:
-    """Where the slopes of a loss are, and how much it is curved there.
+    """The regular simplex of a loss's slopes, with a vertex for each class, and a bound on its curvature.
 
-    A regular simplex has a vertex for each class. A loss that states it promises that for every row z = (x, y) and all
-    weights there are odds p of the classes, of any origin, such that
+    A loss that states it guarantees that for every row z = (x, y) and all weights there are odds p of the classes, of
+    any origin, such that
     - the gradient is (the mean of the vertices by p, minus the vertex of y) times x, and
     - the Hessian adds no more directions than there are vertices but one for each of x, and its trace is at most
       ||x||^2 times the variance of the vertices by p, which is edge_squared/2 * (1 - sum of p_k^2).
 
-    >>> Simplex(vertices=2, edge_squared=1.0).most_trace
+    >>> Simplex(vertices=2, edge_squared=1.0).max_trace
     0.25
     """
 
@@ -46,12 +47,12 @@ class Simplex:
 
     @property
     def directions(self) -> int:
-        """In how many directions one row adds to the Hessian."""
+        """The rank of what one row adds to the Hessian, at most."""
         return self.vertices - 1
 
     @property
-    def most_trace(self) -> float:
-        """Of what one row adds to the Hessian: where all classes are equally likely."""
+    def max_trace(self) -> float:
+        """The largest trace of what one row adds to the Hessian: where all classes are equally likely."""
         return self.edge_squared * self.directions / (2.0 * self.vertices)
 
 
@@ -59,20 +60,26 @@ class Loss(ABC):
     """phi(w; z): convex in the weights w, for every row z = (x, y) with ||x|| <= 1."""
 
     name: ClassVar[str]
-    number: ClassVar[int]  #: in `enum loss` of kernel/losses.h
+    number: ClassVar[int]  #: in the table of kernel/losses.h
     target: ClassVar[str]  #: the kind of target it is for, see `schema/target.py`
     softmax: ClassVar[bool]  #: whether its probabilities are the softmax of its margins, as others expect them
-    shape: ClassVar[str] = ""  #: for --help: what its parameter is, if it has one
+    shape: ClassVar[str]  #: for --help: what its parameter is, "" if it has none
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("name", "number", "target", "softmax", "shape"):
+            if not hasattr(cls, name):
+                raise TypeError(f"the loss {cls.__name__} must state its {name}")
 
     @property
     @abstractmethod
     def lipschitz(self) -> float:
-        """L: no gradient is longer."""
+        """L, the largest norm of a gradient."""
 
     @property
     @abstractmethod
     def smoothness(self) -> float:
-        """beta_phi: the gradient changes by no more, for each unit that the weights move."""
+        """beta_phi, the Lipschitz constant of the gradient in the weights."""
 
     @property
     @abstractmethod
@@ -82,12 +89,12 @@ class Loss(ABC):
     @property
     @abstractmethod
     def simplex(self) -> Simplex | None:
-        """Of its slopes; None where objective perturbation is not proved: where the slope has kinks."""
+        """The simplex of its slopes; None where the slope has kinks, for which objective perturbation is not proved."""
 
     @property
     @abstractmethod
     def vectors(self) -> int:
-        """Weight vectors of one model: 1, which tells one class from all others, or one for each class."""
+        """Weight vectors of one model: 1, for one class against all others, or one for each class."""
 
     @property
     @abstractmethod
@@ -96,11 +103,15 @@ class Loss(ABC):
 
     @abstractmethod
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
-        """The derivative in each of the scores <w_k, x> of a row with this class index."""
+        """The derivative in each score <w_k, x>, for a row with this class index: (..., vectors), as the scores."""
+
+    @abstractmethod
+    def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles | None:
+        """The second derivatives in the scores, (..., vectors, vectors); None where the slope has kinks."""
 
     @abstractmethod
     def probabilities(self, margins: Doubles) -> Doubles | None:
-        """From margins, (rows, vectors), to the odds of each class that has a vector; None: it tells none."""
+        """The odds of each class that has a vector, from margins (rows, vectors); None if it gives no probabilities."""
 
     @abstractmethod
     def link(self, margin: str, number: Callable[[float], str]) -> str | None:
@@ -111,7 +122,7 @@ class Loss(ABC):
 
     @abstractmethod
     def joint(self, classes: int) -> Loss | None:
-        """The loss of one model for so many classes, in the place of one model a class; None: there is none."""
+        """The loss of one model for all of `classes` classes, instead of one model per class; None: there is none."""
 
     def cut(self, probability: float) -> float:
         """The margin of one vector above which the probability of the second of two classes exceeds this one.
@@ -125,7 +136,7 @@ class Loss(ABC):
             odds = self.probabilities(np.array([[margin]]))
             return odds is not None and bool(odds[0, 0] > probability)
 
-        low, high = -FARTHEST, FARTHEST
+        low, high = -MAX_CUT, MAX_CUT
         if exceeds(low) or not exceeds(high):
             raise ParameterError(f"the loss {self.name!r} has no margin with a probability of {probability:g}")
         while low < (middle := 0.5 * (low + high)) < high:
@@ -139,7 +150,7 @@ class Loss(ABC):
 
     @property
     def directions(self) -> int:
-        """Vectors' worth of space in which the weights can move, and noise is needed.
+        """Weight vectors that are free, and need noise.
 
         Several vectors sum to zero, since their gradients do, so the last follows from the others.
         """
@@ -147,7 +158,7 @@ class Loss(ABC):
 
     @property
     def basis(self) -> Doubles | None:
-        """An orthonormal basis of that space, one combination of the vectors a row; None: the vector itself."""
+        """An orthonormal basis of the free vectors, one combination of the vectors per row; None: the vector itself."""
         return None if self.vectors == 1 else contrasts(self.vectors)
 
 
@@ -163,6 +174,7 @@ class Logistic(Loss):
     number = 0
     target = "classes"
     softmax = True
+    shape = ""
     lipschitz = 1.0
     smoothness = 0.25
     at_zero = math.log(2.0)
@@ -172,9 +184,12 @@ class Logistic(Loss):
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
         """-y / (1 + exp(y*score))."""
-        y = 1.0 if label == positive else -1.0
-        margin = y * float(scores[0])
-        return np.array([-y / (1.0 + math.exp(margin)) if margin < 700 else 0.0])
+        y = _sign(label, positive)
+        return -y * _logistic(-y * scores)
+
+    def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:  # noqa: ARG002
+        odds: Doubles = _logistic(scores) * _logistic(-scores)
+        return odds[..., None]
 
     def probabilities(self, margins: Doubles) -> Doubles:
         """1 / (1 + exp(-margin)) of the positive class."""
@@ -216,8 +231,8 @@ class MarginLogistic(Logistic):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "margin", real_number(self.margin, "margin"))
-        if not 0 < self.margin <= LARGEST_MARGIN:
-            raise ParameterError(f"margin must be above 0 and at most {LARGEST_MARGIN:g}, got {self.margin:g}")
+        if not 0 < self.margin <= MAX_MARGIN:
+            raise ParameterError(f"margin must be above 0 and at most {MAX_MARGIN:g}, got {self.margin:g}")
 
     @property
     def at_zero(self) -> float:  # type: ignore[override]
@@ -231,8 +246,10 @@ class MarginLogistic(Logistic):
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
         """-y / (1 + exp(y*score - b))."""
-        y = 1.0 if label == positive else -1.0
-        return super().slopes(scores - y * self.margin, label, positive=positive)
+        return super().slopes(scores - _sign(label, positive) * self.margin, label, positive=positive)
+
+    def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
+        return super().hessians(scores - _sign(label, positive) * self.margin, label, positive=positive)
 
     def probabilities(self, margins: Doubles) -> Doubles:
         """The odds at which the loss is smallest in the mean: s(b + margin) to s(b - margin), s the logistic function.
@@ -295,25 +312,25 @@ class HuberSVM(Loss):
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
         """-y * (1 + h - y*score) / (2h), kept between 0 and -y."""
-        y = 1.0 if label == positive else -1.0
-        return np.array([-y * min(max((1.0 + self.width - y * float(scores[0])) / (2.0 * self.width), 0.0), 1.0)])
+        y = _sign(label, positive)
+        return np.asarray(-y * np.clip((1.0 + self.width - y * scores) / (2.0 * self.width), 0.0, 1.0))
+
+    def hessians(self, scores: Doubles, label: int, *, positive: int) -> None:  # noqa: ARG002
+        return
 
     def probabilities(self, margins: Doubles) -> None:  # noqa: ARG002
-        """It is fitted to tell which class, not how likely."""
         return
 
     def link(self, margin: str, number: Callable[[float], str]) -> None:  # noqa: ARG002
-        """It tells no probabilities."""
         return
 
     def joint(self, classes: int) -> None:  # noqa: ARG002
-        """There is no multinomial form."""
         return
 
 
 @dataclass(frozen=True)
 class Multinomial(Loss):
-    """Softmax cross-entropy over K classes with one weight vector a class.
+    """Softmax cross-entropy over K classes, with one weight vector per class.
 
     >>> Multinomial(classes=10).lipschitz == math.sqrt(2)
     True
@@ -325,6 +342,7 @@ class Multinomial(Loss):
     number = 2
     target = "classes"
     softmax = True
+    shape = ""
     # sqrt(2) rounded up, so that the float is a bound.
     lipschitz = math.sqrt(2.0)
     smoothness = 0.5
@@ -345,36 +363,42 @@ class Multinomial(Loss):
 
     @property
     def vectors(self) -> int:
-        """One a class."""
         return self.classes
 
     def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:  # noqa: ARG002
         """P - e_label, p the softmax of the scores."""
-        powers = np.exp(scores - scores.max())
-        slopes: Doubles = powers / powers.sum()
-        slopes[label] -= 1.0
+        slopes = self._softmax(scores)
+        slopes[..., label] -= 1.0
         return slopes
+
+    def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:  # noqa: ARG002
+        """diag(p) - p p^T."""
+        odds = self._softmax(scores)
+        return np.asarray(odds[..., None] * np.eye(self.classes) - odds[..., None] * odds[..., None, :])
+
+    def _softmax(self, scores: Doubles) -> Doubles:
+        powers: Doubles = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
     def probabilities(self, margins: Doubles) -> Doubles:
         """exp(margin), up to a factor that is the same for all classes of a row."""
         odds: Doubles = np.exp(margins - margins.max(axis=1, keepdims=True))
         return odds
 
-    def link(self, margin: str, number: Callable[[float], str]) -> None:  # noqa: ARG002
-        """A model of two classes has one margin, and this loss two."""
-        return
+    def link(self, margin: str, number: Callable[[float], str]) -> None:
+        """None: a model of two classes has one margin, and this loss two."""
 
     def joint(self, classes: int) -> Multinomial:
         """The same for another number of classes."""
         return Multinomial(classes)
 
 
-#: By name. A loss is here once, and nowhere else.
+#: Every loss, by its name.
 LOSSES: Mapping[str, type[Loss]] = {loss.name: loss for loss in (Logistic, MarginLogistic, HuberSVM, Multinomial)}
 
 
 def contrasts(classes: int) -> Doubles:
-    """An orthonormal basis, one vector a row, of the vectors of length `classes` that sum to zero.
+    """An orthonormal basis, one vector per row, of the vectors of length `classes` that sum to zero.
 
     >>> np.round(contrasts(3) @ contrasts(3).T, 12)
     array([[1., 0.],
@@ -384,3 +408,13 @@ def contrasts(classes: int) -> Doubles:
     rows[np.arange(classes - 1), np.arange(1, classes)] = -np.arange(1, classes)
     basis: Doubles = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     return basis
+
+
+def _sign(label: int, positive: int) -> float:
+    return 1.0 if label == positive else -1.0
+
+
+def _logistic(at: Doubles) -> Doubles:
+    """1 / (1 + exp(-at)), which neither overflows nor cancels."""
+    odds: Doubles = np.exp(-np.logaddexp(0.0, -at))
+    return odds

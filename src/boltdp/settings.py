@@ -1,16 +1,18 @@
 """What a user may ask for. What is not asked for is None, and chosen from public numbers before any row is read."""
 
+# ruff: noqa: RUF009 (`option` makes a field)
+
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from boltdp.context import Context, OnBadRow, Progress
-from boltdp.errors import ParameterError, real_number, whole_number
+from boltdp.errors import ParameterError, real_number, shown, whole_number
 from boltdp.losses import LOSSES, Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_moments import Moments
-from boltdp.privacy.events.output_perturbation import Analysis, check_analysis
+from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Averaging, Permutation
 from boltdp.schema.target import ClassWeights, Target
@@ -18,71 +20,217 @@ from boltdp.schema.target import ClassWeights, Target
 Multiclass = Literal["multinomial", "one-vs-all"]
 ScheduleName = Literal["auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"]
 Standardize = Literal["auto", "none", "private"]
+Group = Literal["Privacy", "Model", "Algorithm", "Standardizing", "Research and tests"]
 
-#: What only some algorithms have. Each says which of these it takes, and the others are refused.
-OPTIONAL = (
-    "passes",
-    "batch_size",
-    "schedule",
-    "step_size",
-    "gradient_clip",
-    "exponent",
-    "radius",
-    "averaging",
-    "permutation",
-    "partitions",
-    "analysis",
-)
-#: Of these, what is as good as not asked for: the word leaves the choice to the algorithm, or all of them do so anyway.
-NEUTRAL = {"schedule": "auto", "analysis": "proved"}
 
-_NUMBERS = (
-    "epsilon",
-    "delta",
-    "loss_parameter",
-    "regularization",
-    "step_size",
-    "gradient_clip",
-    "exponent",
-    "radius",
-    "standardize_share",
-)
-_WHOLE_NUMBERS = ("passes", "batch_size", "partitions", "curves", "seed", "noise_seed")
+def loss_names() -> tuple[str, ...]:
+    """The losses of two classes, by the names that `Settings.loss` takes.
+
+    >>> "logistic" in loss_names()
+    True
+    """
+    return tuple(name for name, kind in LOSSES.items() if getattr(kind, "vectors", None) == 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """Everything about a setting that the command line, the estimators and grids need to know."""
+
+    help: str
+    group: Group
+    usual: bool = False  #: `--help` shows it; others are shown by `--help-all` only
+    default_text: str | None = None  #: how the default is chosen, if it is None
+    metavar: str | None = None
+    some_algorithms: bool = False  #: only the algorithms that name it in `takes` have it
+    tunable: bool = False  #: candidates of a grid may differ in it
+    parameter: str = "*"  #: what the estimators call it; "*": as it is; "": they have no such parameter
+    words: tuple[str, ...] = ()  #: the values of a setting that is a word; filled in from a Literal
+    kind: Literal["number", "whole number", "word", "other"] = "other"  #: filled in from the field's type
+    nullable: bool = False  #: filled in from the field's type
+    default: Any = None  #: filled in from the field
+
+    def convert(self, value: Any, name: str) -> Any:
+        """`value` as a plain Python value of its kind, or a ParameterError about `name`.
+
+        >>> OPTIONS["passes"].convert(2.5, "passes")
+        Traceback (most recent call last):
+        boltdp.errors.ParameterError: passes must be a whole number, got 2.5
+        """
+        if self.kind == "other" or (value is None and self.nullable):
+            return value
+        if self.kind == "whole number":
+            return whole_number(value, name, least=0)
+        if self.kind == "number":
+            return real_number(value, name)
+        if not isinstance(value, str) or (self.words and value not in self.words):
+            what = f"one of {', '.join(self.words)}" if self.words else "a word"
+            raise ParameterError(f"{name} must be {what}, got {shown(value)}")
+        return str(value)
+
+    def parse(self, text: str, name: str) -> Any:
+        """The value that `text` spells.
+
+        >>> OPTIONS["passes"].parse("5", "passes")
+        5
+        """
+        read: Any = {"number": float, "whole number": int}.get(self.kind, str.strip)
+        try:
+            value = read(text)
+        except ValueError:
+            raise ParameterError(f"{name} must be a {self.kind}, got {text!r}") from None
+        return self.convert(value, name)
+
+
+def option(help: str, *, default: Any = None, **facts: Any) -> Any:  # noqa: A002
+    """A field of Settings with its Option."""
+    return field(default=default, metadata={"option": Option(help=help, **facts)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that may be chosen about a training.
+    """Everything that may be chosen about a training. An option is declared here, and nowhere else.
 
     >>> Settings(epsilon=1.0, passes=10).given
     ('passes',)
     """
 
-    epsilon: float | None  #: None: noiseless
-    delta: float = 0.0
-    algorithm: str = "auto"
-    loss: str = "auto"  #: the logistic loss, with a margin if the algorithm is left to choose too and there is noise
-    loss_parameter: float | None = None  #: of a loss that has one
-    multiclass: Multiclass = "multinomial"  #: a loss without a multinomial form is always one-vs-all
-    regularization: float | None = None  #: lambda
-    class_weights: ClassWeights | None = None  #: what the losses of each class's rows are multiplied by
-    passes: int | None = None
-    batch_size: int | None = None
-    schedule: ScheduleName = "auto"
-    step_size: float | None = None  #: eta of the constant schedules
-    gradient_clip: float | None = None  #: C of noisy gradient descent
-    exponent: float | None = None  #: c of the decreasing and square-root schedules
-    radius: float | None = None  #: R of the ball in which the weights are kept
-    averaging: Averaging | None = None
-    permutation: Permutation | None = None
-    partitions: int | None = None  #: P: parts of the rows that are trained on apart, and averaged
-    analysis: Analysis = "proved"
-    curves: int | None = None  #: steps of each number's curve, where the schema declares none
-    standardize: Standardize = "auto"  #: "private" centres the features by noisy means of all rows
-    standardize_share: float | None = None  #: the part of the budget that pays for it
-    standardize_moments: Moments = "mean"  #: "squares" scales the features too, "mean" only centres them
-    seed: int | None = None  #: of the permutation, which is public
-    noise_seed: int | None = None  #: for tests and research: the model is then not private
+    epsilon: float | None = option(
+        "The privacy budget: smaller is more private.", default=MISSING, group="Privacy", usual=True
+    )
+    delta: float = option("0 is pure differential privacy.", default=0.0, group="Privacy", usual=True)
+    algorithm: str = option("Where noise is added.", default="auto", group="Algorithm")
+    loss: str = option(
+        "auto: margin, if the algorithm is auto and there is noise, else logistic.",
+        default="auto",
+        group="Model",
+        words=("auto", *loss_names()),
+        parameter="",
+    )
+    loss_parameter: float | None = option(
+        "; ".join(f"Of {name}: {kind.shape}" for name, kind in LOSSES.items() if kind.shape) + ".",
+        group="Model",
+        parameter="",
+    )
+    multiclass: Multiclass = option(
+        "One model of all classes, or one for each, which share the budget; a loss that has no multinomial form "
+        "(huber) is always one-vs-all.",
+        default="multinomial",
+        group="Model",
+    )
+    regularization: float | None = option(
+        "lambda of the term (lambda/2) ||w||^2, for encoded rows.",
+        group="Model",
+        default_text="the algorithm's",
+        tunable=True,
+    )
+    class_weights: ClassWeights | None = option(
+        "For a rare class: the weight of the rows of each class, such as no=1,yes=8; balanced: 1 over its share in the "
+        "schema's prior. Only the ratios matter. It costs no privacy.",
+        group="Model",
+        usual=True,
+        default_text="1 each",
+        metavar="WEIGHTS",
+        parameter="class_weight",
+    )
+    passes: int | None = option(
+        "Passes over the rows.",
+        group="Algorithm",
+        default_text="10; noisy-gd: 26",
+        some_algorithms=True,
+        tunable=True,
+    )
+    batch_size: int | None = option(
+        "Rows of an update.", group="Algorithm", default_text="50", some_algorithms=True, tunable=True
+    )
+    schedule: ScheduleName = option(
+        "How step sizes change; auto: strongly-convex with regularization, else constant.",
+        default="auto",
+        group="Algorithm",
+        some_algorithms=True,
+        tunable=True,
+    )
+    step_size: float | None = option(
+        "Step of the constant schedules.",
+        group="Algorithm",
+        default_text="from rows, features and budget",
+        some_algorithms=True,
+        tunable=True,
+    )
+    gradient_clip: float | None = option(
+        "Clip norm of the gradients of noisy-gd.",
+        group="Algorithm",
+        default_text="0.5; 0.4 for several classes at once",
+        some_algorithms=True,
+        tunable=True,
+    )
+    exponent: float | None = option(
+        "c of decreasing and square-root steps.",
+        group="Algorithm",
+        default_text="0.5",
+        some_algorithms=True,
+        tunable=True,
+    )
+    radius: float | None = option(
+        "Maximum norm of the weights during training.",
+        group="Model",
+        default_text="any",
+        some_algorithms=True,
+        tunable=True,
+        parameter="max_norm",
+    )
+    averaging: Averaging | None = option(
+        "Release the last weights, the average of all, or of the last ceil(ln T) of T updates.",
+        group="Algorithm",
+        default_text="last",
+        some_algorithms=True,
+        tunable=True,
+    )
+    permutation: Permutation | None = option(
+        "Shuffle the rows once, or again for each pass.",
+        group="Algorithm",
+        default_text="once",
+        some_algorithms=True,
+    )
+    partitions: int | None = option(
+        "Of bolton: parts of the rows that are trained on separately, in parallel; their weights are averaged.",
+        group="Algorithm",
+        default_text="1",
+        some_algorithms=True,
+    )
+    analysis: Analysis = option(
+        "paper: the published sensitivities, for its figures; not private.",
+        default="proved",
+        group="Research and tests",
+        some_algorithms=True,
+    )
+    curves: int | None = option(
+        "Steps of each number's curve, where the schema declares none; 0: no curves.",
+        group="Model",
+        default_text="as many as public numbers allow, if the algorithm is auto",
+        metavar="STEPS",
+        parameter="",
+    )
+    standardize: Standardize = option(
+        "private: centre the features by noisy moments of all rows; auto: where that pays.",
+        default="auto",
+        group="Standardizing",
+    )
+    standardize_share: float | None = option(
+        "The share of the budget that pays for it.",
+        group="Standardizing",
+        default_text="from rows, features and budget",
+    )
+    standardize_moments: Moments = option(
+        "squares: centre and scale; mean: centre only, with less noise.", default="mean", group="Standardizing"
+    )
+    seed: int | None = option(
+        "Seed of the shuffle. It may be public, if the places of rows do not depend on their values.",
+        group="Research and tests",
+        parameter="",
+    )
+    noise_seed: int | None = option(
+        "Seed of the noise, for tests: the model is then not private.", group="Research and tests", parameter=""
+    )
 
     @property
     def budget(self) -> Budget | None:
@@ -91,16 +239,16 @@ class Settings:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """What was asked for of that which only some algorithms have."""
-        return tuple(name for name in OPTIONAL if getattr(self, name) not in (None, NEUTRAL.get(name)))
+        """The settings that only some algorithms have and that differ from their defaults."""
+        return tuple(name for name in OPTIONAL if getattr(self, name) not in (None, OPTIONS[name].default))
 
     def without(self, *names: str) -> Settings:
-        """The same, but not asking for some of what only some algorithms have.
+        """The same, with the defaults of the settings `names`.
 
         >>> Settings(epsilon=1.0, passes=5, schedule="constant").without("passes", "schedule").given
         ()
         """
-        changes: dict[str, Any] = {name: NEUTRAL.get(name) for name in names}
+        changes: dict[str, Any] = {name: OPTIONS[name].default for name in names}
         return replace(self, **changes)
 
     def context(
@@ -129,8 +277,7 @@ class Settings:
         >>> Settings(epsilon=1.0).choose_loss(digits), Settings(epsilon=1.0, loss="huber").choose_loss(digits)
         ((Multinomial(classes=10), 1), (HuberSVM(width=0.1), 10))
         """
-        if self.loss not in ("auto", *loss_names()):
-            raise ParameterError(f"loss must be one of auto, {', '.join(loss_names())}, got {self.loss!r}")
+        OPTIONS["loss"].convert(self.loss, "loss")
         default = target.default_loss(plain=self.algorithm != "auto" or self.epsilon is None)
         kind: Any = LOSSES[default if self.loss == "auto" else self.loss]
         try:
@@ -155,30 +302,39 @@ class Settings:
         return replace(self, class_weights=target.resolve_class_weights(self.class_weights))
 
     def check(self) -> None:
-        """Refuse words that are none of those which a setting allows, and what is no number where one must be.
+        """Refuse words that a setting does not have, and what is no number where one must be.
 
         >>> Settings(epsilon=1.0, multiclass="both").check()
         Traceback (most recent call last):
         boltdp.errors.ParameterError: multiclass must be one of multinomial, one-vs-all, got 'both'
         """
-        named = {"multiclass": Multiclass, "standardize": Standardize, "schedule": ScheduleName}
-        for name, allowed in named.items():
-            if getattr(self, name) not in get_args(allowed):
-                words = ", ".join(get_args(allowed))
-                raise ParameterError(f"{name} must be one of {words}, got {getattr(self, name)!r}")
-        check_analysis(self.analysis)
-        for name in _NUMBERS:
-            if getattr(self, name) is not None:
-                real_number(getattr(self, name), name)
-        for name in _WHOLE_NUMBERS:
-            if getattr(self, name) is not None:
-                whole_number(getattr(self, name), name, least=0)
+        for name, one in OPTIONS.items():
+            one.convert(getattr(self, name), name)
 
 
-def loss_names() -> tuple[str, ...]:
-    """The losses that tell two classes apart, by which they are asked for.
+def _complete(name: str, stated: Option, hint: Any, default: Any) -> Option:
+    """The option with what follows from the type and the default of its field."""
+    types = get_args(hint) if type(None) in get_args(hint) else (hint,)
+    words = stated.words or tuple(word for kind in types for word in get_args(kind) if isinstance(word, str))
+    kind: Any = "whole number" if int in types else "number" if float in types else "other"
+    if all(one in (str, type(None)) or get_origin(one) is Literal for one in types):
+        kind = "word"
+    return replace(
+        stated,
+        words=words,
+        kind=kind,
+        nullable=type(None) in types,
+        default=None if default is MISSING else default,
+        parameter=name if stated.parameter == "*" else stated.parameter,
+    )
 
-    >>> "logistic" in loss_names()
-    True
-    """
-    return tuple(name for name, kind in LOSSES.items() if getattr(kind, "vectors", None) == 1)
+
+_HINTS = get_type_hints(Settings)
+#: The options by the names of their fields.
+OPTIONS = {
+    one.name: _complete(one.name, one.metadata["option"], _HINTS[one.name], one.default) for one in fields(Settings)
+}
+#: Settings that only some algorithms have. Each says which of these it takes, and the others are refused.
+OPTIONAL = tuple(name for name, one in OPTIONS.items() if one.some_algorithms)
+#: What candidates of a grid may differ in: nothing that the schema, the budget or the form of the weights depends on.
+TUNABLE = tuple(name for name, one in OPTIONS.items() if one.tunable)

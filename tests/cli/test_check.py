@@ -24,7 +24,7 @@ def test_garbage_is_exit_code_1_with_the_rule(run: Run, rows: Path) -> None:
     report = json.loads(result.stdout)
     assert report["ok"] is False
     assert report["private"] is False
-    assert [odd["looks_like"] for odd in report["columns"][0]["uncheck_values"]] == ["No", "Yes", None]
+    assert [odd["looks_like"] for odd in report["columns"][0]["undeclared_values"]] == ["No", "Yes", None]
     assert "training would learn garbage if" in result.stderr
     assert "'pulse': 100 % of the cells" in result.stderr
 

@@ -77,9 +77,9 @@ def test_tune_knows_other_ways(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--grid", "epsilon=1,2"), "--grid must be over some of passes"),
-        (("--grid", "radius=a"), "--grid radius must have numbers with commas between them, got 'a'"),
-        (("--grid", "averaging=best"), "--grid averaging must be some of last, all, tail, got 'best'"),
+        (("--grid", "epsilon=1,2"), "--grid must be over some of regularization, passes"),
+        (("--grid", "radius=a"), "--grid radius must be a number, got 'a'"),
+        (("--grid", "averaging=best"), "--grid averaging must be one of last, all, tail, got 'best'"),
         (("--grid", "passes=3"), "--grid must be given once for each name"),
         (("--public", "x.csv", "--public-rows", 5), "give either --public or --public-rows"),
         (("--public-rows", 5000), "a slice must have"),

@@ -23,7 +23,7 @@ from boltdp.engines.base import counted_scan, encoded, scanned_keeping
 from boltdp.engines.local_store import spool
 from boltdp.engines.prepared_rows import Partition
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.private import measure
+from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.kernel.feature_map import Reading, Segment
 from boltdp.kernel.feature_sums import Moments
 from boltdp.kernel.loss_derivatives import Sums
@@ -106,7 +106,7 @@ def test_a_check_counts_what_plain_python_counts(source: Source) -> None:
     if label.name != "sick":
         return  # other rows than these
     assert label.counts == tuple((f"{one}", cells["sick"].count(one)) for one in (0, 1, 2))
-    assert [(odd.value, odd.count) for odd in label.uncheck_values] == [("3", cells["sick"].count(3))]
+    assert [(odd.value, odd.count) for odd in label.undeclared_values] == [("3", cells["sick"].count(3))]
     places, at = {}, 1
     for one in source.schema.columns:
         places[one.name] = at
@@ -685,7 +685,7 @@ def test_an_evaluation_with_noise_counts_the_same_rows(source: Source) -> None:
     model = make_model(source.schema)
     schema = source.schema
     by = "sex" if schema.projection is None and any(column.name == "sex" for column in schema.columns) else None
-    found = measure(model, source.engine, Budget(1.0), by=by, context=Context(randomness=Randomness(3)))
+    found = evaluate_privately(model, source.engine, Budget(1.0), by=by, context=Context(randomness=Randomness(3)))
     bins = found.bins
     place = None if by is None else cell_of(source.schema, by)
     counts = bins.count(model, source.packed, place)

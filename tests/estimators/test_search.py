@@ -133,7 +133,7 @@ def test_what_cannot_be_searched_is_refused() -> None:
     X, y = blobs()
     with pytest.raises(ParameterError, match="estimator must be a PrivateLogisticRegression or a PrivateHuberSVM"):
         PrivateGridSearch(LogisticRegression(), {"C": [1.0]}).fit(X, y)
-    with pytest.raises(ParameterError, match=r"param_grid must be over some of passes, .* got 'epsilon'"):
+    with pytest.raises(ParameterError, match=r"param_grid must be over some of regularization, .* got 'epsilon'"):
         PrivateGridSearch(classifier(), {"epsilon": [1.0, 2.0]}).fit(X, y)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from boltdp._arrays import Floats, Integers
 from boltdp.kernel import BATCH_END, State, run
-from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.losses import HuberSVM, Loss, Multinomial
 from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.step_schedules import (
     Schedule,
@@ -24,6 +24,7 @@ from boltdp.privacy.step_schedules import (
     strongly_convex_constant,
 )
 from boltdp.privacy.training_problem import Averaging, Recipe
+from tests.example_losses import every_loss
 from tests.kernel.reference import guarded
 
 Element: TypeAlias = type[np.float32] | type[np.float64]
@@ -31,7 +32,7 @@ ELEMENTS: tuple[Element, ...] = (np.float32, np.float64)
 
 ScheduleKind = Literal["constant", "decreasing", "square root", "strongly convex", "strongly convex constant"]
 
-LOSSES: tuple[Loss, ...] = (Logistic(), HuberSVM(0.1), HuberSVM(2.0), Multinomial(2), Multinomial(5))
+LOSSES: tuple[Loss, ...] = (*every_loss(classes=5), HuberSVM(2.0), Multinomial(2))
 
 # Widths around those at which the loops change: groups of four, of eight and of sixteen numbers.
 DIMS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 15, 16, 17, 24, 29, 32, 33, 50)

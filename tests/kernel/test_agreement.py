@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp._arrays import Floats
-from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.losses import HuberSVM, Logistic, Loss
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Averaging, Recipe
+from tests.example_losses import every_loss
 from tests.kernel.cases import (
     ELEMENTS,
     LOSSES,
@@ -72,7 +73,7 @@ def test_any_recipe_agrees_with_the_reference(recipe: Recipe, seed: int, element
 
 @pytest.mark.parametrize("batch_size", [1, 10])
 @pytest.mark.parametrize("dims", [50, 784, 2001])
-@pytest.mark.parametrize("loss", [Logistic(), MarginLogistic(), HuberSVM(0.1), Multinomial(10)], ids=str)
+@pytest.mark.parametrize("loss", every_loss(classes=10), ids=str)
 def test_rows_of_any_width_agree_with_the_reference(loss: Loss, dims: int, batch_size: int) -> None:
     recipe = Recipe(
         loss=loss,
@@ -88,7 +89,7 @@ def test_rows_of_any_width_agree_with_the_reference(loss: Loss, dims: int, batch
 
 
 @pytest.mark.parametrize("positive", [0, 1, 2])
-@pytest.mark.parametrize("loss", [Logistic(), MarginLogistic(3.0), HuberSVM(0.1)], ids=str)
+@pytest.mark.parametrize("loss", [loss for loss in every_loss() if loss.vectors == 1], ids=str)
 def test_one_against_all_agrees_with_the_reference_for_every_class(loss: Loss, positive: int) -> None:
     recipe = Recipe(loss=loss, dims=4, rows=30, batch_size=4, passes=2, schedule=constant(0.1))
     assert_agrees(recipe, packed_rows(recipe, seed=positive), positive=positive)

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from boltdp._arrays import Floats
 from boltdp.kernel import State, builds, run
-from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.losses import Logistic, Loss
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
+from tests.example_losses import every_loss
 from tests.kernel.cases import (
     DIMS,
     ELEMENTS,
@@ -87,7 +88,7 @@ def test_every_build_gives_the_same_bits(recipe: Recipe, seed: int, element: Ele
 
 @pytest.mark.parametrize("batch_size", [1, 5])
 @pytest.mark.parametrize("dims", [*DIMS, 784, 1535, 1536, 1537])
-@pytest.mark.parametrize("loss", [Logistic(), MarginLogistic(), HuberSVM(0.1), Multinomial(7)], ids=str)
+@pytest.mark.parametrize("loss", every_loss(classes=7), ids=str)
 def test_every_width_gives_the_same_bits_from_every_build_and_cut(loss: Loss, dims: int, batch_size: int) -> None:
     recipe = Recipe(loss=loss, dims=dims, rows=33, batch_size=batch_size, passes=1, schedule=constant(0.2))
     rows = packed_rows(recipe, seed=dims, element=np.float32)

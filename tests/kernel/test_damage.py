@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from boltdp.errors import BoltdpError, DataError, ParameterError
 from boltdp.kernel import State, _Header, run
-from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.losses import Logistic, Loss, Multinomial
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
+from tests.example_losses import every_loss
 from tests.kernel.cases import noise_for, packed_rows
 
 M = 10
@@ -176,7 +177,7 @@ def damaged(data: bytes, flips: list[tuple[int, int]]) -> bytes:
 
 kinds = st.fixed_dictionaries(
     {
-        "loss": st.sampled_from([Logistic(), MarginLogistic(), HuberSVM(0.1), Multinomial(2)]),
+        "loss": st.sampled_from(every_loss(classes=2)),
         "batch_size": st.sampled_from([1, 3]),
         "noisy": st.booleans(),
         "marked": st.booleans(),

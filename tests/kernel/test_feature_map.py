@@ -17,16 +17,17 @@ from boltdp.kernel import State, _library, builds, run
 from boltdp.kernel.feature_map import Reading, Segment, scores
 from boltdp.kernel.loss_derivatives import Sums
 from boltdp.kernel.misclassification import Errors
-from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
+from boltdp.losses import Logistic, Loss
 from boltdp.privacy.events.objective_perturbation import SUM_GRID
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
+from tests.example_losses import curved_losses, every_loss
 from tests.kernel.feature_maps import SHAPES, cells_for, reading_of
 from tests.kernel.reference import guarded
 
 Matrix = npt.NDArray[np.float64]
 
-LOSSES: tuple[Loss, ...] = (Logistic(), MarginLogistic(), Multinomial(3))
+LOSSES: tuple[Loss, ...] = curved_losses()
 NUMBERS = Segment("numbers", np.zeros(2), np.ones(2))
 
 
@@ -92,7 +93,7 @@ def test_weights_of_slots_score_as_weights_of_features_and_sums_come_back(shape:
 
 
 @pytest.mark.parametrize("build", builds())
-@pytest.mark.parametrize("loss", [*LOSSES, HuberSVM(0.3)])
+@pytest.mark.parametrize("loss", every_loss())
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("batch_size", [1, 7])
 def test_a_pass_by_a_reading_has_the_bits_of_one_over_the_features(

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from boltdp import kernel
 from boltdp.kernel import State, run
-from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
+from boltdp.losses import Logistic, Loss
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
+from tests.example_losses import every_loss
 from tests.kernel.cases import exact_square, inside
 
 
@@ -54,7 +55,7 @@ def test_rows_within_rounding_of_norm_one_stay_inside(dims: int, steps: int) -> 
 @given(
     features=st.lists(magnitudes, min_size=1, max_size=20),
     label=st.integers(0, 2),
-    loss=st.sampled_from([Logistic(), HuberSVM(width=0.1), Multinomial(classes=3)]),
+    loss=st.sampled_from(every_loss()),
 )
 @settings(max_examples=200)
 def test_a_row_moves_the_weights_by_at_most_the_lipschitz_constant(
@@ -66,7 +67,7 @@ def test_a_row_moves_the_weights_by_at_most_the_lipschitz_constant(
     assert exact_square(step) <= bound**2
 
 
-@pytest.mark.parametrize("loss", [Logistic(), HuberSVM(), Multinomial(classes=2)], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("loss", every_loss(classes=2), ids=lambda loss: loss.name)
 @pytest.mark.parametrize(
     "row",
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import get_args
 
 import numpy as np
@@ -11,25 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.kernel import State, _library, run
-from boltdp.losses import LARGEST_MARGIN, LOSSES, HuberSVM, Loss, MarginLogistic, Multinomial
+from boltdp.losses import LOSSES, MAX_MARGIN, HuberSVM, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.mechanisms import Kind
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
+from tests.example_losses import every_loss
 from tests.kernel.cases import noise_for
 from tests.kernel.reference import reference_sgd
 
 CLASSES = 3
 
 
-def example(kind: type[Loss]) -> Loss:
-    """One of the kind; what must be said of it is how many classes there are."""
-    assert dataclasses.is_dataclass(kind)
-    needed = [field for field in dataclasses.fields(kind) if field.default is dataclasses.MISSING]
-    loss: Loss = kind(*[CLASSES] * len(needed))
-    return loss
-
-
-EXAMPLES: list[Loss] = [*map(example, LOSSES.values()), HuberSVM(2.0), MarginLogistic(0.25), MarginLogistic(16.0)]
+EXAMPLES: list[Loss] = [*every_loss(classes=CLASSES), HuberSVM(2.0), MarginLogistic(0.25), MarginLogistic(16.0)]
 MARGIN_LOSSES = [loss for loss in EXAMPLES if loss.vectors == 1]
 MARGINS = [*np.linspace(-6.0, 6.0, 97).tolist(), -800.0, -40.0, 40.0, 800.0, 1e300, -1e300]
 
@@ -43,10 +35,12 @@ def test_every_loss_has_its_number_and_name_in_c() -> None:
 
 
 @pytest.mark.parametrize("loss", EXAMPLES, ids=str)
-def test_vectors_hessian_and_probabilities_are_those_of_python(loss: Loss) -> None:
+def test_vectors_target_hessian_and_probabilities_are_those_of_python(loss: Loss) -> None:
     assert _library.losses_vectors(loss.number, CLASSES) == loss.vectors
-    assert bool(_library.losses_is_joint(loss.number)) == (loss.vectors > 1)
-    assert bool(_library.losses_has_hessian(loss.number)) == (loss.simplex is not None)
+    assert _library.losses_target(loss.number).decode() == loss.target
+    has_hessian = bool(_library.losses_has_hessian(loss.number))
+    assert has_hessian == (loss.simplex is not None)
+    assert has_hessian == (loss.hessians(np.zeros(loss.vectors), 0, positive=1) is not None)
     tells = loss.probabilities(np.zeros((1, loss.vectors))) is not None
     assert bool(_library.losses_has_odds(loss.number)) == tells
 
@@ -54,7 +48,7 @@ def test_vectors_hessian_and_probabilities_are_those_of_python(loss: Loss) -> No
 @pytest.mark.parametrize("loss", MARGIN_LOSSES, ids=str)
 def test_slopes_are_those_of_python_and_never_longer_than_the_bound(loss: Loss) -> None:
     for margin in MARGINS:
-        slope = _library.losses_slope(loss.number, loss.parameter, margin)
+        slope = _library.losses_slope(loss.number, loss.parameter, margin, 0.0)
         for label, y in ((1, 1.0), (0, -1.0)):
             expected = y * loss.slopes(np.array([y * margin]), label, positive=1)[0]
             assert slope == pytest.approx(expected, rel=1e-13, abs=1e-300)
@@ -63,12 +57,12 @@ def test_slopes_are_those_of_python_and_never_longer_than_the_bound(loss: Loss) 
 
 @given(
     margin=st.floats() | st.floats(-60, 60),
-    wanted=st.floats(0, LARGEST_MARGIN, exclude_min=True) | st.sampled_from([5e-324, 1e-16, LARGEST_MARGIN]),
+    wanted=st.floats(0, MAX_MARGIN, exclude_min=True) | st.sampled_from([5e-324, 1e-16, MAX_MARGIN]),
 )
 def test_no_number_whatever_has_a_slope_outside_of_the_bounds_with_a_margin(margin: float, wanted: float) -> None:
     loss = MarginLogistic(wanted)
-    assert -1.0 <= _library.losses_slope(loss.number, loss.parameter, margin) <= 0.0
-    assert 0.0 <= _library.losses_curvature(loss.number, loss.parameter, margin) <= 0.25
+    assert -1.0 <= _library.losses_slope(loss.number, loss.parameter, margin, 0.0) <= 0.0
+    assert 0.0 <= _library.losses_curvature(loss.number, loss.parameter, margin, 0.0) <= 0.25
 
 
 @pytest.mark.parametrize("loss", [loss for loss in MARGIN_LOSSES if loss.simplex is not None], ids=str)
@@ -76,18 +70,21 @@ def test_curvature_is_the_derivative_of_the_slope(loss: Loss) -> None:
     small = 1e-5
     for margin in MARGINS[:-2]:
         ahead, behind = (loss.slopes(np.array([margin + step]), 1, positive=1)[0] for step in (small, -small))
-        curvature = _library.losses_curvature(loss.number, loss.parameter, margin)
+        curvature = _library.losses_curvature(loss.number, loss.parameter, margin, 0.0)
+        assert loss.hessians(np.array([margin]), 1, positive=1) == pytest.approx(curvature, rel=1e-12, abs=1e-15)
         assert curvature == pytest.approx((ahead - behind) / (2 * small), abs=1e-9)
         assert 0.0 <= curvature <= loss.smoothness
 
 
-def test_a_loss_without_a_hessian_has_no_curvature_in_c() -> None:
-    loss = HuberSVM(0.1)
-    assert _library.losses_curvature(loss.number, loss.parameter, 1.0) == 0.0
+@pytest.mark.parametrize("loss", [loss for loss in EXAMPLES if loss.vectors > 1 or loss.simplex is None], ids=str)
+def test_a_loss_without_a_curvature_of_one_score_has_none_in_c(loss: Loss) -> None:
+    assert np.isnan(_library.losses_curvature(loss.number, loss.parameter, 1.0, 0.0))
 
 
 def test_what_is_no_loss_has_no_slope_in_c() -> None:
-    assert _library.losses_slope(_library.losses_count(), 1.0, 0.5) == 0.0
+    count = _library.losses_count()
+    assert np.isnan(_library.losses_slope(count, 1.0, 0.5, 0.0))
+    assert _library.losses_target(count) is None
 
 
 def test_a_loss_with_one_vector_a_class_decides_which_labels_are_declared() -> None:

@@ -20,8 +20,9 @@ from boltdp.engines.postgres.declared_schema import read_check
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import DataError
 from boltdp.model import Model
-from boltdp.schema.infer import declared_schema, draft_schema
+from boltdp.schema.infer import declared_schema
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
+from boltdp.workflows.summarize import draft_schema
 
 #: The declaration of a column `c`, and the feature that it makes.
 FEATURES: list[tuple[str, Any]] = [

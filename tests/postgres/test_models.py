@@ -72,7 +72,7 @@ def test_predictions_in_sql_are_those_of_predict(server: Server, admin: psycopg.
     assert len(set(expected)) == len(model.classes)
     assert (expected == [str(value) for value in predict(model.with_threshold(None), engine)]) == (not model.cut)
     if "Huber" in name:
-        with pytest.raises(psycopg.errors.FeatureNotSupported, match="a Huber SVM gives no probabilities"):
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="gives no probabilities: its loss is huber"):
             score(admin, "predict_proba", name, X)
         return
     margins = np.concatenate(list(score_batches(model, engine)))

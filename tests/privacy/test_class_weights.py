@@ -29,6 +29,7 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import SMALLEST_CLASS_WEIGHT, Problem, Recipe
+from tests.example_losses import every_loss
 from tests.privacy.test_sgd_sensitivity import recipes
 
 Rows = npt.NDArray[np.float64]
@@ -129,7 +130,11 @@ def test_a_row_pulls_by_its_weight_and_the_heaviest_class_as_far_as_the_bound(ba
 # ---- noisy gradients ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", [Logistic(), MarginLogistic(), HuberSVM(0.2), Multinomial(3)], ids=str)
+# The optimiser gets stuck on the narrow parabola of the default Huber loss.
+FOUND = [HuberSVM(0.2), *(loss for loss in every_loss() if loss.name != "huber")]
+
+
+@pytest.mark.parametrize("loss", FOUND, ids=str)
 def test_two_rows_found_by_an_optimiser_move_a_clipped_sum_as_far_as_the_bound_and_no_further(loss: Loss) -> None:
     random, dims, clip, given = np.random.default_rng(3), 2, 0.2, (0.3, 1.0, 0.05)
     others = np.hstack([random.integers(0, 3, (400, 1)), random.standard_normal((400, dims))])

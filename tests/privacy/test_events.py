@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from boltdp.errors import ParameterError
-from boltdp.losses import LOSSES, HuberSVM, Logistic, Loss, Multinomial
+from boltdp.losses import LOSSES, Logistic, Loss, Multinomial
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import (
@@ -51,10 +51,10 @@ from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, sphe
 from boltdp.privacy.serialization import from_record, known_events, to_record
 from boltdp.privacy.step_schedules import constant, strongly_convex
 from boltdp.privacy.training_problem import Problem, Recipe
+from tests.example_losses import curved_losses, every_loss
 
 PURE, APPROXIMATE = Budget(0.8), Budget(0.8, 1e-6)
-EVERY: tuple[Loss, ...] = (Logistic(), HuberSVM(0.2), Multinomial(4))
-SMOOTH: tuple[Loss, ...] = (Logistic(), Multinomial(4))
+EVERY, SMOOTH = every_loss(classes=4), curved_losses(classes=4)
 
 Plan = Callable[[Loss, Budget], Event]
 
@@ -882,16 +882,17 @@ def test_what_only_looks_like_a_loss_is_refused() -> None:
 
 
 CONSTANTS = ("lipschitz", "smoothness", "at_zero", "simplex", "vectors", "parameter")
-METHODS = ("slopes", "probabilities", "link", "joint")
+METHODS = ("slopes", "hessians", "probabilities", "link", "joint")
+FACTS = {"number": 0, "target": "classes", "softmax": True, "shape": ""}
 
 
 @pytest.mark.parametrize("left_out", [*CONSTANTS, *METHODS])
 def test_a_loss_that_leaves_out_what_is_asked_of_it_cannot_be_made(left_out: str) -> None:
     stated = {name: getattr(Logistic, name) for name in (*CONSTANTS, *METHODS)}
-    made = type("Whole", (Loss,), {"name": "whole", "number": 0, **stated})
+    made = type("Whole", (Loss,), {"name": "whole", **FACTS, **stated})
     assert Problem(loss=made(), dims=3, rows=100).dimensions == 3
     del stated[left_out]
-    lacking = type("Lacking", (Loss,), {"name": "lacking", "number": 0, **stated})
+    lacking = type("Lacking", (Loss,), {"name": "lacking", **FACTS, **stated})
     with pytest.raises(TypeError, match=f"abstract method {left_out}"):
         lacking()
     assert "lacking" not in LOSSES

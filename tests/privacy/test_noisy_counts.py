@@ -28,8 +28,9 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_counts, release_values
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
-from boltdp.schema.source_columns import ColumnType
-from boltdp.workflows.infer_private import _Look, plan_draft
+from boltdp.schema.noisy_summary import PrivateCounts
+from boltdp.schema.source_columns import ColumnType, Kind
+from boltdp.workflows.summarize import plan_private_draft
 
 BUDGETS = [Budget(epsilon, delta) for epsilon, delta in product((1e-6, 0.05, 1.0, 20.0), (1e-9, 0.01, 0.6))]
 PROBLEM = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
@@ -48,7 +49,7 @@ def one(budget: Budget, *, unknown: int = 0) -> NoisyCounts:
 numbers = st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.0, -0.0, 1.0, 100.0, 1e300])
 words = st.none() | st.text(max_size=3) | st.sampled_from(["1", "1.0", "x", " ", "nan", "1e999", "-5", "0x1"])
 vectors = st.none() | st.lists(numbers, max_size=3)
-KINDS: dict[str, tuple[Any, pa.DataType]] = {
+KINDS: dict[Kind, tuple[Any, pa.DataType]] = {
     "number": (numbers, pa.float64()),
     "text": (words, pa.string()),
     "untyped": (words, pa.string()),
@@ -56,24 +57,25 @@ KINDS: dict[str, tuple[Any, pa.DataType]] = {
 }
 
 
-def counted(kind: str, cells: list[Any], budget: Budget, bounds: tuple[float, float]) -> list[Counter[Any]]:
+def counted(kind: Kind, cells: list[Any], budget: Budget, bounds: tuple[float, float]) -> list[Counter[Any]]:
     """What is counted of a column in the first scan, and in the second after the first gave these bounds."""
-    plan = plan_draft({"x": ColumnType(kind), "y": ColumnType("bool")}, "y", budget)  # type: ignore[arg-type]
-    look, array = _Look(plan.columns[0].role, kind, plan.event), pa.array(cells, KINDS[kind][1])
-    look.count(array)
-    first: Counter[Any] = Counter({f"value {value!r}": count for value, count in look._values.items()})
-    first |= Counter({place: int(count) for place, count in enumerate(look._wide) if count})
-    first["texts"] = look._texts
+    plan = plan_private_draft({"x": ColumnType(kind), "y": ColumnType("bool")}, "y", budget)
+    counts, array = PrivateCounts(plan.counted["x"], kind, plan.event), pa.array(cells, KINDS[kind][1])
+    counts.add(array)
+    first: Counter[Any] = Counter({f"value {value!r}": count for value, count in counts.values.items()})
+    first |= Counter({place: int(count) for place, count in enumerate(counts.wide.counts) if count})
+    first["texts"] = counts.texts
     if kind == "text":
         return [first]
-    look.narrow(bounds)
-    look.count_narrowly(array)
-    return [first, Counter({place: int(count) for place, count in enumerate(look._narrow) if count})]
+    counts.count_within(*bounds)
+    counts.add_narrow(array)
+    assert counts.narrow is not None
+    return [first, Counter({place: int(count) for place, count in enumerate(counts.narrow.counts) if count})]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_no_neighbour_moves_all_counts_by_more_than_the_sensitivity(kind: str, data: st.DataObject) -> None:
+def test_no_neighbour_moves_all_counts_by_more_than_the_sensitivity(kind: Kind, data: st.DataObject) -> None:
     cells = data.draw(st.lists(KINDS[kind][0], min_size=1, max_size=6))
     other = [data.draw(KINDS[kind][0]), *cells[1:]]
     bounds = data.draw(st.sampled_from([(0.0, 1.0), (-500.0, 2e6), (1e-6, 2e-6), (1000.0, 2000.0)]))

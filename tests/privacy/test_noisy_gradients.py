@@ -36,8 +36,9 @@ from boltdp.privacy.events.objective_perturbation import term_rounding
 from boltdp.privacy.mechanisms import Mechanism, gaussian_delta, precision
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import Problem
+from tests.example_losses import every_loss
 
-LOSSES: list[Loss] = [Logistic(), MarginLogistic(), HuberSVM(0.2), Multinomial(3)]
+LOSSES = every_loss()
 BUDGET = Budget(1.0, 1e-6)
 
 

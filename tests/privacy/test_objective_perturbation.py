@@ -43,6 +43,7 @@ from boltdp.privacy.mechanisms import spherical_scale as noise_scale
 from boltdp.privacy.release import Randomness, draw_linear_terms
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Problem, Recipe
+from tests.example_losses import curved_losses
 
 Array = npt.NDArray[np.float64]
 
@@ -198,7 +199,7 @@ def test_shares_never_exceed_the_budget(epsilon: float, delta: float) -> None:
 
 
 @pytest.mark.parametrize("rows", [100, 10**5, 10**7])
-@pytest.mark.parametrize("loss", [Logistic(), Multinomial(10)])
+@pytest.mark.parametrize("loss", curved_losses(classes=10))
 @pytest.mark.parametrize("budget", [Budget(1.0), Budget(0.1, 1e-8)])
 def test_the_noise_of_stopping_is_negligible(rows: int, loss: Loss, budget: Budget) -> None:
     plan = problem(loss, rows=rows, dims=50, penalty=max(1e-4, 100 / rows))
@@ -209,7 +210,7 @@ def test_the_noise_of_stopping_is_negligible(rows: int, loss: Loss, budget: Budg
     assert tolerance(plan, event.linear) < 1e-2
 
 
-@given(st.floats(0.05, 20.0), st.sampled_from([0.0, 1e-3, 1e-9]), st.sampled_from([Logistic(), Multinomial(4)]))
+@given(st.floats(0.05, 20.0), st.sampled_from([0.0, 1e-3, 1e-9]), st.sampled_from(curved_losses(classes=4)))
 def test_what_the_minimiser_spends_is_what_its_noise_was_made_for(epsilon: float, delta: float, loss: Loss) -> None:
     plan, budget = problem(loss, penalty=0.5), Budget(epsilon, delta)
     noise = objective_noise(plan, budget)
@@ -221,7 +222,7 @@ def test_what_the_minimiser_spends_is_what_its_noise_was_made_for(epsilon: float
     assert minimiser_delta(plan, noise, (1 - 1e-9) * volume_bound(plan)) == 1.0
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Multinomial(5)])
+@pytest.mark.parametrize("loss", curved_losses(classes=5))
 def test_the_least_regularization_has_the_volume_asked_for(loss: Loss) -> None:
     least = least_regularization(problem(loss), 0.3)
     assert volume_bound(problem(loss, penalty=least)) == pytest.approx(0.3)
@@ -248,7 +249,7 @@ def test_what_the_end_spends_is_taken_from_the_noise_of_the_linear_term() -> Non
 # ---- the certificate and the draw -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Multinomial(4)])
+@pytest.mark.parametrize("loss", curved_losses(classes=4))
 @pytest.mark.parametrize("budget", [Budget(0.7), Budget(0.7, 1e-6), None])
 def test_certificate_survives_the_round_trip_and_tampering_is_caught(loss: Loss, budget: Budget | None) -> None:
     certificate = certified(problem(loss), budget)
@@ -299,7 +300,7 @@ def test_a_seed_is_accepted_only_where_the_certificate_says_so() -> None:
         draw_linear_terms(certified(problem(), Budget(1.0)), Randomness(3))
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Multinomial(4)])
+@pytest.mark.parametrize("loss", curved_losses(classes=4))
 def test_terms_have_the_stated_noise(loss: Loss) -> None:
     certificate = certified(problem(loss), Budget(1.0), seeded=True)
     assert certificate.training_noise is not None
@@ -308,7 +309,7 @@ def test_terms_have_the_stated_noise(loss: Loss) -> None:
     assert stats.kstest(lengths, expected.cdf).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Multinomial(5)])
+@pytest.mark.parametrize("loss", curved_losses(classes=5))
 @pytest.mark.parametrize("noise", [None, Mechanism("gaussian", 50.0, 9), Mechanism("spherical", 1e12, 9)])
 def test_smallest_regularization_needs_no_step_that_is_too_short(loss: Loss, noise: Mechanism | None) -> None:
     problem = Problem(loss=loss, dims=9, rows=10)
@@ -325,7 +326,7 @@ def test_smallest_regularization_needs_no_step_that_is_too_short(loss: Loss, noi
         check_solvable(replace(problem, regularization=0.99 * least), noise)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Multinomial(3)])
+@pytest.mark.parametrize("loss", curved_losses(classes=3))
 def test_gradient_shortens_along_newtons_step_as_section_6_says(loss: Loss) -> None:
     """With steps that leave as much of the gradient as the proof can bear, in directions at random."""
     random = np.random.default_rng(5)

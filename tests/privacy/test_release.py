@@ -39,8 +39,9 @@ from boltdp.privacy.release import (
 )
 from boltdp.privacy.step_schedules import constant, strongly_convex
 from boltdp.privacy.training_problem import Problem, Recipe
+from tests.example_losses import every_loss
 
-LOSSES: list[Loss] = [Logistic(), HuberSVM(0.2), Multinomial(4)]
+LOSSES = every_loss(classes=4)
 
 
 def recipe(loss: Loss, *, regularization: float = 0.0, radius: float = math.inf) -> Recipe:
@@ -482,7 +483,7 @@ def test_contrasts_are_an_orthonormal_basis_of_the_zero_sums() -> None:
 
 
 def test_noise_goes_into_the_degrees_of_freedom() -> None:
-    assert [recipe(loss).dimensions for loss in LOSSES] == [6, 6, 18]
+    assert [recipe(loss).dimensions for loss in LOSSES] == [6 * loss.directions for loss in LOSSES]
 
 
 def test_noiseless_release_returns_the_weights() -> None:

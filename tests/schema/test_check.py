@@ -14,7 +14,7 @@ import pytest
 import boltdp
 from boltdp.engines import open_source
 from boltdp.export.check_html import checked_page
-from boltdp.schema.check import CheckedColumn, Odd, Report, check_source
+from boltdp.schema.check import CheckedColumn, Report, UnexpectedValue, check_source
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 
 YES = ["yes", "no", "yes", "no"]
@@ -38,14 +38,14 @@ def test_cells_of_csv_that_are_no_numbers_are_told_with_how_often(tmp_path: Path
     rows = csv_of(tmp_path, stay=["5h", "5h", "1,234", "7", "", " ", "8"], y=[*YES, *YES[:3]])
     stay = checked(rows, Numeric("stay", 0, 10)).columns[1]
     assert (stay.cells, stay.missing, stay.unparsed) == (7, 2, 3)
-    assert stay.unparsed_values == (Odd("5h", 2), Odd("1,234", 1))
+    assert stay.unparsed_values == (UnexpectedValue("5h", 2), UnexpectedValue("1,234", 1))
     assert stay.problem == "60.0 % of the cells are not as declared"
 
 
 def test_cells_of_a_frame_of_objects_that_are_no_numbers_are_told() -> None:
     frame = pd.DataFrame({"stay": np.array([5, "5h", None, 2.5], object), "y": YES})
     stay = checked(frame, Numeric("stay", 0, 10)).columns[1]
-    assert (stay.missing, stay.unparsed, stay.unparsed_values) == (1, 1, (Odd("5h", 1),))
+    assert (stay.missing, stay.unparsed, stay.unparsed_values) == (1, 1, (UnexpectedValue("5h", 1),))
 
 
 def test_text_of_many_batches_is_matched_with_its_own_row(tmp_path: Path) -> None:
@@ -79,11 +79,11 @@ def test_undeclared_categories_come_most_frequent_first_with_what_they_look_like
     ward = ["Intensive", "intensive ", "Intensive", "surgery", "surgrey", "x", None, "x", "Intensive"]
     rows = pa.table({"ward": ward, "y": ["no", "yes"] * 4 + ["no"]})
     found = checked(rows, Categorical("ward", ("intensive", "surgery", "children"))).columns[1]
-    assert found.uncheck_values == (
-        Odd("Intensive", 3, "intensive"),
-        Odd("x", 2),
-        Odd("intensive ", 1, "intensive"),
-        Odd("surgrey", 1, "surgery"),
+    assert found.undeclared_values == (
+        UnexpectedValue("Intensive", 3, "intensive"),
+        UnexpectedValue("x", 2),
+        UnexpectedValue("intensive ", 1, "intensive"),
+        UnexpectedValue("surgrey", 1, "surgery"),
     )
     assert (found.undeclared, found.missing, found.never) == (7, 1, ("intensive", "children"))
 
@@ -106,7 +106,7 @@ def test_labels_that_teach_nothing_are_garbage(labels: list[str | None], problem
 def test_numbers_match_classes_as_in_training() -> None:
     label = checked(pa.table({"age": [1, 2, 3], "y": [0.0, 1.0, 2.0]}), Numeric("age", 0, 9), classes=(0, 1)).columns[0]
     assert label.counts == (("0", 1), ("1", 1))
-    assert [odd.count for odd in label.uncheck_values] == [1]
+    assert [odd.count for odd in label.undeclared_values] == [1]
 
 
 def test_constant_and_empty_columns_are_told() -> None:
@@ -162,7 +162,7 @@ def test_page_escapes_what_cells_say() -> None:
         cells=2,
         counts=(("<i>", 1),),
         undeclared=1,
-        uncheck_values=(Odd("<script>", 1),),
+        undeclared_values=(UnexpectedValue("<script>", 1),),
     )
     text = checked_page(Report(rows=2, columns=(column,), unused=(("<u>", "why"),)), "<a>")
     for tag in ("<b>", "<i>", "<script>", "<u>", "<a>"):

@@ -23,7 +23,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.schema.check import check_source
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, TimePart, Vector
 from boltdp.schema.source_columns import ColumnType
-from boltdp.workflows.infer_private import plan_draft
+from boltdp.workflows.summarize import plan_private_draft
 
 TOML = 'label = "y"\nclasses = [0, 1]\n[timestamp]\nadmitted = {}'
 ALL = tuple(TimePart("at", part) for part in PARTS)
@@ -233,13 +233,13 @@ def test_a_check_of_rows_counts_the_parts_and_names_what_is_no_timestamp() -> No
     report = check_source(open_source(rows), Schema(Classes("y", (0, 1)), columns))
     _, hour, weekday, refused = report.columns
     assert (hour.name, hour.missing, hour.undeclared, dict(hour.counts)["13"]) == ("at.hour", 1, 1, 1)
-    assert [odd.value for odd in weekday.uncheck_values] == ["7.5.2024"]
+    assert [odd.value for odd in weekday.undeclared_values] == ["7.5.2024"]
     assert refused.fault == "it must have timestamps for an hour to be declared, its type is 'date'"
 
 
 def test_a_private_draft_counts_no_timestamps() -> None:
     columns = {"at": ColumnType("timestamp"), "day": ColumnType("date"), "n": ColumnType("number")}
-    plan = plan_draft({**columns, "y": ColumnType("bool")}, "y", Budget(1.0, 1e-6))
-    assert [column.name for column in plan.columns] == ["n"]
+    plan = plan_private_draft({**columns, "y": ColumnType("bool")}, "y", Budget(1.0, 1e-6))
+    assert [*plan.counted] == ["n"]
     with pytest.raises(DataError, match=r"^column 'at' must have texts, numbers or booleans"):
-        plan_draft(columns, "at", Budget(1.0))
+        plan_private_draft(columns, "at", Budget(1.0))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.losses import MarginLogistic
+from boltdp.errors import ParameterError
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Problem
 
@@ -55,15 +55,9 @@ class Neighbours:
         (label, x), loss, basis = row, self.plan.loss, self.basis
         weight = 1.0 if self.plan.class_weights is None else self.plan.class_weights[label]
         scores = (weights @ basis).reshape(len(weights), loss.vectors, -1) @ x
-        if loss.vectors > 1:
-            odds = np.exp(scores - scores.max(axis=1, keepdims=True))
-            odds /= odds.sum(axis=1, keepdims=True)
-            slopes = odds - np.eye(loss.vectors)[label]
-            bends = odds[:, :, None] * np.eye(loss.vectors) - odds[:, :, None] * odds[:, None, :]
-        else:
-            side, wanted = (1 if label == 1 else -1), loss.margin if isinstance(loss, MarginLogistic) else 0.0
-            wrong = _logistic(wanted - side * scores)
-            slopes, bends = -side * wrong, (wrong * _logistic(side * scores - wanted))[:, :, None]
+        slopes, bends = loss.slopes(scores, label, positive=1), loss.hessians(scores, label, positive=1)
+        if bends is None:
+            raise ParameterError(f"the density of the minimiser needs a loss with a Hessian, got {loss.name!r}")
         turned = (basis.reshape(len(basis), loss.vectors, -1) @ x).T
         return weight * slopes @ turned, weight * turned.T @ bends @ turned
 
@@ -203,8 +197,3 @@ def _pieces(ends: Doubles) -> tuple[Doubles, Doubles]:
     places, weights = np.polynomial.legendre.leggauss(8)
     middle, half = (ends[1:] + ends[:-1])[:, None] / 2, (ends[1:] - ends[:-1])[:, None] / 2
     return (middle + half * places).ravel(), (half * weights).ravel()
-
-
-def _logistic(at: Doubles) -> Doubles:
-    odds: Doubles = 0.5 * (1.0 + np.tanh(0.5 * at))
-    return odds

@@ -7,54 +7,38 @@ from typing import Any
 import click
 
 from boltdp.cli._terminal import emit
+from boltdp.settings import OPTIONS
 
-#: The options of `plan`, `train`, `tune` and `compare` by the names of their parameters: first those that `--help`
-#: shows, then those that only `--help-all` does.
-GROUPS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+#: The options of `plan`, `train`, `tune` and `compare` that are no settings, by the names of their parameters: first
+#: those that `--help` shows, then those that only `--help-all` does.
+_COMMAND_OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "Data": (
-        (
-            "rows",
-            "features",
-            "classes",
-            "table",
-            "query",
-            "schema_path",
-            "label",
-            "person_id",
-            "max_rows_per_person",
-            "test",
-        ),
+        ("rows", "features", "classes", "table", "query", "schema_path", "label", "person_id", "max_rows_per_person"),
         (),
     ),
-    "Privacy": (("epsilon", "epsilons", "delta", "noiseless", "in_server"), ()),
+    "Privacy": (("epsilons", "noiseless", "in_server"), ()),
     "Ledger": ((), ("ledger", "dataset", "blocks")),
     "Choosing": (
-        ("grids", "method", "public", "public_rows", "algorithms", "repeats"),
+        ("grids", "method", "public", "public_rows", "algorithms", "repeats", "test"),
         ("trials", "inverse_radius"),
     ),
-    "Model": (
-        ("class_weights", "threshold"),
-        ("loss", "loss_parameter", "multiclass", "curves", "regularization", "radius"),
-    ),
-    "Algorithm": (
-        (),
-        (
-            "algorithm",
-            "passes",
-            "batch_size",
-            "schedule",
-            "step_size",
-            "exponent",
-            "averaging",
-            "permutation",
-            "partitions",
-            "gradient_clip",
-        ),
-    ),
-    "Standardizing": ((), ("standardize", "standardize_share", "standardize_moments")),
+    "Model": (("threshold",), ()),
+    "Algorithm": ((), ()),
+    "Standardizing": ((), ()),
     "Output": (("output", "overwrite", "picture", "as_json", "quiet"), ()),
     "Running": ((), ("threads", "spool")),
-    "Research and tests": ((), ("analysis", "on_bad_row", "seed", "noise_seed")),
+    "Research and tests": ((), ("on_bad_row",)),
+}
+
+
+def _settings_of(group: str, *, usual: bool) -> tuple[str, ...]:
+    return tuple(name for name, one in OPTIONS.items() if one.group == group and one.usual == usual)
+
+
+#: All of them, with the settings of each group first.
+GROUPS = {
+    title: ((*_settings_of(title, usual=True), *usual), (*_settings_of(title, usual=False), *rare))
+    for title, (usual, rare) in _COMMAND_OPTIONS.items()
 }
 #: Of options that are in no group.
 OTHERS = "Other options"

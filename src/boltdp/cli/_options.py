@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from boltdp._files import OutputError, check_writable
 from boltdp.algorithms import ALGORITHMS, AUTO
-from boltdp.algorithms._sgd import BATCH_SIZE, EXPONENT, PASSES
-from boltdp.algorithms.noisy_gd import CLIP, JOINT_CLIP, SCANS
 from boltdp.cli._terminal import note
 from boltdp.context import Context
 from boltdp.engines import open_source
@@ -22,13 +20,9 @@ from boltdp.engines.registry import find_engine
 from boltdp.errors import DataError, ParameterError
 from boltdp.ledger.ledger import Account
 from boltdp.ledger.locate import find_account
-from boltdp.losses import LOSSES
 from boltdp.model import Model, Threshold
-from boltdp.privacy.events.noisy_moments import Moments
-from boltdp.privacy.events.output_perturbation import Analysis
-from boltdp.privacy.training_problem import Averaging, Permutation
 from boltdp.schema.schema import Schema
-from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize, loss_names
+from boltdp.settings import OPTIONS, Settings
 
 #: Of more classes than these, not all are named.
 SHOWN_CLASSES = 12
@@ -53,15 +47,6 @@ class FileName(click.types.StringParamType):
 
 FILE = FileName()
 
-_ABOUT = "; ".join(f"{one.name}: {one.about}" for one in ALGORITHMS.values())
-algorithm_option = click.option(
-    "--algorithm",
-    type=click.Choice(["auto", "noiseless", *ALGORITHMS]),
-    default="auto",
-    show_default=True,
-    help=f"Where noise is added. {_ABOUT}. auto: {AUTO[0].name} for more than two classes with a delta, else "
-    f"{' or '.join(one.name for one in AUTO[1:])}, the first that can do what is asked for.",
-)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
@@ -180,116 +165,6 @@ _LEDGER = (
     ),
 )
 
-# One option for each field of Settings but the algorithm, which `compare` has several of, and epsilon.
-_SETTINGS = (
-    click.option("--delta", type=float, default=0.0, show_default=True, help="0 is pure differential privacy."),
-    click.option(
-        "--loss",
-        type=click.Choice(["auto", *loss_names()]),
-        default="auto",
-        show_default=True,
-        help="auto: margin, if the algorithm is left to choose too and there is noise, else logistic.",
-    ),
-    click.option(
-        "--multiclass",
-        type=click.Choice(get_args(Multiclass)),
-        default="multinomial",
-        show_default=True,
-        help="One model of all classes, or one for each, which share the budget; a loss that has no multinomial form "
-        "(huber) is always one-vs-all.",
-    ),
-    click.option(
-        "--loss-parameter",
-        type=float,
-        help="; ".join(f"Of {name}: {kind.shape}" for name, kind in LOSSES.items() if kind.shape) + ".",
-    ),
-    click.option("--passes", type=int, help=f"Passes over the rows.  [default: {PASSES}; noisy-gd: {SCANS}]"),
-    click.option("--batch-size", type=int, help=f"Rows of an update.  [default: {BATCH_SIZE}]"),
-    click.option(
-        "--schedule",
-        type=click.Choice(get_args(ScheduleName)),
-        default="auto",
-        show_default=True,
-        help="How step sizes change; auto: strongly-convex with --regularization, else constant.",
-    ),
-    click.option(
-        "--step-size", type=float, help="Step of the constant schedules.  [default: from rows, features and budget]"
-    ),
-    click.option(
-        "--gradient-clip",
-        type=float,
-        help="Of noisy-gd: what longer gradients are shortened to.  "
-        f"[default: {CLIP}; {JOINT_CLIP} for several classes at once]",
-    ),
-    click.option("--exponent", type=float, help=f"c of decreasing and square-root steps.  [default: {EXPONENT}]"),
-    click.option(
-        "--curves",
-        type=int,
-        metavar="STEPS",
-        help="Steps of each number's curve, where the schema declares none; 0: no curves.  [default: as many as public "
-        "numbers allow, if the algorithm is left to choose too]",
-    ),
-    click.option(
-        "--class-weights",
-        callback=_class_weights,
-        metavar="WEIGHTS",
-        help="For a class that is rare: how much the rows of each class count, such as no=1,yes=8; balanced: 1 over "
-        "its share in the schema's prior. It costs no privacy.  [default: 1 each]",
-    ),
-    click.option("--regularization", type=float, help="Weight of ||w||^2 / 2.  [default: the algorithm's]"),
-    click.option("--radius", type=float, help="Longest that weights may be.  [default: any]"),
-    click.option(
-        "--averaging",
-        type=click.Choice(get_args(Averaging)),
-        help="Release the last weights, the average of all, or of the last few.  [default: last]",
-    ),
-    click.option(
-        "--permutation",
-        type=click.Choice(get_args(Permutation)),
-        help="Shuffle the rows once, or afresh for each pass.  [default: once]",
-    ),
-    click.option(
-        "--partitions",
-        type=int,
-        help="Of bolton: parts of the rows that are trained on apart, side by side; their weights are averaged.  "
-        "[default: 1]",
-    ),
-    click.option(
-        "--analysis",
-        type=click.Choice(get_args(Analysis)),
-        default="proved",
-        show_default=True,
-        help="paper: the published sensitivities, for its figures; not private.",
-    ),
-    click.option(
-        "--standardize",
-        type=click.Choice(get_args(Standardize)),
-        default="auto",
-        show_default=True,
-        help="private: centre the features by noisy moments of all rows; auto: where that pays.",
-    ),
-    click.option(
-        "--standardize-share",
-        type=float,
-        help="The part of the budget that pays for it.  [default: from rows, features and budget]",
-    ),
-    click.option(
-        "--standardize-moments",
-        type=click.Choice(get_args(Moments)),
-        default="mean",
-        show_default=True,
-        help="squares: centre and scale; mean: centre only, with less noise.",
-    ),
-    click.option(
-        "--seed",
-        type=click.IntRange(min=0),
-        help="Seed of the shuffle. It may be public, as long as the places of rows do not depend on their values.",
-    ),
-    click.option(
-        "--noise-seed", type=click.IntRange(min=0), help="Seed of the noise, for tests: the model is then not private."
-    ),
-)
-
 
 def source_options(command: Command) -> Command:
     """SOURCE, --table and --query."""
@@ -337,9 +212,36 @@ def ledger_line(account: Account | None) -> list[tuple[str, str]]:
     return [("ledger", f"{account.dataset}: {now.spent.describe(now.budget)}")]
 
 
-def settings_options(command: Command) -> Command:
-    """An option for each field of Settings but epsilon and the algorithm."""
-    return _decorate(command, _SETTINGS)
+def settings_options(command: Command, *, leave_out: tuple[str, ...] = ("epsilon",)) -> Command:
+    """An option for each field of Settings but epsilon, which commands declare themselves."""
+    return _decorate(command, tuple(_setting_option(name) for name in OPTIONS if name not in leave_out))
+
+
+def settings_options_without_algorithm(command: Command) -> Command:
+    """The same for a command that takes several algorithms."""
+    return settings_options(command, leave_out=("epsilon", "algorithm"))
+
+
+def _setting_option(name: str) -> Callable[[Command], Command]:
+    """The command-line option of a setting."""
+    option, words = OPTIONS[name], OPTIONS[name].words
+    about = option.help
+    if name == "algorithm":
+        words = ("auto", "noiseless", *ALGORITHMS)
+        about += "".join(f" {one.name}: {one.about}." for one in ALGORITHMS.values())
+        first, *others = [one.name for one in AUTO]
+        about += f" auto: {first} for more than two classes with a delta, else the first of {', '.join(others)} that"
+        about += " has the options given."
+    kinds: dict[str, Any] = {"number": float, "whole number": int, "word": click.Choice(words), "other": str}
+    return click.option(
+        f"--{name.replace('_', '-')}",
+        type=kinds[option.kind],
+        metavar=option.metavar or {"number": "NUMBER", "whole number": "N"}.get(option.kind),
+        default=option.default,
+        show_default=option.default is not None,
+        callback=_class_weights if name == "class_weights" else None,
+        help=about + ("" if option.default_text is None else f"  [default: {option.default_text}]"),
+    )
 
 
 def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:
@@ -353,7 +255,9 @@ def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, A
         )
     if noiseless and (chosen["delta"] or chosen["noise_seed"] is not None):
         raise ParameterError("--delta and --noise-seed are for noise, and must not be given with --noiseless")
-    return Settings(epsilon=epsilon, **chosen)
+    settings = Settings(epsilon=epsilon, **chosen)
+    settings.check()
+    return settings
 
 
 def load_model(path: str, threshold: Threshold | None) -> Model:

@@ -8,7 +8,7 @@ import click
 
 from boltdp._files import check_writable, replacing
 from boltdp.cli._help import Grouped
-from boltdp.cli._options import FILE, algorithm_option, as_json, make_settings, quiet, settings_options
+from boltdp.cli._options import FILE, as_json, make_settings, quiet, settings_options
 from boltdp.cli._terminal import RowsBar, emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.cli.plan import public_schema
 from boltdp.errors import ParameterError
@@ -35,7 +35,6 @@ from boltdp.workflows.plan import make_plan
     "--schema", "schema_path", metavar="TOML", type=FILE, help="A schema, instead of --features and --classes."
 )
 @click.option("--epsilon", type=float, help="The privacy budget of the settings.  [default: 1]")
-@algorithm_option
 @settings_options
 @click.option(
     "--trials", type=int, help="Trainings of the black box on each of two data sets.  [default: by the algorithm]"

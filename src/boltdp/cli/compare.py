@@ -15,7 +15,7 @@ from boltdp.cli._options import (
     as_json,
     load_schema,
     quiet,
-    settings_options,
+    settings_options_without_algorithm,
     source_options,
     threads_option,
     training_options,
@@ -62,7 +62,7 @@ WARNING = (
     help="Where results are kept.",
 )
 @click.option("--picture", metavar="PNG", type=FILE, help="Where to draw them.  [default: beside the results]")
-@settings_options
+@settings_options_without_algorithm
 @threads_option
 @as_json
 @quiet

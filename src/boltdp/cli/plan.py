@@ -12,7 +12,6 @@ from boltdp.algorithms._base import main_noise
 from boltdp.cli._help import Grouped
 from boltdp.cli._options import (
     FILE,
-    algorithm_option,
     as_json,
     make_settings,
     max_rows_per_person_option,
@@ -48,7 +47,6 @@ SHOWN_CURVES = 5
 )
 @max_rows_per_person_option
 @click.option("--epsilon", type=float, default=1.0, show_default=True, help="The privacy budget.")
-@algorithm_option
 @settings_options
 @as_json
 def plan(

@@ -69,7 +69,7 @@ def schema(
     that are frequent enough. The schema states what this has cost, and `boltdp train` adds it up: its --epsilon is that
     of schema and model together.
     """
-    from boltdp.schema.infer import draft_schema  # only here: `--help` needs no Arrow
+    from boltdp.workflows.summarize import draft_schema
 
     if public and epsilon is not None:
         raise ParameterError("give either --public or --epsilon")
@@ -106,14 +106,14 @@ def _drafted(
     """A draft from private rows, and what must be said of it."""
     from boltdp.cli._options import QUERY_PROMISE
     from boltdp.context import Context
-    from boltdp.workflows.infer_private import draft_privately
+    from boltdp.workflows.summarize import draft_private_schema
 
     if query is not None:
         note(QUERY_PROMISE)
     if not budget.delta:
         note("without --delta no category and no class can be found from the rows: they are left empty")
     with RowsBar(quiet=quiet) as bar:
-        text = draft_privately(engine, label, budget, context=Context(progress=bar), account=account)
+        text = draft_private_schema(engine, label, budget, context=Context(progress=bar), account=account)
     note(
         f"the rows were looked at for {budget.describe()}, which the draft states and every model trained with it pays"
     )

@@ -9,7 +9,6 @@ import click
 from boltdp.cli._help import Grouped
 from boltdp.cli._options import (
     QUERY_PROMISE,
-    algorithm_option,
     as_json,
     charged_account,
     check_output,
@@ -59,7 +58,6 @@ SHOWN_CURVES = 5
 @click.option("--epsilon", type=float, help="The privacy budget: smaller is more private.")
 @click.option("--noiseless", is_flag=True, help="Train without noise, and so without privacy, instead of --epsilon.")
 @click.option("--in-server", is_flag=True, help="PostgreSQL: fail rather than let the rows leave the server.")
-@algorithm_option
 @settings_options
 @training_threshold
 @click.option(

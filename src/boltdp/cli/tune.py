@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from boltdp.cli._help import Grouped
 from boltdp.cli._options import (
     FILE,
-    algorithm_option,
     as_json,
     charged_account,
     check_output,
@@ -30,17 +29,12 @@ from boltdp.cli._terminal import RowsBar, emit_table, examples, note
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
-from boltdp.privacy.training_problem import Averaging
-from boltdp.settings import ScheduleName
-from boltdp.workflows.tune import TRIALS, TUNABLE, Method, candidates
+from boltdp.settings import OPTIONS, TUNABLE
+from boltdp.workflows.tune import TRIALS, Method, candidates
 from boltdp.workflows.tune import tune as tune_model
 
 if TYPE_CHECKING:
     from boltdp.engines.base import Engine
-
-#: How the values of a grid are written, where they are not numbers with a point.
-_WORDS = {"schedule": get_args(ScheduleName), "averaging": get_args(Averaging)}
-_WHOLE = ("passes", "batch_size")
 
 
 @click.command(
@@ -80,7 +74,6 @@ _WHOLE = ("passes", "batch_size")
 @click.option(
     "--public-rows", type=int, metavar="N", help="The same with the first N rows of SOURCE, which are no secret."
 )
-@algorithm_option
 @settings_options
 @training_threshold
 @threads_option
@@ -174,12 +167,4 @@ def _values(text: str) -> tuple[str, list[Any]]:
     name = name.strip().replace("-", "_")
     if name not in TUNABLE:
         raise ParameterError(f"--grid must be over some of {', '.join(TUNABLE)}, got {name!r}")
-    values = []
-    for word in listed.split(","):
-        try:
-            values.append(int(word) if name in _WHOLE else word.strip() if name in _WORDS else float(word))
-        except ValueError:
-            raise ParameterError(f"--grid {name} must have numbers with commas between them, got {listed!r}") from None
-        if name in _WORDS and values[-1] not in _WORDS[name]:
-            raise ParameterError(f"--grid {name} must be some of {', '.join(_WORDS[name])}, got {word!r}")
-    return name, values
+    return name, [OPTIONS[name].parse(word, f"--grid {name}") for word in listed.split(",")]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import sys
+import textwrap
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,19 +33,16 @@ from boltdp.api import Model, refuse_beside_schema, warn_if_not_private, warn_of
 from boltdp.encoding import python_cells
 from boltdp.engines._data_frames import is_table
 from boltdp.engines.arrays import ArrayEngine, arrow_table, check_names, rows_of
-from boltdp.errors import DataError, ParameterError, described, hints_shown
+from boltdp.errors import DataError, ParameterError, described, hints_shown, real_number
 from boltdp.export.original_units import raw_weights
 from boltdp.ledger import Account, Ledger, find_account
 from boltdp.model import Model as ReleasedModel
-from boltdp.privacy.events.noisy_moments import Moments
-from boltdp.privacy.events.output_perturbation import Analysis
-from boltdp.privacy.training_problem import Averaging, Permutation
 from boltdp.schema.curves import curve_places
 from boltdp.schema.declare import declare
 from boltdp.schema.schema import Classes, Column, Numeric, Schema, Vector
 from boltdp.schema.source_columns import ColumnType
 from boltdp.schema.target import Threshold
-from boltdp.settings import Multiclass, ScheduleName, Settings, Standardize
+from boltdp.settings import OPTIONS, Option, Settings
 from boltdp.workflows.train import train
 
 #: Why a model whose classes were not declared has no guarantee.
@@ -66,13 +63,42 @@ NOTHING_DECLARED = (
 Bound: TypeAlias = float | Sequence[float] | npt.NDArray[Any]
 
 
-# A dataclass, since scikit-learn wants an __init__ that names every parameter and only stores it.
-@dataclass(kw_only=True, eq=False, repr=False)
+Classifier = TypeVar("Classifier", bound=type)
+
+
+def add_parameters(*, leave_out: tuple[str, ...] = ()) -> Callable[[Classifier], Classifier]:
+    """Give a class an __init__ that names every parameter and only stores it, as scikit-learn wants it.
+
+    The parameters are those that it and its base declare and the settings, which its docstring then has too.
+    """
+
+    def add(cls: Classifier) -> Classifier:
+        declared = {**_PrivateClassifier.__annotations__, **cls.__annotations__}
+        settings = [one for one in OPTIONS.values() if one.parameter not in ("", *declared, *leave_out)]
+        cls.__annotations__ = declared | {one.parameter: Any for one in settings}
+        for one in settings:
+            setattr(cls, one.parameter, one.default)
+        cls.__doc__ = (cls.__doc__ or "").replace("    SETTINGS\n", "".join(map(_describe_parameter, settings)))
+        made: Classifier = dataclass(kw_only=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
+        return made
+
+    return add
+
+
+def _describe_parameter(one: Option) -> str:
+    """The lines of a docstring about a setting."""
+    words, kinds = ", ".join(map(repr, one.words)), {"number": "float", "whole number": "int", "word": "str"}
+    kind = f"dict or {words}" if one.kind == "other" else f"{{{words}}}" if words else kinds[one.kind]
+    optional = " or None" if one.nullable and one.default is None else ""
+    chosen = f" None: {one.default_text}." if one.default_text else ""
+    text = textwrap.fill(one.help + chosen, 112, initial_indent=" " * 8, subsequent_indent=" " * 8)
+    return f"    {one.parameter} : {kind}{optional}, default={one.default!r}\n{text}\n"
+
+
 class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """What the classifiers share; PrivateLogisticRegression documents the parameters."""
 
     epsilon: float | None = 1.0
-    delta: float = 0.0
     classes: Sequence[Any] | npt.NDArray[Any] | None = None
     bounds: Mapping[Any, Sequence[float]] | tuple[Bound, Bound] | npt.NDArray[Any] | None = None
     categories: Mapping[Any, Sequence[Any]] | None = None
@@ -81,23 +107,6 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     clip_norm: float | None = None
     schema: Schema | Mapping[str, Any] | str | Path | None = None
     fit_intercept: bool = True
-    regularization: float | None = None
-    class_weight: Literal["balanced"] | Mapping[Any, float] | None = None
-    passes: int | None = None
-    batch_size: int | None = None
-    schedule: ScheduleName = "auto"
-    step_size: float | None = None
-    gradient_clip: float | None = None
-    exponent: float | None = None
-    max_norm: float | None = None
-    averaging: Averaging | None = None
-    permutation: Permutation | None = None
-    partitions: int | None = None
-    algorithm: str = "auto"
-    analysis: Analysis = "proved"
-    standardize: Standardize = "auto"
-    standardize_share: float | None = None
-    standardize_moments: Moments = "mean"
     threshold: Threshold | None = None
     ledger: str | Path | Ledger | None = None
     dataset: str | None = None
@@ -207,42 +216,14 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Whether columns are declared by their names."""
         return isinstance(self.bounds, Mapping) or self.categories is not None or self.timestamps is not None
 
-    def _settings(self) -> Settings:
+    def _settings(self, **fixed: Any) -> Settings:
         seed = None if self.random_state is None else int(check_random_state(self.random_state).randint(2**31 - 1))
-        return Settings(
-            epsilon=self._number("epsilon", optional=True),
-            delta=self._number("delta"),
-            passes=self._number("passes", whole=True, optional=True),
-            batch_size=self._number("batch_size", whole=True, optional=True),
-            schedule=self.schedule,
-            step_size=self._number("step_size", optional=True),
-            gradient_clip=self._number("gradient_clip", optional=True),
-            exponent=self._number("exponent", optional=True),
-            regularization=self._number("regularization", optional=True),
-            class_weights=self.class_weight,
-            radius=self._number("max_norm", optional=True),
-            averaging=self.averaging,
-            permutation=self.permutation,
-            partitions=self._number("partitions", whole=True, optional=True),
-            algorithm=self.algorithm,
-            analysis=self.analysis,
-            standardize=self.standardize,
-            standardize_share=self._number("standardize_share", optional=True),
-            standardize_moments=self.standardize_moments,
-            seed=seed,
-            noise_seed=None if self.epsilon is None else seed,
-        )
-
-    def _number(self, name: str, *, whole: bool = False, optional: bool = False) -> Any:
-        """The parameter as Python's own int or float: NumPy's, which searches over grids give, don't go into JSON."""
-        value = getattr(self, name)
-        if value is None and optional:
-            return None
-        if whole and isinstance(value, Integral) and not isinstance(value, bool):
-            return int(value)
-        if not whole and isinstance(value, Real) and not isinstance(value, bool):
-            return float(value)
-        raise ParameterError(f"{name} must be a {'whole ' if whole else ''}number, got {value!r}")
+        chosen = {
+            name: one.convert(getattr(self, one.parameter), one.parameter)
+            for name, one in OPTIONS.items()
+            if one.parameter and hasattr(self, one.parameter)
+        }
+        return Settings(**{**chosen, "seed": seed, "noise_seed": None if self.epsilon is None else seed, **fixed})
 
     def _declared(self) -> Schema | None:
         """The schema that was given, if any."""
@@ -280,7 +261,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _norm(self) -> float | None:
-        clip_norm: float | None = self._number("clip_norm", optional=True)
+        clip_norm = None if self.clip_norm is None else real_number(self.clip_norm, "clip_norm")
         if clip_norm is not None and not 0 < clip_norm < math.inf:
             raise ParameterError(f"clip_norm must be a finite number > 0, got {clip_norm:g}")
         return clip_norm
@@ -317,7 +298,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@add_parameters()
 class PrivateLogisticRegression(_PrivateClassifier):
     """Logistic regression with differential privacy; multinomial for more than two classes.
 
@@ -332,8 +313,6 @@ class PrivateLogisticRegression(_PrivateClassifier):
     ----------
     epsilon : float or None, default=1.0
         The privacy budget. None trains without noise and without privacy.
-    delta : float, default=0.0
-        Above 0, less noise is needed: the shorter of spherical and Gaussian noise is taken.
     classes : sequence, optional
         All labels there can be. If they are not declared, they are read from y, and the model is not private.
     bounds : (low, high) or dict, optional
@@ -357,46 +336,6 @@ class PrivateLogisticRegression(_PrivateClassifier):
         `fit_intercept`; X is then a data frame. A label column in X is not used.
     fit_intercept : bool, default=True
         Whether to add a constant feature. Its weight gets noise like every other.
-    regularization : float or None, default=None
-        lambda of the term (lambda/2)||w||^2, in the units of the scaled rows; None leaves it to the algorithm.
-    class_weight : dict, "balanced" or None, default=None
-        What the losses of each class's rows are multiplied by, by class; a class that is left out has 1, and only how
-        they compare counts. "balanced" is 1 over the share that the schema declares for the class, as its prior: rows
-        are not counted, which would not be private. It costs no privacy. Probabilities are then those of a population
-        with classes so weighted.
-    passes, batch_size : int or None, default=None
-        How often each row is used, and rows in an update; None is 10 (noisy-gd: 26), and 50 rows, or all if there
-        are fewer.
-    schedule : {"auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"}
-        The step sizes; "auto" is "strongly-convex" with regularization, else "constant".
-    step_size : float, optional
-        Of the constant schedules and of noisy-gd; None chooses one by public numbers.
-    gradient_clip : float, optional
-        Of noisy-gd: what longer gradients are shortened to; None is 0.5.
-    exponent : float or None, default=None
-        c of the decreasing and square-root schedules; None is 0.5.
-    max_norm : float, optional
-        Weights are kept in the ball of this radius during training.
-    averaging : {"last", "all", "tail"} or None, default=None
-        The last iterate, the average of all, or of the last ceil(ln T) of T; None is the last.
-    permutation : {"once", "fresh"} or None, default=None
-        One random order of the rows for all passes, or one for each; None is one for all.
-    partitions : int or None, default=None
-        Of bolton: parts of the rows that are trained on apart, by several threads, and whose weights are averaged; None
-        is 1.
-    algorithm : str, default="auto"
-        "auto" is "noisy-gd" (noise in every scan) for more than two classes with a delta, else the first of
-        "objective" (noise once, before training) and "bolton" (noise once, to the trained weights) that can do what is
-        asked for; `boltdp train --help` names the others. An algorithm refuses parameters that it does not have.
-    analysis : {"proved", "paper"}, default="proved"
-        "paper" takes sensitivity and noise as published, which is not private.
-    standardize : {"auto", "none", "private"}, default="auto"
-        "private" centres the features by noisy moments of all rows, which helps where they are far from the middle of
-        their bounds. "auto" does so where it pays, if the algorithm is left to choose too.
-    standardize_share : float or None, default=None
-        The part of epsilon and delta that pays for it. None chooses it from the numbers of rows and features.
-    standardize_moments : {"mean", "squares"}, default="mean"
-        "mean" centres the features; "squares" scales them too, with more noise.
     threshold : float, "prior" or None, default=None
         Of two classes, predict the second where its probability exceeds this; None is 0.5, and "prior" the share that
         the schema declares for it. It costs no privacy, unless it was found by looking at private rows.
@@ -409,8 +348,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
     random_state : int, RandomState or None, default=None
         None takes the noise from the operating system. Anything else makes order and noise repeatable, for tests:
         the model is then not private.
-    multiclass : {"multinomial", "one-vs-all"}, default="multinomial"
-        One model for all classes, or one a class with the budget split among them.
+    SETTINGS
 
     Attributes
     ----------
@@ -438,8 +376,6 @@ class PrivateLogisticRegression(_PrivateClassifier):
 
     """
 
-    multiclass: Multiclass = "multinomial"
-
     def predict_proba(self, X: Any) -> Doubles:
         """The probability of each class for each row."""
         margins = self._margins(X)
@@ -451,11 +387,8 @@ class PrivateLogisticRegression(_PrivateClassifier):
             logarithms: Doubles = np.log(self.predict_proba(X))
         return logarithms
 
-    def _settings(self) -> Settings:
-        return replace(super()._settings(), loss="auto", multiclass=self.multiclass)
 
-
-@dataclass(kw_only=True, eq=False, repr=False)
+@add_parameters(leave_out=("multiclass",))
 class PrivateHuberSVM(_PrivateClassifier):
     """Linear support vector machine with a Huber loss and differential privacy; one-vs-all for more than two classes.
 
@@ -479,8 +412,8 @@ class PrivateHuberSVM(_PrivateClassifier):
 
     width: float = 0.1
 
-    def _settings(self) -> Settings:
-        return replace(super()._settings(), loss="huber", loss_parameter=self._number("width"))
+    def _settings(self, **fixed: Any) -> Settings:
+        return super()._settings(loss="huber", loss_parameter=real_number(self.width, "width"), **fixed)
 
 
 def _inside_search() -> bool:

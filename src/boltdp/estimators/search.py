@@ -17,10 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.estimators.classifiers import PrivateHuberSVM, PrivateLogisticRegression
-from boltdp.workflows.tune import TRIALS, TUNABLE, Method, tune
+from boltdp.settings import OPTIONS, TUNABLE
+from boltdp.workflows.tune import TRIALS, Method, tune
 
-#: What the estimators call the radius of the weights.
-NAMES = tuple("max_norm" if name == "radius" else name for name in TUNABLE)
+#: The parameters of the estimators that a grid may be over.
+NAMES = tuple(OPTIONS[name].parameter for name in TUNABLE)
 
 
 def _estimator_has(name: str) -> Any:

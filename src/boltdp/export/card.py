@@ -25,7 +25,7 @@ from boltdp.privacy.mechanisms import Mechanism
 from boltdp.schema.schema import Categorical, Column, Numeric
 
 if TYPE_CHECKING:
-    from boltdp.evaluation.private import NoisyEvaluation
+    from boltdp.evaluation.classes import NoisyEvaluation
     from boltdp.model import Model
 
 #: What only the owner of the data knows: the name of each option, and what it is.
@@ -526,13 +526,7 @@ def _utility(certificate: Certificate, evaluation: NoisyEvaluation | None) -> Se
         for name, score in evaluation.scores.items()
     ]
     tables = [Table(("all rows", "with noise", "95 % interval"), tuple(scores))]
-    if evaluation.by_group:
-        names = [*next(iter(evaluation.by_group.values()))]
-        lines = [
-            (group, *("-" if score is None else score.describe(whole=name == "rows") for name, score in told.items()))
-            for group, told in evaluation.by_group.items()
-        ]
-        tables.append(Table((str(evaluation.by), *names), tuple(lines)))
+    tables += [Table(headings, tuple(lines)) for headings, lines in evaluation.tables()]
     return Section(title, text, tables=tuple(tables))
 
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "losses.h"
 #include "reading.h"
 #include "sgd.h"
 
@@ -223,17 +224,12 @@ INLINE void count_tile(struct errors_state *s, struct tile *t, int wide)
     t->n = 0;
 }
 
-INLINE int is_declared(const struct errors_state *s, double label)
-{
-    return label >= 0.0 && label < (double) s->classes && (double) (uint64_t) label == label;
-}
-
 /* Whether a row has a class that is declared and nothing but finite features. */
 INLINE int is_sound(const struct errors_state *s, const float *row)
 {
     const double label = row[0];
     const bits32 *features = (const bits32 *) (row + 1);
-    uint32_t unsound = !is_declared(s, label);
+    uint32_t unsound = !label_is_class(label, (double) s->classes);
     for (size_t i = 0; i < s->cells; i++)
         unsound |= (features[i] & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
     return !unsound;
@@ -278,7 +274,7 @@ INLINE void scan_by(struct errors_state *s, const struct reading *r, const float
     struct tile t;
     t.n = 0;
     for (size_t i = 0; i < n_rows; i++, rows += 1 + s->cells) {
-        if (!is_declared(s, rows[0])) {
+        if (!label_is_class(rows[0], (double) s->classes)) {
             unsound++;
             continue;
         }

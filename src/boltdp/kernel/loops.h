@@ -257,13 +257,9 @@ INLINE void NAME(judge)(struct block *b)
     for (size_t r = 0; r < b->n; r += 4) {
         const double *lanes = b->lanes + 4 * r;
         const vec4 squares = FOUR_SUMS(AT(lanes, 0), AT(lanes, 4), AT(lanes, 8), AT(lanes, 12));
-        const vec4 label = AT(b->label, r);
         const vec4 scaled = row_scale_numerator(margin) / SQUARE_ROOTS(squares);
         const vec4 scale = CHOOSE(squares <= row_scale_threshold(margin), one, scaled);
-        /* Adding and subtracting 2^52 rounds to a whole number. */
-        const mask4 whole = (label >= 0) & (label < (double) SGD_MAX_CLASSES) & ((label + 0x1p52) - 0x1p52 == label);
-        AT(b->scale, r) = CHOOSE(whole & (squares <= LARGEST_SQUARES), scale, none);
-        AT(b->label, r) = CHOOSE(whole, label, none);
+        AT(b->scale, r) = CHOOSE(squares <= LARGEST_SQUARES, scale, none);
     }
     for (size_t r = 0; r < b->n; r++)
         if (b->scale[r] == 0.0) /* a neutral row is all zeros, which then need no special case anywhere */
@@ -278,11 +274,11 @@ INLINE void NAME(judge)(struct block *b)
  *     <w_1, x'> = keep * <w, x'> + f * <x, x'>
  *
  * and all three products of vectors of a pair are made together, while the weights are moved by the pair before. At a
- * cut inside a pair its first row waits in `step`, with its scale and weight in `aside`: a cut changes nothing. The
+ * cut inside a pair its first row waits in `step`, with its scale, weight and y in `aside`: a cut changes nothing. The
  * last row of an odd number goes alone.
  */
 INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, double *scale, double *weight,
-                                   struct block *ahead, int loss, int element)
+                                   double *y, struct block *ahead, int loss, int element)
 {
     const struct sgd_recipe r = s->recipe;
     const size_t stride = b->stride, waited = s->row % 2, n = waited + b->n;
@@ -298,7 +294,8 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
         memset(waiting, 0, stride * sizeof *waiting);
         *--scale = aside[0];
         *--weight = aside[1];
-        aside[0] = aside[1] = 0.0;
+        *--y = aside[2];
+        aside[0] = aside[1] = aside[2] = 0.0;
     }
     for (size_t i = 0; i < n; i++) {
         const double eta = step_size(&r, update + 1 + i);
@@ -314,11 +311,11 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
             NAME(pair_dots)(&dots, w, x, x + stride, stride);
         for (; i < end; i += 2, x += 2 * stride) {
             const double *x1 = x + stride, kept = keep[i] * keep[i + 1];
-            const double f0 = loss_factor(loss, dots[0] * gain[i], r.parameter, rate[i]);
+            const double f0 = loss_factor(loss, dots[0] * gain[i], y[i], r.parameter, rate[i]);
             READ_AHEAD(i - waited); /* the next factor has to wait for this one: time to read */
             READ_AHEAD(i + 1 - waited);
-            const double margin = keep[i] * (dots[1] * gain[i + 1]) + f0 * (dots[2] * gain[i + 1]);
-            const double f1 = loss_factor(loss, margin, r.parameter, rate[i + 1]);
+            const double score = keep[i] * (dots[1] * gain[i + 1]) + f0 * (dots[2] * gain[i + 1]);
+            const double f1 = loss_factor(loss, score, y[i + 1], r.parameter, rate[i + 1]);
             update += 2;
             if (update > unaveraged) {
                 const double first = update - 1 > unaveraged;
@@ -336,7 +333,7 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
             update++;
             if (row == r.rows) {
                 NAME(pair_dots)(&dots, w, x, x, stride);
-                const double f = loss_factor(loss, dots[0] * gain[i], r.parameter, rate[i]);
+                const double f = loss_factor(loss, dots[0] * gain[i], y[i], r.parameter, rate[i]);
                 NAME(move)(w, keep[i], f, x, stride);
                 if (update > unaveraged)
                     NAME(move)(total, 1.0, 1.0, w, stride);
@@ -344,6 +341,7 @@ INLINE void NAME(feed_single_rows)(struct sgd_state *s, const struct block *b, d
                 memcpy(waiting, x, stride * sizeof *waiting);
                 aside[0] = scale[i];
                 aside[1] = weight[i];
+                aside[2] = y[i];
             }
             i++;
             x += stride;
@@ -364,30 +362,31 @@ INLINE void NAME(multinomial_factors)(double *factors, const double *w, const do
             y[j] = w + (k + j < classes ? k + j : k) * stride;
         NAME(four_dots)(factors + k, x, y, stride);
     }
-    const double sum = multinomial_powers(factors, 1, classes, scale * loss_unit(LOSS_MULTINOMIAL));
+    const double sum = multinomial_powers(factors, 1, classes, scale * loss_unit(LOSS_multinomial));
     for (size_t k = 0; k < classes; k++)
         factors[k] = rate * scale * ((double) (k == label) - factors[k] / sum);
 }
 
 /* Add what `n` rows (1 to 4) of a batch contribute to `step`; x has four, of which only the first n count. */
 INLINE void NAME(add_margins)(const struct sgd_recipe *r, const double *w, double *step, const double *const x[4],
-                              const double *scale, const double *weight, double rate, size_t n, size_t stride)
+                              const double *scale, const double *weight, const double *y, double rate, size_t n,
+                              size_t stride)
 {
     double f[4];
     NAME(four_dots)(f, w, x, stride);
     for (size_t j = 0; j < n; j++)
-        f[j] = loss_factor(r->loss, f[j] * (scale[j] * loss_unit(r->loss)), r->parameter,
+        f[j] = loss_factor(r->loss, f[j] * (scale[j] * loss_unit(r->loss)), y[j], r->parameter,
                            rate * (scale[j] * weight[j]));
     NAME(move_by_up_to_four)(step, f, x, n, stride);
 }
 
 INLINE void NAME(add_multinomial)(const struct sgd_recipe *r, const double *w, double *step, double *factors,
-                                  const double *const x[4], const double *label, const double *scale,
-                                  const double *weight, double rate, size_t n, size_t stride)
+                                  const double *const x[4], const double *scale, const double *weight,
+                                  const double *y, double rate, size_t n, size_t stride)
 {
     const size_t classes = r->classes, width = padded(classes);
     for (size_t j = 0; j < n; j++)
-        NAME(multinomial_factors)(factors + j * width, w, x[j], classes, stride, (size_t) label[j], scale[j],
+        NAME(multinomial_factors)(factors + j * width, w, x[j], classes, stride, (size_t) y[j], scale[j],
                                   rate * weight[j]);
     for (size_t k = 0; k < classes; k++) {
         const double f[4] = {factors[k], factors[width + k], factors[2 * width + k], factors[3 * width + k]};
@@ -477,7 +476,7 @@ INLINE size_t NAME(rows_to_batch_end)(const struct block *b, size_t i)
  * `plain`, known when this is compiled, says that there is no noise, and that batches have the recipe's sizes.
  */
 INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const double *scale, const double *weight,
-                               struct block *ahead, int element, int plain)
+                               const double *y, struct block *ahead, int element, int plain)
 {
     const struct sgd_recipe r = s->recipe;
     const int marked = !plain && r.marked, noisy = !plain && r.noise;
@@ -500,10 +499,13 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
                 x[j] = b->rows + (j < n ? i + j : i) * stride;
             for (size_t j = 0; j < n; j++)
                 READ_AHEAD(i + j);
-            if (loss_is_joint(r.loss))
-                NAME(add_multinomial)(&r, w, step, aside, x, b->label + i, scale + i, weight + i, rate, n, stride);
-            else
-                NAME(add_margins)(&r, w, step, x, scale + i, weight + i, rate, n, stride);
+#define CASE(number, name, form, target, slope, link, unit)                                                    \
+    IF_JOINT_##form(if (r.loss == number)                                                                     \
+                        NAME(add_##name)(&r, w, step, aside, x, scale + i, weight + i, y + i, rate, n, stride);)
+            LOSSES(CASE)
+#undef CASE
+            if (!loss_is_joint(r.loss))
+                NAME(add_margins)(&r, w, step, x, scale + i, weight + i, y + i, rate, n, stride);
             i += n;
         }
         s->row += take;
@@ -544,40 +546,39 @@ INLINE void NAME(feed_batches)(struct sgd_state *s, const struct block *b, const
 /* Once for both elements, to be compiled sooner: what such a model waits for is its noise, or its sampled rows. */
 TARGET static __attribute__((noinline)) void NAME(feed_noisy_or_marked)(struct sgd_state *s, const struct block *b,
                                                                         const double *scale, const double *weight,
-                                                                        struct block *ahead, int element)
+                                                                        const double *y, struct block *ahead,
+                                                                        int element)
 {
-    NAME(feed_batches)(s, b, scale, weight, ahead, element, 0);
+    NAME(feed_batches)(s, b, scale, weight, y, ahead, element, 0);
 }
 
 /* Feed the block's rows to one model, and meanwhile read the rows ahead, if any. */
 INLINE void NAME(feed)(struct sgd_state *s, const struct block *b, struct block *ahead, int element)
 {
-    /* The guard's, times y for a margin loss, and 0 where this model knows no such label; room for one in front. */
-    double room[4 + MAX_BLOCK], *scale = room + 4, weight_room[4 + MAX_BLOCK], *weight = weight_room + 4;
-    const double classes = (double) s->recipe.classes, positive = (double) s->recipe.positive;
-    const vec4 none = {0}, one = {1.0, 1.0, 1.0, 1.0};
-    for (size_t i = 0; i < b->n; i += 4) {
-        const vec4 known = CHOOSE(AT(b->label, i) < classes, AT(b->scale, i), none);
-        AT(scale, i) = loss_is_joint(s->recipe.loss) ? known : CHOOSE(AT(b->label, i) == positive, known, -known);
-        AT(weight, i) = one;
+    /* The guard's factor, times the label's sign, or 0 where the label is not known; room for one row in front. */
+    double scales[1 + MAX_BLOCK], *scale = scales + 1;
+    double weights[1 + MAX_BLOCK], *weight = weights + 1;
+    double targets[1 + MAX_BLOCK], *y = targets + 1;
+    const struct sgd_recipe *r = &s->recipe;
+    loss_labels(r->loss, b->label, b->n, (double) r->classes, (double) r->positive, scale, y);
+    for (size_t i = 0; i < b->n; i++) {
+        scale[i] *= b->scale[i];
+        weight[i] = 1.0;
     }
-    for (size_t i = 0; s->recipe.weighted && i < b->n; i++)
-        if (scale[i] != 0.0) /* whose label is a class */
-            weight[i] = s->data[class_weights_at(&s->recipe) + (uint64_t) b->label[i]];
-    if (has_single_rows(&s->recipe)) {
+    for (size_t i = 0; r->weighted && i < b->n; i++)
+        weight[i] = label_weight(b->label[i], r->classes, s->data + class_weights_at(r));
+    if (has_single_rows(r)) {
         /* Once for each loss, whose slope the next row waits for. */
-#define CASE(number, name, unit)                                             \
-    case number:                                                             \
-        NAME(feed_single_rows)(s, b, scale, weight, ahead, number, element); \
-        break;
-        switch (s->recipe.loss) {
-            MARGIN_LOSSES(CASE)
+#define CASE(number, name, form, target, slope, link, unit)                                                            \
+    IF_MARGIN_##form(case number : NAME(feed_single_rows)(s, b, scale, weight, y, ahead, number, element); break;)
+        switch (r->loss) {
+            LOSSES(CASE)
         }
 #undef CASE
-    } else if (s->recipe.noise || s->recipe.marked)
-        NAME(feed_noisy_or_marked)(s, b, scale, weight, ahead, element);
+    } else if (r->noise || r->marked)
+        NAME(feed_noisy_or_marked)(s, b, scale, weight, y, ahead, element);
     else
-        NAME(feed_batches)(s, b, scale, weight, ahead, element, 1);
+        NAME(feed_batches)(s, b, scale, weight, y, ahead, element, 1);
 }
 
 /* Rows go through the cache once: a block of them is fed to every model, the last of which reads the next block. */

@@ -11,9 +11,16 @@ const char *losses_name(uint64_t loss)
     return loss_name(loss);
 }
 
-int losses_is_joint(uint64_t loss)
+const char *losses_target(uint64_t loss)
 {
-    return loss_is_joint(loss);
+#define CASE(number, name, form, target, slope, link, unit) \
+    case number:                                           \
+        return TARGET_OF_##target;
+    switch (loss) {
+        LOSSES(CASE)
+    }
+#undef CASE
+    return NULL;
 }
 
 int losses_has_hessian(uint64_t loss)
@@ -23,7 +30,7 @@ int losses_has_hessian(uint64_t loss)
 
 int losses_has_odds(uint64_t loss)
 {
-    return loss_without_odds(loss) == NULL;
+    return loss_has_odds(loss);
 }
 
 uint64_t losses_vectors(uint64_t loss, uint64_t classes)
@@ -31,13 +38,13 @@ uint64_t losses_vectors(uint64_t loss, uint64_t classes)
     return loss_vectors(loss, classes);
 }
 
-double losses_slope(uint64_t loss, double parameter, double margin)
+double losses_slope(uint64_t loss, double parameter, double score, double y)
 {
-    return -loss_factor(loss, margin * loss_unit(loss), parameter, 1.0);
+    return -loss_factor(loss, score * loss_unit(loss), y, parameter, 1.0);
 }
 
-double losses_curvature(uint64_t loss, double parameter, double margin)
+double losses_curvature(uint64_t loss, double parameter, double score, double y)
 {
     double slope;
-    return loss_curvature(loss, margin * loss_unit(loss), parameter, &slope);
+    return loss_curvature(loss, score * loss_unit(loss), y, parameter, &slope);
 }

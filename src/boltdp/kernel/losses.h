@@ -1,10 +1,10 @@
 /*
- * losses.h: everything that C asks about a loss. losses.py says the same in Python, and a test compares them;
- * no other C file knows one margin loss from another.
+ * losses.h: everything that C asks about a loss. losses.py says the same in Python, and a test compares them; no other C
+ * file knows one margin loss from another, or how a label is read.
  *
- * A new margin loss has a number in the enumeration, a line in one of the lists, its functions beside those of the
- * others, and a link at the end, or no probabilities. Its slope must lie between -1 and 0 exactly, roundings included,
- * and change by at most what losses.py claims: the sensitivity stands on that.
+ * A new margin loss is a line of the table and the functions that its line asks for: without one of them it does not
+ * compile. Its slope must lie between -1 and 0 (of a signed score) exactly, roundings included, and change by at most
+ * what losses.py claims: the sensitivity depends on that.
  */
 #ifndef BOLTDP_LOSSES_H
 #define BOLTDP_LOSSES_H
@@ -16,74 +16,152 @@
 
 #include "exp.h"
 
-enum loss { LOSS_LOGISTIC = 0, LOSS_HUBER = 1, LOSS_MULTINOMIAL = 2, LOSS_MARGIN = 3 };
-#define LOSS_COUNT 4
+/*
+ * EACH(number, name, form, target, slope, link, unit) for every loss, by number:
+ *
+ * form   margin: a loss of one score <w, x>, with one weight vector; joint: of one score for each class
+ * target how it reads a row's label, below: sign or class
+ * slope  curved: it has a second derivative, NAME_curvature; kinked: it has none at some scores
+ * link   odds: NAME_odds; no_odds: it gives no probabilities
+ * unit   what scores are multiplied by before the functions of the loss get them. It goes into the guard's factor, which
+ *        is there anyway, and spares a product where the next row waits for it
+ */
+#define LOSSES(EACH)                                                 \
+    EACH(0, logistic, margin, sign, curved, odds, UNITS_PER_NAT)     \
+    EACH(1, huber, margin, sign, kinked, no_odds, 1.0)               \
+    EACH(2, multinomial, joint, class, curved, odds, UNITS_PER_NAT)  \
+    EACH(3, margin, margin, sign, curved, odds, UNITS_PER_NAT)
+
+/* What only losses have with this word in a column. */
+#define IF_MARGIN_margin(...) __VA_ARGS__
+#define IF_MARGIN_joint(...)
+#define IF_JOINT_margin(...)
+#define IF_JOINT_joint(...) __VA_ARGS__
+#define IF_CURVED_curved(...) __VA_ARGS__
+#define IF_CURVED_kinked(...)
+#define IF_ODDS_odds(...) __VA_ARGS__
+#define IF_ODDS_no_odds(...)
+
+#define ENUMERATOR(number, name, form, target, slope, link, unit) LOSS_##name = number,
+enum loss { LOSSES(ENUMERATOR) LOSS_COUNT };
+#undef ENUMERATOR
+
+/* ---- labels -------------------------------------------------------------------------------------------------- */
 
 /*
- * EACH(number, name, unit) for the losses of one margin y*<w, x>, which have one weight vector: those with a Hessian
- * everywhere, and those whose slope has kinks. The unit is what the margin is multiplied by before their functions get
- * it; it goes into the guard's factor, which is there anyway, and spares a product where the next row waits for it.
+ * What a loss reads of a row's label.
+ *
+ * A target that is a number would be one more word here, with a function of its own: the sign of a label from -1 to 1 is
+ * 1 and its y the label itself; that of any other label is 0.
  */
-#define CURVED_LOSSES(EACH) EACH(LOSS_LOGISTIC, logistic, UNITS_PER_NAT) EACH(LOSS_MARGIN, margin, UNITS_PER_NAT)
-#define KINKED_LOSSES(EACH) EACH(LOSS_HUBER, huber, 1.0)
-#define MARGIN_LOSSES(EACH) CURVED_LOSSES(EACH) KINKED_LOSSES(EACH)
+struct label {
+    double sign; /* that the row's scores are multiplied by: 1 or -1; 0 if the label is not known, and the row neutral */
+    double y;    /* for the functions of the loss, beside the score; 0 where the sign says everything */
+};
 
-/* And for those of all scores of a row, which have one weight vector a class. */
-#define JOINT_LOSSES(EACH) EACH(LOSS_MULTINOMIAL, multinomial, UNITS_PER_NAT)
-
-/*
- * Of each margin loss, with `parameter` the number that shapes it:
- *
- * NAME_factor     rate times the negative slope at the margin
- * NAME_curvature  the second derivative, and the negative slope into *slope, if the loss has a Hessian
- *
- * What a row adds to the weights is factor * x. With s the guard's factor the row stands for s*x, so its margin is
- * y*s*<w, x>, its gradient y*s*x times the slope of the loss there, and `rate` is eta/|B| * y*s.
- *
- * The slopes of the two may differ in their last bit: both kinds of results are promised to the bit, as they were first
- * computed.
- */
-
-/* ---- logistic: ln(1 + exp(-margin)) ------------------------------------------------------------------------- */
-
-static inline double logistic_factor(double margin, double parameter, double rate)
+/* Whether it is the index of a declared class. Without a branch, for loops over labels: adding 2^52 rounds. */
+static inline int label_is_class(double label, double classes)
 {
-    /* -slope = 1/(1 + exp(margin)): the denominator is at least 1, so |slope| <= 1 holds exactly. */
-    double rest, whole = exp2_256ths(margin, &rest);
-    (void) parameter;
+    return (label >= 0.0) & (label < classes) & ((label + 0x1p52) - 0x1p52 == label);
+}
+
+/* One class against all others: the class `positive` has the sign 1, every other declared class -1. */
+static inline struct label sign_label(double label, double classes, double positive)
+{
+    const double sign = label == positive ? 1.0 : -1.0;
+    return (struct label){label_is_class(label, classes) ? sign : 0.0, 0.0};
+}
+
+/* The index of a declared class. */
+static inline struct label class_label(double label, double classes, double positive)
+{
+    const int known = label_is_class(label, classes);
+    (void) positive;
+    return (struct label){known ? 1.0 : 0.0, known ? label : 0.0};
+}
+
+/* The weight of a row in a weighted recipe: that of its class, or 1. */
+static inline double label_weight(double label, uint64_t classes, const double *class_weights)
+{
+    return label_is_class(label, (double) classes) ? class_weights[(size_t) label] : 1.0;
+}
+
+/* The kind of target that losses.py names. */
+#define TARGET_OF_sign "classes"
+#define TARGET_OF_class "classes"
+
+/*
+ * ---- the functions of each loss ------------------------------------------------------------------------------
+ *
+ * With `parameter` the number that shapes the loss, and `score` that of a row, times its label's sign:
+ *
+ * NAME_factor     of a margin loss: rate times the negative slope at the score
+ * NAME_curvature  of a curved margin loss: the second derivative, and the negative slope into *slope
+ * NAME_odds       the odds of a class with this score, in its own unit; `largest` is that of the row. Of a margin loss they
+ *                 are a probability. By libm: what is shown to people needs no fixed bits
+ *
+ * What a row adds to the weights is factor * x. With s the guard's factor the row stands for s*x, so its score is
+ * sign*s*<w, x>, its gradient sign*s*x times the slope of the loss there, and `rate` is eta/|B| * sign*s.
+ *
+ * The slopes of the two may differ in their last bit: both kinds of results keep the bits that they were first computed
+ * with.
+ */
+
+/* ---- logistic: ln(1 + exp(-score)) ------------------------------------------------------------------------- */
+
+static inline double logistic_factor(double score, double y, double parameter, double rate)
+{
+    /* -slope = 1/(1 + exp(score)): the denominator is at least 1, so |slope| <= 1 holds exactly. */
+    double rest, whole = exp2_256ths(score, &rest);
+    (void) y, (void) parameter;
     return rate / ((1.0 + whole) + rest);
 }
 
-static inline double logistic_curvature(double margin, double parameter, double *slope)
+static inline double logistic_curvature(double score, double y, double parameter, double *slope)
 {
-    double rest, whole = exp2_256ths(margin, &rest);
-    (void) parameter;
+    double rest, whole = exp2_256ths(score, &rest);
+    (void) y, (void) parameter;
     *slope = 1.0 / (1.0 + (whole + rest));
     return *slope * (1.0 - *slope);
 }
 
-/* ---- margin: ln(1 + exp(b - margin)), e^-b the parameter ------------------------------------------------------ */
-
-static inline double margin_factor(double margin, double parameter, double rate)
+static inline double logistic_odds(double parameter, double score, double largest)
 {
-    /* -slope = 1/(1 + exp(margin - b)), and again the denominator is at least 1. */
-    double rest, whole = exp2_256ths(margin, &rest);
+    (void) parameter, (void) largest;
+    return 0.5 * (1.0 + tanh(0.5 * score));
+}
+
+/* ---- margin: ln(1 + exp(b - score)), e^-b the parameter ------------------------------------------------------ */
+
+static inline double margin_factor(double score, double y, double parameter, double rate)
+{
+    /* -slope = 1/(1 + exp(score - b)), and again the denominator is at least 1. */
+    double rest, whole = exp2_256ths(score, &rest);
+    (void) y;
     return rate / ((1.0 + whole * parameter) + rest * parameter);
 }
 
-static inline double margin_curvature(double margin, double parameter, double *slope)
+static inline double margin_curvature(double score, double y, double parameter, double *slope)
 {
-    double rest, whole = exp2_256ths(margin, &rest);
+    double rest, whole = exp2_256ths(score, &rest);
+    (void) y;
     *slope = 1.0 / (1.0 + (whole + rest) * parameter);
     return *slope * (1.0 - *slope);
 }
 
-/* ---- huber: the hinge max(0, 1 - margin), with a parabola of half-width h, the parameter, around its kink ----- */
-
-static inline double huber_factor(double margin, double parameter, double rate)
+static inline double margin_odds(double parameter, double score, double largest)
 {
-    /* -slope = (1 + h - margin) / 2h, but between 0 and 1 */
-    double slope = (1.0 + parameter - margin) / (2.0 * parameter);
+    const double b = -log(parameter), up = logistic_odds(1.0, b + score, largest);
+    return up / (up + logistic_odds(1.0, b - score, largest));
+}
+
+/* ---- huber: the hinge max(0, 1 - score), with a parabola of half-width h, the parameter, around its kink ----- */
+
+static inline double huber_factor(double score, double y, double parameter, double rate)
+{
+    /* -slope = (1 + h - score) / 2h, but between 0 and 1 */
+    double slope = (1.0 + parameter - score) / (2.0 * parameter);
+    (void) y;
     slope = slope > 0.0 ? slope : 0.0;
     slope = slope < 1.0 ? slope : 1.0;
     return rate * slope;
@@ -111,57 +189,100 @@ static inline double multinomial_powers(double *scores, size_t step, size_t clas
     return sum;
 }
 
-/* ---- asked by number ----------------------------------------------------------------------------------------- */
+static inline double multinomial_odds(double parameter, double score, double largest)
+{
+    (void) parameter;
+    return exp(score - largest);
+}
+
+/* ---- asked by number: what is no such loss gets NaN, which no state takes for a number ------------------------ */
 
 static inline double loss_unit(uint64_t loss)
 {
-#define CASE(number, name, unit) \
-    case number:                 \
+#define CASE(number, name, form, target, slope, link, unit) \
+    case number:                                           \
         return unit;
     switch (loss) {
-        MARGIN_LOSSES(CASE)
-        JOINT_LOSSES(CASE)
+        LOSSES(CASE)
     }
 #undef CASE
-    return 1.0;
+    return NAN;
 }
 
-static inline double loss_factor(uint64_t loss, double margin, double parameter, double rate)
+/* What it reads of n labels: their signs and y. */
+static inline __attribute__((always_inline)) void loss_labels(uint64_t loss, const double *labels, size_t n,
+                                                              double classes, double positive, double *signs,
+                                                              double *y)
 {
-#define CASE(number, name, unit) \
-    case number:                 \
-        return name##_factor(margin, parameter, rate);
+#define CASE(number, name, form, target, slope, link, unit)                            \
+    case number:                                                                      \
+        for (size_t i = 0; i < n; i++) {                                              \
+            const struct label read = target##_label(labels[i], classes, positive);    \
+            signs[i] = read.sign;                                                     \
+            y[i] = read.y;                                                            \
+        }                                                                             \
+        break;
     switch (loss) {
-        MARGIN_LOSSES(CASE)
+        LOSSES(CASE)
+    default: /* no loss, all of whose rows are neutral */
+        memset(signs, 0, n * sizeof *signs);
+        memset(y, 0, n * sizeof *y);
     }
 #undef CASE
-    return 0.0;
 }
 
-static inline double loss_curvature(uint64_t loss, double margin, double parameter, double *slope)
+static inline double loss_factor(uint64_t loss, double score, double y, double parameter, double rate)
 {
-#define CASE(number, name, unit) \
-    case number:                 \
-        return name##_curvature(margin, parameter, slope);
+#define CASE(number, name, form, target, slope, link, unit) \
+    IF_MARGIN_##form(case number : return name##_factor(score, y, parameter, rate);)
     switch (loss) {
-        CURVED_LOSSES(CASE)
+        LOSSES(CASE)
     }
 #undef CASE
-    return *slope = 0.0;
+    return NAN;
 }
 
-/* Whether there is one weight vector a class. */
+static inline double loss_curvature(uint64_t loss, double score, double y, double parameter, double *negative_slope)
+{
+#define CASE(number, name, form, target, slope, link, unit) \
+    IF_MARGIN_##form(IF_CURVED_##slope(case number : return name##_curvature(score, y, parameter, negative_slope);))
+    switch (loss) {
+        LOSSES(CASE)
+    }
+#undef CASE
+    return *negative_slope = NAN;
+}
+
+static inline double loss_odds(uint64_t loss, double parameter, double score, double largest)
+{
+#define CASE(number, name, form, target, slope, link, unit) \
+    IF_ODDS_##link(case number : return name##_odds(parameter, score, largest);)
+    switch (loss) {
+        LOSSES(CASE)
+    }
+#undef CASE
+    return NAN;
+}
+
+/* Whether there is one weight vector for each class. */
 static inline int loss_is_joint(uint64_t loss)
 {
-#define CASE(number, name, unit) || loss == number
-    return 0 JOINT_LOSSES(CASE);
+#define CASE(number, name, form, target, slope, link, unit) IF_JOINT_##form(|| loss == number)
+    return 0 LOSSES(CASE);
 #undef CASE
 }
 
 static inline int loss_has_hessian(uint64_t loss)
 {
-#define CASE(number, name, unit) || loss == number
-    return 0 CURVED_LOSSES(CASE) JOINT_LOSSES(CASE);
+#define CASE(number, name, form, target, slope, link, unit) IF_CURVED_##slope(|| loss == number)
+    return 0 LOSSES(CASE);
+#undef CASE
+}
+
+static inline int loss_has_odds(uint64_t loss)
+{
+#define CASE(number, name, form, target, slope, link, unit) IF_ODDS_##link(|| loss == number)
+    return 0 LOSSES(CASE);
 #undef CASE
 }
 
@@ -174,12 +295,11 @@ static inline uint64_t loss_vectors(uint64_t loss, uint64_t classes)
 /* As in certificates and in boltdp.models; NULL for what is no loss. */
 static inline const char *loss_name(uint64_t loss)
 {
-#define CASE(number, name, unit) \
-    case number:                 \
+#define CASE(number, name, form, target, slope, link, unit) \
+    case number:                                           \
         return #name;
     switch (loss) {
-        MARGIN_LOSSES(CASE)
-        JOINT_LOSSES(CASE)
+        LOSSES(CASE)
     }
 #undef CASE
     return NULL;
@@ -194,53 +314,18 @@ static inline uint64_t loss_named(const char *name)
     return loss;
 }
 
-/* ---- the link from margins to probabilities ------------------------------------------------------------------ */
-
-/* What a model of this loss is called, if it tells no probabilities, as none does that is not listed; else NULL. */
-static inline const char *loss_without_odds(uint64_t loss)
-{
-    switch (loss) {
-    case LOSS_LOGISTIC:
-    case LOSS_MULTINOMIAL:
-    case LOSS_MARGIN:
-        return NULL;
-    case LOSS_HUBER:
-        return "a Huber SVM";
-    }
-    return "a model of this loss";
-}
-
-/* 1 / (1 + exp(-margin)). By libm: what is told to people needs no promise of bits. */
-static inline double logistic_odds(double margin)
-{
-    return 0.5 * (1.0 + tanh(0.5 * margin));
-}
-
-/* The odds of a class with this margin; `largest` is that of the row. With one vector they are a probability. */
-static inline double loss_odds(uint64_t loss, double parameter, double margin, double largest)
-{
-    double b, up;
-    if (loss_is_joint(loss))
-        return exp(margin - largest);
-    if (loss != LOSS_MARGIN)
-        return logistic_odds(margin);
-    b = -log(parameter);
-    up = logistic_odds(b + margin);
-    return up / (up + logistic_odds(b - margin));
-}
-
 /* ---- for the binding and the tests: losses.c ----------------------------------------------------------------- */
 
 /* How many losses there are; the others take a number below that. */
 uint64_t losses_count(void);
 const char *losses_name(uint64_t loss);
-int losses_is_joint(uint64_t loss);
+const char *losses_target(uint64_t loss);
 int losses_has_hessian(uint64_t loss);
 int losses_has_odds(uint64_t loss);
 uint64_t losses_vectors(uint64_t loss, uint64_t classes);
 
-/* The slope of a margin loss at a margin, as an update has it; and its second derivative, where it has a Hessian. */
-double losses_slope(uint64_t loss, double parameter, double margin);
-double losses_curvature(uint64_t loss, double parameter, double margin);
+/* The slope of a margin loss at a score, as an update has it; and its second derivative, where it has one. */
+double losses_slope(uint64_t loss, double parameter, double score, double y);
+double losses_curvature(uint64_t loss, double parameter, double score, double y);
 
 #endif

@@ -229,21 +229,27 @@ struct tile {
     double *x;            /* the dense numbers of the rows, padded with zeros */
     uint32_t *active;     /* the slots of each row's groups */
     double *scores;       /* 2 * V numbers for each row */
-    double labels[TILE], scales[TILE];
+    double signs[TILE], y[TILE]; /* of the labels */
+    double scales[TILE];
     double weights[TILE]; /* of the labels' classes, where these have some */
     double lengths[TILE]; /* where gradients are clipped */
 };
 
 /* Some of a tile's rows. */
 struct part {
-    const double *x, *labels, *scales, *weights, *lengths;
+    const double *x, *signs, *y, *scales, *weights, *lengths;
     const uint32_t *active;
 };
 
 INLINE struct part part_from(const struct tile *t, int first)
 {
-    return (struct part){t->x + first * t->shape->first, t->labels + first,  t->scales + first,
-                         t->weights + first,             t->lengths + first, t->active + first * t->shape->groups};
+    return (struct part){t->x + first * t->shape->first,
+                         t->signs + first,
+                         t->y + first,
+                         t->scales + first,
+                         t->weights + first,
+                         t->lengths + first,
+                         t->active + first * t->shape->groups};
 }
 
 /* Widen rows of `dims` numbers, padded with zeros, and sum the squares of each. */
@@ -372,7 +378,7 @@ INLINE void add_factors(const struct objective_state *s, size_t k, const double 
         add_multiples(t->partial + k * stride, factors, t, p, 0, n);
 }
 
-/* With s the guard's factor the row stands for s*x, and its margin is y*s*<w, x>. */
+/* With s the guard's factor the row stands for s*x, and its score, with the label's sign, is sign*s*<w, x>. */
 INLINE void add_margins(const struct objective_state *s, const struct tile *t, int first, int n)
 {
     const struct part p = part_from(t, first);
@@ -381,20 +387,20 @@ INLINE void add_margins(const struct objective_state *s, const struct tile *t, i
     if (s->kind == OBJECTIVE_PRODUCT)
         dots(along, s->data + place_of(s, t->shape, DIRECTION), t, &p, n);
     for (int r = 0; r < n; r++) {
-        const double scale = p.scales[r], signed_scale = p.labels[r] == (double) s->positive ? scale : -scale;
-        const double margin = factors[r] * (signed_scale * loss_unit(s->loss));
+        const double scale = p.scales[r], signed_scale = p.signs[r] * scale;
+        const double score = factors[r] * (signed_scale * loss_unit(s->loss));
         const double bend = s->kind == OBJECTIVE_PRODUCT ? along[r] * scale : scale;
         double slope, curvature = 0.0;
         if (loss_has_hessian(s->loss))
-            curvature = loss_curvature(s->loss, margin, s->parameter, &slope);
+            curvature = loss_curvature(s->loss, score, p.y[r], s->parameter, &slope);
         else
-            slope = loss_factor(s->loss, margin, s->parameter, 1.0);
+            slope = loss_factor(s->loss, score, p.y[r], s->parameter, 1.0);
         if (s->weighted) {
             slope *= p.weights[r];
             curvature *= p.weights[r];
         }
-        if (s->clip <= DBL_MAX && slope * (scale * p.lengths[r]) > s->clip)
-            slope = s->clip / (scale * p.lengths[r]);
+        if (s->clip <= DBL_MAX && fabs(slope) * (scale * p.lengths[r]) > s->clip)
+            slope = copysign(s->clip / (scale * p.lengths[r]), slope);
         factors[r] = s->kind == OBJECTIVE_GRADIENT ? -slope * signed_scale : curvature * bend * scale;
     }
     add_factors(s, 0, factors, t, &p, n);
@@ -427,7 +433,7 @@ INLINE void add_multinomial(const struct objective_state *s, const struct tile *
         dots(a + k * n, direction + k * stride, t, &part, n);
     for (int r = 0; r < n; r++) {
         const double scale = part.scales[r];
-        const double sum = multinomial_powers(p + r, n, classes, scale * loss_unit(LOSS_MULTINOMIAL));
+        const double sum = multinomial_powers(p + r, n, classes, scale * loss_unit(LOSS_multinomial));
         const double weighted_scale = s->weighted ? scale * part.weights[r] : scale;
         double mean = 0.0;
         for (size_t k = 0; k < classes; k++)
@@ -436,7 +442,7 @@ INLINE void add_multinomial(const struct objective_state *s, const struct tile *
             mean += p[k * n + r] * (a[k * n + r] *= scale);
         for (size_t k = 0; k < classes; k++) {
             const double odds = p[k * n + r];
-            const double factor = s->kind == OBJECTIVE_GRADIENT  ? odds - (double) ((double) k == part.labels[r])
+            const double factor = s->kind == OBJECTIVE_GRADIENT  ? odds - (double) ((double) k == part.y[r])
                                   : s->kind == OBJECTIVE_PRODUCT ? odds * (a[k * n + r] - mean)
                                                                  : odds * (1.0 - odds) * scale;
             p[k * n + r] = weighted_scale * factor;
@@ -450,9 +456,11 @@ INLINE void add_multinomial(const struct objective_state *s, const struct tile *
 
 INLINE void add_rows(const struct objective_state *s, const struct tile *t, int first, int n)
 {
-    if (loss_is_joint(s->loss))
-        add_multinomial(s, t, first, n);
-    else
+#define CASE(number, name, form, target, slope, link, unit) \
+    IF_JOINT_##form(if (s->loss == number) add_##name(s, t, first, n);)
+    LOSSES(CASE)
+#undef CASE
+    if (!loss_is_joint(s->loss))
         add_margins(s, t, first, n);
 }
 
@@ -461,7 +469,7 @@ INLINE void add_tile(struct objective_state *s, struct tile *t, const float *row
 {
     const size_t cells = s->cells, dims = t->shape->dims, width = 1 + cells;
     const double *class_weights = s->data + place_of(s, t->shape, CLASS_WEIGHTS);
-    double squares[TILE];
+    double squares[TILE], labels[TILE];
     int good = 0, sampled[TILE], any = 0;
     for (int r = 0; r < n; r++)
         any |= sampled[r] = rows_is_sampled(rows + r * width, width, s->share);
@@ -473,13 +481,13 @@ INLINE void add_tile(struct objective_state *s, struct tile *t, const float *row
         read_number_tile(squares, t, rows + 1, cells, n);
     else
         read_tile(squares, t, rows + 1, cells, n);
+    for (int r = 0; r < n; r++)
+        labels[r] = rows[r * width];
+    loss_labels(s->loss, labels, (size_t) n, (double) s->classes, (double) s->positive, t->signs, t->y);
     for (int r = 0; r < n; r++) {
-        const double label = rows[r * width];
-        const int declared = label >= 0.0 && label < (double) s->classes && (double) (uint64_t) label == label;
-        t->labels[r] = label;
-        t->scales[r] = declared && sampled[r] ? sgd_row_scale(squares[r], dims) : 0.0;
+        t->scales[r] = t->signs[r] != 0.0 && sampled[r] ? sgd_row_scale(squares[r], dims) : 0.0;
         if (s->weighted)
-            t->weights[r] = declared ? class_weights[(uint64_t) label] : 1.0;
+            t->weights[r] = label_weight(labels[r], s->classes, class_weights);
         t->lengths[r] = s->clip <= DBL_MAX ? sqrt(squares[r]) : 0.0;
         good += t->scales[r] > 0.0;
     }

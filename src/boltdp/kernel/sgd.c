@@ -355,7 +355,7 @@ struct block {
     size_t stride;
     double lanes[4 * MAX_BLOCK]; /* partial sums of each row's squares */
     double scale[MAX_BLOCK];     /* the guard's factor; 0: a neutral row */
-    double label[MAX_BLOCK];     /* a whole number >= 0 */
+    double label[MAX_BLOCK];     /* as it is packed */
 };
 
 #define NAME(f) f##_portable

@@ -84,8 +84,8 @@ struct sgd_recipe {
  *     double step[V*stride];     what the rows of the batch in progress, and its noise, will add to the weights. Margin
  *                                losses with one-row batches, no radius, noise or marks: the row that waits for a
  *                                second if `row` is odd
- *     double aside[];            4 numbers, the first two the waiting row's scale times y and its class's weight; for
- *                                joint losses 4 * (classes rounded up to a multiple of 4), scratch that is zero
+ *     double aside[];            4 numbers, the first three the waiting row's scale with its sign, weight and y; for joint
+ *                                losses 4 * (classes rounded up to a multiple of 4), scratch that is zero
  *                                between calls
  *     double class_weights[];    one a class, above 0 and at most 1; none if the recipe is not weighted
  */

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from boltdp._files.toml import toml_key, toml_value
 from boltdp.encoding.timestamps import PARTS, Part
 from boltdp.encoding.values import Value, check_values, format_value
 from boltdp.errors import ParameterError, shown
+
+if TYPE_CHECKING:
+    from boltdp.schema.check import CheckedColumn
+    from boltdp.schema.source_columns import ColumnType, Kind
+    from boltdp.schema.summary import Summary
 
 #: Features of an encoded row, at most, and so columns, categories of one and numbers of a vector: a schema of a few
 #: bytes must not ask for more memory than there is.
@@ -27,6 +33,25 @@ MOST_RANGE_DIGITS = 18
 STEP_HEIGHT = 0.5
 
 _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a drafted schema says of a column: its entry in a table, as TOML has it, and a comment.
+
+    >>> Draft("numeric", [0, 1], "a guess").write("age"), Draft("vector", [], "a key", used=False).write("x")
+    ('age = [0, 1]  # a guess', '# x = []  # a key')
+    """
+
+    table: str
+    entry: Any
+    comment: str = ""
+    used: bool = True  #: else it is a comment as a whole
+
+    def write(self, name: str) -> str:
+        """Its line in the file."""
+        comment = f"  # {self.comment}" if self.comment else ""
+        return f"{'' if self.used else '# '}{toml_key(name)} = {toml_value(self.entry)}{comment}"
 
 
 @dataclass(frozen=True)
@@ -72,6 +97,49 @@ class Numeric:
         """How many of its features, the last ones, are 0 or 1 instead of numbers."""
         return len(self.curve)
 
+    @property
+    def entry(self) -> Any:
+        """What a schema file says of it."""
+        bounds = [self.low, self.high]
+        return {"bounds": bounds, "curve": [*self.curve]} if self.curve else bounds
+
+    table: ClassVar = "numeric"  #: of a schema file
+    parsed_as: ClassVar[Kind | None] = "number"  #: what its cells are read as where the source has no type
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> Numeric | None:
+        """The column that the source declares, if that is enough for one of numbers."""
+        if _is_flag(column):
+            return cls(name, 0, 1)
+        if column.kind == "number" and column.bounds is not None and column.values is None:
+            return cls(name, *column.bounds)
+        return None
+
+    @classmethod
+    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:  # noqa: ARG003
+        """What a draft says of a column of numbers; None if it is of another kind."""
+        if not (column.kind == "number" or (column.kind == "untyped" and summary is not None and summary.numeric)):
+            return None
+        if summary is not None and summary.bounds is not None:
+            return Draft(cls.table, [*summary.bounds], summary.bounds_comment)
+        return Draft(cls.table, [], "a key: drop it?" if column.key else "[low, high]")
+
+    def find_type_fault(self, column: ColumnType) -> str | None:
+        """Why cells of this type cannot be read, after "it"; None if they can."""
+        return _refuse_kinds(column, ("number", "bool", "untyped"), "numbers")
+
+    def start_summary(self) -> Summary:
+        """An empty summary that counts what the column is checked for."""
+        from boltdp.schema.summary import Histogram, Summary  # only here: it needs Arrow
+
+        return Summary(histogram=Histogram.between(self.low, self.high))
+
+    def check_summary(self, summary: Summary) -> CheckedColumn:
+        """Compare a summary with what is declared."""
+        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
+
+        return CheckedColumn.of_numbers(self.name, self.table, summary, self.low, self.high)
+
 
 @dataclass(frozen=True)
 class Categorical:
@@ -114,6 +182,46 @@ class Categorical:
         """How many of its features, the last ones, are 0 or 1 instead of numbers."""
         return len(self.categories)
 
+    @property
+    def entry(self) -> Any:
+        """What a schema file says of it."""
+        return [*self.categories]
+
+    table: ClassVar = "categorical"
+    parsed_as: ClassVar[Kind | None] = None
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> Categorical | None:
+        """The column that the source declares, if that is enough for a categorical one."""
+        if column.values is None or column.kind == "list" or _is_flag(column):
+            return None
+        return cls(name, column.values)
+
+    @classmethod
+    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:  # noqa: ARG003
+        """What a draft says of a categorical column; None if it is of another kind."""
+        if summary is None:
+            return Draft(cls.table, [], '["value", ...]') if column.kind == "text" else None
+        if summary.timestamps or not (column.kind == "text" or (column.kind == "untyped" and not summary.numeric)):
+            return None
+        return Draft(cls.table, [*summary.categories], "" if summary.categories else '["value", ...]')
+
+    def find_type_fault(self, column: ColumnType) -> str | None:
+        """Why cells of this type cannot be read, after "it"; None if they can."""
+        return _refuse_kinds(column, ("number", "bool", "text", "untyped"), "texts, numbers or booleans")
+
+    def start_summary(self) -> Summary:
+        """An empty summary that counts what the column is checked for."""
+        from boltdp.schema.summary import declared_summary  # only here: it needs Arrow
+
+        return declared_summary(self.categories)
+
+    def check_summary(self, summary: Summary) -> CheckedColumn:
+        """Compare a summary with what is declared."""
+        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
+
+        return CheckedColumn.of_values(self.name, self.table, summary)
+
 
 @dataclass(frozen=True)
 class TimePart(Categorical):
@@ -141,6 +249,39 @@ class TimePart(Categorical):
     def source(self) -> str:
         """The column of the data that it is read from."""
         return self.timestamp
+
+    table: ClassVar = "timestamp"
+    parsed_as: ClassVar[Kind | None] = "timestamp"
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> None:  # noqa: ARG003
+        """No source declares which parts to use."""
+        return
+
+    @classmethod
+    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
+        """What a draft says of timestamps and dates: which parts can be declared; None if it is of another kind."""
+        texts = "" if summary is None else summary.timestamps
+        if not (texts or column.kind in ("timestamp", "date")):
+            return None
+        parts = ["weekday", "month"] if "date" in (column.kind, texts[:-1]) else ["hour", "weekday", "month"]
+        what, them = (f"texts that are {texts}", "them") if texts else (f"a {column.kind}", "it")
+        declared = f"{toml_key(name)} = {toml_value(parts)}"
+        comment = f"{what}; declare {them} under [timestamp], as `{declared}`, to use the parts"
+        return Draft(cls.table, parts, comment, used=False)
+
+    def find_type_fault(self, column: ColumnType) -> str | None:
+        """Why cells of this type cannot be read, after "it"; None if they can."""
+        if self.part == "hour" and column.kind == "date":
+            return "must have timestamps for an hour to be declared, its type is 'date'"
+        return _refuse_kinds(column, ("timestamp", "date", "text", "untyped"), "timestamps, dates or texts")
+
+    def start_summary(self) -> Summary:
+        """An empty summary that counts what the column is checked for."""
+        from boltdp.encoding.encode import PartCoder  # only here: it needs Arrow
+        from boltdp.schema.summary import declared_summary
+
+        return declared_summary(self.categories, PartCoder(self.part))
 
 
 @dataclass(frozen=True)
@@ -185,8 +326,61 @@ class Vector:
         """How many of its features, the last ones, are 0 or 1 instead of numbers."""
         return 0
 
+    @property
+    def entry(self) -> Any:
+        """What a schema file says of it."""
+        return {"length": self.length, "bounds": [self.low, self.high]}
+
+    table: ClassVar = "vector"
+    parsed_as: ClassVar[Kind | None] = "list"
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> Vector | None:
+        """The column that the source declares, if that is enough for a vector."""
+        if column.kind != "list" or column.length is None or column.bounds is None:
+            return None
+        return cls(name, column.length, *column.bounds)
+
+    @classmethod
+    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:  # noqa: ARG003
+        """What a draft says of a column of lists; None if it is of another kind."""
+        if column.kind != "list":
+            return None
+        length = column.length if summary is None or summary.length is None else summary.length
+        bounds = None if summary is None else summary.bounds
+        entry = {"length": [] if length is None else length, "bounds": [*(bounds or ())]}
+        return Draft(cls.table, entry, summary.bounds_comment if summary is not None and bounds else "")
+
+    def find_type_fault(self, column: ColumnType) -> str | None:
+        """Why cells of this type cannot be read, after "it"; None if they can."""
+        return _refuse_kinds(column, ("list", "untyped"), "lists of numbers")
+
+    def start_summary(self) -> Summary:
+        """An empty summary that counts what the column is checked for."""
+        from boltdp.schema.summary import Histogram, Summary  # only here: it needs Arrow
+
+        return Summary(histogram=Histogram.between(self.low, self.high), length=self.length)
+
+    def check_summary(self, summary: Summary) -> CheckedColumn:
+        """Compare a summary with what is declared."""
+        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
+
+        return CheckedColumn.of_numbers(self.name, self.table, summary, self.low, self.high)
+
 
 Column: TypeAlias = Numeric | Categorical | TimePart | Vector
+#: Every kind of column that a schema can declare.
+COLUMN_KINDS: tuple[type[Column], ...] = (Numeric, Categorical, TimePart, Vector)
+
+
+def _is_flag(column: ColumnType) -> bool:
+    return column.kind == "bool" or (column.kind == "number" and sorted(column.values or ()) == [0, 1])
+
+
+def _refuse_kinds(column: ColumnType, kinds: Sequence[Kind], words: str) -> str | None:
+    if column.kind in kinds or ("number" in kinds and column.parsed):
+        return None
+    return f"must have {words}, its type is {column.kind!r}"
 
 
 def spell_out(pattern: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from boltdp.errors import DataError, ParameterError, described, quoted, shown
-from boltdp.schema.infer import LEFT_OUT, declared_column
+from boltdp.schema.infer import NO_FEATURES, declared_column
 from boltdp.schema.schema import Classes, Schema, TimePart
 from boltdp.schema.source_columns import ColumnType, suggest_columns
 
@@ -88,7 +88,7 @@ def declare(
     features = {name: feature for name, one in known.items() if (feature := declared_column(name, one)) is not None}
     features = {name: one for name, one in features.items() if name not in (label, *moments)}
     undeclared = [name for name in columns if name not in (label, *moments, *features)]
-    usable = [name for name in undeclared if columns[name].kind not in LEFT_OUT and not columns[name].key]
+    usable = [name for name in undeclared if columns[name].kind not in NO_FEATURES and not columns[name].key]
     unclassed = known[label].kind != "bool" and known[label].values is None
     nothing = bounds is None and categories is None and timestamps is None
     if unclassed or not (features or parts) or (usable and nothing):

@@ -16,7 +16,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Event
 from boltdp.schema.schema import Schema
-from boltdp.settings import Settings
+from boltdp.settings import TUNABLE, Settings
 from boltdp.workflows import select
 from boltdp.workflows.plan import PlanCandidate, make_plans, resolve_settings
 from boltdp.workflows.select import TRIALS
@@ -27,22 +27,9 @@ if TYPE_CHECKING:
     from boltdp.engines.base import Engine
     from boltdp.ledger import Account
 
-__all__ = ["TRIALS", "TUNABLE", "Method", "candidates", "tune"]
+__all__ = ["TRIALS", "Method", "candidates", "tune"]
 
 Method = Literal["trials", "portions", "public"]
-
-#: What candidates may differ in: nothing that the schema, the budget or the form of the weights depends on.
-TUNABLE = (
-    "passes",
-    "batch_size",
-    "regularization",
-    "schedule",
-    "step_size",
-    "gradient_clip",
-    "exponent",
-    "radius",
-    "averaging",
-)
 
 
 def candidates(

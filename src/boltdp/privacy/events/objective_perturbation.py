@@ -295,7 +295,7 @@ def volume_bound(problem: Problem) -> float:
     0.024693
     """
     simplex, (rows, regularization), changed = _proved(problem)
-    mean = simplex.most_trace / simplex.directions
+    mean = simplex.max_trace / simplex.directions
     return changed * simplex.directions * math.log1p(mean / (rows * regularization)) * (1.0 + 16.0 * UNIT)
 
 
@@ -311,7 +311,7 @@ def least_regularization(problem: Problem, volume: float) -> float:
     """
     simplex, (rows, _), changed = _proved(problem)
     share = volume / (changed * simplex.directions)
-    return simplex.most_trace / simplex.directions / (rows * math.expm1(share)) if share < 700 else 0.0
+    return simplex.max_trace / simplex.directions / (rows * math.expm1(share)) if share < 700 else 0.0
 
 
 def ample_regularization(problem: Problem, epsilon: float) -> float:

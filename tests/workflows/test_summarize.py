@@ -22,12 +22,12 @@ from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import fits_budget, verify
 from boltdp.privacy.release import Randomness
-from boltdp.schema.cell_counts import value_counts
 from boltdp.schema.schema import Categorical, Numeric, Schema, Vector
 from boltdp.schema.source_columns import ColumnType, Kind
+from boltdp.schema.summary import count_values
 from boltdp.settings import Settings
 from boltdp.workflows.compare import compare
-from boltdp.workflows.infer_private import SEEDED_DRAFT, draft_privately, plan_draft
+from boltdp.workflows.summarize import SEEDED_DRAFT, draft_private_schema, plan_private_draft
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import candidates, tune
 
@@ -54,7 +54,7 @@ def table(**more: Any) -> pa.Table:
 
 
 def drafted(rows: Any, budget: Budget = BUDGET, label: str = "sick", context: Context | None = None) -> Schema:
-    return Schema.from_toml(draft_privately(open_source(rows), label, budget, context=context))
+    return Schema.from_toml(draft_private_schema(open_source(rows), label, budget, context=context))
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_frequent_values_are_categories_and_classes_and_rare_ones_are_not_told(s
 
 
 def test_a_column_of_names_is_left_out_in_a_comment() -> None:
-    text = draft_privately(open_source(table()), "sick", BUDGET)
+    text = draft_private_schema(open_source(table()), "sick", BUDGET)
     assert "# name = []  # nothing stood out of the noise" in text
     assert SECRET not in text
     assert "name" not in [column.name for column in Schema.from_toml(text).columns]
@@ -94,16 +94,18 @@ def test_columns_of_csv_are_numbers_or_texts_by_what_most_cells_are(tmp_path: Pa
     assert {column.name: type(column) for column in schema.columns} == {
         "age": Numeric, "year": Numeric, "paid": Numeric, "flag": Numeric, "mixed": Numeric, "ward": Categorical,
     }  # fmt: skip
-    pure = draft_privately(open_source(path), "sick", Budget(2.0))
-    told = "no numbers stood out of the noise, and its values can be told only with a delta; timestamps are declared"
+    pure = draft_private_schema(open_source(path), "sick", Budget(2.0))
+    told = (
+        "no numbers stood out of the noise, and its values can be released only with a delta; timestamps are declared"
+    )
     assert f"# ward = []  # {told} under [timestamp]" in pure
     assert "\nage = [" in pure
 
 
 def test_without_a_delta_values_are_not_looked_at_and_numbers_are() -> None:
-    text = draft_privately(open_source(table()), "sick", Budget(1.0))
-    assert "classes = []  # its values can be told only with a delta;" in text
-    assert "# ward = []  # its values can be told only with a delta" in text
+    text = draft_private_schema(open_source(table()), "sick", Budget(1.0))
+    assert "classes = []  # its values can be released only with a delta;" in text
+    assert "# ward = []  # its values can be released only with a delta" in text
     filled = Schema.from_toml(text.replace("classes = []", 'classes = ["no", "yes"]'))
     assert [column.name for column in filled.columns] == ["age", "year", "paid", "flag"]
     assert filled.spent is not None
@@ -121,7 +123,7 @@ def test_the_part_between_bounds_is_not_overstated_where_noise_hides_the_tails()
     }
     rows = open_source(pa.table(cells | {"sick": np.arange(ROWS) % 2 == 0}))
     for seed, epsilon in enumerate((0.2, 0.2, 0.5, 5.0)):
-        text = draft_privately(rows, "sick", Budget(epsilon), context=Context(randomness=Randomness(seed)))
+        text = draft_private_schema(rows, "sick", Budget(epsilon), context=Context(randomness=Randomness(seed)))
         for column in Schema.from_toml(text).columns:
             assert isinstance(column, Numeric)
             (claimed,) = re.findall(rf"^{column.name} = .*# at least about (\d+) % of the numbers$", text, re.M)
@@ -135,7 +137,7 @@ def test_rare_ones_among_zeros_do_not_make_bounds_of_nothing() -> None:
     rare = {str(share): (generator.random(ROWS) < share).astype(int) for share in (0.0, 0.001, 0.005, 0.02, 0.1)}
     rows = open_source(pa.table(rare | {"sevens": np.full(ROWS, 7.0), "sick": np.arange(ROWS) % 2 == 0}))
     for seed, epsilon in enumerate((0.2, 1.0, 5.0)):
-        text = draft_privately(rows, "sick", Budget(epsilon), context=Context(randomness=Randomness(seed)))
+        text = draft_private_schema(rows, "sick", Budget(epsilon), context=Context(randomness=Randomness(seed)))
         *flags, sevens = Schema.from_toml(text).columns
         for column in flags:
             assert isinstance(column, Numeric)
@@ -171,19 +173,19 @@ def test_what_is_declared_by_types_is_not_looked_at_and_costs_nothing() -> None:
         "paid": ColumnType("number"),
         "sick": ColumnType("text", values=("no", "yes")),
     }
-    plan = plan_draft(columns, "sick", BUDGET)
-    assert [column.name for column in plan.columns] == ["paid"]
+    plan = plan_private_draft(columns, "sick", BUDGET)
+    assert [*plan.counted] == ["paid"]
     assert (plan.event.releases, plan.event.unknown) == (2, 0)
     del columns["paid"]
     with pytest.raises(ParameterError, match="nothing to find"):
-        plan_draft(columns, "sick", BUDGET)
+        plan_private_draft(columns, "sick", BUDGET)
 
 
 @pytest.mark.parametrize("kinds", [("number",), ("text",), ("untyped",), ("number", "text", "untyped", "list", "text")])
 @pytest.mark.parametrize("budget", [Budget(0.7, 1e-8), Budget(3.0, 0.01)])
 def test_the_tree_keeps_the_budget_whatever_the_columns_are(kinds: tuple[Kind, ...], budget: Budget) -> None:
     columns = {f"x{i}": ColumnType(kind) for i, kind in enumerate(kinds)} | {"y": ColumnType("untyped")}
-    plan = plan_draft(columns, "y", budget)
+    plan = plan_private_draft(columns, "y", budget)
     assert fits_budget(plan.event, plan.budget)
     assert not fits_budget(plan.event, Budget(0.75 * budget.epsilon, budget.delta))
 
@@ -204,16 +206,16 @@ class Watched(Engine):
 
 def test_faults_are_told_before_a_row_is_read() -> None:
     with pytest.raises(ParameterError, match=r"epsilon = 0.1, divided among 1 columns, must be more for 100 rows"):
-        draft_privately(Watched(), "sick", Budget(0.1))
+        draft_private_schema(Watched(), "sick", Budget(0.1))
     with pytest.raises(DataError, match="the column 'well' for the label"):
-        draft_privately(Watched(), "well", Budget(1.0))
+        draft_private_schema(Watched(), "well", Budget(1.0))
     with pytest.raises(DataError, match="column 'on' must have texts"):
-        draft_privately(Watched(), "on", Budget(1.0))
+        draft_private_schema(Watched(), "on", Budget(1.0))
 
 
 def test_a_seeded_draft_is_not_private_nor_is_its_model() -> None:
     rows = open_source(table())
-    text = draft_privately(rows, "sick", BUDGET, context=Context(randomness=Randomness(1)))
+    text = draft_private_schema(rows, "sick", BUDGET, context=Context(randomness=Randomness(1)))
     schema = Schema.from_toml(text)
     assert schema.spent is not None
     assert schema.spent.event.non_private_reasons == (SEEDED_DRAFT,)
@@ -291,4 +293,4 @@ def test_a_text_that_cannot_be_decoded_is_counted_as_none() -> None:
     broken = pa.Array.from_buffers(
         pa.string(), 2, [None, pa.py_buffer(np.array([0, 1, 2], np.int32)), pa.py_buffer(b"a\xff")]
     )
-    assert value_counts(broken) == {"a": 1}
+    assert count_values(broken) == {"a": 1}

@@ -1,0 +1,239 @@
+"""Summaries of private columns: counts of their cells, which are released with noise, and what they show through it.
+
+Numbers are counted twice: in wide intervals, ten for each power of ten and sign, and then in narrow ones within the
+wide ones in which numbers were found. Values are counted once. What is computed from released counts costs nothing.
+
+Proof: noisy_counts.md 5
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from boltdp._arrays import Doubles
+from boltdp.encoding.values import Value
+from boltdp.privacy.events.noisy_counts import NoisyCounts, upper_quantile
+from boltdp.privacy.release import RandomBytes, release_counts, release_values
+from boltdp.schema.source_columns import Kind
+from boltdp.schema.summary import Histogram, Summary, count_values, finite_numbers, largest_numbers, split_numbers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: The edges of wide intervals: a number beyond all of them is counted in the first or the last.
+DIGITS = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+POSITIVE_EDGES: Doubles = np.array([float(f"{digit}e{power}") for power in range(-6, 15) for digit in DIGITS])
+WIDE_EDGES: Doubles = np.concatenate([-POSITIVE_EDGES[::-1], [0.0], POSITIVE_EDGES])
+#: Narrow intervals between the bounds that the wide ones give, about.
+NARROW_INTERVALS = 100
+#: If the interval next to a bound has less than this share of the count at the bound, numbers lie on the bound.
+MIN_NEIGHBOUR = 0.25
+#: The share of the numbers that may lie beyond each bound.
+TAIL = 0.005
+#: The probability that noise alone makes one of all intervals of a column significant, or one of all runs of a length.
+MISTAKE_PROBABILITY = 1e-4
+#: Standard deviations of noise that sums of empty intervals from one end on rarely reach anywhere.
+MAX_TAIL_DEVIATIONS = 3.5
+#: Standard deviations of noise that a single sum rarely exceeds.
+MAX_SUM_DEVIATIONS = 2.0
+
+#: What is counted of a column: its numbers, its values, or, where it has no type, both.
+Counted = Literal["numbers", "values", "either"]
+
+
+class PrivateCounts:
+    """The counts of one column, which are private until they are released."""
+
+    def __init__(self, counted: Counted, kind: Kind, event: NoisyCounts) -> None:
+        self._counted, self._kind, self._event = counted, kind, event
+        self.wide = Histogram(WIDE_EDGES)
+        self.values: Counter[Value] = Counter()
+        self.texts = 0  #: cells that are no numbers, where their values cannot be released
+        self.narrow: Histogram | None = None  #: within the range that the wide intervals give
+        self._released = Summary(noise=event)
+        self._beyond = (math.inf, math.inf)  # numbers below and above the range, at most about
+
+    def add(self, cells: pa.Array) -> None:
+        """Count cells: each once, by its number or by its value."""
+        if self._counted == "values":
+            self.values.update(count_values(cells))
+            return
+        numbers, texts = self._split(cells)
+        self.wide.add(numbers)
+        if self._event.threshold is not None:
+            self.values.update(texts)
+        else:
+            self.texts += texts.total()
+
+    def _split(self, cells: pa.Array) -> tuple[Doubles, Counter[Value]]:
+        """The numbers, and counts of what there is instead of them; a list counts by its number farthest from 0."""
+        if self._counted == "either":
+            return split_numbers(count_values(cells))
+        return largest_numbers(cells) if self._kind == "list" else finite_numbers(cells), Counter()
+
+    def release(self, random_bytes: RandomBytes) -> None:
+        """Release the counts, and decide by them whether and where numbers are counted again."""
+        event = self._event
+        if event.threshold is not None:
+            self._released.values = Counter(release_values(self.values, event, random_bytes))
+        if self._counted == "values":
+            return
+        *wide, texts = release_counts([*self.wide.counts.tolist(), self.texts], event, random_bytes)
+        counts = np.array(wide)
+        found = find_significant(counts, event)
+        if found is None or counts[found].sum() < max(texts, sum(self._released.values.values())):
+            return
+        low, high = WIDE_EDGES[max(found.start - 1, 0)], WIDE_EDGES[min(found.stop - 1, len(WIDE_EDGES) - 1)]
+        if max(-low, high) <= POSITIVE_EDGES[0]:
+            self._set_range(0.0, 1.0)  # nearly all are 0, and noise hides the others
+            return
+        noise = event.noise.deviation
+        self._beyond = bound_count(counts[: found.start], noise=noise), bound_count(counts[found.stop :], noise=noise)
+        self._set_range(float(low), float(high))
+        self.count_within(self._released.low, self._released.high)
+
+    def _set_range(self, low: float, high: float) -> None:
+        if self._kind == "list":
+            low, high = -max(-low, high), max(-low, high)
+        self._released.low, self._released.high = low, high
+
+    def count_within(self, low: float, high: float) -> None:
+        """Count numbers in narrow intervals around the multiples of a step between these bounds from now on."""
+        step = choose_step(high - low)
+        first, last = round(low / step), round(high / step)
+        self._step, self._first = step, first
+        self.narrow = Histogram(np.arange(first + 0.5, last) * step)
+
+    def add_narrow(self, cells: pa.Array) -> None:
+        """Count the numbers among cells in the narrow intervals, those beyond them in the first or the last."""
+        assert self.narrow is not None
+        self.narrow.add(self._split(cells)[0])
+
+    def summarize(self, random_bytes: RandomBytes) -> Summary:
+        """The summary, from released counts alone."""
+        summary = self._released
+        if self.narrow is None:
+            return summary
+        counts = np.array(release_counts(self.narrow.counts.tolist(), self._event, random_bytes))
+        noise = self._event.noise.deviation
+        first, last = trim_tails(counts, noise=noise, alone=min_significant(self._event, intervals=len(counts)))
+        if first == last:
+            # All in one place, as far as can be seen: what the wide intervals could not exclude stays.
+            first, last = 0, len(counts) - 1
+        low, high = summary.low, summary.high
+        # What lies beyond the wide range was counted in the first and the last interval.
+        below, above = (
+            min(bound_count(end, noise=noise), beyond)
+            for end, beyond in zip((counts[:1], counts[-1:]), self._beyond, strict=True)
+        )
+        if first > 0:
+            low = max(low, self._number_at(first - widen_bound(counts[first:])))
+            below = bound_count(counts[:first], noise=noise)
+        if last < len(counts) - 1:
+            high = min(high, self._number_at(last + widen_bound(counts[last::-1])))
+            above = bound_count(counts[last + 1 :], noise=noise)
+        self._set_range(low, high)
+        summary.inside = max(1.0 - (below + above) / max(counts.sum(), 1.0), 0.0)
+        return summary
+
+    def _number_at(self, place: float) -> float:
+        return float(f"{(self._first + place) * self._step:.12g}")
+
+
+def find_significant(counts: Doubles, event: NoisyCounts) -> slice | None:
+    """From the first to the last interval that stands out of the noise, alone or in a run with its neighbours.
+
+    >>> from boltdp.privacy.budget import Budget
+    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
+    >>> event = make_noisy_counts(Budget(1.0), releases=2)
+    >>> find_significant(np.array([0, 3, 90, 0, 5, 2]), event), find_significant(np.array([40.0] * 8), event)
+    (slice(2, 3, None), slice(0, 8, None))
+    """
+    found: slice | None = None
+    length = 1
+    while length <= len(counts):
+        least = min_significant(event, intervals=len(counts), run=length)
+        sums = np.convolve(counts, np.ones(length), mode="valid")
+        while True:
+            if found is not None:
+                # A run with what was found already would say nothing of its other intervals.
+                sums[max(found.start - length + 1, 0) : found.stop] = -np.inf
+            start = int(np.argmax(sums))
+            if not sums[start] > least:
+                break
+            stop = start + length
+            found = slice(start, stop) if found is None else slice(min(start, found.start), max(stop, found.stop))
+        length *= 2
+    return found
+
+
+def min_significant(event: NoisyCounts, *, intervals: int, run: int = 1) -> float:
+    """What no noisy count of some empty intervals, or no sum of a run of them, exceeds but for a small probability.
+
+    For Laplace noise of scale s the sum of n is above s(2√(nL) + L) with a probability of at most exp(-L): its moment
+    generating function is 1/(1 - s²t²)^n, of which the logarithm is at most ns²t²/(1 - st).
+
+    >>> from boltdp.privacy.budget import Budget
+    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
+    >>> event = make_noisy_counts(Budget(1.0), releases=2)
+    >>> round(min_significant(event, intervals=100), 1), round(min_significant(event, intervals=100, run=4), 1)
+    (52.5, 114.7)
+    """
+    noise, probability = event.noise, MISTAKE_PROBABILITY / intervals
+    if run == 1 or noise.kind == "gaussian":
+        return upper_quantile(noise, probability) * math.sqrt(run)
+    rarity = -math.log(probability)
+    return noise.scale * (2.0 * math.sqrt(run * rarity) + rarity)
+
+
+def choose_step(width: float) -> float:
+    """The width of narrow intervals: 1, 2 or 5 times a power of ten.
+
+    >>> choose_step(100.0), choose_step(90.0), choose_step(0.7)
+    (1.0, 1.0, 0.01)
+    """
+    least = width / NARROW_INTERVALS
+    power = math.floor(math.log10(least))
+    return next(step for digit in ("1", "2", "5", "10") if (step := float(f"{digit}e{power}")) >= least * (1 - 1e-9))
+
+
+def trim_tails(counts: Doubles, *, noise: float, alone: float = math.inf) -> tuple[int, int]:
+    """The first and the last interval that remain once the tails, or what may be noise, are cut from both ends.
+
+    A single count above `alone` is not noise.
+
+    >>> trim_tails(np.array([0, 1, 2000, 3000, -1, 0]), noise=1.0), trim_tails(np.array([0, 0, 1000]), noise=1.0)
+    ((2, 3), (2, 2))
+    """
+    allowed = TAIL * max(float(counts.sum()), 0.0)
+
+    def cut(ordered: Doubles) -> int:
+        sums = np.cumsum(ordered)
+        largest = np.maximum(allowed, MAX_TAIL_DEVIATIONS * noise * np.sqrt(np.arange(1, len(sums) + 1)))
+        return int(np.argmax((sums > largest) | (ordered > max(alone, allowed))))
+
+    return cut(counts), len(counts) - 1 - cut(counts[::-1])
+
+
+def widen_bound(counts: Doubles) -> float:
+    """How far a bound is moved outwards from the multiple that numbers near it were rounded to, in steps.
+
+    Not at all if the next interval inwards has few: then the numbers are not spread but lie where they were counted.
+
+    >>> widen_bound(np.array([80.0, 90.0])), widen_bound(np.array([800.0, 3.0]))
+    (0.5, 0.0)
+    """
+    return 0.5 if counts[1] > MIN_NEIGHBOUR * counts[0] else 0.0
+
+
+def bound_count(counts: Doubles, *, noise: float) -> float:
+    """An upper bound, with high probability, on the true sum of noisy counts.
+
+    >>> bound_count(np.array([10.0, -2.0, 4.0, 4.0]), noise=1.0)
+    20.0
+    """
+    return max(float(counts.sum()), 0.0) + MAX_SUM_DEVIATIONS * noise * math.sqrt(len(counts))

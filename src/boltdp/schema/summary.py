@@ -1,0 +1,349 @@
+"""Summaries of columns: statistics of their cells, from which a schema is inferred, or a declared one is checked.
+
+They are exact here, for non-sensitive data; `boltdp.schema.noisy_summary` makes the same of private cells.
+No cell changes what another is counted as.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from boltdp._arrays import Booleans, Doubles, Integers
+from boltdp.encoding.arrow_buffers import missing, values
+from boltdp.encoding.encode import Coder, PartCoder, numbers_of, vectors_of
+from boltdp.encoding.python_cells import number
+from boltdp.encoding.timestamps import HOUR_AT, PATTERN
+from boltdp.encoding.values import Matcher, Value, format_value
+from boltdp.errors import ParameterError, printable
+from boltdp.schema.source_columns import ColumnType, Kind, Source
+
+if TYPE_CHECKING:
+    from boltdp.privacy.events.noisy_counts import NoisyCounts
+
+#: A column with more different values than this is not drafted as a categorical one.
+MAX_CATEGORIES = 100
+#: A column of more different values than this is one of numbers if at least this share of its cells are.
+MIN_DIFFERENT_NUMBERS, MIN_NUMBERS = 20, 0.8
+#: Different values of a column that are counted, at most.
+MAX_DISTINCT = 100_000
+#: Cells that are no numbers which a draft quotes, at most.
+MAX_EXAMPLES = 3
+#: Intervals between the declared bounds.
+BARS = 24
+
+_TIMESTAMP = re.compile(PATTERN)
+
+
+class Histogram:
+    """How many numbers are below the first edge, from each edge to the next, and from the last edge on.
+
+    >>> histogram = Histogram(np.array([0.0, 10.0]))
+    >>> histogram.add(np.array([-1.0, 0.0, 9.9, 10.0, np.inf]))
+    >>> histogram.counts
+    array([1, 2, 2])
+    """
+
+    def __init__(self, edges: Doubles) -> None:
+        self.edges = edges
+        self.counts: Integers = np.zeros(len(edges) + 1, np.int64)
+
+    @classmethod
+    def between(cls, low: float, high: float) -> Histogram:
+        """Equal intervals between declared bounds, which both are inside."""
+        edges = np.linspace(low, high, BARS + 1)
+        edges[-1] = np.nextafter(high, math.inf)
+        return cls(edges)
+
+    def add(self, numbers: Doubles) -> None:
+        """Count some more numbers."""
+        self.counts += np.bincount(np.searchsorted(self.edges, numbers, side="right"), minlength=len(self.counts))
+
+
+@dataclass(eq=False, kw_only=True)
+class Summary:
+    """Statistics of the cells of one column; each number of a list is a cell.
+
+    >>> summary = Summary()
+    >>> summary.add(pa.array(["1.5", "x", None, "x", "30"]))
+    >>> summary.numbers, summary.others, summary.numeric, summary.categories
+    (2, 2, False, ('1.5', '30', 'x'))
+    """
+
+    coder: Coder | PartCoder | None = None  #: finds the declared value of a cell, if values are declared
+    declared: tuple[str, ...] = ()  #: these values, in the order of the coder
+    histogram: Histogram | None = None  #: of the numbers, if bounds are declared
+    length: int | None = None  #: of lists
+    noise: NoisyCounts | None = None  #: what the counts were released with, unless they are exact
+    missing: int = 0
+    unparsed: int = 0  #: cells that are no numbers, or no lists of the declared length, where such are declared
+    numbers: float = 0
+    others: float = 0  #: cells that are neither missing nor numbers
+    low: float = math.inf  #: the range of the numbers, or what is found of it through noise
+    high: float = -math.inf
+    inside: float | None = None  #: the share of the numbers that is in the range at least, if there is noise
+    whole: bool = True  #: whether all numbers are whole
+    values: Counter[Value] = field(default_factory=Counter)  #: how often each of the first MAX_DISTINCT values occurs
+
+    @property
+    def many(self) -> bool:
+        """Whether there are more different values than a categorical column should have."""
+        return len(self.values) > MAX_CATEGORIES
+
+    @cached_property
+    def numeric(self) -> bool:
+        """Whether the column is one of numbers; the summary must be complete."""
+        if self.noise is not None:
+            return self.low <= self.high
+        several = len(self.values) > MIN_DIFFERENT_NUMBERS
+        return not self.others or (several and self.numbers >= MIN_NUMBERS * (self.numbers + self.others))
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Bounds to declare: those found through noise, or the range, rounded outward to two digits of its width."""
+        if not (self.numeric and self.low <= self.high):
+            return None
+        if self.noise is not None:
+            return self.low, self.high
+        low, high = self.low, self.high if self.high > self.low else self.low + 1.0
+        if not math.isfinite(high - low):
+            return None
+        unit = 10.0 ** math.floor(math.log10(high - low) - 1)
+        return float(f"{math.floor(low / unit) * unit:.12g}"), float(f"{math.ceil(high / unit) * unit:.12g}")
+
+    @property
+    def bounds_comment(self) -> str:
+        """What is to be said of the bounds, if anything."""
+        if self.noise is not None and self.inside is None:
+            return "a guess: nearly all are 0, and noise hides the others"
+        if self.noise is not None and self.inside is not None:
+            return f"at least about {math.floor(100 * self.inside)} % of the numbers"
+        if not (self.others and self.numbers):
+            return ""
+        share = math.floor(100 * self.numbers / (self.numbers + self.others))
+        texts = (f"`{printable(str(text))}`" for text in self.values if not math.isfinite(number(text)))
+        others = ", ".join(islice(texts, MAX_EXAMPLES))
+        return f"{share} % of the cells are numbers; others, such as {others}, count as missing"
+
+    @cached_property
+    def categories(self) -> tuple[Value, ...]:
+        """Values to declare, numbers first, none if exact ones are too many; of two spellings of one the first."""
+        kept: list[Value] = []
+        for value in () if self.many and self.noise is None else self.values:
+            with suppress(ParameterError):
+                Matcher.of([*kept, value])
+                kept.append(value)
+            if len(kept) == MAX_CATEGORIES:
+                break
+        return tuple(sorted(kept, key=lambda value: (isinstance(value, str), value)))
+
+    @cached_property
+    def timestamps(self) -> str:
+        """What all cells are, if that is "timestamps" or "dates" as `boltdp.encoding.timestamps` reads texts."""
+        texts = [value for value in self.values if isinstance(value, str) and self.noise is None]
+        if not texts or not all(map(_TIMESTAMP.fullmatch, texts)):
+            return ""
+        return "dates" if max(map(len, texts)) < HOUR_AT else "timestamps"
+
+    def add(self, cells: pa.Array) -> None:
+        """Count cells of a column of which nothing is declared."""
+        cells = _plain(cells)
+        kind = ColumnType.of(cells.type).kind
+        if kind == "list":
+            cells = cells.drop_null()
+            self.length = len(cells[0]) if len(cells) else self.length
+            self._add_numbers(finite_numbers(cells.flatten()))
+        elif kind == "text":
+            counts = count_values(cells)
+            numbers, texts = split_numbers(counts)
+            self._add_numbers(numbers)
+            self.others += texts.total()
+            self._add_values(counts)
+        else:
+            self._add_numbers(finite_numbers(cells))
+            if not self.many or max(self.values.values()) == 1:  # else neither categories nor an id
+                self._add_values(count_values(cells))
+
+    def add_declared(self, cells: pa.Array) -> None:
+        """Count cells as the declared column has them encoded."""
+        cells = _plain(cells)
+        gaps, length = find_missing(cells), 1 if self.length is None else self.length
+        if self.coder is not None:
+            self._add_codes(cells, self.coder.codes(cells), gaps)
+        elif pa.types.is_null(cells.type):
+            self.missing += len(cells) * length
+        elif self.length is None:
+            self._add_present(numbers_of(cells).astype(np.float64))
+        else:
+            fits = ~gaps & (values(pc.list_value_length(cells)) == length)
+            self.missing += int(gaps.sum()) * length
+            self.unparsed += int((~gaps & ~fits).sum()) * length
+            self._add_present(vectors_of(cells, length).reshape(-1, length)[fits].reshape(-1).astype(np.float64))
+
+    def add_unparsed(self, texts: pa.Array) -> None:
+        """Count texts again that were missing once they were parsed."""
+        texts = texts.filter(pa.array(~(find_missing(texts) | _blank(texts))))
+        count = len(texts) * (1 if self.length is None else self.length)
+        self.missing -= count
+        self.unparsed += count
+        self._add_values(_count_texts(texts))
+
+    def _add_present(self, numbers: Doubles) -> None:
+        present = numbers[~np.isnan(numbers)]
+        self.missing += len(numbers) - len(present)
+        self._add_numbers(present)
+
+    def _add_numbers(self, numbers: Doubles) -> None:
+        self.numbers += len(numbers)
+        if self.histogram is not None:
+            self.histogram.add(numbers)
+        if len(numbers):
+            self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
+            exact = max(-self.low, self.high) < 2.0**53  # larger ones have no digits after the point
+            self.whole = self.whole and exact and bool((numbers == np.floor(numbers)).all())
+
+    def _add_codes(self, cells: pa.Array, codes: npt.NDArray[np.int32], gaps: Booleans) -> None:
+        if pa.types.is_floating(cells.type):
+            gaps = gaps | np.isnan(numbers_of(cells))
+        elif pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type):
+            gaps = gaps | ((codes < 0) & _blank(cells))
+        self.missing += int(gaps.sum())
+        met = np.bincount(codes[codes >= 0], minlength=len(self.declared)).tolist()
+        self.values.update(dict(zip(self.declared, met, strict=True)))
+        undeclared = (codes < 0) & ~gaps
+        if undeclared.any():
+            self.others += int(undeclared.sum())
+            self._add_values(_count_texts(cells.filter(pa.array(undeclared))))
+
+    def _add_values(self, counts: Mapping[Value, int]) -> None:
+        for value, count in counts.items():
+            if value in self.values or len(self.values) < MAX_DISTINCT + len(self.declared):
+                self.values[value] += count
+
+
+def declared_summary(values: Sequence[Value], coder: Coder | PartCoder | None = None) -> Summary:
+    """The empty summary of a column with declared values."""
+    names = tuple(format_value(value) for value in values)
+    return Summary(coder=Coder(values) if coder is None else coder, declared=names)
+
+
+def scan_rows(
+    source: Source,
+    names: Sequence[str],
+    *,
+    parse: Mapping[str, Kind] | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """All rows of some columns; `progress` is called with the number of rows that were read, which is public."""
+    done = 0
+    for batch in source.batches(names, parse=parse) if names else ():
+        yield batch
+        done += batch.num_rows
+        if progress is not None:
+            progress(done)
+
+
+def count_values(cells: pa.Array) -> Counter[Value]:
+    """How often each value occurs that a schema can declare: texts that are not blank, finite numbers, booleans.
+
+    >>> count_values(pa.array([1.0, 2.5, 1.0, None]))
+    Counter({1: 2, 2.5: 1})
+    """
+    cells = _plain(cells)
+    if ColumnType.of(cells.type).kind == "text":
+        cells = cells.cast(pa.large_binary())  # some texts of Arrow cannot be decoded, and are none to declare
+    found, counts = pc.value_counts(cells).flatten()
+    counter: Counter[Value] = Counter()
+    for cell, count in zip(found.to_pylist(), counts.to_pylist(), strict=True):
+        value = _declarable(cell)
+        if value is not None:
+            counter[value] += count
+    return counter
+
+
+def split_numbers(counts: Mapping[Value, int]) -> tuple[Doubles, Counter[Value]]:
+    """The numbers that counted texts write, each as often as it occurs, and the counts of the other texts.
+
+    >>> split_numbers(Counter({"1.5": 2, "x": 3, "nan": 1}))
+    (array([1.5, 1.5]), Counter({'x': 3, 'nan': 1}))
+    """
+    numbers = {text: written for text in counts if math.isfinite(written := number(text))}
+    texts = Counter({text: count for text, count in counts.items() if text not in numbers})
+    repeats = [counts[text] for text in numbers]
+    return np.repeat(np.array([*numbers.values()], np.float64), np.array(repeats, np.int64)), texts
+
+
+def finite_numbers(cells: pa.Array) -> Doubles:
+    """The finite numbers among cells of numbers."""
+    if pa.types.is_null(cells.type):
+        return np.zeros(0)
+    numbers: Doubles = numbers_of(cells).astype(np.float64)
+    return numbers[np.isfinite(numbers)]
+
+
+def largest_numbers(cells: pa.Array) -> Doubles:
+    """Of each list the finite number that is farthest from 0; nothing of a list that has none.
+
+    >>> largest_numbers(pa.array([[1.0, -3.0], [], None, [2.0, float("nan")]]))
+    array([-3.,  2.])
+    """
+    if pa.types.is_null(cells.type):
+        return np.zeros(0)
+    cells = cells.drop_null()
+    numbers: Doubles = numbers_of(cells.flatten()).astype(np.float64)
+    rows = np.repeat(np.arange(len(cells)), values(pc.list_value_length(cells)))
+    finite = np.isfinite(numbers)
+    numbers, rows = numbers[finite], rows[finite]
+    order = np.lexsort((np.abs(numbers), rows))
+    numbers, rows = numbers[order], rows[order]
+    largest: Doubles = numbers[np.append(rows[1:] > rows[:-1], True)[: len(rows)]]
+    return largest
+
+
+def _declarable(value: Any) -> Value | None:
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            return None
+    if isinstance(value, str):
+        return value if value.strip() else None
+    if value is None or isinstance(value, bool):
+        return value
+    size = number(value)
+    if not abs(size) < 2**63:
+        return None
+    return int(value) if size == int(size) else size
+
+
+def _count_texts(cells: pa.Array) -> dict[Value, int]:
+    found, counts = pc.value_counts(cells.cast(pa.string())).flatten()
+    return dict(zip(found.to_pylist(), counts.to_pylist(), strict=True))
+
+
+def _plain(cells: pa.Array) -> pa.Array:
+    return cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
+
+
+def find_missing(cells: pa.Array) -> Booleans:
+    """Which cells are missing."""
+    gaps = missing(cells)
+    return np.zeros(len(cells), bool) if gaps is None else gaps
+
+
+def _blank(cells: pa.Array) -> Booleans:
+    """Which texts are nothing but blanks."""
+    found: Booleans = values(pc.equal(pc.utf8_trim_whitespace(cells.cast(pa.string())), ""))
+    return found

@@ -1,0 +1,210 @@
+"""Summarize the rows of an engine: to draft a schema for them, within a budget if they are private, or to check one.
+
+What is counted of private rows, and what that costs, follows from names and types alone: `plan_private_draft`. What is
+made of the released counts costs nothing more.
+
+Proof: noisy_counts.md 5
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from boltdp._files.sealed import digest
+from boltdp.context import Context
+from boltdp.engines import open_source
+from boltdp.errors import DataError, ParameterError
+from boltdp.privacy.accounting.charges import Release
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.events.event import BudgetedEvent, mark_non_private
+from boltdp.privacy.events.noisy_counts import NoisyCounts, make_noisy_counts
+from boltdp.schema.schema import Schema
+
+if TYPE_CHECKING:
+    from boltdp.engines.base import Engine
+    from boltdp.ledger import Account
+    from boltdp.schema.check import Report
+    from boltdp.schema.noisy_summary import Counted
+    from boltdp.schema.source_columns import ColumnType
+
+# Functions import what needs Arrow: `boltdp.check` is imported by the package, which must not.
+
+SEEDED_DRAFT = "the noise in the draft of the schema came from a seed"
+
+
+def check(source: Any, schema: Schema | str | Path, *, table: str | None = None, query: str | None = None) -> Report:
+    """Compare non-sensitive rows, such as a sample or last year's public file, with `schema`.
+
+    `source` is an engine, or whatever `open_source` takes; `schema` may be the name of a TOML file. The report is
+    computed from the rows without noise: it is not private.
+
+    >>> import pyarrow as pa
+    >>> from boltdp.schema.schema import Classes, Numeric
+    >>> rows = pa.table({"age": [30, 40], "sick": ["Yes", "No"]})
+    >>> report = check(rows, Schema(Classes("sick", ("no", "yes")), (Numeric("age", 0, 100),)))
+    >>> report.ok, report.problems
+    (False, ("label 'sick': no row has a declared class",))
+    """
+    from boltdp.engines.base import Engine
+    from boltdp.schema.check import check_source
+
+    declared = schema if isinstance(schema, Schema) else Schema.load(schema)
+    if isinstance(source, Engine):
+        return check_source(source, declared)
+    with open_source(source, table=table, query=query) as engine:
+        return check_source(engine, declared)
+
+
+def draft_schema(engine: Engine, label: str, *, public: bool = False) -> str:
+    """TOML text of a schema for the rows, to be completed by hand before it can be loaded.
+
+    Only names and types of columns are read, and what a database declares of them. With `public=True`, for
+    non-sensitive data, bounds, categories and classes are taken from the values.
+
+    >>> import pyarrow as pa
+    >>> text = draft_schema(open_source(pa.table({"age": [30, 40], "sick": [True, False]})), "sick", public=True)
+    >>> Schema.from_toml(text).columns
+    (Numeric(name='age', low=30.0, high=40.0, curve=()),)
+    """
+    from boltdp.schema.infer import NO_FEATURES, check_label, write_draft
+    from boltdp.schema.summary import Summary, scan_rows
+
+    columns = engine.columns()
+    check_label(columns, label, public=public)
+    names = [name for name, column in columns.items() if column.kind not in NO_FEATURES] if public else []
+    summaries = {name: Summary() for name in names}
+    for batch in scan_rows(engine, names):
+        for name, summary in summaries.items():
+            summary.add(batch.column(name))
+    return write_draft(columns, label, summaries)
+
+
+@dataclass(frozen=True)
+class PrivateDraftPlan:
+    """What will be counted of private rows, and all that this spends; from public facts alone."""
+
+    budget: Budget
+    event: NoisyCounts
+    counted: dict[str, Counted]  #: what is counted, by columns
+    without_delta: tuple[str, ...]  #: columns that are not counted, since there is no delta
+
+
+def plan_private_draft(columns: Mapping[str, ColumnType], label: str, budget: Budget) -> PrivateDraftPlan:
+    """Plan how columns whose types alone give neither bounds nor values are counted within a budget. No row is read.
+
+    >>> from boltdp.schema.source_columns import ColumnType
+    >>> columns = {"age": ColumnType("number"), "ward": ColumnType("text"), "sick": ColumnType("bool")}
+    >>> plan = plan_private_draft(columns, "sick", Budget(1.0, 1e-6))
+    >>> plan.counted, plan.event.releases
+    ({'age': 'numbers', 'ward': 'values'}, 3)
+    """
+    from boltdp.schema.infer import NO_FEATURES, check_label, declared_classes, declared_column
+
+    check_label(columns, label)
+    if columns[label].kind in ("list", *NO_FEATURES):
+        raise DataError(f"column {label!r} must have texts, numbers or booleans, its type is {columns[label].kind!r}")
+    counted: dict[str, Counted] = {}
+    without_delta = []
+    for name, column in columns.items():
+        if name == label:
+            declared = bool(declared_classes(column))
+        else:
+            declared = column.kind in NO_FEATURES or column.key or declared_column(name, column) is not None
+        if declared:
+            continue
+        if name != label and column.kind != "text":
+            counted[name] = "either" if column.kind == "untyped" else "numbers"
+        elif budget.delta:
+            counted[name] = "values"
+        else:
+            without_delta.append(name)
+    if not counted:
+        raise ParameterError(
+            "there is nothing to find from the rows for this budget: the types of the columns give the rest",
+            hint="without --epsilon the draft costs nothing; texts and classes can be released only with a --delta",
+        )
+    # Values are counted once; numbers, and what may be numbers, twice.
+    releases = sum(1 if what == "values" else 2 for what in counted.values())
+    unknown = sum(what != "numbers" for what in counted.values()) if budget.delta else 0
+    event = make_noisy_counts(budget, releases=releases, unknown=unknown)
+    return PrivateDraftPlan(budget, event, counted, tuple(without_delta))
+
+
+def draft_private_schema(
+    engine: Engine,
+    label: str,
+    budget: Budget,
+    *,
+    context: Context | None = None,
+    account: Account | None = None,
+) -> str:
+    """TOML text of a schema whose bounds, categories and classes were found within a budget, which it states.
+
+    What does not stand out of the noise is left out, in a comment. `account` is what it is charged to, before a row is
+    read.
+
+    >>> import numpy as np
+    >>> import pyarrow as pa
+    >>> rows = pa.table({"age": np.arange(20_000) % 90, "sick": np.arange(20_000) % 3 == 0})
+    >>> schema = Schema.from_toml(draft_private_schema(open_source(rows), "sick", Budget(1.0)))
+    >>> schema.columns[0].low, 80 <= schema.columns[0].high <= 100, schema.spent.budget.epsilon
+    (0.0, True, 1.0)
+    """
+    context = Context() if context is None else context
+    plan = plan_private_draft(engine.columns(), label, budget)
+    rows = engine.count()
+    _check_budget(plan, rows)
+    if account is None:
+        return _draft_planned(engine, label, plan, rows, context)
+    with account.charged(Release(plan.budget, plan.event), drawn=lambda: context.randomness.drawn) as reservation:
+        text = _draft_planned(engine, label, plan, rows, context)
+        reservation.commit(digest({"draft": text}))
+    return text
+
+
+def _draft_planned(engine: Engine, label: str, plan: PrivateDraftPlan, rows: int, context: Context) -> str:
+    from boltdp.schema.infer import NEEDS_DELTA, TIMESTAMPS, write_draft
+    from boltdp.schema.noisy_summary import PrivateCounts
+    from boltdp.schema.summary import scan_rows
+
+    columns = engine.columns()
+    random_bytes = context.randomness.stream("draft")
+    counts = {name: PrivateCounts(what, columns[name].kind, plan.event) for name, what in plan.counted.items()}
+    for batch in scan_rows(engine, [*counts], progress=context.at("counting", rows).done):
+        for name, column in counts.items():
+            column.add(batch.column(name))
+    for column in counts.values():
+        column.release(random_bytes)
+    again = {name: column for name, column in counts.items() if column.narrow is not None}
+    for batch in scan_rows(engine, [*again], progress=context.at("counting again", rows).done):
+        for name, column in again.items():
+            column.add_narrow(batch.column(name))
+    summaries = {name: column.summarize(random_bytes) for name, column in counts.items()}
+    unused = {name: "a key" for name, column in columns.items() if column.key}
+    unused |= {name: NEEDS_DELTA + ("" if name == label else TIMESTAMPS) for name in plan.without_delta}
+    reasons = () if context.randomness.seed is None else (SEEDED_DRAFT,)
+    spent = BudgetedEvent(plan.budget, mark_non_private(plan.event, reasons))
+    comments = [
+        f"Inferred from {rows:,} rows with {plan.budget.describe()}, by noisy counts of {len(counts)} columns.",
+        "Bounds are meant to hold the middle 99 % of a column's numbers. Noise can hide what is rare: each line says",
+        "what share they hold at least, as far as can be seen through the noise. Rare values are not released.",
+        "Whatever you know better from public knowledge, change: it costs nothing.",
+    ]
+    return write_draft(columns, label, summaries, unused=unused, spent=spent, comments=comments)
+
+
+def _check_budget(plan: PrivateDraftPlan, rows: int) -> None:
+    """Refuse a budget with which nothing could stand out, before a row is read: what is spent is not given back."""
+    from boltdp.schema.noisy_summary import WIDE_EDGES, min_significant
+
+    needed = max(plan.event.threshold or 0, min_significant(plan.event, intervals=len(WIDE_EDGES) + 1))
+    if needed * 2 > rows:
+        raise ParameterError(
+            f"{plan.budget.describe()}, divided among {len(plan.counted)} columns, must be more for {rows:,} rows: "
+            f"only what {math.ceil(needed):,} of them have stands out of the noise; nothing was spent",
+            hint="give a larger epsilon, or the columns to use alone; without --epsilon the draft has names and types",
+        )
