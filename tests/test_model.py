@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from boltdp._files.sealed import MOST_BYTES, MOST_DIGITS, sealed
-from boltdp.algorithms._base import with_problem
+from boltdp.algorithms._base import replace_problem
 from boltdp.cli import main
 from boltdp.encoding.plan import features
 from boltdp.engines import ArrayEngine
@@ -170,7 +170,7 @@ def test_a_certificate_has_weights_of_the_classes_or_none() -> None:
     assert "class_weights" not in json.dumps(model().to_dict())
     spent = weighted.spent
     assert isinstance(spent, Training)
-    three = replace(weighted, spent=with_problem(spent, replace(spent.problem, class_weights=(1.0, 0.5, 0.5))))
+    three = replace(weighted, spent=replace_problem(spent, replace(spent.problem, class_weights=(1.0, 0.5, 0.5))))
     with pytest.raises(ParameterError, match="class_weights must be one for each of the 2 classes, got 3"):
         model_of(three)
 

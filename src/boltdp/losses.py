@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from boltdp._arrays import Doubles
+from boltdp._bisect import bisect
 from boltdp.errors import ParameterError, real_number, whole_number
 
 #: The largest margin b of `MarginLogistic`.
@@ -139,9 +140,7 @@ class Loss(ABC):
         low, high = -MAX_CUT, MAX_CUT
         if exceeds(low) or not exceeds(high):
             raise ParameterError(f"the loss {self.name!r} has no margin with a probability of {probability:g}")
-        while low < (middle := 0.5 * (low + high)) < high:
-            low, high = (low, middle) if exceeds(middle) else (middle, high)
-        return low
+        return bisect(exceeds, low, high)[0]
 
     @property
     def probabilistic(self) -> bool:

@@ -204,9 +204,9 @@ def test_what_is_asked_for_is_taken_and_told() -> None:
     event = noisy_gd._event(certificate)
     assert (event.scans, event.clip, event.step, event.problem.regularization) == (9, 0.3, 2.0, 0.1)
     algorithm = ALGORITHMS["noisy-gd"]
-    told = dict(algorithm.choices(certificate, asked))
+    told = dict(algorithm.describe_choices(certificate, asked))
     assert told["scans"] == "9: as asked for"
-    assert "public data" in dict(algorithm.choices(certificate, replace(asked, passes=None)))["scans"]
-    assert dict(algorithm.cost(certificate))["noise"].endswith("in each of 9 scans")
-    assert algorithm.trained(certificate) == "100 rows, 9 scans, gradients clipped to 0.3"
-    assert len(algorithm.forecast_line(algorithm.forecast(certificate))) == len(algorithm.headings) - 2
+    assert "public data" in dict(algorithm.describe_choices(certificate, replace(asked, passes=None)))["scans"]
+    assert dict(algorithm.describe_cost(certificate))["noise"].startswith("added in each of 9 scans (gaussian, ")
+    assert algorithm.describe_run(certificate) == "100 rows, 9 scans, gradients clipped to 0.3"
+    assert list(algorithm.forecast(certificate)) == list(algorithm.columns)

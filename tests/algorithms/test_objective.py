@@ -319,7 +319,7 @@ def test_a_start_with_a_longer_gradient_than_the_origin_can_have_is_dropped(monk
 def test_jobs_have_the_bits_of_jobs_alone_however_many_are_run_at_once(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objective, "MOST_AT_ONCE", at_once)
+    monkeypatch.setattr(objective, "MAX_AT_ONCE", at_once)
     rows, context = some_rows(4, rows=3000, dims=6), Context(seed=1)
     jobs = [
         Job(plan_certificate(settings, rows=3000, dims=6, classes=4), Randomness(seed))

@@ -227,16 +227,16 @@ def test_the_plan_and_the_training_tell_of_partitions() -> None:
     settings = Settings(epsilon=1.0, algorithm="bolton", partitions=4)
     certificate = plan_certificate(settings, rows=10_001, dims=20, classes=2)
     algorithm = get_algorithm(certificate.algorithm)
-    told = dict(algorithm.choices(certificate, settings))
+    told = dict(algorithm.describe_choices(certificate, settings))
     assert told["partitions"] == "4 of 2,500 or 2,501 rows, each trained on alone; their weights are averaged"
     assert told["passes"] == "10 over 50 batches of about 50 rows"
     trained = "10 passes over 10,001 rows in 4 partitions, 500 updates in each, then averaged"
-    assert algorithm.trained(certificate) == trained
+    assert algorithm.describe_run(certificate) == trained
     even = plan_certificate(replace(settings, partitions=73), rows=10_001, dims=20, classes=2)
-    assert dict(algorithm.choices(even, settings))["partitions"].startswith("73 of 137 rows, ")
+    assert dict(algorithm.describe_choices(even, settings))["partitions"].startswith("73 of 137 rows, ")
     one = plan_certificate(replace(settings, partitions=1), rows=10_001, dims=20, classes=2)
-    assert "partitions" not in dict(algorithm.choices(one, settings))
-    assert algorithm.trained(one) == "10 passes over 10,001 rows, 2,000 updates"
+    assert "partitions" not in dict(algorithm.describe_choices(one, settings))
+    assert algorithm.describe_run(one) == "10 passes over 10,001 rows, 2,000 updates"
 
 
 # ---- tuning -----------------------------------------------------------------------------------------------------

@@ -587,8 +587,8 @@ def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None
 def test_progress_tells_rows_and_ends_with_all_of_them(spooled: Source) -> None:
     reports: list[tuple[str, int, int]] = []
     context = Context(seed=9, progress=lambda *report: reports.append(report))
-    with spooled.engine.prepare(spooled.schema, context.at("preparing", ROWS)) as prepared:
-        prepared.run_pass(states(spooled, ROWS), context.at("passing", ROWS))
+    with spooled.engine.prepare(spooled.schema, context.start_stage("preparing", ROWS)) as prepared:
+        prepared.run_pass(states(spooled, ROWS), context.start_stage("passing", ROWS))
         before = list(reports)
         # How many rows are drawn, and how many sums are made, is secret: neither has anybody to tell.
         prepared.run_drawn(states(spooled, ROWS), [np.arange(ROWS)])

@@ -42,12 +42,12 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
     selection, algorithm = certificate.selection, get_algorithm(certificate.algorithm)
     emit_table(
         [
-            *algorithm.cost(certificate),
+            *algorithm.describe_cost(certificate),
             *persons(certificate),
             *spent_before(certificate),
             *curves(model.schema),
             *([] if selection is None else [("chosen", selection.describe())]),
-            ("training", algorithm.trained(certificate)),
+            ("training", algorithm.describe_run(certificate)),
             *([] if model.trained_where is None else [("rows", model.trained_where)]),
             *decision(model),
             *ledger_line(account),

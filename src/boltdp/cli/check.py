@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import as_json, quiet, source_options, telling_csv_fault
+from boltdp.cli._options import as_json, source_options, telling_csv_fault
 from boltdp.cli._terminal import USERS_FAULT, RowsBar, emit_json, emit_table, examples, note, warn
 from boltdp.cli.show import has_characters
 from boltdp.engines import open_source
@@ -34,7 +34,6 @@ MOST_DRAWN = 24
 @click.option("--schema", "schema_path", metavar="TOML", required=True, help="The schema to compare the rows with.")
 @click.option("--html", metavar="FILE", help="Write a page that needs nothing else, with a drawing of each column.")
 @as_json
-@quiet
 def check(
     source: str,
     *,
@@ -43,7 +42,6 @@ def check(
     schema_path: str,
     html: str | None,
     as_json: bool,
-    quiet: bool,
 ) -> None:
     """Compare the rows of SOURCE, which you may look at, with a schema: a sample, or last year's public file.
 
@@ -64,7 +62,7 @@ def check(
     with (
         telling_csv_fault(source, query),
         open_source(source, table=table, query=query) as engine,
-        RowsBar(quiet=quiet) as bar,
+        RowsBar() as bar,
     ):
         columns = engine.columns()
         if not any(name in columns for name in (schema.label, *schema.sources)):

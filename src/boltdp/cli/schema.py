@@ -13,11 +13,10 @@ from boltdp.cli._options import (
     charged_account,
     check_new,
     ledger_options,
-    quiet,
     source_options,
     telling_csv_fault,
 )
-from boltdp.cli._terminal import RowsBar, emit, examples, note
+from boltdp.cli._terminal import RowsBar, emit, examples, note, state_condition
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 @click.option("--delta", type=float, default=0.0, show_default=True, help="Above 0: find categories and classes too.")
 @click.option("-o", "--output", metavar="TOML", type=FILE, help="Where to write the draft, instead of standard output.")
 @ledger_options
-@quiet
 def schema(
     source: str,
     *,
@@ -56,7 +54,6 @@ def schema(
     ledger: str | None,
     dataset: str | None,
     blocks: str | None,
-    quiet: bool,
 ) -> None:
     """Draft a schema for SOURCE from the names and types of its columns.
 
@@ -85,9 +82,9 @@ def schema(
             text = draft_schema(engine, label, public=public)
         else:
             account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
-            text = _drafted(engine, label, Budget(epsilon, delta), query=query, quiet=quiet, account=account)
+            text = _drafted(engine, label, Budget(epsilon, delta), query=query, account=account)
     if public:
-        note("the draft was filled in from the values, which is safe only if they are public")
+        state_condition("the draft was filled in from the values, which must be public data")
     if output is None:
         emit(text, newline=False)
         return
@@ -100,19 +97,17 @@ def schema(
     note(f"look through {output}{':' if empty else ','} {what}")
 
 
-def _drafted(
-    engine: Engine, label: str, budget: Budget, *, query: str | None, quiet: bool, account: Account | None
-) -> str:
+def _drafted(engine: Engine, label: str, budget: Budget, *, query: str | None, account: Account | None) -> str:
     """A draft from private rows, and what must be said of it."""
-    from boltdp.cli._options import QUERY_PROMISE
+    from boltdp.cli._options import QUERY_CONDITION
     from boltdp.context import Context
     from boltdp.workflows.summarize import draft_private_schema
 
     if query is not None:
-        note(QUERY_PROMISE)
+        state_condition(QUERY_CONDITION)
     if not budget.delta:
         note("without --delta no category and no class can be found from the rows: they are left empty")
-    with RowsBar(quiet=quiet) as bar:
+    with RowsBar() as bar:
         text = draft_private_schema(engine, label, budget, context=Context(progress=bar), account=account)
     note(
         f"the rows were looked at for {budget.describe()}, which the draft states and every model trained with it pays"

@@ -284,7 +284,7 @@ class FileStore:
 
             for count in in_order(write, parts, threads=self._threads):
                 done += count
-                context.done(done)
+                context.report_rows(done)
 
             def settle(bucket: int) -> None:
                 with scatter.settled(bucket) as block:
@@ -304,7 +304,7 @@ class FileStore:
         done = 0
         for count in in_order(write, parts, threads=self._threads):
             done += count
-            context.done(done)
+            context.report_rows(done)
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         """The rows, mapped a window at a time; while one is used, another thread has the next ones fetched."""
@@ -591,7 +591,7 @@ def _filled(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, c
     done = 0
     for count in in_order(write, parts, threads=context.threads):
         done += count
-        context.done(done)
+        context.report_rows(done)
     return array
 
 

@@ -98,7 +98,7 @@ class Prepared(ABC):
         for block in self.blocks():
             kernel.run(states, block)
             done += len(block)
-            context.done(done)
+            context.report_rows(done)
 
     def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
         """Make all passes over each of several parts of the rows; a state takes part in as many as it has.
@@ -142,22 +142,22 @@ class Passes:
         self._several = len(parts) > 1
         self._passes = max((len(part.seeds) for part in parts), default=0)
         total = sum(part.rows * len(part.seeds) for part in parts)
-        self._context = context.at(f"{self._passes} passes over {len(parts)} partitions", total)
+        self._context = context.start_stage(f"{self._passes} passes over {len(parts)} partitions", total)
         self._done = 0
         self._lock = threading.Lock()
 
     def begun(self, number: int, part: Partition) -> Context:
         """The context of a pass over a part."""
         if self._several:
-            return self._context.silent()
-        return self._context.at(f"pass {number} of {self._passes}", part.rows)
+            return self._context.mute()
+        return self._context.start_stage(f"pass {number} of {self._passes}", part.rows)
 
     def ended(self, part: Partition) -> None:
         """Count a pass over a part; several threads may do so."""
         if self._several:
             with self._lock:
                 self._done += part.rows
-                self._context.done(self._done)
+                self._context.report_rows(self._done)
 
 
 def run_part(prepared: Prepared, part: Partition, passes: Passes) -> None:

@@ -98,10 +98,10 @@ def evaluate_privately(
 
     def release() -> NoisyEvaluation:
         place = None if by is None else cell_of(model.schema, by)
-        counts, stage = np.zeros(bins.cells, np.int64), context.at("counting", rows)
+        counts, stage = np.zeros(bins.cells, np.int64), context.start_stage("counting", rows)
         for block in counted_scan(engine, model.schema, _Count(model, bins, place), context=context):
             counts += block
-            stage.done(int(counts.sum()))
+            stage.report_rows(int(counts.sum()))
         if counts.sum() != rows:
             raise DataError(f"the data must not change while it is read: it had {rows:,} rows before")
         noisy = release_counts(counts.tolist(), event, context.randomness.stream("evaluation"))

@@ -225,12 +225,12 @@ def compare(
 
     def prepare(stack: ExitStack, schema: Schema) -> tuple[Prepared, Prepared]:
         """The rows for training and those for testing."""
-        prepared = stack.enter_context(engine.prepare(schema, context.at("preparing", rows)))
+        prepared = stack.enter_context(engine.prepare(schema, context.start_stage("preparing", rows)))
         if test is not None:
-            return prepared, stack.enter_context(test.prepare(schema.of_rows, context.silent()))
+            return prepared, stack.enter_context(test.prepare(schema.of_rows, context.mute()))
         whole = prepared
         if schema.person_id is not None:  # in the same order; all rows are tested, those too that do not count
-            whole = stack.enter_context(engine.prepare(schema.of_rows, context.silent()))
+            whole = stack.enter_context(engine.prepare(schema.of_rows, context.mute()))
         return prepared.portion(0, cut), whole.portion(cut, rows)
 
     with ExitStack() as stack:
@@ -241,9 +241,9 @@ def compare(
                 sums = sum_moments(unprojected[0], schema)
         order = 0
         for number, (algorithm, epsilon, repeat) in enumerate(todo):
-            context.at("training", len(todo)).done(number)
+            context.start_stage("training", len(todo)).report_rows(number)
             certificate, noise_seed = plans[algorithm, epsilon].certificate, cells[algorithm, epsilon].noise_seed
-            own = replace(context.silent(), randomness=Randomness(None if noise_seed is None else noise_seed + repeat))
+            own = replace(context.mute(), randomness=Randomness(None if noise_seed is None else noise_seed + repeat))
             if repeat != order:
                 shared[0].reshuffle(context.seed + repeat)
                 order = repeat

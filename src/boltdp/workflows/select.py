@@ -105,7 +105,7 @@ def choose_by_portions(
     released = []
     for i, certificate in enumerate(certificates):
         fork = next(forks)
-        own = context.named(f"candidate {i + 1} of {count}, ")
+        own = context.prefix_stages(f"candidate {i + 1} of {count}, ")
         (weights,) = get_algorithm(certificate.algorithm).run(
             prepared.portion(*bounds[i]), [Job(certificate, fork)], classes=classes, context=own
         )
@@ -155,7 +155,7 @@ def choose_in_public(
         raise ParameterError(f"the public data must have at least 4 rows, got {rows}")
     with public.prepare(schema.of_rows, Context(seed=0, threads=context.threads)) as prepared:
         rehearsals = [_rehearsal(certificate, rows=cut) for certificate in certificates]
-        open_context = Context(seed=0, progress=context.progress).named("on public rows, ")
+        open_context = Context(seed=0, progress=context.progress).prefix_stages("on public rows, ")
         candidates = Candidates(
             prepared.portion(0, cut), rehearsals, classes=schema.target.label_count, context=open_context
         )
@@ -183,13 +183,13 @@ class Candidates:
         self._trained: list[Doubles] | None = None
         if all(certificate.training_noise is None for certificate in certificates):
             jobs = [Job(certificate, context.randomness) for certificate in certificates]
-            self._trained = self._run(jobs, context.named(f"{len(jobs)} candidates, "))
+            self._trained = self._run(jobs, context.prefix_stages(f"{len(jobs)} candidates, "))
 
     def release(self, numbers: Sequence[int], forks: Iterator[Randomness]) -> list[Doubles]:
         """Released weights of the candidates with these numbers, each with noise of its own."""
         jobs = [Job(self._certificates[number], next(forks)) for number in numbers]
         if self._trained is None:
-            weights = self._run(jobs, self._context.silent())
+            weights = self._run(jobs, self._context.mute())
         else:
             weights = [self._trained[number] for number in numbers]
         return [release_weights(one, job.certificate, job.randomness) for one, job in zip(weights, jobs, strict=True)]
@@ -216,7 +216,7 @@ def error_counts(released: Sequence[Doubles], prepared: Prepared, *, classes: in
 
 def _rehearsal(certificate: Certificate, *, rows: int) -> Certificate:
     """The same training on public rows, one of several models alike at a time; its claim is about no private row."""
-    training = get_algorithm(certificate.algorithm).rehearsed(certificate.training, rows=rows)
+    training = get_algorithm(certificate.algorithm).rescale(certificate.training, rows=rows)
     models = certificate.models
     event = training if models == 1 else SelfComposition(BudgetedEvent(None, training), models)
     return certify(event, certificate.budget, seeded=certificate.seeded)

@@ -154,9 +154,11 @@ def prepare_rows(
     if event is not None:
         check_rows(rows, clip_norm=event.clip_norm)
         if schema.projection is not None:
-            with engine.prepare(plain(schema), context.at("standardizing", rows), ordered=False) as unprojected:
+            with engine.prepare(
+                plain(schema), context.start_stage("standardizing", rows), ordered=False
+            ) as unprojected:
                 schema = standardize_schema(unprojected, schema, event, context.randomness, rows=rows)
-    with engine.prepare(schema, context.at("preparing", rows), ordered=ordered) as prepared:
+    with engine.prepare(schema, context.start_stage("preparing", rows), ordered=ordered) as prepared:
         schema = standardize_schema(prepared, schema, event, context.randomness, rows=rows)
         yield prepared.read_by(reading(schema)), schema
 

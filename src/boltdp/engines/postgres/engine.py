@@ -181,7 +181,7 @@ class PostgresEngine(Engine):
                 self._session.begin()  # so that a table that cannot be filled goes with the transaction
                 packing = self._packing(schema, rows=rows, ordered=ordered)
                 (prepared,) = self._packed([packing], self._counted(schema), context)
-                context.done(rows)
+                context.report_rows(rows)
             else:
                 prepared = super().prepare(schema, context, ordered=ordered)
             self._session.commit()
@@ -342,7 +342,7 @@ class PostgresGroups:
                 for number, (schema, rows, order) in enumerate(zip(schemas, self.rows, ordered, strict=True), 1)
             ]
             tables = whole._packed(packings, self._source, context)
-            context.done(sum(self.rows))
+            context.report_rows(sum(self.rows))
             if last:
                 whole._end_snapshot()
                 for table in tables:

@@ -109,7 +109,7 @@ class PreparedTable(Prepared):
         check_ordered(self)
         check_width(states, self.cells)
         self._table.run(states, self._start, self._start + self.rows)
-        context.done(self.rows)
+        context.report_rows(self.rows)
 
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
         """Feed the rows at these positions, in this order, to every state; `BATCH_END` ends a batch."""

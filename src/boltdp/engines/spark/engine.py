@@ -177,7 +177,7 @@ class SparkEngine(Engine):
         encode = executor_tasks.Encode(
             schema, context.on_bad_row, batches, executor_tasks.Sealing(secrets.token_bytes(16), run)
         )
-        context.done(0)
+        context.report_rows(0)
         stored = Stored(self._session, self._session.mapped(source, encode), width=width, run=run)
         kept = False
         try:
@@ -209,7 +209,7 @@ class SparkEngine(Engine):
         finally:
             if not kept:
                 stored.drop()
-        context.done(stop - start)
+        context.report_rows(stop - start)
         return prepared
 
     def _source(

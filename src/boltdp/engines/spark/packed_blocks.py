@@ -240,9 +240,9 @@ class PreparedBlocks(Prepared):
         """Feed every row once, in order, to every state: a job for each part, one after another."""
         check_ordered(self)
         check_width(states, self.cells)
-        context.done(0)
+        context.report_rows(0)
         for done in self._blocks.run(states, Window(self._start, self._start + self.rows)):
-            context.done(done)
+            context.report_rows(done)
 
     def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
         """Make all passes over each of several parts, in one job: a task has all rows of a part, and all its passes.
@@ -259,7 +259,7 @@ class PreparedBlocks(Prepared):
         passes = Passes(parts, context)
         for part in parts:
             for number in range(1, 1 + len(part.seeds)):
-                passes.begun(number, part).done(part.rows)
+                passes.begun(number, part).report_rows(part.rows)
                 passes.ended(part)
 
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
