@@ -21,7 +21,6 @@ import psycopg
 from bench.ratio import Ratio
 from boltdp import kernel
 from boltdp.context import Context
-from boltdp.encoding.plan import reading
 from boltdp.engines.base import Prepared
 from boltdp.engines.postgres import Layout, PostgresEngine, PreparedTable
 from boltdp.engines.postgres.copy_rows import load_rows
@@ -86,7 +85,7 @@ def prepared(server: Server, table: str, layout: Layout = "packed") -> Iterator[
 def model(rows: int) -> State:
     """Batches of one row, which is the most work."""
     recipe = Recipe(loss=Logistic(), dims=DIMS, rows=rows, batch_size=1, passes=10_000, schedule=constant(1e-3))
-    return State(recipe, reading=reading(SCHEMA))
+    return State(recipe, reading=SCHEMA.encoding.feature_map)
 
 
 @dataclass(frozen=True)

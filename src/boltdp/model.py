@@ -14,7 +14,6 @@ import numpy.typing as npt
 from boltdp._arrays import Doubles, PackedRows
 from boltdp._files import replacing
 from boltdp._files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
-from boltdp.encoding.plan import reading
 from boltdp.encoding.values import Value
 from boltdp.errors import ParameterError, shown
 from boltdp.kernel.feature_map import Reading, scores
@@ -114,7 +113,7 @@ class Model:
 
     @cached_property
     def _reading(self) -> Reading | None:
-        return reading(self.schema)
+        return self.schema.encoding.feature_map
 
     def choices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """The class index that wins for each row of margins."""

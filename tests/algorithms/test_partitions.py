@@ -17,7 +17,6 @@ import pytest
 from boltdp import _interrupts, kernel
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.context import Context
-from boltdp.encoding.plan import features
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encoded
 from boltdp.engines.local_store import PreparedRows
@@ -78,7 +77,7 @@ def test_a_model_is_the_average_of_the_references_of_its_partitions(partitions: 
     settings = Settings(epsilon=None, multiclass=multiclass, passes=2, batch_size=7, seed=5, partitions=partitions)
     engine = open_source(table())
     model = train(engine, THREE, settings)
-    rows = features(np.concatenate([*encoded(engine, THREE)]), THREE)[
+    rows = THREE.encoding.read_features(np.concatenate([*encoded(engine, THREE)]))[
         kernel.source_position(0, ROWS, rows=ROWS, seed=5)
     ]
     recipe = recipe_of(model.certificate)

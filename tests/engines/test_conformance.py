@@ -17,7 +17,6 @@ from boltdp import kernel
 from boltdp.context import Context
 from boltdp.encoding import python_cells
 from boltdp.encoding.encode import Encoder
-from boltdp.encoding.plan import cell_of, plain, reading
 from boltdp.engines import Engine, Prepared
 from boltdp.engines.base import counted_scan, encoded, scanned_keeping
 from boltdp.engines.local_store import spool
@@ -163,7 +162,7 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
             counts.append(met[person] <= 40)
     rows = np.vstack([*encoded(source.engine, schema.of_rows)])
     names = [*schema.sources, schema.label]
-    neutral = Encoder(schema).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
+    neutral = Encoder(schema.encoding).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
     expected = np.where(np.array(counts)[:, None], rows, neutral)
     assert np.isnan(expected[~np.array(counts), 0]).all()
     with source.engine.prepare(schema, Context(seed=4), ordered=ordered) as prepared:
@@ -210,7 +209,7 @@ def test_standardizing_changes_the_reading_of_rows_and_no_row(source: Source) ->
 def test_rows_can_be_read_in_another_way_without_another_copy(source: Source) -> None:
     if source.reading is None:
         return
-    other = reading(replace(source.schema, clip_norm=0.25))
+    other = replace(source.schema, clip_norm=0.25).encoding.feature_map
     sums = [Moments(each, clip_norm=0.9) for each in (source.reading, other)]
     expected = [each.fresh() for each in sums]
     with source.engine.prepare(source.schema, Context(seed=4), ordered=False) as prepared:
@@ -639,8 +638,8 @@ def test_slices_are_cut_by_position(source: Source, start: int, stop: int) -> No
 
 
 def moments(engine: Engine, schema: Schema) -> npt.NDArray[np.int64]:
-    sums = Moments(reading(plain(schema)), clip_norm=0.9)
-    with engine.prepare(plain(schema), Context(seed=2), ordered=False) as prepared:
+    sums = Moments(schema.unscaled.encoding.feature_map, clip_norm=0.9)
+    with engine.prepare(schema.unscaled, Context(seed=2), ordered=False) as prepared:
         prepared.sum([sums])
     return sums.value
 
@@ -687,7 +686,7 @@ def test_an_evaluation_with_noise_counts_the_same_rows(source: Source) -> None:
     by = "sex" if schema.projection is None and any(column.name == "sex" for column in schema.columns) else None
     found = evaluate_privately(model, source.engine, Budget(1.0), by=by, context=Context(randomness=Randomness(3)))
     bins = found.bins
-    place = None if by is None else cell_of(source.schema, by)
+    place = None if by is None else source.schema.encoding.locate_cell(by)
     counts = bins.count(model, source.packed, place)
     event = make_noisy_counts(Budget(1.0), releases=1, summed=True)
     expected = release_counts(counts.tolist(), event, Randomness(3).stream("evaluation"))

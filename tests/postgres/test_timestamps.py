@@ -14,7 +14,8 @@ from boltdp.encoding.timestamps import PARTS
 from boltdp.engines.base import encoded
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
-from boltdp.export.sql import GRAMMARS, _part_code
+from boltdp.export.sql import _write_part_code
+from boltdp.export.sql_dialects import DIALECTS
 from boltdp.schema.schema import Classes, Schema, TimePart
 from tests.export.test_timestamps import COLUMNS, check_sql
 from tests.postgres.postgres_sources import fill_once
@@ -108,5 +109,5 @@ def test_texts_of_every_type_are_read(server: Server, moments: psycopg.Connectio
         ):
             (block,) = (np.array(block) for block in prepared.blocks())
         assert sorted(block[:, 1:].tolist()) == [[-1] * 4, [-1] * 4, [13, 1, 4, 6]]
-    code = _part_code(TimePart("at", "hour"), GRAMMARS["postgres"])
+    code = _write_part_code(TimePart("at", "hour").rule, DIALECTS["postgres"])
     assert moments.execute(f"SELECT {code} FROM texts ORDER BY id".encode()).fetchall() == [(13,), (None,), (None,)]

@@ -223,7 +223,7 @@ def test_bad_cells_of_public_rows_are_told() -> None:
     schema = Schema(Classes("y", (0, 1)), (Numeric("n", 0, 1), *ALL))
     batch = pa.RecordBatch.from_pydict({"n": [0.5], "at": ["2024-05-07"]})
     with pytest.raises(DataError, match=r"^column 'at' must be complete, got a missing value or one without an hour$"):
-        Encoder(schema, on_bad_row="error").encode(batch)
+        Encoder(schema.encoding, on_bad_row="error").encode(batch)
 
 
 def test_a_check_of_rows_counts_the_parts_and_names_what_is_no_timestamp() -> None:

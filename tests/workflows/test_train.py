@@ -15,7 +15,6 @@ from experiments.datasets import BENCHMARKS, Benchmark
 
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm
 from boltdp.context import Context
-from boltdp.encoding.plan import features
 from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.base import Engine, Prepared, encoded
 from boltdp.errors import DataError, ParameterError
@@ -61,7 +60,7 @@ def test_noiseless_training_equals_the_reference(multiclass: str) -> None:
     engine, schema = people()
     settings = Settings(epsilon=None, multiclass=multiclass, passes=2, batch_size=7, seed=5)  # type: ignore[arg-type]
     model = train(engine, schema, settings)
-    rows = features(np.concatenate(list(encoded(engine, schema))), schema)
+    rows = schema.encoding.read_features(np.concatenate(list(encoded(engine, schema))))
     rows = rows[source_position(0, ROWS, rows=ROWS, seed=5)]
     recipe = model.certificate.problem
     assert isinstance(recipe, Recipe)

@@ -14,7 +14,7 @@ from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Schema
 from boltdp.workflows.standardize import describe_moments
 
 #: The budgets that `plan` shows beside the one asked for.
@@ -82,9 +82,7 @@ def spent_before(certificate: Certificate) -> list[tuple[str, str]]:
 
 def curves(schema: Schema) -> list[tuple[str, str]]:
     """Which numbers have curves, if any have."""
-    steps = {
-        column.name: len(column.curve) for column in schema.columns if isinstance(column, Numeric) and column.curve
-    }
+    steps = {column.name: len(column.rule.places) for column in schema.columns if column.rule.places}
     if not steps:
         return []
     first, *others = [f"{count} of {name}" for name, count in list(steps.items())[:SHOWN_CURVES]]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import click
 
 from boltdp.cli._options import FILE, SHOWN_CLASSES, as_json, load_model, scoring_threshold
 from boltdp.cli._terminal import emit, emit_json, examples, note
 from boltdp.errors import ParameterError
-from boltdp.export.sql import GRAMMARS, Dialect, probability_expression, scoring_expression
+from boltdp.export.sql import probability_expression, scoring_expression
+from boltdp.export.sql_dialects import DIALECTS
 from boltdp.model import Threshold
 
 
@@ -22,7 +21,7 @@ from boltdp.model import Threshold
     ),
 )
 @click.argument("model_path", metavar="MODEL", type=FILE)
-@click.option("--dialect", type=click.Choice(get_args(Dialect)), default="duckdb", show_default=True)
+@click.option("--dialect", type=click.Choice([*DIALECTS]), default="duckdb", show_default=True)
 @click.option(
     "--proba",
     is_flag=True,
@@ -32,7 +31,7 @@ from boltdp.model import Threshold
 @scoring_threshold
 @as_json
 def sql(
-    model_path: str, *, dialect: Dialect, proba: bool, of: str | None, threshold: Threshold | None, as_json: bool
+    model_path: str, *, dialect: str, proba: bool, of: str | None, threshold: Threshold | None, as_json: bool
 ) -> None:
     """Print a SQL expression over the columns of the data that gives what `boltdp predict` gives."""
     if proba and threshold is not None:
@@ -60,7 +59,7 @@ def sql(
         return
     emit(expression)
     if every:
-        first = GRAMMARS[dialect].first
+        first = DIALECTS[dialect].first
         places = ", ".join(f"[{first + place}] {name}" for place, name in enumerate(classes.names[:SHOWN_CLASSES]))
         more = ", …" if len(classes.names) > SHOWN_CLASSES else ""
         note(f"this is an array: {places}{more}; --class gives one of them")

@@ -22,7 +22,7 @@ from boltdp.engines._data_frames import is_lazy_frame, is_table
 from boltdp.engines.base import Engine
 from boltdp.engines.local_store import PreparedRows
 from boltdp.errors import DataError, quoted
-from boltdp.schema.schema import Numeric, Schema, Vector
+from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind, batch_rows
 
 #: The cells of a column: Arrow's, an array of objects, a sparse one, or None for a type that Arrow does not have.
@@ -247,11 +247,12 @@ def rows_of(schema: Schema, X: Any) -> ArrayEngine:
     if not isinstance(X, np.ndarray) and not sparse:
         return ArrayEngine.from_pandas(X)
     column = schema.columns[0]
-    if len(schema.columns) == 1 and isinstance(column, Vector):
+    if len(schema.columns) == 1 and column.rule.reads_lists:
         if sparse:
             return ArrayEngine.from_sparse(X, names=column.name)
         return ArrayEngine.from_numpy(X, name=column.name)
-    if X.ndim != 2 or len(schema.columns) != X.shape[1] or not all(isinstance(one, Numeric) for one in schema.columns):
+    plain = all(one.rule.numbers and not one.rule.reads_lists for one in schema.columns)
+    if X.ndim != 2 or len(schema.columns) != X.shape[1] or not plain:
         raise DataError(
             "X must be a data frame that has the columns which the schema declares",
             hint=f"they are {quoted(column.name for column in schema.columns)}",

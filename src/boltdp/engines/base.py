@@ -22,13 +22,12 @@ from boltdp._arrays import PackedRows
 from boltdp._threads import ending, in_order
 from boltdp.context import Context
 from boltdp.encoding.encode import Encoder
-from boltdp.encoding.plan import cells_of, reading
 from boltdp.engines.local_store import PreparedRows, spool
 from boltdp.engines.person_limit import CountedEncoder, check_unit, counted
 from boltdp.engines.prepared_rows import Prepared, check_part
 from boltdp.errors import DataError, near
 from boltdp.kernel.sum_state import Summation
-from boltdp.schema.schema import Categorical, Numeric, Schema, TimePart
+from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ class Engine(ABC):
 
         Where the rows are elsewhere, an engine may send it there. Use `scanned`, which looks at the columns first.
         """
-        encoder = Encoder(schema, on_bad_row=context.on_bad_row)
+        encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
         batches = _batches(self, schema, context, label=label)
         return in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
@@ -126,8 +125,8 @@ class Engine(ABC):
             batches,
             encode=encoder.encode,
             rows=self.count(),
-            width=1 + cells_of(schema),
-            reading=reading(schema),
+            width=1 + schema.encoding.cells,
+            reading=schema.encoding.feature_map,
             ordered=ordered,
             context=context,
             directory=self.spool,
@@ -187,16 +186,11 @@ class Slice(Engine):
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:
     """Refuse data whose columns are not those the schema declares, before any row is read.
 
-    >>> from boltdp.schema.schema import Classes
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> check_columns(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),)), {"y": ColumnType("number")})
     Traceback (most recent call last):
     boltdp.errors.DataError: the data must have the column 'age', which the schema declares
     """
-    allowed: dict[type, tuple[tuple[Kind, ...], str]] = {
-        Numeric: (("number", "bool", "untyped"), "numbers"),
-        Categorical: (("number", "bool", "text", "untyped"), "texts, numbers or booleans"),
-        TimePart: (("timestamp", "date", "text", "untyped"), "timestamps, dates or texts"),
-    }
     names = [*schema.sources, *([schema.label] if label else [])]
     absent = next((name for name in names if name not in columns), None)
     if absent is not None:
@@ -205,22 +199,9 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
             hint=_missing(absent, names, columns),
         )
     for column in schema.columns:
-        kinds, wanted = allowed.get(type(column), (("list", "untyped"), "lists of numbers"))
-        _check_kind(columns, column.source, kinds, wanted)
-        if isinstance(column, TimePart) and column.part == "hour" and columns[column.source].kind == "date":
-            raise DataError(
-                f"column {column.source!r} must have timestamps for an hour to be declared, its type is 'date'",
-                hint="declare its weekday, month or day",
-            )
-        length = columns[column.source].length
-        declared = getattr(column, "length", None)
-        if length is not None and length != declared:
-            raise DataError(
-                f"column {column.name!r} must have lists of the declared length {declared}, its type says {length}"
-            )
+        column.check_type(columns[column.source])
     if label:
-        kinds, wanted = allowed[Categorical]
-        _check_kind(columns, schema.label, kinds, wanted)
+        schema.target.as_column().check_type(columns[schema.label])
 
 
 def _missing(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
@@ -235,20 +216,6 @@ def _missing(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnT
     if untyped and not any(name in columns for name in declared):
         return "none of the schema's columns is there: is there a header, and is it the right file?"
     return near(absent, [name for name in columns if name not in declared])
-
-
-def _check_kind(columns: Mapping[str, ColumnType], name: str, kinds: Sequence[Kind], wanted: str) -> None:
-    kind = columns[name].kind
-    if kind in kinds or ("number" in kinds and columns[name].parsed):
-        return
-    hint = None
-    if kind == "text" and "number" in kinds:
-        quoted = '"' + name.replace('"', '""') + '"'
-        numbers = f"TRY_CAST({quoted} AS DOUBLE) AS {quoted}"
-        hint = f"declare its categories, or make numbers of it in a query, in DuckDB by {numbers}"
-    elif "number" in kinds and kind == "list":
-        hint = f"declare it as a vector: {name} = {{ length = 3, bounds = [low, high] }} in [vector]"
-    raise DataError(f"column {name!r} must have {wanted}, its type is {kind!r}", hint=hint)
 
 
 def encoded(
@@ -276,8 +243,8 @@ def counted_scan(engine: Engine, schema: Schema, work: Callable[[PackedRows], R]
 
     With a person_id, rows are streamed through this process.
 
-    >>> from boltdp.schema.schema import Classes
     >>> from boltdp.engines.arrays import ArrayEngine
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> rows = ArrayEngine.from_arrow(pa.table({"who": ["a", "a", "b"], "age": [3, 4, 5], "y": [1, 1, 1]}))
     >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 10),), person_id="who", max_rows_per_person=1)
     >>> [block[:, 1].tolist() for block in counted_scan(rows, schema, lambda block: block, context=Context())]
@@ -301,8 +268,8 @@ def scanned_keeping(
 ) -> Iterator[tuple[R, pa.RecordBatch]]:
     """What `work` makes of each block of packed rows, for prediction, and columns of the same rows, as they are.
 
-    >>> from boltdp.schema.schema import Classes
     >>> from boltdp.engines.arrays import ArrayEngine
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> rows = ArrayEngine.from_arrow(pa.table({"id": ["a", "b"], "age": [30, 40]}))
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> [(found, kept.to_pydict()) for found, kept in scanned_keeping(rows, schema, len, ["id"])]
@@ -318,7 +285,7 @@ def scanned_keeping(
                 hint=f"the columns are {', '.join([*types][:20])}{', …' if len(types) > 20 else ''}",
             )
     names, parse = _parsed(schema)
-    encoder = Encoder(schema, on_bad_row=context.on_bad_row)
+    encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
 
     def both(batch: pa.RecordBatch) -> tuple[R, pa.RecordBatch]:
         kept = range(len(names), len(names) + len(keep))
@@ -330,9 +297,8 @@ def scanned_keeping(
 
 def _parsed(schema: Schema) -> tuple[list[str], dict[str, Kind]]:
     """The columns of a schema, and what those without a type are parsed as."""
-    kinds: dict[type, Kind] = {Numeric: "number", TimePart: "timestamp"}
     parse: dict[str, Kind] = {
-        column.source: kinds.get(type(column), "list") for column in schema.columns if type(column) is not Categorical
+        column.source: column.parsed_as for column in schema.columns if column.parsed_as is not None
     }
     return [*schema.sources], parse
 
@@ -348,7 +314,7 @@ def _for_training(
     engine: Engine, schema: Schema, context: Context
 ) -> tuple[Iterator[pa.RecordBatch], Encoder | CountedEncoder]:
     """The columns of a schema, and what encodes them such that rows of a person beyond those that count are neutral."""
-    encoder = Encoder(schema, on_bad_row=context.on_bad_row)
+    encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
     if schema.person_id is None or schema.max_rows_per_person is None:
         return _batches(engine, schema, context), encoder
     names, parse = _parsed(schema)

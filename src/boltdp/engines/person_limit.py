@@ -98,8 +98,8 @@ class CountedEncoder:
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
-        names = [*encoder.schema.sources, encoder.schema.label]
-        self._neutral = Encoder(encoder.schema).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
+        names = [*dict.fromkeys(rule.source for rule in encoder.plan.rules), encoder.plan.label.source]
+        self._neutral = Encoder(encoder.plan).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
 
     def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
         """Packed rows, in `out` if it is given."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from boltdp._arrays import Doubles, Integers, PackedRows
-from boltdp.encoding.plan import cell_of
 from boltdp.encoding.values import format_value
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.classes import (
@@ -42,7 +41,7 @@ def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Co
 
     _check_weights(model)
     found = ExactEvaluation(model, by)
-    place = None if by is None else cell_of(model.schema, by)
+    place = None if by is None else model.schema.encoding.locate_cell(by)
 
     def score(packed: PackedRows) -> tuple[PackedRows, Doubles, PackedRows | None]:
         return packed[:, 0].copy(), model.margins(packed), None if place is None else packed[:, place].copy()
@@ -97,7 +96,7 @@ def evaluate_privately(
     adjacency = Adjacency.of(event.person_rows)
 
     def release() -> NoisyEvaluation:
-        place = None if by is None else cell_of(model.schema, by)
+        place = None if by is None else model.schema.encoding.locate_cell(by)
         counts, stage = np.zeros(bins.cells, np.int64), context.start_stage("counting", rows)
         for block in counted_scan(engine, model.schema, _Count(model, bins, place), context=context):
             counts += block

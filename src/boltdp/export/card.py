@@ -15,14 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from boltdp.encoding.values import format_value
 from boltdp.errors import ParameterError, printable
 from boltdp.export.html import document, text_of
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_updates import NoisyUpdates
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.schema.schema import Categorical, Column, Numeric
+from boltdp.schema.columns import Column
 
 if TYPE_CHECKING:
     from boltdp.evaluation.classes import NoisyEvaluation
@@ -52,7 +51,7 @@ PARTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 #: The title of the section that a page sets apart.
 PROMISED = "What is promised"
 #: Columns that are listed one by one, at most; and categories of each.
-MOST_COLUMNS, MOST_CATEGORIES = 40, 12
+MOST_COLUMNS = 40
 #: Characters of a text of the owner, and of a line that follows from the model.
 LONGEST = 4000
 
@@ -240,7 +239,7 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
                 "data_domain": _listed(
                     [f"Tables of {certificate.rows:,} rows with these columns, whatever is in them:"],
                     [": ".join(filter(None, line)) for line in _columns(model.schema.columns).lines],
-                    [f"{target.column}: the {target.key}, {target.describe_values(MOST_CATEGORIES)}"],
+                    [f"{target.column}: the {target.key}, {target.describe_values()}"],
                 ),
                 "unprotected_quantities": _public(model),
             },
@@ -367,30 +366,18 @@ def _description(model: Model) -> str:
     certificate, target, count = model.certificate, model.schema.target, len(model.schema.columns)
     return (
         f"A linear {target.predictor} with the {certificate.problem.loss.name} loss that predicts {target.column} "
-        f"({target.describe_values(MOST_CATEGORIES)}) from {count:,} {'column' if count == 1 else 'columns'}. It was "
+        f"({target.describe_values()}) from {count:,} {'column' if count == 1 else 'columns'}. It was "
         f"trained on {certificate.rows:,} rows by boltdp {certificate.version} with the algorithm "
         f"{certificate.algorithm}."
     )
 
 
 def _columns(columns: Sequence[Column]) -> Table:
-    lines = [(column.name, _declared(column)) for column in columns[:MOST_COLUMNS]]
+    lines = [(column.name, column.describe()) for column in columns[:MOST_COLUMNS]]
     more = len(columns) - MOST_COLUMNS
     if more > 0:
         lines.append((f"{more:,} more", ""))
     return Table(("column", "what it can be, which is public"), tuple(lines))
-
-
-def _declared(column: Column) -> str:
-    if isinstance(column, Categorical):
-        names = [format_value(value) for value in column.categories]
-        more = len(names) - MOST_CATEGORIES
-        told = ", ".join(names[:MOST_CATEGORIES]) + (f" and {more:,} more" if more > 0 else "")
-        return f"one of {told}"
-    told = f"from {column.low:g} to {column.high:g}"
-    if isinstance(column, Numeric):
-        return f"a number {told}" + (f", with a curve of {len(column.curve)} steps" if column.curve else "")
-    return f"{column.length} numbers {told}"
 
 
 def _unit(certificate: Certificate) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from boltdp._arrays import Booleans, Doubles, Integers
 from boltdp.encoding.arrow_buffers import missing, values
-from boltdp.encoding.encode import Coder, PartCoder, numbers_of, vectors_of
+from boltdp.encoding.arrow_cells import Coder, PartCoder, numbers_of, vectors_of
 from boltdp.encoding.python_cells import number
 from boltdp.encoding.timestamps import HOUR_AT, PATTERN
 from boltdp.encoding.values import Matcher, Value, format_value

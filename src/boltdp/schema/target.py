@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles
-from boltdp.encoding.values import Matcher, Value, check_values, format_value
+from boltdp.encoding.values import Matcher, Value, check_count, check_number, check_values, format_value
 from boltdp.errors import ParameterError, real_number, shown
 from boltdp.losses import Loss
 from boltdp.privacy.training_problem import SMALLEST_CLASS_WEIGHT
-from boltdp.schema.columns import Categorical, Column, check_count, check_name, checked_number
+from boltdp.schema.columns import Categorical, Column, check_list, check_name, list_values
 
 #: A probability of the second of two classes, or "prior": that class's share in the schema.
 Threshold: TypeAlias = float | Literal["prior"]
@@ -83,8 +83,8 @@ class Target(ABC):
         """Which cells are used in training, in words, of which no more than `limit` are values."""
 
     @abstractmethod
-    def describe_values(self, limit: int) -> str:
-        """What a cell can be, in words, of which no more than `limit` are values."""
+    def describe_values(self) -> str:
+        """What a cell can be, in words."""
 
     @abstractmethod
     def default_loss(self, *, plain: bool) -> str:
@@ -111,19 +111,19 @@ class Target(ABC):
     def predict(self, scores: Doubles, cut: float) -> npt.NDArray[Any]:
         """The prediction for each row of scores."""
 
-    def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:  # noqa: ARG002
+    def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         """The probability of each class for each row of scores."""
         self._refuse("probabilities")
 
-    def resolve_class_weights(self, asked: ClassWeights) -> tuple[float, ...]:  # noqa: ARG002
+    def resolve_class_weights(self, asked: ClassWeights) -> tuple[float, ...]:
         """The weight of each class, the largest of them 1."""
         self._refuse("class_weights")
 
-    def resolve_threshold(self, threshold: Threshold, loss: Loss) -> float:  # noqa: ARG002
+    def resolve_threshold(self, threshold: Threshold, loss: Loss) -> float:
         """The threshold as a probability, for a model with this loss."""
         self._refuse("a threshold")
 
-    def describe_threshold(self, threshold: float) -> str:  # noqa: ARG002
+    def describe_threshold(self, threshold: float) -> str:
         """What a model with this threshold predicts, in words."""
         self._refuse("a threshold")
 
@@ -164,7 +164,7 @@ class Classes(Target):
             object.__setattr__(self, "prior", self._check_prior(self.prior))
 
     def _check_prior(self, prior: Any) -> tuple[float, ...]:
-        shares = tuple(checked_number(share, "each share of the prior") for share in _list(prior, "the prior"))
+        shares = tuple(check_number(share, "each share of the prior") for share in check_list(prior, "the prior"))
         if len(shares) != len(self.values):
             raise ParameterError(
                 f"the prior must have one share for each of the {len(self.values)} classes, got {len(shares)}"
@@ -180,7 +180,7 @@ class Classes(Target):
     def from_dict(cls, declared: Mapping[str, Any]) -> Classes:
         if "classes" not in declared:
             raise ParameterError("the schema must declare 'classes'")
-        return cls(declared["label"], _list(declared["classes"], "classes"), declared.get("prior"))
+        return cls(declared["label"], check_list(declared["classes"], "classes"), declared.get("prior"))
 
     def to_dict(self) -> dict[str, Any]:
         prior = {} if self.prior is None else {"prior": list(self.prior)}
@@ -219,9 +219,8 @@ class Classes(Target):
         names = self.names if len(self.names) <= limit else (*self.names[: limit - 1], "…", self.names[-1])
         return f"classes {', '.join(names)}"
 
-    def describe_values(self, limit: int) -> str:
-        more = len(self.values) - limit
-        return ", ".join(self.names[:limit]) + (f" and {more:,} more" if more > 0 else "")
+    def describe_values(self) -> str:
+        return list_values(self.values)
 
     def default_loss(self, *, plain: bool) -> str:
         return "logistic" if plain else "margin"
@@ -352,9 +351,3 @@ def read_target(declared: Mapping[str, Any]) -> Target:
         keys = " or ".join(repr(kind.key) for kind in TARGETS)
         raise ParameterError(f"the schema must declare {keys}" + (", and only one of them" if kinds else ""))
     return kinds[0].from_dict(declared)
-
-
-def _list(value: Any, what: str) -> tuple[Any, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise ParameterError(f"{what} must be a list, got {shown(value)}")
-    return tuple(value)

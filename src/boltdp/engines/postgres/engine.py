@@ -19,10 +19,9 @@ import pyarrow as pa
 from psycopg import sql
 
 from boltdp.context import Context
-from boltdp.encoding.plan import cells_of, reading
 from boltdp.engines.base import Engine, Prepared, check_columns
 from boltdp.engines.person_limit import check_unit
-from boltdp.engines.postgres.encoding_plan import packed_columns
+from boltdp.engines.postgres.encoding_plan import compile_plan
 from boltdp.engines.postgres.packed_table import Layout, Packing, PreparedTable, Shuffle
 from boltdp.engines.postgres.session import MEMORY, Composed, Session
 from boltdp.engines.postgres.source import (
@@ -211,8 +210,8 @@ class PostgresEngine(Engine):
         return self._streamed is None
 
     def _packing(self, schema: Schema, *, rows: int, ordered: bool, which: Composed | None = None) -> Packing:
-        plan, columns = packed_columns(schema, self._described())
-        return Packing(plan, columns, cells_of(schema), reading(schema), rows, ordered, which)
+        plan, columns = compile_plan(schema.encoding, self._described())
+        return Packing(plan, columns, schema.encoding.cells, schema.encoding.feature_map, rows, ordered, which)
 
     def _packed(self, packings: Sequence[Packing], source: Composed, context: Context) -> list[PreparedTable]:
         return PreparedTable.create(

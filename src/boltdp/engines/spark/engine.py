@@ -14,7 +14,6 @@ import pyarrow as pa
 from boltdp._arrays import PackedRows
 from boltdp._version import __version__
 from boltdp.context import Context
-from boltdp.encoding.plan import cells_of, reading
 from boltdp.engines.base import Engine, Prepared, Slice, check_columns
 from boltdp.engines.person_limit import check_unit
 from boltdp.engines.spark import executor_tasks
@@ -168,10 +167,10 @@ class SparkEngine(Engine):
             source, batches, files = self._source(names, placed=ordered or not whole)
         else:
             # Not as many parts as the session shuffles into, which few rows are not worth.
-            parts = len(part_bounds(rows, width=1 + cells_of(schema), scanned=rows, parts=self.parts)) - 1
+            parts = len(part_bounds(rows, width=1 + schema.encoding.cells, scanned=rows, parts=self.parts)) - 1
             counted = self._first_rows(names, schema.person_id, schema.max_rows_per_person, parts=parts)
             source, batches, files = self._source(names, placed=False, frame=counted)
-        width, read_by = 1 + cells_of(schema), reading(schema)
+        width, read_by = 1 + schema.encoding.cells, schema.encoding.feature_map
         # Rows in order are scanned once, if at all, before they move.
         run = self._session.new_run() if whole and not ordered else None
         encode = executor_tasks.Encode(

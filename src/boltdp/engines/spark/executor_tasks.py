@@ -202,7 +202,7 @@ class Encode(Task):
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Blocks of many rows, each from one part of one file."""
-        encoder = Encoder(self.schema, on_bad_row=self.on_bad_row)
+        encoder = Encoder(self.schema.encoding, on_bad_row=self.on_bad_row)
         most = max(1, BLOCK_BYTES // (4 * encoder.width))
         block = np.empty((most, encoder.width), np.float32)
         part, number, used, last = partition_number(), 0, 0, (0, 0)
@@ -262,7 +262,7 @@ class EncodedWork:
 
     def begun(self) -> Callable[[pa.RecordBatch], bytes]:
         """What encodes a batch, does it, and pickles what came of it."""
-        encoder = Encoder(self.schema, on_bad_row=self.on_bad_row)
+        encoder = Encoder(self.schema.encoding, on_bad_row=self.on_bad_row)
         return lambda batch: pickle.dumps(self.work(encoder.encode(batch)))
 
 
