@@ -296,7 +296,7 @@ def _slopes(subject: Subject, prepared: PreparedRows, draws: Sequence[Draw]) -> 
             problem.loss,
             at,
             positive=positive,
-            classes=len(subject.schema.classes),
+            classes=subject.schema.target.label_count,
             class_weights=problem.class_weights,
             reading=prepared.reading,
         )

@@ -260,7 +260,7 @@ def compare(
                 start = time.perf_counter()
                 model = train_prepared(training, used, certificate, own)
                 seconds = time.perf_counter() - start
-                errors = error_counts([model.weights], testing, classes=len(schema.classes))
+                errors = error_counts([model.weights], testing, classes=schema.target.label_count)
                 accuracy = 1 - errors[0] / testing.rows
             one = Run(algorithm, epsilon, repeat, accuracy, seconds, certificate.private)
             made = Comparison(about, (*made.runs, one))

@@ -156,10 +156,12 @@ def choose_in_public(
     with public.prepare(schema.of_rows, Context(seed=0, threads=context.threads)) as prepared:
         rehearsals = [_rehearsal(certificate, rows=cut) for certificate in certificates]
         open_context = Context(seed=0, progress=context.progress).prefix_stages("on public rows, ")
-        candidates = Candidates(prepared.portion(0, cut), rehearsals, classes=len(schema.classes), context=open_context)
+        candidates = Candidates(
+            prepared.portion(0, cut), rehearsals, classes=schema.target.label_count, context=open_context
+        )
         numbers = [number for number in range(count) for _ in range(REHEARSALS)]
         released = candidates.release(numbers, forks)
-        errors = error_counts(released, prepared.portion(cut, rows), classes=len(schema.classes))
+        errors = error_counts(released, prepared.portion(cut, rows), classes=schema.target.label_count)
     totals = np.bincount(numbers, weights=errors)
     return int(np.argmin(totals))
 

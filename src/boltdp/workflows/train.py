@@ -100,7 +100,7 @@ def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certific
     check_rows(prepared, certificate.problem.rows)
     algorithm = get_algorithm(certificate.algorithm)
     job = Job(certificate, context.randomness)
-    (weights,) = algorithm.run(prepared, [job], classes=len(schema.classes), context=context)
+    (weights,) = algorithm.run(prepared, [job], classes=schema.target.label_count, context=context)
     released = release_weights(weights, certificate, context.randomness)
     return Model.of_release(schema, released, certificate)
 
