@@ -77,7 +77,7 @@ def test_the_line_at_fault_is_told(run: Run, rows: Path) -> None:
     assert told in run("schema", str(broken), "--label", "y", "--public").stderr
     private = run("train", str(broken), "--schema", str(schema), "--epsilon", "1", "-o", str(rows.parent / "m"))
     assert "line 3" not in private.stderr
-    assert "`boltdp check` tells the line" in private.stderr
+    assert "`boltdp check` names the line" in private.stderr
 
 
 def test_decimal_commas_are_told_with_a_query_that_mends_them(run: Run, rows: Path) -> None:
