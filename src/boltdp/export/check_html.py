@@ -1,4 +1,4 @@
-"""What a schema makes of rows, as one page of HTML with a drawing of each column."""
+"""The report of a check as one page of HTML with a drawing of each column."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 GAP = 6.0
 
 
-def checked_page(report: Report, schema: str) -> str:
-    """The page; `schema` is the name of the schema, and what the report says of itself stands on top."""
+def write_page(report: Report, schema: str) -> str:
+    """The page of a report; `schema` is the name of the schema file."""
     from boltdp.schema.check import NOT_PRIVATE, RULE
 
-    title = f"What {escape_text(schema)} makes of {report.rows:,} rows"
+    title = f"{report.rows:,} rows compared with {escape_text(schema)}"
     lines = "".join(f"<li>{escape_text(problem, 1000)}</li>" for problem in report.problems)
     verdict = (
         f"<p>Training would learn garbage:</p><ul>{lines}</ul>"
@@ -52,9 +52,8 @@ def checked_page(report: Report, schema: str) -> str:
 
 
 def _figure(column: CheckedColumn) -> str:
-    said = (() if column.problem is None else (f"GARBAGE: {column.problem}",)) + column.remarks
     drawing = "" if column.fault is not None else _histogram(column) if column.bars else _counts(column)
-    return draw_figure(column.name, (column.role, *(said or ("as declared",))), drawing)
+    return draw_figure(column.name, (column.role, *column.findings), drawing)
 
 
 def _histogram(column: CheckedColumn) -> str:
