@@ -27,8 +27,8 @@ from .conftest import SECRET, Run, find_events
 ROOT = Path(__file__).parents[2]
 
 REMINDER = (
-    "note: classes no, yes: a label spelt otherwise teaches nothing; `boltdp check` on rows that you may look at shows "
-    "whether any are\n"
+    "note: classes no, yes: rows with an unknown label are ignored; `boltdp check` on public rows shows "
+    "whether there are any\n"
 )
 
 
@@ -231,7 +231,7 @@ def test_predict_needs_no_label(run: Run, model: Path, table: pa.Table) -> None:
 def test_evaluate_measures_what_scikit_learn_measures(run: Run, model: Path, rows: Path, table: pa.Table) -> None:
     result = run("evaluate", model, rows, "--json")
     assert result.exit_code == 0
-    assert "for non-sensitive data" in result.stderr
+    assert "must be non-sensitive data" in result.stderr
     record = json.loads(result.stdout)
     scores = {name: score["value"] for name, score in record["scores"].items()}
     truth = table["sick"].to_pylist()
@@ -365,7 +365,7 @@ def test_of_many_classes_not_all_are_named(run: Run, rows: Path) -> None:
     many = ", ".join(f'"c{i}"' for i in range(30))
     Path("many.toml").write_text(Path("schema.toml").read_text().replace('"no", "yes"', many))
     told = run("train", rows, "--schema", "many.toml", "--epsilon", 1, "-o", "m.json").stderr
-    assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, …, c29: a label" in told
+    assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, …, c29: rows with an unknown label" in told
 
 
 def test_schema_drafts_from_names_and_types_only(run: Run, rows: Path) -> None:
@@ -374,7 +374,7 @@ def test_schema_drafts_from_names_and_types_only(run: Run, rows: Path) -> None:
     assert "age = []" in result.stdout
     assert SECRET not in result.output
     public = run("schema", rows, "--label", "sick", "--public", "-o", "draft.toml")
-    assert "safe only if they are public" in public.stderr
+    assert "must be public data" in public.stderr
     assert Schema.load("draft.toml").label == "sick"
 
 
@@ -412,10 +412,20 @@ def test_a_query_is_told_what_the_promise_asks_of_it(run: Run, rows: Path) -> No
     arguments = ("train", "rows.duckdb", "--query", "FROM people", "--schema", "schema.toml", "-o", "a.json")
     private = run(*arguments, "--epsilon", 1)
     assert private.exit_code == 0, private.output
-    assert private.stderr.startswith("note: the promise is about rows of the query's result at their places")
+    assert private.stderr.startswith("condition: the guarantee is about the rows of the query's result, by position")
     assert run(*arguments, "--noiseless", "--overwrite").stderr == REMINDER
     by_table = ("train", "rows.duckdb", "--table", "people", "--schema", "schema.toml", "-o", "b.json")
     assert run(*by_table, "--epsilon", 1).stderr == REMINDER
+
+
+def test_quiet_silences_notes_but_no_condition_of_the_guarantee(run: Run, rows: Path) -> None:
+    arguments = (rows, "--query", "FROM source", "--schema", "schema.toml", "--epsilon", 1, "-o", "a.json")
+    after = run("train", "--quiet", *arguments)
+    before = run("-q", "train", *arguments, "--overwrite")
+    assert after.exit_code == before.exit_code == 0, after.output + before.output
+    assert after.stderr == before.stderr
+    assert after.stderr.startswith("condition: the guarantee is about the rows of the query's result")
+    assert "note:" not in after.stderr
 
 
 def test_plan_speaks_of_a_model_that_is_not_there_yet(run: Run) -> None:

@@ -118,7 +118,7 @@ def test_evaluate_draws_and_tells_each_class(run: Run, model: Path, rows: Path) 
     assert result.exit_code == 0, result.output
     assert Path("evaluation.png").read_bytes().startswith(b"\x89PNG")
     assert "the picture is in evaluation.png" in result.stderr
-    assert "no guarantee covers it" in result.stderr
+    assert "must be non-sensitive data" in result.stderr
     for figure in ("Brier score", "calibration error", "average precision", "probability of yes", "observed share"):
         assert figure in result.stdout
     record = json.loads(run("evaluate", model, rows, "--json").stdout)

@@ -10,7 +10,7 @@ from boltdp._charts import check_picture
 from boltdp._files import replacing
 from boltdp.cli._options import (
     FILE,
-    QUERY_PROMISE,
+    QUERY_CONDITION,
     as_json,
     charged_account,
     check_output,
@@ -22,7 +22,7 @@ from boltdp.cli._options import (
     source_options,
     threads_option,
 )
-from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples, note, warn
+from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples, note, state_condition, warn
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.evaluation.classes import Evaluation, NoisyEvaluation
@@ -107,7 +107,7 @@ def evaluate(
     if plot is not None:
         check_picture(plot)
     if epsilon is not None and query is not None:
-        note(QUERY_PROMISE)
+        state_condition(QUERY_CONDITION)
     context, account = make_context(threads), None
     found: Evaluation
     with open_source(source, table=table, query=query) as engine:
@@ -122,7 +122,7 @@ def evaluate(
             with replacing(output) as aside:
                 aside.write_text(json.dumps(found.sealed(), indent=1, allow_nan=False) + "\n", "utf-8")
         if account is None:
-            note(
+            state_condition(
                 "no ledger is charged: if these rows are used again, or the model was trained on them, all of it is "
                 "spent together"
             )
@@ -135,7 +135,7 @@ def evaluate(
                 f"{model.schema.label!r} and are left out: the classes are {', '.join(found.classes)}, and other "
                 "labels were ignored in training too, if it was on rows like these"
             )
-        note("this is computed from the rows without noise, for non-sensitive data: no guarantee covers it")
+        state_condition("this is computed from the rows without noise: they must be non-sensitive data")
     if plot is not None:
         found.plot(plot)
         note(f"the picture is in {plot}")
