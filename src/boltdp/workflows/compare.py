@@ -24,7 +24,7 @@ from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import make_plan
-from boltdp.workflows.select import error_counts
+from boltdp.workflows.select import count_errors
 from boltdp.workflows.standardize import apply_moments, sum_moments
 from boltdp.workflows.train import train_prepared
 
@@ -261,7 +261,7 @@ def compare(
                 start = time.perf_counter()
                 model = train_prepared(training, used, certificate, own)
                 seconds = time.perf_counter() - start
-                errors = error_counts([model.weights], testing, classes=schema.target.label_count)
+                errors = count_errors([model.weights], testing, classes=schema.target.label_count)
                 accuracy = 1 - errors[0] / testing.rows
             one = Run(algorithm, epsilon, repeat, accuracy, seconds, certificate.private)
             made = Comparison(about, (*made.runs, one))
