@@ -60,7 +60,7 @@ class Subject:
 
 
 def subject(schema: Schema, certificate: Certificate) -> Subject:
-    """What is to be run for a certificate: the schema as it was before standardizing, and no more rows than are needed."""
+    """What to run for a certificate: the schema as it was before standardizing, and no more rows than are needed."""
     budget = certificate.budget
     if budget is None or certificate.seeded:
         raise ParameterError(
