@@ -27,8 +27,8 @@ from .conftest import SECRET, Run, find_events
 ROOT = Path(__file__).parents[2]
 
 REMINDER = (
-    "note: classes no, yes: a label spelt otherwise teaches nothing; `boltdp check` on rows that you may look at shows "
-    "whether any are\n"
+    "note: classes no, yes: rows with other labels are ignored; `boltdp check` on non-sensitive rows shows whether "
+    "there are any\n"
 )
 
 
@@ -40,7 +40,9 @@ def test_train_prints_the_promise_its_cost_and_where_the_model_is(run: Run, rows
     certificate = Model.load("model.json").certificate
     assert certificate.private
     assert certificate.training_noise is not None
-    assert f"expected L2 norm {certificate.training_noise.expected_norm:.3g}" in result.stdout
+    assert "expected L2 norm" not in result.stdout
+    verbose = run("train", rows, "--verbose", "--schema", "schema.toml", "--epsilon", 1, "-o", "other.json")
+    assert f"expected L2 norm {certificate.training_noise.expected_norm:.3g}" in verbose.stdout
     assert "centres and the clip norm of 5 features" in result.stdout
     assert "model.json: 6 weights for 2 classes" in result.stdout
     assert "curves" not in result.stdout
@@ -365,7 +367,7 @@ def test_of_many_classes_not_all_are_named(run: Run, rows: Path) -> None:
     many = ", ".join(f'"c{i}"' for i in range(30))
     Path("many.toml").write_text(Path("schema.toml").read_text().replace('"no", "yes"', many))
     told = run("train", rows, "--schema", "many.toml", "--epsilon", 1, "-o", "m.json").stderr
-    assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, …, c29: a label" in told
+    assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, …, c29: rows" in told
 
 
 def test_schema_drafts_from_names_and_types_only(run: Run, rows: Path) -> None:

@@ -50,8 +50,8 @@ def sql(
         expression = scoring_expression(model, dialect)
     every = proba and of is None and len(classes) > 2
     if as_json:
-        told = {"classes": list(model.classes)} if every else {}
-        emit_json({"dialect": dialect, "expression": expression, **told})
+        stated = {"classes": list(model.classes)} if every else {}
+        emit_json({"dialect": dialect, "expression": expression, **stated})
         return
     emit(expression)
     if every:
