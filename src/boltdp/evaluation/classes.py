@@ -45,7 +45,7 @@ from boltdp.privacy.certificate import CertificateError, compare_records, why_no
 from boltdp.privacy.events.event import Event, NonPrivate
 from boltdp.privacy.events.noisy_counts import NoisyCounts
 from boltdp.privacy.serialization import from_record, to_record
-from boltdp.schema.schema import Categorical, Schema
+from boltdp.schema.schema import Schema
 
 if TYPE_CHECKING:
     from boltdp.model import Model
@@ -691,7 +691,7 @@ def name_groups(schema: Schema, by: str | None) -> tuple[str, ...]:
     """The names of the subgroups by a categorical column of the schema."""
     if by is None:
         return ("",)
-    declared = [column for column in schema.columns if isinstance(column, Categorical)]
+    declared = [column for column in schema.columns if column.rule.values]
     column = next((one for one in declared if one.name == by), None)
     names = ", ".join(repr(one.name) for one in declared) or "none"
     if column is None or schema.projection is not None:
@@ -699,4 +699,4 @@ def name_groups(schema: Schema, by: str | None) -> tuple[str, ...]:
             f"by must be a categorical column of the model's schema, without a projection, got {by!r}",
             hint=f"the schema has {names}",
         )
-    return (*(format_value(value) for value in column.categories), NO_GROUP)
+    return (*(format_value(value) for value in column.rule.values), NO_GROUP)
