@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from boltdp._charts import check_picture
 from boltdp._files import check_writable
 from boltdp.cli._help import Grouped
 from boltdp.cli._options import (
@@ -107,7 +108,7 @@ def compare(
     )
     drawn = str(Path(output).with_suffix(".png")) if picture is None else picture
     check_writable(output)
-    check_writable(drawn)
+    check_picture(drawn)
     before = Comparison.load(output) if Path(output).exists() else None
     warn(WARNING)
     kept = 0
