@@ -38,7 +38,7 @@ from boltdp.workflows.plan import make_plan
 @click.option("--epsilon", type=float, help="The privacy budget of the settings.  [default: 1]")
 @settings_options
 @click.option(
-    "--trials", type=int, help="Trainings of the black box on each of two data sets.  [default: by the algorithm]"
+    "--trials", type=int, help="Trainings of the black box on each of two datasets.  [default: by the algorithm]"
 )
 @click.option("--html", metavar="FILE", type=FILE, help="Write a page that needs nothing else, with both pictures.")
 @click.option(
