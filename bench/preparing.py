@@ -24,8 +24,8 @@ from boltdp.encoding.plan import reading
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encoded
 from boltdp.engines.local_store import spool_directory
-from boltdp.kernel.feature_sums import Moments
-from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sum_state import Summation
 from boltdp.losses import Logistic
 from boltdp.schema.schema import Categorical, Schema
@@ -95,8 +95,8 @@ def _threads(path: Path, schema: Schema, rows: int) -> list[Ratio]:
 
         def work() -> None:
             for _ in range(3):
-                sums: list[Summation] = [Moments(reading(schema), clip_norm=1.0)]
-                sums.append(Sums(Logistic(), weights, reading=reading(schema)))
+                sums: list[Summation] = [FeatureSums(reading(schema), clip_norm=1.0)]
+                sums.append(DerivativeSums(Logistic(), weights, feature_map=reading(schema)))
                 made[threads].sum(sums)
 
         return work

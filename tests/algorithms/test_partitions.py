@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from boltdp import _interrupts, kernel
+from boltdp import _interrupts
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.context import Context
 from boltdp.encoding.plan import features
@@ -22,6 +22,7 @@ from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encoded
 from boltdp.engines.local_store import PreparedRows
 from boltdp.errors import ParameterError
+from boltdp.kernel import sgd
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
@@ -78,9 +79,7 @@ def test_a_model_is_the_average_of_the_references_of_its_partitions(partitions: 
     settings = Settings(epsilon=None, multiclass=multiclass, passes=2, batch_size=7, seed=5, partitions=partitions)
     engine = open_source(table())
     model = train(engine, THREE, settings)
-    rows = features(np.concatenate([*encoded(engine, THREE)]), THREE)[
-        kernel.source_position(0, ROWS, rows=ROWS, seed=5)
-    ]
+    rows = features(np.concatenate([*encoded(engine, THREE)]), THREE)[sgd.source_position(0, ROWS, rows=ROWS, seed=5)]
     recipe = recipe_of(model.certificate)
     assert recipe.partitions == partitions
     edges = [ROWS * number // partitions for number in range(partitions + 1)]
@@ -143,7 +142,7 @@ def test_fresh_permutations_are_of_one_partition_each_and_its_own(monkeypatch: p
 
 
 def test_a_stop_ends_the_threads_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, calls, before = kernel.run, [0], threading.active_count()
+    run, calls, before = sgd.run, [0], threading.active_count()
 
     def run_and_ask(*arguments: Any, **named: Any) -> None:
         calls[0] += 1
@@ -151,7 +150,7 @@ def test_a_stop_ends_the_threads_of_partitions(monkeypatch: pytest.MonkeyPatch) 
             _interrupts.ask()
         run(*arguments, **named)
 
-    monkeypatch.setattr(kernel, "run", run_and_ask)
+    monkeypatch.setattr(sgd, "run", run_and_ask)
     settings = replace(SEEDED, partitions=20, passes=10)
     try:
         with pytest.raises(KeyboardInterrupt):

@@ -23,7 +23,7 @@ from boltdp.engines.base import Slice, encoded
 from boltdp.errors import DataError, ParameterError
 from boltdp.export.original_units import raw_weights, to_sklearn
 from boltdp.export.sql import GRAMMARS, probability_expression, scoring_expression
-from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify
@@ -172,7 +172,7 @@ def standardized(engine: Engine, schema: Schema, event: NoisyMoments | None, con
 
 def summed(engine: Engine, schema: Schema, clip_norm: float) -> npt.NDArray[np.int64]:
     """The exact moments."""
-    sums = Moments(reading(plain(schema)), clip_norm=clip_norm)
+    sums = FeatureSums(reading(plain(schema)), clip_norm=clip_norm)
     with engine.prepare(schema, Context(), ordered=False) as prepared:
         prepared.sum([sums])
     return sums.value

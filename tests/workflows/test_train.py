@@ -19,7 +19,7 @@ from boltdp.encoding.plan import features
 from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.base import Engine, Prepared, encoded
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import source_position
+from boltdp.kernel.sgd import source_position
 from boltdp.losses import HuberSVM, Logistic, MarginLogistic, Multinomial
 from boltdp.model import Model
 from boltdp.privacy.events.event import NOISELESS, SEEDED

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from boltdp.encoding.values import Value
-from boltdp.kernel import source_position
+from boltdp.kernel.sgd import source_position
 from boltdp.schema.schema import Categorical, Column, Numeric, Schema, TimePart
 
 if TYPE_CHECKING:

@@ -21,14 +21,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boltdp import kernel
 from boltdp._arrays import Booleans, Doubles, Floats, PackedRows
 from boltdp.encoding.arrow_buffers import dtype_of, missing, text_array, values, where
 from boltdp.encoding.plan import cells_of, unprojected_reading
 from boltdp.encoding.timestamps import HOUR_AT, LAST_DAY, PATTERN, Part, PartCodes, part_codes
 from boltdp.encoding.values import Matcher, OnBadRow, Value
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel import sgd
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.packing import Codes, Numbers, Packer, Steps, Values
 from boltdp.schema.schema import Categorical, Column, Projection, Schema, TimePart, Vector
 
@@ -93,7 +93,7 @@ class Encoder:
         parts = [_parts(column) for column in schema.columns]
         self._counts = [len(some) for some in parts]
         self._packer = Packer([Codes(missing=np.nan), *(part for some in parts for part in some)])
-        self._projection: tuple[Reading, Doubles] | None = None
+        self._projection: tuple[FeatureMap, Doubles] | None = None
         if schema.projection is not None:
             self._projection = unprojected_reading(schema), projection_matrix(schema.projection, schema.encoded_dims)
 
@@ -107,7 +107,7 @@ class Encoder:
         cells = np.empty((count, self._packer.width), np.float32)
         self._pack(batch, cells)
         read, matrix = self._projection
-        kernel.project(read.features(cells).astype(np.float32), matrix, out)
+        sgd.project(read.features(cells).astype(np.float32), matrix, out)
         return out
 
     def _pack(self, batch: pa.RecordBatch, out: PackedRows) -> None:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from boltdp._arrays import Doubles, PackedRows
-from boltdp.kernel.feature_map import Kind, Reading, Segment
+from boltdp.kernel.feature_map import FeatureMap, Kind, Segment
 from boltdp.schema.schema import Categorical, Column, Schema, Vector
 
 
-def reading(schema: Schema) -> Reading | None:
+def reading(schema: Schema) -> FeatureMap | None:
     """How the cells of the rows of a schema are read; None for one with a projection, whose cells are the features.
 
     >>> from boltdp.schema.schema import Categorical, Numeric, Classes, Schema
@@ -54,7 +54,7 @@ def column_readings(schema: Schema) -> Iterator[ColumnReading]:
         )
 
 
-def unprojected_reading(schema: Schema) -> Reading:
+def unprojected_reading(schema: Schema) -> FeatureMap:
     """How the cells are read, before they are projected."""
     segments = []
     for column, a, b in column_readings(schema):
@@ -66,7 +66,7 @@ def unprojected_reading(schema: Schema) -> Reading:
             segments.append(Segment(kind, a[numbers:], b[numbers:]))
     if schema.intercept:
         segments.append(Segment("constant", np.array([schema.constant]), np.zeros(1)))
-    return Reading(segments)
+    return FeatureMap(segments)
 
 
 def features(packed: PackedRows, schema: Schema) -> Doubles:

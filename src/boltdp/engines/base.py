@@ -127,7 +127,7 @@ class Engine(ABC):
             encode=encoder.encode,
             rows=self.count(),
             width=1 + cells_of(schema),
-            reading=reading(schema),
+            feature_map=reading(schema),
             ordered=ordered,
             context=context,
             directory=self.spool,

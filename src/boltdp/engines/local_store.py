@@ -27,7 +27,7 @@ from typing import IO, Any, Generic, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from boltdp import _interrupts, kernel
+from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
 from boltdp._threads import ending, in_order
 from boltdp.context import Context
@@ -43,8 +43,8 @@ from boltdp.engines.prepared_rows import (
     run_part,
 )
 from boltdp.errors import DataError
-from boltdp.kernel import packing
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel import packing, sgd
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sum_state import Summation
 
 T = TypeVar("T", bound=Sized)
@@ -106,7 +106,7 @@ class PreparedRows(Prepared):
         start: int,
         stop: int,
         *,
-        reading: Reading | None = None,
+        feature_map: FeatureMap | None = None,
         ordered: bool = True,
         threads: int = 1,
     ) -> None:
@@ -116,7 +116,7 @@ class PreparedRows(Prepared):
         self.rows = stop - start
         self.cells = store.width - 1
         self.ordered = ordered
-        self.reading = reading
+        self.feature_map = feature_map
 
     def blocks(self) -> Iterator[PackedRows]:
         """The packed rows in order, a block at a time."""
@@ -127,21 +127,21 @@ class PreparedRows(Prepared):
         check_ordered(self)
         check_part(start, stop, rows=self.rows, what="a portion")
         at = self._start
-        return PreparedRows(self._store, at + start, at + stop, reading=self.reading, threads=self._threads)
+        return PreparedRows(self._store, at + start, at + stop, feature_map=self.feature_map, threads=self._threads)
 
     def reshuffle(self, seed: int) -> None:
         """Permute the current order again: position p takes the row now at source_position(p; seed)."""
         check_ordered(self)
         self._store.shuffle(self._start, self._start + self.rows, seed)
 
-    def run_drawn(self, states: Sequence[kernel.State], positions: Iterable[Integers]) -> None:
+    def run_drawn(self, states: Sequence[sgd.State], positions: Iterable[Integers]) -> None:
         """Feed the rows at these positions, in this order, to every state; `BATCH_END` ends a batch."""
         check_ordered(self)
         stop = self._start + self.rows
         parts = joined_positions(positions, start=self._start, stop=stop, size=self._store.drawn_at_once)
         for block, drawn in self._store.drawn(parts):
             _interrupts.check()
-            kernel.run(states, block, positions=drawn)
+            sgd.run(states, block, positions=drawn)
 
     def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
         """Make all passes over each of several parts, one part in each thread at a time."""
@@ -194,7 +194,9 @@ class PreparedRows(Prepared):
 
         parts = in_order(sample, self._parts(), threads=self._threads)
         few = np.concatenate([np.empty((0, self._store.width), np.float32), *parts])
-        yield PreparedRows(MemoryStore(few), 0, len(few), reading=self.reading, ordered=False, threads=self._threads)
+        yield PreparedRows(
+            MemoryStore(few), 0, len(few), feature_map=self.feature_map, ordered=False, threads=self._threads
+        )
 
     def close(self) -> None:
         """Remove the rows."""
@@ -247,7 +249,7 @@ class MemoryStore:
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         """Permute the rows from start to stop - 1."""
         part = self._array[start:stop]
-        packing.put(part.copy(), kernel.permuted_position(0, len(part), rows=len(part), seed=seed), part)
+        packing.put(part.copy(), sgd.permuted_position(0, len(part), rows=len(part), seed=seed), part)
 
     def close(self) -> None:
         """Let go of the rows."""
@@ -278,7 +280,7 @@ class FileStore:
 
             def write(part: Part[Any]) -> int:
                 with part.encoded() as block:
-                    positions = kernel.permuted_position(part.start, len(block), rows=rows, seed=context.seed)
+                    positions = sgd.permuted_position(part.start, len(block), rows=rows, seed=context.seed)
                     scatter.add(block, positions)
                 return len(block)
 
@@ -339,7 +341,7 @@ class FileStore:
                     done += len(block)
                 for bucket in range(scatter.buckets):
                     with scatter.settled(bucket) as block:
-                        positions = np.where(part[: len(block)] < 0, kernel.BATCH_END, np.arange(len(block)))
+                        positions = np.where(part[: len(block)] < 0, sgd.BATCH_END, np.arange(len(block)))
                         yield block, positions
                         part = part[len(block) :]
 
@@ -370,7 +372,7 @@ class FileStore:
             def write(part: range) -> None:
                 for block in self.blocks(part.start, part.stop):
                     at = part.start - start
-                    scatter.add(block, kernel.permuted_position(at, len(block), rows=rows, seed=seed))
+                    scatter.add(block, sgd.permuted_position(at, len(block), rows=rows, seed=seed))
 
             def settle(bucket: int) -> None:
                 with scatter.settled(bucket) as block:
@@ -536,7 +538,7 @@ def spool(
     width: int,
     context: Context,
     encode: Callable[[T, PackedRows], object] = _copied,
-    reading: Reading | None = None,
+    feature_map: FeatureMap | None = None,
     ordered: bool = True,
     directory: str | Path | None = None,
     memory_bytes: int | None = None,
@@ -573,7 +575,7 @@ def spool(
             else:
                 store.append(parts, context=context)
         held.pop_all()
-    return PreparedRows(store, 0, rows, reading=reading, ordered=ordered, threads=threads)
+    return PreparedRows(store, 0, rows, feature_map=feature_map, ordered=ordered, threads=threads)
 
 
 def _filled(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, context: Context) -> PackedRows:
@@ -583,7 +585,7 @@ def _filled(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, c
     def write(part: Part[T]) -> int:
         if ordered:
             with part.encoded() as block:
-                packing.put(block, kernel.permuted_position(part.start, part.rows, rows=rows, seed=context.seed), array)
+                packing.put(block, sgd.permuted_position(part.start, part.rows, rows=rows, seed=context.seed), array)
         else:
             part.encode_into(array[part.start : part.start + part.rows])
         return part.rows

@@ -19,7 +19,7 @@ from boltdp.context import Context
 from boltdp.encoding.plan import plain, reading
 from boltdp.engines.prepared_rows import Prepared
 from boltdp.errors import ParameterError
-from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import BudgetedEvent
@@ -176,7 +176,7 @@ def sum_moments(prepared: Prepared, schema: Schema) -> Integers:
 
     Before any division, standardization or projection, and without the intercept. The sums are as private as the rows.
     """
-    sums = Moments(reading(plain(schema)), clip_norm=schema.feature_clip_norm)
+    sums = FeatureSums(reading(plain(schema)), clip_norm=schema.feature_clip_norm)
     prepared.sum([sums])
     return sums.value
 

@@ -22,9 +22,9 @@ from boltdp.context import Context
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.engines.prepared_rows import Prepared, check_ordered, check_part, check_width, joined_positions
 from boltdp.errors import DataError
-from boltdp.kernel import State
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.packing import of_hashes
+from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 from boltdp.schema.source_columns import BATCH_ROWS
 
@@ -47,7 +47,7 @@ class Packing:
     plan: bytes  #: by which their columns are encoded
     columns: Composed
     cells: int
-    reading: Reading | None
+    feature_map: FeatureMap | None
     rows: int
     ordered: bool
     which: Composed | None = None  #: a condition on public columns; None: all rows
@@ -56,12 +56,12 @@ class Packing:
 class PreparedTable(Prepared):
     """Packed rows in a temporary table, or those of them from one position to another."""
 
-    def __init__(self, table: _Table, start: int, stop: int, *, reading: Reading | None) -> None:
+    def __init__(self, table: _Table, start: int, stop: int, *, feature_map: FeatureMap | None) -> None:
         self._table = table
         self._start = start
         self.rows = stop - start
         self.cells = table.cells
-        self.reading = reading
+        self.feature_map = feature_map
         self.ordered = table.ordered
 
     @classmethod
@@ -98,7 +98,9 @@ class PreparedTable(Prepared):
         (packed,) = session.ask(fill, plans, fault="the rows cannot be prepared", theirs=theirs)
         if [number or 0 for number in packed] != [one.rows for one in packings]:
             raise DataError("the data changed while it was read: its number of rows is not what it was")
-        return [cls(table, 0, one.rows, reading=one.reading) for table, one in zip(tables, packings, strict=True)]
+        return [
+            cls(table, 0, one.rows, feature_map=one.feature_map) for table, one in zip(tables, packings, strict=True)
+        ]
 
     def settle(self) -> None:
         """Make the rows quicker to scan, once the transaction that wrote them has ended."""
@@ -137,7 +139,7 @@ class PreparedTable(Prepared):
         """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
         check_ordered(self)
         check_part(start, stop, rows=self.rows, what="a portion")
-        return PreparedTable(self._table, self._start + start, self._start + stop, reading=self.reading)
+        return PreparedTable(self._table, self._start + start, self._start + stop, feature_map=self.feature_map)
 
     def blocks(self) -> Iterator[PackedRows]:
         """The packed rows in order, a block at a time; they leave the server."""
@@ -148,7 +150,7 @@ class PreparedTable(Prepared):
         """Rows that are all that sums of this share take, in a table of their own."""
         few = self._table.sampled(share, self._start, self._start + self.rows)
         try:
-            yield PreparedTable(few, 0, self.rows, reading=self.reading)
+            yield PreparedTable(few, 0, self.rows, feature_map=self.feature_map)
         finally:
             few.drop()
 

@@ -35,8 +35,8 @@ from boltdp.engines.spark import executor_tasks
 from boltdp.engines.spark.executor_tasks import CHANGED, CHANGED_HINT, PLACES, Places, Window
 from boltdp.engines.spark.session import Session
 from boltdp.errors import DataError
-from boltdp.kernel import State
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.feature_map import FeatureMap
+from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 
 #: Bytes of a part, at most: a task that puts one in order has all of it in memory.
@@ -207,13 +207,15 @@ class Stored:
 class PreparedBlocks(Prepared):
     """Packed blocks in a cluster, or those of them from one position to another."""
 
-    def __init__(self, blocks: Blocks, start: int, stop: int, *, reading: Reading | None, share: float = 1.0) -> None:
+    def __init__(
+        self, blocks: Blocks, start: int, stop: int, *, feature_map: FeatureMap | None, share: float = 1.0
+    ) -> None:
         self._blocks = blocks
         self._share = share
         self._start = start
         self.rows = stop - start
         self.cells = blocks.width - 1
-        self.reading = reading
+        self.feature_map = feature_map
         self.ordered = blocks.ordered
 
     @property
@@ -229,7 +231,7 @@ class PreparedBlocks(Prepared):
         """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
         check_ordered(self)
         check_part(start, stop, rows=self.rows, what="a portion")
-        return PreparedBlocks(self._blocks, self._start + start, self._start + stop, reading=self.reading)
+        return PreparedBlocks(self._blocks, self._start + start, self._start + stop, feature_map=self.feature_map)
 
     def reshuffle(self, seed: int) -> None:
         """Permute the current order again: position p takes the row now at source_position(p; seed)."""
@@ -280,7 +282,11 @@ class PreparedBlocks(Prepared):
     def sampled(self, share: float) -> Iterator[PreparedBlocks]:
         """The same blocks, of which executors keep what sums of this share take."""
         yield PreparedBlocks(
-            self._blocks, self._start, self._start + self.rows, reading=self.reading, share=min(share, self._share)
+            self._blocks,
+            self._start,
+            self._start + self.rows,
+            feature_map=self.feature_map,
+            share=min(share, self._share),
         )
 
     def close(self) -> None:
@@ -288,9 +294,9 @@ class PreparedBlocks(Prepared):
         self._blocks.close()
 
     @classmethod
-    def of_any_order(cls, stored: Stored, *, reading: Reading | None) -> PreparedBlocks:
+    def of_any_order(cls, stored: Stored, *, feature_map: FeatureMap | None) -> PreparedBlocks:
         """Blocks as they are, for sums alone."""
-        return cls(Blocks(stored), 0, stored.rows, reading=reading)
+        return cls(Blocks(stored), 0, stored.rows, feature_map=feature_map)
 
     @classmethod
     def permuted(
@@ -301,7 +307,7 @@ class PreparedBlocks(Prepared):
         rows: int,
         seed: int,
         parts: int | None,
-        reading: Reading | None,
+        feature_map: FeatureMap | None,
         spool: str | Path | None,
     ) -> PreparedBlocks:
         """Rows 0 to rows - 1 of blocks, permuted when they are needed in order; `starts` says where blocks begin."""
@@ -309,7 +315,7 @@ class PreparedBlocks(Prepared):
         bounds = part_bounds(rows, width=stored.width, scanned=scanned, parts=parts)
         blocks = Blocks(stored, starts=starts, bounds=bounds, spool=spool)
         blocks.move([(0, rows, seed)])
-        return cls(blocks, 0, rows, reading=reading)
+        return cls(blocks, 0, rows, feature_map=feature_map)
 
     @property
     def _window(self) -> Window | None:
