@@ -20,9 +20,8 @@ from bench.ratio import Ratio
 from bench.turns import REPEATS, take_turns
 from boltdp._threads import processors
 from boltdp.context import Context
-from boltdp.encoding.plan import reading
 from boltdp.engines import Engine, open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.engines.local_store import spool_directory
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
@@ -86,7 +85,7 @@ def _threads(path: Path, schema: Schema, rows: int) -> list[Ratio]:
     engine = open_source(table)
 
     def encode(threads: int) -> Callable[[], object]:
-        return lambda: [None for _ in encoded(engine, schema, context=Context(threads=threads))]
+        return lambda: [None for _ in encode_rows(engine, schema, context=Context(threads=threads))]
 
     made = {threads: engine.prepare(schema, Context(seed=1, threads=threads), ordered=False) for threads in (1, 2)}
 
@@ -95,8 +94,8 @@ def _threads(path: Path, schema: Schema, rows: int) -> list[Ratio]:
 
         def work() -> None:
             for _ in range(3):
-                sums: list[Summation] = [FeatureSums(reading(schema), clip_norm=1.0)]
-                sums.append(DerivativeSums(Logistic(), weights, feature_map=reading(schema)))
+                sums: list[Summation] = [FeatureSums(schema.encoding.feature_map, clip_norm=1.0)]
+                sums.append(DerivativeSums(Logistic(), weights, feature_map=schema.encoding.feature_map))
                 made[threads].sum(sums)
 
         return work

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from boltdp.engines import open_source
-from boltdp.evaluation.metrics import evaluate
+from boltdp.evaluation.evaluate import evaluate
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
 from experiments.datasets import BENCHMARKS

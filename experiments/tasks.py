@@ -13,16 +13,15 @@ import pyarrow as pa
 
 from boltdp._arrays import Doubles, Integers
 from boltdp.context import Context
-from boltdp.encoding.plan import features, plain
 from boltdp.engines import open_source
 from boltdp.engines.arrays import ArrayEngine
-from boltdp.engines.base import Engine, encoded
+from boltdp.engines.base import Engine, encode_rows
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import event
 from boltdp.privacy.mechanisms import gaussian_sigma
 from boltdp.privacy.release import Randomness
-from boltdp.schema.schema import Categorical, Schema, array_schema
+from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import score_batches
 from boltdp.workflows.standardize import apply_moments, plan_standardization, sum_moments
@@ -52,7 +51,7 @@ def halves(benchmark: Benchmark, *, share: float = TEST_SHARE) -> tuple[Engine, 
             if schema.projection is None:
                 names = [*(column.name for column in schema.columns), schema.label]
                 return ArrayEngine.from_arrow(pa.Table.from_batches(list(engine.batches(names))))
-            rows = np.concatenate(list(encoded(engine, schema)))
+            rows = np.concatenate(list(encode_rows(engine, schema)))
             return ArrayEngine.from_numpy(rows[:, 1:], rows[:, 0].astype(np.int64))
 
     table = loaded("train")
@@ -86,7 +85,7 @@ class Part:
     @classmethod
     def of(cls, engine: Engine, schema: Schema) -> Part:
         """All rows of an engine, in order."""
-        rows = features(np.concatenate(list(encoded(engine, plain(schema)))), plain(schema))
+        rows = schema.unscaled.encoding.read_features(np.concatenate(list(encode_rows(engine, schema.unscaled))))
         return cls(rows[:, 1:].astype(np.float32), rows[:, 0].astype(np.int64))
 
 
@@ -161,25 +160,25 @@ class Task:
 
     def _centred(self, planned: event.BudgetedEvent) -> Schema:
         event: Any = planned.event
-        with self.training.prepare(plain(self.schema), Context(), ordered=False) as prepared:
+        with self.training.prepare(self.schema.unscaled, Context(), ordered=False) as prepared:
             sums = sum_moments(prepared, self.schema)
         return apply_moments(sums, self.schema, event, Randomness(), rows=self.rows)
 
     def unit_parts(self, schema: Schema) -> tuple[Doubles, Integers, Doubles]:
         """Training rows of length at most 1 by a schema, their class indices, and testing rows."""
         packed, tested = (
-            features(np.concatenate(list(encoded(engine, schema))), schema) for engine in (self.training, self.testing)
+            schema.encoding.read_features(np.concatenate(list(encode_rows(engine, schema))))
+            for engine in (self.training, self.testing)
         )
         return unit_rows(packed[:, 1:]), packed[:, 0].astype(np.int64), unit_rows(tested[:, 1:])
 
     def spans(self) -> Iterator[tuple[slice, bool, float, float]]:
         """Of each column in a `Part`: the place of its features, whether they are categories, and its bounds."""
         at = 0
-        for column in self.schema.columns:
-            width = len(column.names)
-            low, high = (0.0, 1.0) if isinstance(column, Categorical) else (column.low, column.high)
-            yield slice(at, at + width), isinstance(column, Categorical), low, high
-            at += width
+        for rule in self.schema.encoding.rules:
+            low, high = (0.0, 1.0) if rule.values else rule.bounds
+            yield slice(at, at + rule.features), bool(rule.values), low, high
+            at += rule.features
 
 
 @dataclass(frozen=True)

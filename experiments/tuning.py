@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from boltdp.context import Context
-from boltdp.encoding.plan import features
 from boltdp.engines import ArrayEngine, open_source
-from boltdp.engines.base import Engine, encoded
+from boltdp.engines.base import Engine, encode_rows
 from boltdp.model import Model
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
@@ -71,7 +70,7 @@ WAYS: dict[str, Way] = {
 
 def packed(engine: Engine, schema: Schema) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The labels and features of the rows, shuffled."""
-    rows = features(np.concatenate([*encoded(engine, schema)]), schema)
+    rows = schema.encoding.read_features(np.concatenate([*encode_rows(engine, schema)]))
     return np.random.default_rng(0).permutation(rows)
 
 

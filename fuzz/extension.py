@@ -19,7 +19,7 @@ import numpy as np
 import psycopg
 
 from boltdp.engines.postgres.build import KERNEL, SOURCES, ask_pg_config, install
-from boltdp.engines.postgres.encoding_plan import packed_columns
+from boltdp.engines.postgres.encoding_plan import compile_plan
 from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import DataError
@@ -57,7 +57,10 @@ def sanitized_server() -> Iterator[Server]:
 
 def _rebuild(server: Server) -> None:
     headers, library = (ask_pg_config(server.pg_config, f"--{name}") for name in ("includedir-server", "pkglibdir"))
-    kernel = [KERNEL / f"{name}.c" for name in ("sgd", "rows", "reading", "objective", "errors", "moments")]
+    kernel = [
+        KERNEL / f"{name}.c"
+        for name in ("sgd", "packing", "feature_map", "loss_derivatives", "misclassification", "feature_sums")
+    ]
     command = [
         *("cc", "-O1", "-g", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off", "-shared", "-fPIC", *SANITIZERS),
         *(f"-I{headers}", f"-I{KERNEL}", "-o", str(Path(library) / "boltdp.so")),
@@ -98,7 +101,7 @@ def _plan(dice: random.Random) -> bytes:
     bases: dict[str, tuple[str, Kind]]
     bases = {"y": ("int8", "number"), "a": ("float8", "number"), "c": ("text", "text"), "v": ("float4", "list")}
     sources = {name: SourceColumn(name, base, ColumnType(kind)) for name, (base, kind) in bases.items()}
-    plan, _ = packed_columns(Schema(Classes("y", (0, 1)), columns, projection=projection), sources)
+    plan, _ = compile_plan(Schema(Classes("y", (0, 1)), columns, projection=projection).encoding, sources)
     return scrambled(plan, dice) if dice.random() < 0.7 else plan
 
 
@@ -128,8 +131,8 @@ CALLS = (
     ("boltdp.pack('packed', {plan}, {small}, {whole}, {whole}, 1, {whole}, {number}, {text}, {real})", 2),
     ("boltdp.repack('packed', {small}, {whole}, {whole}, 1, {whole}, {whole}, {whole}, {real})", 1),
     ("boltdp.permuted_position({whole}, {whole}, {whole})", 1),
-    ("boltdp.keep({whole}, {bytea})", 1),
-    ("boltdp.kept({whole})", 1),
+    ("boltdp.put_state({whole}, {bytea})", 1),
+    ("boltdp.get_state({whole})", 1),
 )
 
 

@@ -18,9 +18,8 @@ import pytest
 from click.testing import CliRunner
 
 from boltdp._files.sealed import MOST_BYTES, MOST_DIGITS, sealed
-from boltdp.algorithms._base import with_problem
+from boltdp.algorithms._base import replace_problem
 from boltdp.cli import main
-from boltdp.encoding.plan import features
 from boltdp.engines import ArrayEngine
 from boltdp.errors import BoltdpError, ParameterError
 from boltdp.model import Model, ModelFileError
@@ -170,7 +169,7 @@ def test_a_certificate_has_weights_of_the_classes_or_none() -> None:
     assert "class_weights" not in json.dumps(model().to_dict())
     spent = weighted.spent
     assert isinstance(spent, Training)
-    three = replace(weighted, spent=with_problem(spent, replace(spent.problem, class_weights=(1.0, 0.5, 0.5))))
+    three = replace(weighted, spent=replace_problem(spent, replace(spent.problem, class_weights=(1.0, 0.5, 0.5))))
     with pytest.raises(ParameterError, match="class_weights must be one for each of the 2 classes, got 3"):
         model_of(three)
 
@@ -194,7 +193,7 @@ def test_a_file_with_a_threshold_that_is_none_is_refused(tmp_path: Path, thresho
 def test_rows_outside_the_ball_are_shortened_as_in_training() -> None:
     made = model()
     packed = np.array([[np.nan, 40.0, 0.5], [np.nan, 0.25, -0.5]], dtype=np.float32)
-    rows = features(packed, made.schema)[:, 1:]
+    rows = made.schema.encoding.read_features(packed)[:, 1:]
     lengths = np.linalg.norm(rows, axis=1)
     assert lengths[0] > 1 > lengths[1]
     expected = rows @ made.weights.T / np.maximum(1.0, lengths)[:, None]

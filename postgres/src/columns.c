@@ -29,7 +29,7 @@
 #include "feature_map.h"
 #include "packing.h"
 #include "sgd.h"
-#include "states.h"
+#include "kernel_states.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/lsyscache.h"

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from boltdp._arrays import Doubles
 from boltdp.engines import use_source
 from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
-from boltdp.evaluation.metrics import Evaluation, evaluate
-from boltdp.evaluation.private import NoisyEvaluation, measure
+from boltdp.evaluation.classes import ExactEvaluation, NoisyEvaluation
+from boltdp.evaluation.evaluate import evaluate, evaluate_privately
 from boltdp.export.original_units import to_sklearn
 from boltdp.ledger import Ledger, find_account
 from boltdp.model import Model as ReleasedModel
@@ -84,13 +84,13 @@ class Model(ReleasedModel):
         """The probability of each class, in the order of `classes`, for each row; `source` is as for `predict`."""
         return predictions.predict_proba(self, source, context, table=table, query=query)
 
-    def evaluate(self, rows: Any, context: Context | None = None) -> Evaluation:
+    def evaluate(self, rows: Any, context: Context | None = None, *, by: str | None = None) -> ExactEvaluation:
         """Compare its predictions with the label of `rows`: an engine, or whatever `open_source` takes.
 
         For public rows: it is computed from them without noise, and the guarantee does not cover it.
         """
         with use_source(rows) as engine:
-            return evaluate(self, engine, context)
+            return evaluate(self, engine, by=by, context=context)
 
     def evaluate_privately(
         self,
@@ -113,7 +113,7 @@ class Model(ReleasedModel):
         """
         with hints_shown(), use_source(rows, table=table, query=query) as engine:
             account = find_account(rows, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
-            return measure(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
+            return evaluate_privately(self, engine, Budget(epsilon, delta), by=by, context=context, account=account)
 
     def to_sklearn(self) -> Any:
         """A plain LogisticRegression (one-vs-rest of them, for one-vs-all) or LinearSVC that needs no boltdp.

@@ -1,4 +1,4 @@
-"""What a run has with it from beginning to end: one object, made once, in the place of four arguments everywhere."""
+"""What a run carries from beginning to end: randomness, the seed of the shuffle, threads and progress."""
 
 from __future__ import annotations
 
@@ -16,29 +16,27 @@ __all__ = ["Context", "OnBadRow", "Progress"]
 
 
 class Progress(Protocol):
-    """Told how far a run is: rows and passes only, never anything computed from the rows.
+    """Receives how many of the `total` rows of a stage are done: never anything computed from the rows.
 
-    It is told one thing at a time, but not always by the same thread.
+    Calls never overlap, but not all of them come from the same thread.
     """
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """`done` of `total` rows of `stage`."""
-        ...
+    def __call__(self, stage: str, done: int, total: int) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Where random bits come from, how rows are shuffled, what becomes of bad ones, and whom to tell of progress.
+    """Where random bits come from, how rows are shuffled, what becomes of bad ones, and who receives progress.
 
-    >>> context = Context(progress=print).at("preparing", 100)
-    >>> context.done(40)
+    >>> context = Context(progress=print).start_stage("preparing", 100)
+    >>> context.report_rows(40)
     preparing 40 100
     """
 
     randomness: Randomness = field(default_factory=Randomness)
     seed: int = field(default_factory=lambda: secrets.randbits(63))  #: of the shuffle, which is public
     on_bad_row: OnBadRow = "neutral"  #: "error" is for data that is not private
-    threads: int = field(default_factory=processors)  #: that work on rows; how many they are changes no bit
+    threads: int = field(default_factory=processors)  #: that work on rows; their number changes no bit
     progress: Progress | None = None
     stage: str = ""
     total: int = 0  #: rows of this stage
@@ -47,21 +45,21 @@ class Context:
         if self.threads < 1:
             raise ParameterError(f"threads must be >= 1, got {self.threads}")
 
-    def at(self, stage: str, total: int) -> Context:
-        """The same run at a stage of so many rows."""
+    def start_stage(self, stage: str, total: int) -> Context:
+        """Return the context of a stage of `total` rows."""
         return replace(self, stage=stage, total=total)
 
-    def done(self, rows: int) -> None:
-        """Tell how many rows of this stage are done, and go no further if the process was asked to stop."""
+    def report_rows(self, done: int) -> None:
+        """Report how many rows of this stage are done; raise KeyboardInterrupt if the process was asked to stop."""
         _interrupts.check()
         if self.progress is not None and self.stage:
-            self.progress(self.stage, rows, self.total)
+            self.progress(self.stage, done, self.total)
 
-    def silent(self) -> Context:
-        """The same run without a word, where how far it is would tell something."""
+    def mute(self) -> Context:
+        """Return a context without progress, where progress would reveal something."""
         return replace(self, progress=None)
 
-    def named(self, prefix: str) -> Context:
-        """The same run, telling which of several parts it is about."""
+    def prefix_stages(self, prefix: str) -> Context:
+        """Return a context that names every stage with a prefix, such as that of a candidate."""
         whole = self.progress
         return self if whole is None else replace(self, progress=lambda stage, *rows: whole(prefix + stage, *rows))

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from boltdp._arrays import Doubles
+from boltdp._bisect import bisect
 from boltdp.errors import ParameterError, real_number, whole_number
 
 #: The largest margin b of `MarginLogistic`.
@@ -139,9 +140,7 @@ class Loss(ABC):
         low, high = -MAX_CUT, MAX_CUT
         if exceeds(low) or not exceeds(high):
             raise ParameterError(f"the loss {self.name!r} has no margin with a probability of {probability:g}")
-        while low < (middle := 0.5 * (low + high)) < high:
-            low, high = (low, middle) if exceeds(middle) else (middle, high)
-        return low
+        return bisect(exceeds, low, high)[0]
 
     @property
     def probabilistic(self) -> bool:
@@ -187,7 +186,7 @@ class Logistic(Loss):
         y = _sign(label, positive)
         return -y * _logistic(-y * scores)
 
-    def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:  # noqa: ARG002
+    def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
         odds: Doubles = _logistic(scores) * _logistic(-scores)
         return odds[..., None]
 
@@ -315,16 +314,16 @@ class HuberSVM(Loss):
         y = _sign(label, positive)
         return np.asarray(-y * np.clip((1.0 + self.width - y * scores) / (2.0 * self.width), 0.0, 1.0))
 
-    def hessians(self, scores: Doubles, label: int, *, positive: int) -> None:  # noqa: ARG002
+    def hessians(self, scores: Doubles, label: int, *, positive: int) -> None:
         return
 
-    def probabilities(self, margins: Doubles) -> None:  # noqa: ARG002
+    def probabilities(self, margins: Doubles) -> None:
         return
 
-    def link(self, margin: str, number: Callable[[float], str]) -> None:  # noqa: ARG002
+    def link(self, margin: str, number: Callable[[float], str]) -> None:
         return
 
-    def joint(self, classes: int) -> None:  # noqa: ARG002
+    def joint(self, classes: int) -> None:
         return
 
 
@@ -365,13 +364,13 @@ class Multinomial(Loss):
     def vectors(self) -> int:
         return self.classes
 
-    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:  # noqa: ARG002
+    def slopes(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
         """P - e_label, p the softmax of the scores."""
         slopes = self._softmax(scores)
         slopes[..., label] -= 1.0
         return slopes
 
-    def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:  # noqa: ARG002
+    def hessians(self, scores: Doubles, label: int, *, positive: int) -> Doubles:
         """diag(p) - p p^T."""
         odds = self._softmax(scores)
         return np.asarray(odds[..., None] * np.eye(self.classes) - odds[..., None] * odds[..., None, :])

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from boltdp._arrays import Doubles, PackedRows
 from boltdp._files import replacing
 from boltdp._files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
-from boltdp.encoding.plan import reading
 from boltdp.encoding.values import Value
 from boltdp.errors import ParameterError, shown
 from boltdp.kernel.feature_map import FeatureMap, scores
@@ -47,10 +46,8 @@ class Model:
         """What it predicts and what it promises; of the rows it says nothing."""
         budget = self.certificate.budget
         promised = budget.describe() if budget is not None and self.certificate.private else "not private"
-        return (
-            f"Model(label={self.schema.label!r}, classes={shown(self.classes)}, features={self.schema.dims}, "
-            f"{promised}; rows with an unknown label are ignored)"
-        )
+        declared = ", ".join(f"{name}={shown(value)}" for name, value in self.schema.target.to_dict().items())
+        return f"Model({declared}, features={self.schema.dims}, {promised}; rows with an unknown label are ignored)"
 
     def __post_init__(self) -> None:
         certificate, target, dims = self.certificate, self.schema.target, self.schema.dims
@@ -116,7 +113,7 @@ class Model:
 
     @cached_property
     def _feature_map(self) -> FeatureMap | None:
-        return reading(self.schema)
+        return self.schema.encoding.feature_map
 
     def choices(self, margins: Doubles) -> npt.NDArray[np.intp]:
         """The class index that wins for each row of margins."""

@@ -14,7 +14,7 @@ from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
 from boltdp.audit.confidence import rate_bounds
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.local_store import PreparedRows, spool
+from boltdp.engines.local_store import LocalRows, store_rows
 from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
@@ -42,8 +42,8 @@ def some_rows(classes: int, *, rows: int = 500, dims: int = 4) -> Any:
     return np.hstack([labels[:, None], x]).astype(np.float32)
 
 
-def prepared(rows: Any) -> PreparedRows:
-    return spool([rows], rows=len(rows), width=rows.shape[1], context=Context(seed=1), in_memory=True)
+def prepared(rows: Any) -> LocalRows:
+    return store_rows([rows], rows=len(rows), width=rows.shape[1], context=Context(seed=1), in_memory=True)
 
 
 def test_a_descent_is_the_reference_with_its_noise_taken_away() -> None:
@@ -204,9 +204,9 @@ def test_what_is_asked_for_is_taken_and_told() -> None:
     event = noisy_gd._event(certificate)
     assert (event.scans, event.clip, event.step, event.problem.regularization) == (9, 0.3, 2.0, 0.1)
     algorithm = ALGORITHMS["noisy-gd"]
-    told = dict(algorithm.choices(certificate, asked))
+    told = dict(algorithm.describe_choices(certificate, asked))
     assert told["scans"] == "9: as asked for"
-    assert "public data" in dict(algorithm.choices(certificate, replace(asked, passes=None)))["scans"]
-    assert dict(algorithm.cost(certificate))["noise"].endswith("in each of 9 scans")
-    assert algorithm.trained(certificate) == "100 rows, 9 scans, gradients clipped to 0.3"
-    assert len(algorithm.forecast_line(algorithm.forecast(certificate))) == len(algorithm.headings) - 2
+    assert "public data" in dict(algorithm.describe_choices(certificate, replace(asked, passes=None)))["scans"]
+    assert dict(algorithm.describe_cost(certificate))["noise"].startswith("added in each of 9 scans (gaussian, ")
+    assert algorithm.describe_run(certificate) == "100 rows, 9 scans, gradients clipped to 0.3"
+    assert list(algorithm.forecast(certificate)) == list(algorithm.columns)

@@ -17,10 +17,9 @@ import pytest
 from boltdp import _interrupts
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.context import Context
-from boltdp.encoding.plan import features
 from boltdp.engines import Engine, open_source
-from boltdp.engines.base import encoded
-from boltdp.engines.local_store import PreparedRows
+from boltdp.engines.base import encode_rows
+from boltdp.engines.local_store import LocalRows
 from boltdp.errors import ParameterError
 from boltdp.kernel import sgd
 from boltdp.privacy.certificate import Certificate
@@ -79,7 +78,9 @@ def test_a_model_is_the_average_of_the_references_of_its_partitions(partitions: 
     settings = Settings(epsilon=None, multiclass=multiclass, passes=2, batch_size=7, seed=5, partitions=partitions)
     engine = open_source(table())
     model = train(engine, THREE, settings)
-    rows = features(np.concatenate([*encoded(engine, THREE)]), THREE)[sgd.source_position(0, ROWS, rows=ROWS, seed=5)]
+    rows = THREE.encoding.read_features(np.concatenate([*encode_rows(engine, THREE)]))[
+        sgd.source_position(0, ROWS, rows=ROWS, seed=5)
+    ]
     recipe = recipe_of(model.certificate)
     assert recipe.partitions == partitions
     edges = [ROWS * number // partitions for number in range(partitions + 1)]
@@ -127,13 +128,13 @@ def test_engines_and_threads_give_the_same_bits(
 
 def test_fresh_permutations_are_of_one_partition_each_and_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, int]] = []
-    reshuffle = PreparedRows.reshuffle
+    reshuffle = LocalRows.reshuffle
 
-    def record(self: PreparedRows, seed: int) -> None:
+    def record(self: LocalRows, seed: int) -> None:
         told.append((self.rows, seed))
         reshuffle(self, seed)
 
-    monkeypatch.setattr(PreparedRows, "reshuffle", record)
+    monkeypatch.setattr(LocalRows, "reshuffle", record)
     engine = CountedEngine(open_source(table()))
     train(engine, SCHEMA, replace(SEEDED, partitions=4, permutation="fresh"))
     assert engine.counts == {"run_pass": 4 * 3, "states": 4 * 3, "reshuffle": 4 * 2, "prepare": 1}
@@ -147,7 +148,7 @@ def test_a_stop_ends_the_threads_of_partitions(monkeypatch: pytest.MonkeyPatch) 
     def run_and_ask(*arguments: Any, **named: Any) -> None:
         calls[0] += 1
         if calls[0] == 5:
-            _interrupts.ask()
+            _interrupts.request_stop()
         run(*arguments, **named)
 
     monkeypatch.setattr(sgd, "run", run_and_ask)
@@ -156,7 +157,7 @@ def test_a_stop_ends_the_threads_of_partitions(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(KeyboardInterrupt):
             train(open_source(table()), SCHEMA, settings, context=settings.context(threads=2))
     finally:
-        _interrupts.forget()
+        _interrupts.reset()
     assert 5 <= calls[0] <= 5 + 2 * 2
     assert threading.active_count() <= before
 
@@ -226,16 +227,16 @@ def test_the_plan_and_the_training_tell_of_partitions() -> None:
     settings = Settings(epsilon=1.0, algorithm="bolton", partitions=4)
     certificate = plan_certificate(settings, rows=10_001, dims=20, classes=2)
     algorithm = get_algorithm(certificate.algorithm)
-    told = dict(algorithm.choices(certificate, settings))
+    told = dict(algorithm.describe_choices(certificate, settings))
     assert told["partitions"] == "4 of 2,500 or 2,501 rows, each trained on alone; their weights are averaged"
     assert told["passes"] == "10 over 50 batches of about 50 rows"
     trained = "10 passes over 10,001 rows in 4 partitions, 500 updates in each, then averaged"
-    assert algorithm.trained(certificate) == trained
+    assert algorithm.describe_run(certificate) == trained
     even = plan_certificate(replace(settings, partitions=73), rows=10_001, dims=20, classes=2)
-    assert dict(algorithm.choices(even, settings))["partitions"].startswith("73 of 137 rows, ")
+    assert dict(algorithm.describe_choices(even, settings))["partitions"].startswith("73 of 137 rows, ")
     one = plan_certificate(replace(settings, partitions=1), rows=10_001, dims=20, classes=2)
-    assert "partitions" not in dict(algorithm.choices(one, settings))
-    assert algorithm.trained(one) == "10 passes over 10,001 rows, 2,000 updates"
+    assert "partitions" not in dict(algorithm.describe_choices(one, settings))
+    assert algorithm.describe_run(one) == "10 passes over 10,001 rows, 2,000 updates"
 
 
 # ---- tuning -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 
 from boltdp._files.sealed import sealed
 from boltdp.errors import ParameterError
-from boltdp.schema.schema import MOST_BYTES, Categorical, Classes, Numeric, Projection, Schema, Vector
+from boltdp.schema.schema import MAX_BYTES, Categorical, Classes, Numeric, Projection, Schema, Vector
 from boltdp.schema.target import MAX_CLASSES
 from boltdp.settings import Settings
 from tests.cli.conftest import Run
@@ -64,7 +64,7 @@ WHOLE: dict[str, str] = {
     "a label that is a number": f"label = {DIGITS}\nclasses = [0, 1]\n[numeric]\na = [0, 1]",
     "tables that are numbers": "label = 'y'\nclasses = [0, 1]\nnumeric = 1",
     "a projection that is a list": "label = 'y'\nclasses = [0, 1]\nprojection = [[]]\n[numeric]\na = [0, 1]",
-    "spaces": " " * (MOST_BYTES + 1),
+    "spaces": " " * (MAX_BYTES + 1),
     **{name: HEAD + table for name, table in TABLES.items()},
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from boltdp.evaluation.private import NoisyEvaluation
+from boltdp.evaluation.classes import NoisyEvaluation
 from boltdp.ledger import open_ledger
 from boltdp.privacy.budget import Budget
 
@@ -60,7 +60,7 @@ def test_the_ledger_beside_the_rows_is_charged_and_refuses(run: Run, model: Path
 
 @pytest.mark.parametrize(
     "options",
-    [("--by", "ward"), ("--delta", 0), ("-o", "e.json"), ("--ledger", "l.db"), ("--dataset", "x"), ("--blocks", "b")],
+    [("--delta", 0), ("-o", "e.json"), ("--ledger", "l.db"), ("--dataset", "x"), ("--blocks", "b")],
 )
 def test_what_belongs_to_an_epsilon_is_refused_without_one(
     run: Run, model: Path, rows: Path, options: tuple[object, ...]
@@ -70,15 +70,17 @@ def test_what_belongs_to_an_epsilon_is_refused_without_one(
     assert "must be given with --epsilon" in result.stderr
 
 
-def test_nothing_is_spent_for_a_picture_or_a_file_that_is_there(run: Run, model: Path, rows: Path) -> None:
+def test_nothing_is_spent_for_what_cannot_be_written(run: Run, model: Path, rows: Path) -> None:
     ledger = open_ledger(rows.with_name(".boltdp-ledger.db"))
     ledger.set_budget("rows.parquet", Budget(1.0))
     Path("there.json").write_text("{}")
-    for options in (("--plot", "x.png"), ("-o", "there.json"), ("--by", "age"), ("-o", "no/such/folder.json")):
+    for options in (("--plot", "x.bmp"), ("-o", "there.json"), ("--by", "age"), ("-o", "no/such/folder.json")):
         result = run("evaluate", model, rows, "--epsilon", 0.5, *options)
         assert result.exit_code == 1, result.output
     assert ledger.spent("rows.parquet").spent.releases == 0
-    assert run("evaluate", model, rows, "--epsilon", 0.5, "-o", "there.json", "--overwrite").exit_code == 0
+    written = run("evaluate", model, rows, "--epsilon", 0.5, "-o", "there.json", "--overwrite", "--plot", "x.png")
+    assert written.exit_code == 0
+    assert Path("x.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_card_is_written_in_every_form(run: Run, rows: Path, evaluation: Path) -> None:

@@ -27,8 +27,8 @@ from .conftest import SECRET, Run, find_events
 ROOT = Path(__file__).parents[2]
 
 REMINDER = (
-    "note: classes no, yes: a label spelt otherwise teaches nothing; `boltdp check` on rows that you may look at shows "
-    "whether any are\n"
+    "note: classes no, yes: rows with an unknown label are ignored; `boltdp check` on public rows shows "
+    "whether there are any\n"
 )
 
 
@@ -40,7 +40,7 @@ def test_train_prints_the_promise_its_cost_and_where_the_model_is(run: Run, rows
     certificate = Model.load("model.json").certificate
     assert certificate.private
     assert certificate.training_noise is not None
-    assert f"{certificate.training_noise.expected_norm:.3g} long (spherical" in result.stdout
+    assert f"expected L2 norm {certificate.training_noise.expected_norm:.3g}" in result.stdout
     assert "centres and the clip norm of 5 features" in result.stdout
     assert "model.json: 6 weights for 2 classes" in result.stdout
     assert "curves" not in result.stdout
@@ -231,24 +231,25 @@ def test_predict_needs_no_label(run: Run, model: Path, table: pa.Table) -> None:
 def test_evaluate_measures_what_scikit_learn_measures(run: Run, model: Path, rows: Path, table: pa.Table) -> None:
     result = run("evaluate", model, rows, "--json")
     assert result.exit_code == 0
-    assert "for data that you may look at" in result.stderr
+    assert "must be non-sensitive data" in result.stderr
     record = json.loads(result.stdout)
+    scores = {name: score["value"] for name, score in record["scores"].items()}
     truth = table["sick"].to_pylist()
     known = [i for i, value in enumerate(truth) if value != SECRET]
     loaded = Model.load(model)
     margins = [margin for batch in loaded.score_batches(open_source(rows)) for margin in batch[:, 0].tolist()]
     predicted = loaded.predict(open_source(rows)).tolist()
     y, p = [truth[i] for i in known], [predicted[i] for i in known]
-    assert record["rows"] == len(known)
-    assert record["rows_without_class"] == 40
-    assert record["accuracy"] == pytest.approx(accuracy_score(y, p))
-    assert record["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(y, p))
-    assert record["area_under_the_curve"] == pytest.approx(roc_auc_score(y, [margins[i] for i in known]))
+    assert record["rows"] == len(truth)
+    assert record["rows_without_class"]["value"] == 40
+    assert scores["accuracy"] == pytest.approx(accuracy_score(y, p))
+    assert scores["balanced accuracy"] == pytest.approx(balanced_accuracy_score(y, p))
+    assert scores["area under the curve"] == pytest.approx(roc_auc_score(y, [margins[i] for i in known]))
     likely = loaded.probabilities(np.array(margins)[known][:, None])
-    assert record["log_loss"] == pytest.approx(log_loss(y, likely, labels=["no", "yes"]))
+    assert scores["log loss"] == pytest.approx(log_loss(y, likely, labels=["no", "yes"]))
     assert record["confusion"] == confusion_matrix(y, p, labels=["no", "yes"]).tolist()
     shown = run("evaluate", model, rows).stdout
-    assert f"accuracy                       {record['accuracy']:.4f}" in shown
+    assert f"accuracy                       {scores['accuracy']:.4f}" in shown
     assert SECRET not in shown
 
 
@@ -260,7 +261,7 @@ def test_a_threshold_of_the_training_is_in_the_model_and_one_of_the_scoring_goes
     model, plain = "plain.json", Model.load("plain.json")
     trained = run("train", rows, *options, "-o", "decided.json", "--threshold", 0.2)
     assert trained.exit_code == 0, trained.output
-    assert "threshold      'yes' where its probability exceeds 0.2; this costs no privacy" in trained.stdout
+    assert "threshold               'yes' where its probability exceeds 0.2; this costs no privacy" in trained.stdout
     decided = Model.load("decided.json")
     assert decided.threshold == 0.2
     # With the same seeds nothing but the decision differs.
@@ -282,7 +283,8 @@ def test_a_threshold_of_the_training_is_in_the_model_and_one_of_the_scoring_goes
     told = [json.loads(run("evaluate", *one, "--json").stdout) for one in (("decided.json", rows), (model, rows))]
     assert [one["threshold"] for one in told] == [0.2, None]
     assert told[0]["confusion"] != told[1]["confusion"]
-    assert told[0]["log_loss"] == told[1]["log_loss"]
+    losses = [one["scores"]["log loss"]["value"] for one in told]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-14)
     assert "\nthreshold                         0.3\n" in run("evaluate", model, rows, "--threshold", 0.3).stdout
 
 
@@ -363,7 +365,7 @@ def test_of_many_classes_not_all_are_named(run: Run, rows: Path) -> None:
     many = ", ".join(f'"c{i}"' for i in range(30))
     Path("many.toml").write_text(Path("schema.toml").read_text().replace('"no", "yes"', many))
     told = run("train", rows, "--schema", "many.toml", "--epsilon", 1, "-o", "m.json").stderr
-    assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, …, c29: a label" in told
+    assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, …, c29: rows with an unknown label" in told
 
 
 def test_schema_drafts_from_names_and_types_only(run: Run, rows: Path) -> None:
@@ -372,7 +374,7 @@ def test_schema_drafts_from_names_and_types_only(run: Run, rows: Path) -> None:
     assert "age = []" in result.stdout
     assert SECRET not in result.output
     public = run("schema", rows, "--label", "sick", "--public", "-o", "draft.toml")
-    assert "safe only if they are public" in public.stderr
+    assert "must be public data" in public.stderr
     assert Schema.load("draft.toml").label == "sick"
 
 
@@ -410,10 +412,20 @@ def test_a_query_is_told_what_the_promise_asks_of_it(run: Run, rows: Path) -> No
     arguments = ("train", "rows.duckdb", "--query", "FROM people", "--schema", "schema.toml", "-o", "a.json")
     private = run(*arguments, "--epsilon", 1)
     assert private.exit_code == 0, private.output
-    assert private.stderr.startswith("note: the promise is about rows of the query's result at their places")
+    assert private.stderr.startswith("condition: the guarantee is about the rows of the query's result, by position")
     assert run(*arguments, "--noiseless", "--overwrite").stderr == REMINDER
     by_table = ("train", "rows.duckdb", "--table", "people", "--schema", "schema.toml", "-o", "b.json")
     assert run(*by_table, "--epsilon", 1).stderr == REMINDER
+
+
+def test_quiet_silences_notes_but_no_condition_of_the_guarantee(run: Run, rows: Path) -> None:
+    arguments = (rows, "--query", "FROM source", "--schema", "schema.toml", "--epsilon", 1, "-o", "a.json")
+    after = run("train", "--quiet", *arguments)
+    before = run("-q", "train", *arguments, "--overwrite")
+    assert after.exit_code == before.exit_code == 0, after.output + before.output
+    assert after.stderr == before.stderr
+    assert after.stderr.startswith("condition: the guarantee is about the rows of the query's result")
+    assert "note:" not in after.stderr
 
 
 def test_plan_speaks_of_a_model_that_is_not_there_yet(run: Run) -> None:
@@ -422,12 +434,12 @@ def test_plan_speaks_of_a_model_that_is_not_there_yet(run: Run) -> None:
 
 def test_curves_are_added_where_they_are_asked_for_or_rows_are_many(run: Run, rows: Path) -> None:
     told = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "--curves", 3, "-o", "model.json").stdout
-    assert "curves         3 steps of age, 3 of pulse\n" in told
+    assert "curves                  3 steps of age, 3 of pulse\n" in told
     assert "model.json: 12 weights for 2 classes" in told
     planned = ("plan", "--schema", "schema.toml", "--epsilon", 1, "--rows")
     assert " 8 steps of age, 8 of pulse\n" in run(*planned, 20_000).stdout
     assert "curves" not in run(*planned, 2000).stdout
-    assert "curves must be a whole number >= 0, got -1" in run(*planned, 2000, "--curves", -1).stderr
+    assert "curves must be >= 0, got -1" in run(*planned, 2000, "--curves", -1).stderr
     columns = "".join(f"column{i} = [0, 100]\n" for i in range(7))
     Path("wide.toml").write_text(f'label = "sick"\nclasses = ["no", "yes"]\n[numeric]\n{columns}')
     told = run("plan", "--schema", "wide.toml", "--epsilon", 1, "--rows", 100_000).stdout
@@ -460,7 +472,7 @@ def test_plan_needs_public_numbers_only(run: Run, rows: Path) -> None:
     ("options", "said"),
     [
         ((), "delta = 0 allows no other"),
-        (("--delta", 1e-6, "--features", 200), "spherical: the shorter of the two"),
+        (("--delta", 1e-6, "--features", 200), "spherical: the smaller of the two"),
         (("--regularization", 0.01), "0.01: as asked for"),
         (("--regularization", 0.01, "--passes", 2), "the steps that fit the regularization"),
         (("--passes", 2), "sensitivity"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from boltdp.cli import show
+from boltdp.encoding.plan import NumberRule
 from boltdp.model import Model
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
@@ -60,10 +61,11 @@ def test_json_has_the_numbers_and_files_are_written(run: Run, rows: Path, steps:
     assert panel["favours"] == "yes"
     columns = {one["column"]: one for one in panel["columns"]}
     age = columns["age"]["points"]
-    column, middles, factors = next(one for one in loaded.schema.transforms() if one[0].name == "age")
-    assert isinstance(column, Numeric)
-    assert [point["at"] for point in age] == [0.0, *np.repeat(column.curve, 2), 100.0]
-    values = np.array([100.0, *np.ones(len(column.curve))])
+    scaled = next(one for one in loaded.schema.encoding.scaled if one.rule.column == "age")
+    column, (middles, factors) = scaled.rule, scaled.original_units
+    assert isinstance(column, NumberRule)
+    assert [point["at"] for point in age] == [0.0, *np.repeat(column.places, 2), 100.0]
+    values = np.array([100.0, *np.ones(len(column.places))])
     weights = loaded.weights[0, : len(values)]
     assert age[-1]["effect"] == pytest.approx(weights @ ((values - middles) * factors))
     assert [point["at"] for point in columns["ward"]["points"]] == ["A", "B", "C"]

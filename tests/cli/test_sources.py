@@ -187,7 +187,7 @@ def test_query_over_files_trains_and_says_what_the_promise_is_about(run: Run, ro
     query = f"SELECT * FROM '{rows.name}' WHERE pulse IS NOT NULL"
     result = run("train", "--query", query, "--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
     assert result.exit_code == 0, result.output
-    assert "the promise is about rows of the query's result" in result.stderr
+    assert "the guarantee is about the rows of the query's result" in result.stderr
     result = run("predict", "model.json", "--query", f"SELECT * FROM '{rows.name}' LIMIT 3")
     assert len(result.stdout.splitlines()) == 4
 

@@ -71,7 +71,7 @@ def test_tune_knows_other_ways(
     assert (selection.chosen, selection.candidates) == (event["chosen"], 4)
     assert {name: getattr(selection, name) for name in expected} == expected
     assert record["rows"] == expected["rows"]
-    assert ("rows are taken for public" in result.stderr) == (kind is PublicSelection)
+    assert ("rows are treated as public data" in result.stderr) == (kind is PublicSelection)
 
 
 @pytest.mark.parametrize(

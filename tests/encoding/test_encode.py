@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp.encoding.encode import Encoder, projection_matrix
-from boltdp.encoding.plan import cells_of, reading
+from boltdp.encoding.encode import Encoder
 from boltdp.encoding.values import Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Vector
@@ -22,12 +21,12 @@ from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Sche
 
 def encode(schema: Schema, **columns: Any) -> np.ndarray[Any, Any]:
     """The cells."""
-    return Encoder(schema).encode(pa.RecordBatch.from_pydict(columns))
+    return Encoder(schema.encoding).encode(pa.RecordBatch.from_pydict(columns))
 
 
 def read(schema: Schema, **columns: Any) -> np.ndarray[Any, Any]:
     """The features."""
-    read_by = reading(schema)
+    read_by = schema.encoding.feature_map
     assert read_by is not None
     return read_by.features(encode(schema, **columns))
 
@@ -154,7 +153,7 @@ def test_categories_are_one_hot_and_unknown_ones_none() -> None:
 @pytest.mark.parametrize("index", [pa.int8(), pa.uint8(), pa.int32(), pa.uint64()])
 def test_a_dictionary_is_matched_once_whatever_its_indices_are(index: pa.DataType) -> None:
     schema = Schema(Classes("y", (0, 1)), (Categorical("c", ("x", 7, True)),))
-    encoder = Encoder(schema)
+    encoder = Encoder(schema.encoding)
     indices = pa.array([3, 0, None, 2, 1, 4], index)
     for values in (["7", "x", "z", None, "true"], ["x", "7", "true", "z", None], [None, "x"]):
         fitting = indices if len(values) == 5 else pa.array([1, 0, None], index)
@@ -189,7 +188,10 @@ def test_whole_numbers_far_from_each_other_are_found_as_those_nearby(
 def test_cells_of_no_rows_are_none() -> None:
     schema = Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1), Categorical("c", ("x",)), Vector("v", 2, 0, 1)))
     kinds = pa.schema({"a": pa.float64(), "c": pa.string(), "v": pa.list_(pa.float64()), "y": pa.int64()})
-    assert Encoder(schema).encode(pa.RecordBatch.from_pylist([], kinds)).shape == (0, 1 + cells_of(schema))
+    assert Encoder(schema.encoding).encode(pa.RecordBatch.from_pylist([], kinds)).shape == (
+        0,
+        1 + schema.encoding.cells,
+    )
 
 
 def test_intercept_is_last_and_constant() -> None:
@@ -233,16 +235,16 @@ def test_projection_is_the_matrix_times_the_row_in_the_unit_ball() -> None:
     rng = np.random.default_rng(0)
     batch = {f"f{i}": rng.uniform(-1, 1, 50) for i in range(6)} | {"y": np.arange(50) % 2}
     rows = read(plain, **batch)
-    assert reading(projected) is None
+    assert projected.encoding.feature_map is None
     features = rows[:, 1:] / np.maximum(1.0, np.linalg.norm(rows[:, 1:], axis=1, keepdims=True))
     result = encode(projected, **batch)
     np.testing.assert_array_equal(result[:, 0], rows[:, 0])
-    np.testing.assert_allclose(result[:, 1:], features @ projection_matrix(Projection(3, 5), 7), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(result[:, 1:], features @ Projection(3, 5).make_matrix(7), rtol=1e-6, atol=1e-6)
 
 
 def test_projection_matrix_is_what_it_has_always_been() -> None:
     """A released model holds only the seed: another matrix would make it another model."""
-    matrix = projection_matrix(Projection(dims=50, seed=17), 785)
+    matrix = Projection(dims=50, seed=17).make_matrix(785)
     assert matrix.std() == pytest.approx(1 / np.sqrt(50), rel=0.01)
     digest = hashlib.sha256(matrix.tobytes()).hexdigest()
     assert digest[:16] == "540fa59eef33cba6"
@@ -262,7 +264,7 @@ def test_cutting_rows_into_batches_never_changes_a_bit(cuts: list[int], seed: in
     )
     columns = (Numeric("a", -1, 1), Categorical("c", ("x", "y")), Vector("v", 3, -1, 1))
     schema = Schema(Classes("y", (0, 1)), columns, projection=Projection(dims=3, seed=1))
-    encoder = Encoder(schema)
+    encoder = Encoder(schema.encoding)
     whole = encoder.encode(table.to_batches()[0])
     parts = [encoder.encode(table.slice(end - cut, cut).to_batches()[0]) for cut, end in zip(cuts, ends, strict=True)]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
@@ -282,17 +284,17 @@ def test_cutting_rows_into_batches_never_changes_a_bit(cuts: list[int], seed: in
 def test_bad_cell_is_an_error_only_when_asked_for(column: str, cells: list[Any]) -> None:
     schema = Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1), Categorical("c", ("x",))))
     batch = pa.RecordBatch.from_pydict({"a": [0.5, 0.5], "c": ["x", "x"], "y": [0, 1]} | {column: cells})
-    assert Encoder(schema).encode(batch).shape == (2, 3)
+    assert Encoder(schema.encoding).encode(batch).shape == (2, 3)
     with pytest.raises(DataError, match=f"^column '{column}' must be complete, got a missing value or "):
-        Encoder(schema, on_bad_row="error").encode(batch)
+        Encoder(schema.encoding, on_bad_row="error").encode(batch)
 
 
 def test_complete_rows_pass_the_strict_encoder() -> None:
     schema = Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1), Vector("v", 1, 0, 1)))
     batch = pa.RecordBatch.from_pydict({"a": [0.5], "v": [[0.5]], "y": [1]})
-    assert Encoder(schema, on_bad_row="error").encode(batch)[0, 0] == 1
+    assert Encoder(schema.encoding, on_bad_row="error").encode(batch)[0, 0] == 1
 
 
 def test_on_bad_row_must_be_known() -> None:
     with pytest.raises(ParameterError, match=r"^on_bad_row must be one of neutral, error, got 'skip'$"):
-        Encoder(Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1),)), on_bad_row="skip")  # type: ignore[arg-type]
+        Encoder(Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1),)).encoding, on_bad_row="skip")  # type: ignore[arg-type]

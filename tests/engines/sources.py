@@ -21,8 +21,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from boltdp.encoding.encode import projection_matrix
-from boltdp.encoding.plan import reading
 from boltdp.engines import Engine
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import project, source_position
@@ -45,7 +43,7 @@ class Source:
 
     @property
     def feature_map(self) -> FeatureMap | None:
-        return reading(self.schema)
+        return self.schema.encoding.feature_map
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ def projected(engine: Engine) -> Source:
     projection = Projection(dims=3, seed=17)
     packed = np.empty((ROWS, 4), np.float32)
     read = features(SCHEMA, reference()).astype(np.float32)
-    project(read, projection_matrix(projection, SCHEMA.dims), packed)
+    project(read, projection.make_matrix(SCHEMA.dims), packed)
     return Source(engine, replace(SCHEMA, projection=projection), packed)
 
 
@@ -224,7 +222,7 @@ def features(schema: Schema, packed: npt.NDArray[np.float32]) -> npt.NDArray[np.
     for label, *cells in packed.tolist():
         row, given = [label], iter(cells)
         for column in schema.columns:
-            if isinstance(column, Categorical):
+            if isinstance(column, (Categorical, TimePart)):
                 code = next(given)
                 row += [unit * (code == k) for k in range(len(column.categories))]
                 continue

@@ -16,13 +16,12 @@ import pytest
 from boltdp.context import Context
 from boltdp.encoding import python_cells
 from boltdp.encoding.encode import Encoder
-from boltdp.encoding.plan import cell_of, plain, reading
-from boltdp.engines import Engine, Prepared
-from boltdp.engines.base import counted_scan, encoded, scanned_keeping
-from boltdp.engines.local_store import spool
+from boltdp.engines import Engine, PreparedRows
+from boltdp.engines.base import encode_rows, scan_limited_rows, scan_rows_keeping
+from boltdp.engines.local_store import store_rows
 from boltdp.engines.prepared_rows import Partition
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.private import measure
+from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.kernel import sgd
 from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.feature_sums import FeatureSums
@@ -45,7 +44,7 @@ from tests.engines.sources import ROWS, Source, columns, features, in_order
 from tests.export.test_sql import make_model
 
 
-def content(prepared: Prepared) -> npt.NDArray[np.float32]:
+def content(prepared: PreparedRows) -> npt.NDArray[np.float32]:
     return np.concatenate([np.array(block) for block in prepared.blocks()])
 
 
@@ -96,7 +95,7 @@ def test_batches_are_short_and_in_order(source: Source) -> None:
 
 
 def test_encoded_rows_are_those_of_plain_numpy(source: Source) -> None:
-    np.testing.assert_array_equal(np.concatenate(list(encoded(source.engine, source.schema))), source.packed)
+    np.testing.assert_array_equal(np.concatenate(list(encode_rows(source.engine, source.schema))), source.packed)
 
 
 def test_a_check_counts_what_plain_python_counts(source: Source) -> None:
@@ -135,7 +134,7 @@ def test_a_check_counts_what_plain_python_counts(source: Source) -> None:
 
 def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> None:
     feature, label = source.schema.columns[0].name, source.schema.label
-    found = [*scanned_keeping(source.engine, source.schema, np.copy, [label, feature, feature])]
+    found = [*scan_rows_keeping(source.engine, source.schema, np.copy, [label, feature, feature])]
     rows = np.concatenate([packed for packed, _ in found])
     np.testing.assert_array_equal(rows[:, 1:], source.packed[:, 1:])
     assert {tuple(kept.schema.names) for _, kept in found} == {(label, feature, feature)}
@@ -157,13 +156,13 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
     others = tuple(column for column in source.schema.columns if column.name != person_id)
     schema = replace(source.schema, columns=others, person_id=person_id, max_rows_per_person=40)
     met, counts = Counter[Any](), []
-    for _, kept in scanned_keeping(source.engine, schema, np.copy, [person_id]):
+    for _, kept in scan_rows_keeping(source.engine, schema, np.copy, [person_id]):
         for person in kept.column(0).to_pylist():
             met[person] += 1
             counts.append(met[person] <= 40)
-    rows = np.vstack([*encoded(source.engine, schema.of_rows)])
+    rows = np.vstack([*encode_rows(source.engine, schema.of_rows)])
     names = [*schema.sources, schema.label]
-    neutral = Encoder(schema).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
+    neutral = Encoder(schema.encoding).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
     expected = np.where(np.array(counts)[:, None], rows, neutral)
     assert np.isnan(expected[~np.array(counts), 0]).all()
     with source.engine.prepare(schema, Context(seed=4), ordered=ordered) as prepared:
@@ -171,7 +170,7 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
     if ordered:
         np.testing.assert_array_equal(found, in_order(expected, seed=4))
         np.testing.assert_array_equal(
-            np.vstack([*counted_scan(source.engine, schema, np.copy, context=Context())]), expected
+            np.vstack([*scan_limited_rows(source.engine, schema, np.copy, context=Context())]), expected
         )
     else:
         one, other = (np.sort(some.view(np.uint32), axis=0) for some in (found, expected))
@@ -197,7 +196,7 @@ def test_standardizing_changes_the_reading_of_rows_and_no_row(source: Source) ->
     schema = replace(source.schema, standardization=Standardization(tuple(numbers), (0.3,) * n, 1.5, 0.7))
     with source.engine.prepare(schema, Context(seed=4)) as prepared:
         rows, read = content(prepared), prepared.feature_map
-    np.testing.assert_array_equal(rows, in_order(np.vstack([*encoded(source.engine, schema)]), seed=4))
+    np.testing.assert_array_equal(rows, in_order(np.vstack([*encode_rows(source.engine, schema)]), seed=4))
     if read is not None:
         np.testing.assert_array_equal(rows, in_order(source.packed, seed=4))
         # Undoing it gives the plain features back, but for what is missing, which is 0.
@@ -210,7 +209,7 @@ def test_standardizing_changes_the_reading_of_rows_and_no_row(source: Source) ->
 def test_rows_can_be_read_in_another_way_without_another_copy(source: Source) -> None:
     if source.feature_map is None:
         return
-    other = reading(replace(source.schema, clip_norm=0.25))
+    other = replace(source.schema, clip_norm=0.25).encoding.feature_map
     sums = [FeatureSums(each, clip_norm=0.9) for each in (source.feature_map, other)]
     expected = [each.fresh() for each in sums]
     with source.engine.prepare(source.schema, Context(seed=4), ordered=False) as prepared:
@@ -218,7 +217,7 @@ def test_rows_can_be_read_in_another_way_without_another_copy(source: Source) ->
         assert (view.feature_map, view.rows, view.cells, view.dims) == (other, ROWS, prepared.cells, prepared.dims)
         prepared.sum(sums[:1])
         view.sum(sums[1:])
-        with pytest.raises(ParameterError, match=rf"^a reading must be of {prepared.cells} cells, got 1$"):
+        with pytest.raises(ParameterError, match=rf"^feature_map must be of {prepared.cells} cells, got 1$"):
             prepared.read_by(FeatureMap([Segment("numbers", np.zeros(1), np.ones(1))]))
     for each, given in zip(sums, expected, strict=True):
         given.add(source.packed)
@@ -261,7 +260,7 @@ def test_rows_in_any_order_are_the_same_rows_and_good_for_sums_only(spooled: Sou
 def test_label_is_not_needed_for_prediction(source: Source) -> None:
     rows = np.concatenate(
         list(
-            encoded(
+            encode_rows(
                 source.engine,
                 replace(source.schema, target=replace(source.schema.target, column="no such column")),
                 label=False,
@@ -470,7 +469,7 @@ def test_a_sample_has_all_rows_that_sums_of_its_share_take(spooled: Source) -> N
             for share in (0.001, 0.3):
                 of_sample, of_all = sums(share), sums(share)
                 of_all.add(rows[part])
-                with prepared.portion(part.start, part.stop).sampled(share) as few:
+                with prepared.portion(part.start, part.stop).sample_rows(share) as few:
                     few.sum([of_sample])
                 assert total(of_sample) == total(of_all)
                 assert of_all.rows < share * ROWS + 100
@@ -573,7 +572,7 @@ def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None
     certificate = model.certificate
     assert isinstance(certificate.selection, PortionSelection)
     chosen = certificate.selection.chosen
-    with spool(
+    with store_rows(
         [spooled.packed],
         rows=rows,
         width=spooled.packed.shape[1],
@@ -590,8 +589,8 @@ def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None
 def test_progress_tells_rows_and_ends_with_all_of_them(spooled: Source) -> None:
     reports: list[tuple[str, int, int]] = []
     context = Context(seed=9, progress=lambda *report: reports.append(report))
-    with spooled.engine.prepare(spooled.schema, context.at("preparing", ROWS)) as prepared:
-        prepared.run_pass(states(spooled, ROWS), context.at("passing", ROWS))
+    with spooled.engine.prepare(spooled.schema, context.start_stage("preparing", ROWS)) as prepared:
+        prepared.run_pass(states(spooled, ROWS), context.start_stage("passing", ROWS))
         before = list(reports)
         # How many rows are drawn, and how many sums are made, is secret: neither has anybody to tell.
         prepared.run_drawn(states(spooled, ROWS), [np.arange(ROWS)])
@@ -636,14 +635,14 @@ def test_slices_are_cut_by_position(source: Source, start: int, stop: int) -> No
     part = source.engine.slice(start, stop)
     assert part.count() == stop - start
     assert part.columns() == source.engine.columns()
-    np.testing.assert_array_equal(np.concatenate(list(encoded(part, source.schema))), source.packed[start:stop])
+    np.testing.assert_array_equal(np.concatenate(list(encode_rows(part, source.schema))), source.packed[start:stop])
     with part.prepare(source.schema, Context(seed=6)) as prepared:
         np.testing.assert_array_equal(content(prepared), in_order(source.packed[start:stop], 6))
 
 
 def moments(engine: Engine, schema: Schema) -> npt.NDArray[np.int64]:
-    sums = FeatureSums(reading(plain(schema)), clip_norm=0.9)
-    with engine.prepare(plain(schema), Context(seed=2), ordered=False) as prepared:
+    sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=0.9)
+    with engine.prepare(schema.unscaled, Context(seed=2), ordered=False) as prepared:
         prepared.sum([sums])
     return sums.value
 
@@ -688,9 +687,9 @@ def test_an_evaluation_with_noise_counts_the_same_rows(source: Source) -> None:
     model = make_model(source.schema)
     schema = source.schema
     by = "sex" if schema.projection is None and any(column.name == "sex" for column in schema.columns) else None
-    found = measure(model, source.engine, Budget(1.0), by=by, context=Context(randomness=Randomness(3)))
+    found = evaluate_privately(model, source.engine, Budget(1.0), by=by, context=Context(randomness=Randomness(3)))
     bins = found.bins
-    place = None if by is None else cell_of(source.schema, by)
+    place = None if by is None else source.schema.encoding.locate_cell(by)
     counts = bins.count(model, source.packed, place)
     event = make_noisy_counts(Budget(1.0), releases=1, summed=True)
     expected = release_counts(counts.tolist(), event, Randomness(3).stream("evaluation"))

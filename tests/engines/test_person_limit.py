@@ -20,7 +20,7 @@ from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.person_limit import FirstRows
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.metrics import evaluate
+from boltdp.evaluation.evaluate import evaluate
 from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import predict
@@ -111,7 +111,7 @@ def test_a_model_predicts_and_is_evaluated_without_ids() -> None:
     assert model.certificate.person_rows == 2
     rest = table.drop_columns(["id"])
     assert len(predict(model, rest)) == 5000
-    assert evaluate(model, open_source(rest)).accuracy > 0.4
+    assert (evaluate(model, open_source(rest)).accuracy or 0.0) > 0.4
 
 
 def test_a_projection_and_standardizing_have_the_same_rows() -> None:

@@ -21,9 +21,11 @@ from boltdp._arrays import Doubles
 from boltdp._files.sealed import ModelFileError, sealed
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.private import NO_GROUP, TABLE_BINS, NoisyEvaluation, measure, plan_bins
+from boltdp.evaluation.classes import NO_GROUP, TABLE_ROWS, NoisyEvaluation, plan_bins
+from boltdp.evaluation.evaluate import evaluate_privately
+from boltdp.evaluation.metrics import Score
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger
 from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
@@ -67,6 +69,10 @@ def value(scores: Any, name: str) -> float:
     return float(score.value)
 
 
+def figures_of(found: NoisyEvaluation) -> dict[str, Score | None]:
+    return {**found.scores, **{f"recall of {one.name}": one.scores["recall"] for one in found.by_class}}
+
+
 # ---- figures ------------------------------------------------------------------------------------------------------
 
 
@@ -77,7 +83,7 @@ def test_without_noise_the_figures_are_those_of_evaluate(classes: int, loss: str
     if loss == "huber" and multiclass == "multinomial" and classes > 2:
         multiclass = "one-vs-all"
     model, table = model_of(classes, loss=loss, multiclass=multiclass), rows_of(classes)
-    found = measure(model, open_source(table), ALL, by="ward")
+    found = evaluate_privately(model, open_source(table), ALL, by="ward")
     wards = table["ward"].to_pylist()
     groups = {"north": "north", "south": "south", NO_GROUP: None}
     parts = [(found.scores, table)]
@@ -89,7 +95,9 @@ def test_without_noise_the_figures_are_those_of_evaluate(classes: int, loss: str
         assert value(scores, "accuracy") == pytest.approx(truth.accuracy, abs=1e-6)
         assert value(scores, "balanced accuracy") == pytest.approx(truth.balanced_accuracy, abs=1e-6)
         for one in truth.by_class:
-            assert value(scores, f"recall of {one.name}") == pytest.approx(one.recall, abs=1e-6)
+            recalls = {f"recall of {each.name}": each.scores["recall"] for each in found.by_class}
+            recall = value(one.scores, "recall")
+            assert value({**recalls, **scores}, f"recall of {one.name}") == pytest.approx(recall, abs=1e-6)
         assert ("log loss" in scores) == (truth.log_loss is not None)
         if truth.log_loss is not None:
             assert value(scores, "log loss") == pytest.approx(truth.log_loss, abs=0.02 if classes == 2 else 0.05)
@@ -104,7 +112,7 @@ def test_without_noise_the_figures_are_those_of_evaluate(classes: int, loss: str
 @pytest.mark.parametrize("threshold", [0.02, 0.3, 0.98])
 def test_a_threshold_is_an_edge_of_the_bins(threshold: float) -> None:
     model, table = model_of(2).with_threshold(threshold), rows_of(2)
-    found = measure(model, open_source(table), ALL)
+    found = evaluate_privately(model, open_source(table), ALL)
     truth = model.evaluate(table)
     assert value(found.scores, "accuracy") == pytest.approx(truth.accuracy, abs=1e-6)
     assert found.threshold == threshold
@@ -116,17 +124,18 @@ def test_a_threshold_is_an_edge_of_the_bins(threshold: float) -> None:
 
 def test_the_calibration_is_that_of_the_rows() -> None:
     model, table = model_of(2), rows_of(2)
-    found = measure(model, open_source(table), ALL)
+    found = evaluate_privately(model, open_source(table), ALL)
     known = np.array(table["y"].to_pylist()) != "undeclared"
     odds = model.predict_proba(table)[known, 1]
     second = np.array(table["y"].to_pylist())[known] == "b"
     told = found.calibration
-    assert len(told) == 2 * TABLE_BINS
+    assert len(told) == TABLE_ROWS
     for one in told:
-        inside = (odds > one["from"]) & (odds <= one["to"])
-        assert one["rows"]["value"] == pytest.approx(inside.sum(), abs=1e-3)
+        inside = (odds > one.low) & (odds <= one.high)
+        assert one.rows.value == pytest.approx(inside.sum(), abs=1e-3)
         if inside.sum() > 1:
-            assert one["share"]["value"] == pytest.approx(second[inside].mean(), abs=1e-4)
+            assert one.share is not None
+            assert one.share.value == pytest.approx(second[inside].mean(), abs=1e-4)
 
 
 def test_more_noise_and_more_groups_have_fewer_bins() -> None:
@@ -139,17 +148,26 @@ def test_more_noise_and_more_groups_have_fewer_bins() -> None:
 
 def test_a_model_of_zero_weights_has_bins_too() -> None:
     model = replace(model_of(2), weights=np.zeros((1, model_of(2).schema.dims)))
-    truth, found = model.evaluate(rows_of(2)), measure(model, open_source(rows_of(2)), ALL)
+    truth, found = model.evaluate(rows_of(2)), evaluate_privately(model, open_source(rows_of(2)), ALL)
     assert value(found.scores, "accuracy") == pytest.approx(truth.accuracy, abs=1e-6)
 
 
 def test_what_the_noise_is_too_strong_for_is_not_told() -> None:
-    found = measure(model_of(2), open_source(rows_of(2, rows=300)), Budget(0.01), by="ward")
+    found = evaluate_privately(model_of(2), open_source(rows_of(2, rows=300)), Budget(0.01), by="ward")
     assert all(score is None for name, score in found.by_group["north"].items() if name != "rows")
     assert json.loads(json.dumps(found.to_dict()))["by_group"]["north"]["accuracy"] is None
 
 
-# ---- the promise --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("classes", "loss"), [(2, "logistic"), (2, "huber"), (4, "logistic")])
+def test_noisy_counts_are_drawn_too(tmp_path: Path, classes: int, loss: str) -> None:
+    found = evaluate_privately(model_of(classes, loss=loss), open_source(rows_of(classes)), Budget(1.0))
+    found.plot(tmp_path / "noisy.svg")
+    drawn = (tmp_path / "noisy.svg").read_text("utf-8")
+    assert ("only errors are known" in drawn) == (classes > 2)
+    assert "Differentially private" in drawn
+
+
+# ---- the guarantee --------------------------------------------------------------------------------------------------
 
 cell = st.sampled_from([math.nan, -1.0, -0.3, 0.0, 0.2, 1.0])
 packed_row = st.tuples(
@@ -192,7 +210,7 @@ def test_an_attack_finds_no_violation_and_finds_half_of_the_noise(budget: Budget
 
 
 def test_less_noise_than_is_claimed_is_not_private() -> None:
-    found = measure(model_of(2), open_source(rows_of(2)), Budget(1.0))
+    found = evaluate_privately(model_of(2), open_source(rows_of(2)), Budget(1.0))
     assert not found.reasons
     assert "epsilon = 1:" in found.guarantee()
     assert isinstance(found.spent, NoisyCounts)
@@ -203,7 +221,7 @@ def test_less_noise_than_is_claimed_is_not_private() -> None:
 
 def test_a_seed_makes_it_reproducible_and_not_private() -> None:
     first, second = (
-        measure(model_of(2), open_source(rows_of(2)), Budget(1.0), context=Context(randomness=Randomness(7)))
+        evaluate_privately(model_of(2), open_source(rows_of(2)), Budget(1.0), context=Context(randomness=Randomness(7)))
         for _ in range(2)
     )
     assert first == second
@@ -214,14 +232,14 @@ def test_a_seed_makes_it_reproducible_and_not_private() -> None:
 def test_intervals_cover_what_is_true_of_the_population(name: str) -> None:
     """Rows are drawn from a population whose shares of all bins are known, and get noise that is as large as that."""
     model, rows, budget = model_of(2), 2000, Budget(0.2)
-    whole = measure(model, open_source(rows_of(2, rows=40_000)), ALL)
+    whole = evaluate_privately(model, open_source(rows_of(2, rows=40_000)), ALL)
     shares = np.maximum(whole.counts, 0) / np.maximum(whole.counts, 0).sum()
     event = make_noisy_counts(budget, releases=1, summed=True)
-    truth, generator, random_bytes = value(whole.scores, name), np.random.default_rng(5), Randomness(5).stream()
+    truth, generator, random_bytes = value(figures_of(whole), name), np.random.default_rng(5), Randomness(5).stream()
     covered = 0
     for _ in range(400):
         counts = tuple(release_counts(generator.multinomial(rows, shares).tolist(), event, random_bytes))
-        found = replace(whole, rows=rows, counts=counts, budget=budget, spent=event).scores[name]
+        found = figures_of(replace(whole, rows=rows, counts=counts, budget=budget, spent=event))[name]
         assert found is not None
         covered += found.low <= truth <= found.high
     assert 0.90 <= covered / 400 <= 0.985
@@ -251,7 +269,7 @@ def test_what_exceeds_the_budget_is_refused_before_a_row_is_read(ledger: Ledger)
     engine = open_source(rows_of(2))
     engine.batches = None  # type: ignore[assignment, method-assign]
     with pytest.raises(BudgetExceeded, match=r"epsilon = 1\.5"):
-        measure(model_of(2), engine, Budget(1.5), account=Account(ledger, "rows.parquet"))
+        evaluate_privately(model_of(2), engine, Budget(1.5), account=Account(ledger, "rows.parquet"))
     assert ledger.spent("rows.parquet").spent.releases == 0
 
 
@@ -267,7 +285,7 @@ def test_an_interrupt_before_the_noise_gives_the_charge_back_and_a_fault_does_no
     account = Account(ledger, "rows.parquet")
     for progress, fault in ((interrupted, KeyboardInterrupt), (fails, DataError)):
         with pytest.raises(fault):
-            measure(
+            evaluate_privately(
                 model_of(2), open_source(rows_of(2)), Budget(0.5), context=Context(progress=progress), account=account
             )
     kinds = [entry.kind for entry in ledger.history()]
@@ -280,7 +298,7 @@ def test_an_interrupt_before_the_noise_gives_the_charge_back_and_a_fault_does_no
 
 @pytest.mark.parametrize("classes", [2, 4])
 def test_a_file_is_read_as_it_was_written(tmp_path: Path, classes: int) -> None:
-    found = measure(model_of(classes), open_source(rows_of(classes)), Budget(1.0, 1e-6), by="ward")
+    found = evaluate_privately(model_of(classes), open_source(rows_of(classes)), Budget(1.0, 1e-6), by="ward")
     path = tmp_path / "evaluation.json"
     path.write_text(json.dumps(found.sealed()))
     assert NoisyEvaluation.load(path) == found
@@ -316,7 +334,7 @@ def changed(place: str, change: Callable[[Any], Any]) -> Callable[[dict[str, Any
 def test_a_file_whose_parts_do_not_follow_from_each_other_is_refused(
     tmp_path: Path, change: Callable[[dict[str, Any]], None]
 ) -> None:
-    record = measure(model_of(2), open_source(rows_of(2)), Budget(1.0)).to_dict()
+    record = evaluate_privately(model_of(2), open_source(rows_of(2)), Budget(1.0)).to_dict()
     change(record)
     path = tmp_path / "evaluation.json"
     path.write_text(json.dumps(sealed(record)))
@@ -330,7 +348,7 @@ def test_a_file_whose_parts_do_not_follow_from_each_other_is_refused(
 @pytest.mark.parametrize("by", ["f0", "y", "nothing"])
 def test_subgroups_must_be_those_of_a_declared_category(by: str) -> None:
     with pytest.raises(ParameterError, match="categorical column") as fault:
-        measure(model_of(2), open_source(rows_of(2)), Budget(1.0), by=by)
+        evaluate_privately(model_of(2), open_source(rows_of(2)), Budget(1.0), by=by)
     assert fault.value.hint == "the schema has 'ward'"
 
 
@@ -338,20 +356,20 @@ def test_subgroups_of_projected_rows_are_refused() -> None:
     schema = replace(model_of(2).schema, projection=Projection(dims=3, seed=1))
     model = make_model(schema, loss="logistic", multiclass="multinomial", seed=3)
     with pytest.raises(ParameterError, match="without a projection"):
-        measure(model, open_source(rows_of(2)), Budget(1.0), by="ward")
-    assert measure(model, open_source(rows_of(2)), ALL).rows == ROWS
+        evaluate_privately(model, open_source(rows_of(2)), Budget(1.0), by="ward")
+    assert evaluate_privately(model, open_source(rows_of(2)), ALL).rows == ROWS
 
 
 def test_the_label_must_be_there() -> None:
     with pytest.raises(DataError, match="'y'"):
-        measure(model_of(2), open_source(rows_of(2).drop_columns("y")), Budget(1.0))
+        evaluate_privately(model_of(2), open_source(rows_of(2).drop_columns("y")), Budget(1.0))
 
 
 def test_every_row_is_in_one_bin_whatever_is_in_it() -> None:
     model = model_of(2)
     bins = plan_bins(model, rows=ROWS, groups=3, noise=1.0)
     place = [*(column.name for column in model.schema.columns)].index("ward") + 1
-    counts = sum(bins.count(model, block, place) for block in encoded(open_source(rows_of(2)), model.schema))
+    counts = sum(bins.count(model, block, place) for block in encode_rows(open_source(rows_of(2)), model.schema))
     assert counts.sum() == ROWS  # type: ignore[union-attr]
 
 
@@ -370,8 +388,8 @@ def persons_model(most: int) -> Model:
 
 def test_rows_of_a_person_beyond_those_that_count_are_not_evaluated() -> None:
     table = visits_of(persons=500)
-    found = measure(persons_model(3), open_source(table), ALL, by="ward")
-    first = measure(model_of(2), open_source(table.slice(0, 1500)), ALL, by="ward")
+    found = evaluate_privately(persons_model(3), open_source(table), ALL, by="ward")
+    first = evaluate_privately(model_of(2), open_source(table.slice(0, 1500)), ALL, by="ward")
     for name in ("accuracy", "area under the curve", "log loss"):
         assert value(found.scores, name) == pytest.approx(value(first.scores, name), abs=0.01)
         assert value(found.by_group["north"], name) == pytest.approx(value(first.by_group["north"], name), abs=0.03)
@@ -391,7 +409,7 @@ def test_all_rows_of_a_person_move_the_counts_by_what_the_noise_is_for_and_no_mo
         for name, given_cell in (("f0", 1.0), ("f1", 1.0), ("f2", 1.0), ("ward", "north"), ("y", label)):
             columns[name][mine] = given_cell
         rows = pa.table({name: pa.array(cells.tolist()) for name, cells in columns.items()})
-        return np.array(measure(persons_model(most), open_source(rows), ALL, by="ward").counts)
+        return np.array(evaluate_privately(persons_model(most), open_source(rows), ALL, by="ward").counts)
 
     moved = np.rint(counts("a") - counts("b"))
     event = make_noisy_counts(budget, releases=1, summed=True, person_rows=most)
@@ -404,22 +422,24 @@ def test_all_rows_of_a_person_move_the_counts_by_what_the_noise_is_for_and_no_mo
 
 def test_an_evaluation_of_persons_says_so_and_is_charged_for_persons(ledger: Ledger, tmp_path: Path) -> None:
     engine, account = open_source(visits_of(persons=500)), Account(ledger, "rows.parquet")
-    found = measure(persons_model(2), engine, Budget(0.5), account=account)
+    found = evaluate_privately(persons_model(2), engine, Budget(0.5), account=account)
     assert found.guarantee().endswith("Protected is a person, of whom the first 2 rows count.")
     path = tmp_path / "evaluation.json"
     path.write_text(json.dumps(found.sealed()))
     assert NoisyEvaluation.load(path) == found
     with pytest.raises(ParameterError, match="must be about the relation of its counts"):
         replace(found, adjacency=Adjacency.REPLACE_ONE)
-    seeded = measure(persons_model(2), engine, Budget(0.5), context=Context(randomness=Randomness(7)))
+    seeded = evaluate_privately(persons_model(2), engine, Budget(0.5), context=Context(randomness=Randomness(7)))
     assert (seeded.person_rows, seeded.reasons) == (2, (SEEDED,))
     with pytest.raises(LedgerError, match="about another relation"):
-        measure(model_of(2), engine, Budget(0.1), account=account)
+        evaluate_privately(model_of(2), engine, Budget(0.1), account=account)
 
 
 def test_intervals_are_wider_where_persons_are_the_sample() -> None:
     engine = open_source(visits_of(persons=ROWS))
-    rows, persons = (measure(model, engine, ALL).scores["accuracy"] for model in (model_of(2), persons_model(4)))
+    rows, persons = (
+        evaluate_privately(model, engine, ALL).scores["accuracy"] for model in (model_of(2), persons_model(4))
+    )
     assert rows is not None
     assert persons is not None
     assert persons.high - persons.low == pytest.approx(2 * (rows.high - rows.low), rel=0.01)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from experiments.datasets import BENCHMARKS
 
-from boltdp.encoding.plan import cells_of, features
 from boltdp.engines import open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
 
 
@@ -20,9 +19,9 @@ def test_benchmark_rows_fit_their_schema(name: str) -> None:
     if not benchmark.available():
         pytest.skip(f"the data of {name} is not here")
     with open_source(benchmark.source()) as engine:
-        block = next(encoded(engine, benchmark.schema))
-    assert block.shape[1] == 1 + cells_of(benchmark.schema)
-    rows = features(block, benchmark.schema)
+        block = next(encode_rows(engine, benchmark.schema))
+    assert block.shape[1] == 1 + benchmark.schema.encoding.cells
+    rows = benchmark.schema.encoding.read_features(block)
     assert np.isfinite(rows).all()
     assert set(block[:, 0]) <= set(range(len(benchmark.schema.classes)))
     # Few rows are longer than the clip norm, or it would cut off what tells classes apart.

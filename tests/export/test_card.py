@@ -14,7 +14,8 @@ import pytest
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.evaluation.private import NoisyEvaluation, measure
+from boltdp.evaluation.classes import NoisyEvaluation
+from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.export.card import OWNER, html, markdown, registry, sections, to_dict, yaml
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
@@ -128,7 +129,7 @@ def model(rows: pa.Table) -> Model:
 
 @pytest.fixture(scope="module")
 def evaluation(model: Model, rows: pa.Table) -> NoisyEvaluation:
-    return measure(model, open_source(rows), Budget(0.25), by="ward")
+    return evaluate_privately(model, open_source(rows), Budget(0.25), by="ward")
 
 
 def fact(model: Model, title: str, name: str) -> str:
@@ -239,7 +240,7 @@ def test_a_model_that_is_not_private_has_a_card_that_says_so_and_no_record(rows:
 
 
 def test_an_evaluation_that_is_not_private_says_so(model: Model, rows: pa.Table) -> None:
-    seeded = measure(model, open_source(rows), Budget(0.25), context=Context(randomness=Randomness(1)))
+    seeded = evaluate_privately(model, open_source(rows), Budget(0.25), context=Context(randomness=Randomness(1)))
     assert "NOT PRIVATE: the noise came from a seed" in markdown(model, {}, seeded)
 
 

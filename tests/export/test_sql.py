@@ -15,13 +15,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from boltdp import Model
-from boltdp.encoding.plan import features
 from boltdp.encoding.values import Value
 from boltdp.engines import open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.errors import ParameterError
 from boltdp.export.original_units import raw_weights
-from boltdp.export.sql import GRAMMARS, Dialect, _row, probability_expression, scoring_expression
+from boltdp.export.sql import _write_row, probability_expression, scoring_expression
+from boltdp.export.sql_dialects import DIALECTS
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Multiclass, Settings
 from boltdp.workflows.plan import plan_certificate
@@ -106,8 +106,8 @@ def test_sql_decides_by_the_threshold(classes: tuple[Value, ...], threshold: flo
     assert (decided == plain) == (threshold == 0.5)
 
 
-@pytest.mark.parametrize("dialect", GRAMMARS)
-def test_a_threshold_of_a_half_is_the_expression_without_one(dialect: Dialect) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_threshold_of_a_half_is_the_expression_without_one(dialect: str) -> None:
     model = make_model(Schema(Classes("label", (0, 1)), (Numeric("x", -20, 50),)))
     plain = scoring_expression(model, dialect)
     assert scoring_expression(model.with_threshold(0.5), dialect) == plain
@@ -276,9 +276,9 @@ def test_curves_score_as_the_model_does(
 @pytest.mark.parametrize("standardized", [False, True])
 def test_steps_in_sql_have_the_bits_of_the_encoder(standardized: bool) -> None:
     schema = curved_schema(standardized=standardized)
-    (cells,) = encoded(open_source(curved_rows()), schema, label=False)
-    packed = features(cells, schema)
-    rows = in_duckdb(curved_rows(), _row(schema, GRAMMARS["duckdb"]))
+    (cells,) = encode_rows(open_source(curved_rows()), schema, label=False)
+    packed = schema.encoding.read_features(cells)
+    rows = in_duckdb(curved_rows(), _write_row(schema, DIALECTS["duckdb"]))
     np.testing.assert_array_equal(np.array(rows), packed[:, 1:].astype(np.float64))
 
 
@@ -295,12 +295,12 @@ def test_the_steps_of_a_number_are_one_term() -> None:
         Classes("label", (0, 1)), tuple(Numeric(f"x{i}", 0, 100, curve=places) for i in range(20)), intercept=False
     )
     model = make_model(schema)
-    for dialect, grammar in GRAMMARS.items():
+    for dialect, sql in DIALECTS.items():
         expression = scoring_expression(model, dialect)
         # A number, its steps, and the choice between the classes; none is read or clipped more than once.
         cells = 20 * (64 + 2) if dialect == "duckdb" else 2 * 20
-        assert expression.count("CASE") == 20 + 1 + cells * grammar.cell.count("CASE")
-        assert expression.count("least(") == 20 + cells * grammar.cell.count("least(")
+        assert expression.count("CASE") == 20 + 1 + cells * sql.cell.count("CASE")
+        assert expression.count("least(") == 20 + cells * sql.cell.count("least(")
         assert expression.count("\n+ ") == 2 * 20 - 1
     generator = np.random.default_rng(5)
     assert_same(model, pa.table({f"x{i}": generator.uniform(-5, 105, 200) for i in range(20)}))
@@ -376,7 +376,7 @@ def test_many_columns_and_classes_stay_of_sane_size() -> None:
     pixels = tuple(Numeric(f"f{i}", -255, 255) for i in range(784))
     model = make_model(Schema(Classes("label", tuple(range(10))), pixels, clip_norm=9.0))
     table = pa.table({column.name: generator.integers(0, 256, 50).astype(np.float32) for column in pixels})
-    for dialect in GRAMMARS:
+    for dialect in DIALECTS:
         assert len(scoring_expression(model, dialect)) < 600_000
     assert_same(model, table)
 
@@ -441,11 +441,11 @@ def test_a_probability_that_there_is_not_is_refused() -> None:
 def test_an_unknown_dialect_is_refused() -> None:
     schema = Schema(Classes("y", (0, 1)), (Numeric("x", 0, 1),))
     with pytest.raises(ParameterError, match="dialect must be one of duckdb, postgres, spark, got 'oracle'"):
-        scoring_expression(make_model(schema), "oracle")  # type: ignore[arg-type]
+        scoring_expression(make_model(schema), "oracle")
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "spark"])
-def test_other_dialects_quote_as_they_must(dialect: Dialect) -> None:
+def test_other_dialects_quote_as_they_must(dialect: str) -> None:
     schema = Schema(Classes("y", ("it's", "a\\b")), (Categorical('co"l`umn', ("x'y\\z",)), Numeric("n", 0, 1)))
     expression = scoring_expression(make_model(schema), dialect)
     if dialect == "postgres":

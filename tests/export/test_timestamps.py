@@ -14,17 +14,16 @@ import pytest
 from boltdp import Model
 from boltdp.encoding.timestamps import PARTS
 from boltdp.engines import Engine, open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.export.effects import effects
 from boltdp.export.sql import (
-    GRAMMARS,
-    MOST_TERMS,
-    Dialect,
-    _part_code,
-    _row,
+    MAX_TERMS,
+    _write_part_code,
+    _write_row,
     probability_expression,
     scoring_expression,
 )
+from boltdp.export.sql_dialects import DIALECTS
 from boltdp.schema.schema import Classes, Numeric, Schema, Standardization, TimePart
 from tests.engines.sources import table
 from tests.export.test_sql import make_model
@@ -52,11 +51,11 @@ def models(columns: tuple[TimePart, ...] = COLUMNS) -> Iterator[Model]:
     yield make_model(replace(plain, standardization=centred), seed=3).with_threshold(0.4)
 
 
-def check_sql(run: Run, engine: Engine, dialect: Dialect, columns: tuple[TimePart, ...] = COLUMNS) -> None:
+def check_sql(run: Run, engine: Engine, dialect: str, columns: tuple[TimePart, ...] = COLUMNS) -> None:
     """SQL must find the codes of the encoder, and give the class and the probability of the model."""
-    packed = np.vstack([*encoded(engine, Schema(Classes("sick", (0, 1)), columns), label=False)])
+    packed = np.vstack([*encode_rows(engine, Schema(Classes("sick", (0, 1)), columns), label=False)])
     of_two, of_three, decided = models(columns)
-    expressions = [_part_code(column, GRAMMARS[dialect]) for column in columns]
+    expressions = [_write_part_code(column.rule, DIALECTS[dialect]) for column in columns]
     expressions += [scoring_expression(model, dialect) for model in (of_two, of_three, decided)]
     found = [*zip(*run([*expressions, probability_expression(decided, dialect)]), strict=True)]
     for place, column in enumerate(columns):
@@ -110,19 +109,19 @@ def test_names_that_the_sql_itself_binds_are_columns_too(name: str) -> None:
 
 def test_the_row_in_sql_has_the_bits_of_the_encoder() -> None:
     for model in models():
-        (cells,) = encoded(open_source(table()), model.schema, label=False)
+        (cells,) = encode_rows(open_source(table()), model.schema, label=False)
         read = model._feature_map
         assert read is not None
         with duckdb.connect() as connection:
             connection.register("rows", table())
-            found = running(connection, "rows")([_row(model.schema, GRAMMARS["duckdb"])])
+            found = running(connection, "rows")([_write_row(model.schema, DIALECTS["duckdb"])])
         np.testing.assert_array_equal(np.array([row for (row,) in found]), read.features(cells)[:, 1:])
 
 
-@pytest.mark.parametrize("dialect", GRAMMARS)
-def test_a_part_is_found_once_for_all_its_categories(dialect: Dialect) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_part_is_found_once_for_all_its_categories(dialect: str) -> None:
     model = next(models())
-    assert model.schema.dims > MOST_TERMS
+    assert model.schema.dims > MAX_TERMS
     expression = scoring_expression(model, dialect)
     assert "\n+ " in expression  # a sum that a reader can follow
     assert expression.count("[13579][26]") == 2 * len(COLUMNS)
@@ -140,7 +139,7 @@ def test_effects_are_those_of_each_part() -> None:
 def test_scikit_learn_takes_the_parts_by_name() -> None:
     columns = tuple(TimePart("admitted", part) for part in PARTS)
     model = make_model(Schema(Classes("sick", (0, 1)), columns), seed=4)
-    (cells,) = encoded(open_source(table()), model.schema, label=False)
+    (cells,) = encode_rows(open_source(table()), model.schema, label=False)
     estimator = model.to_sklearn()
     assert list(estimator.feature_names_in_[:2]) == ["admitted.hour=0", "admitted.hour=1"]
     hot = [cells[:, [place]] == np.arange(len(column.categories)) for place, column in enumerate(columns, 1)]

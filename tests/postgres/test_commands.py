@@ -38,7 +38,7 @@ def test_table_is_synthesized_trained_on_evaluated_stored_and_scored(
     assert trained.exit_code == 0, trained.output
     assert json.loads(trained.stdout)["private"] is True
     evaluated = boltdp("evaluate", model, server.uri, "--table", "made by us", "--json")
-    accuracy = json.loads(evaluated.stdout)["accuracy"]
+    accuracy = json.loads(evaluated.stdout)["scores"]["accuracy"]["value"]
     stored = boltdp("postgres", "store", model, server.uri, "--name", "ours")
     assert stored.exit_code == 0, stored.output
     query = "SELECT avg((boltdp.predict('ours', ARRAY[f0, f1, f2]) = label::text)::int)::float8 FROM \"made by us\""
@@ -153,7 +153,7 @@ def test_extension_comes_with_what_it_is_made_of() -> None:
     assert {
         "Makefile",
         "boltdp.control",
-        "train.c",
+        "sgd_aggregate.c",
         "columns.c",
         "predict.c",
         f"boltdp--{build.VERSION}.sql",

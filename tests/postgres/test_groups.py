@@ -17,9 +17,9 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema
+from boltdp.service import groups as service_groups
 from boltdp.service.groups import train_groups
 from boltdp.service.worker import settings_for
-from boltdp.workflows import train as train_workflow
 from boltdp.workflows.plan import Plan, make_plan
 from boltdp.workflows.train import run_plan, train_prepared
 from tests.postgres.test_slices import content, sessions
@@ -157,7 +157,7 @@ def test_what_is_made_of_a_group_goes_when_its_model_is_trained(
 
         groups = engine.groups("ward", list(SIZES))
         plans = [planned(SCHEMA, rows, delta=0.0) for rows in groups.rows]
-        monkeypatch.setattr(train_workflow, "train_prepared", watched)
+        monkeypatch.setattr(service_groups, "train_prepared", watched)
         with pytest.raises(RuntimeError):
             train_groups(groups, plans, seeded())
         assert [*left, *engine._session.ask(LEFT, fault="")] == [(3,), (2,), (1,), (0,)]

@@ -11,10 +11,11 @@ import pytest
 
 from boltdp.context import Context
 from boltdp.encoding.timestamps import PARTS
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
-from boltdp.export.sql import GRAMMARS, _part_code
+from boltdp.export.sql import _write_part_code
+from boltdp.export.sql_dialects import DIALECTS
 from boltdp.schema.schema import Classes, Schema, TimePart
 from tests.export.test_timestamps import COLUMNS, check_sql
 from tests.postgres.postgres_sources import fill_once
@@ -62,7 +63,7 @@ def test_no_moment_is_an_error_and_each_is_read_alike_in_the_server_and_here(ser
                 packed.append(np.concatenate([np.array(block) for block in prepared.blocks()]))
     np.testing.assert_array_equal(packed[0], packed[1])
     with PostgresEngine(server.uri, query=f"SELECT * FROM ({QUERY}) m WHERE id >= 5000", where="client") as engine:
-        cells = np.vstack([*encoded(engine, schema)])[:, 1:]
+        cells = np.vstack([*encode_rows(engine, schema)])[:, 1:]
     names = [column.source for column in COLUMNS]
     dated = [place for place, name in enumerate(names) if name != "written"]
     # All are outside the calendar, but its first and its last moment.
@@ -108,5 +109,5 @@ def test_texts_of_every_type_are_read(server: Server, moments: psycopg.Connectio
         ):
             (block,) = (np.array(block) for block in prepared.blocks())
         assert sorted(block[:, 1:].tolist()) == [[-1] * 4, [-1] * 4, [13, 1, 4, 6]]
-    code = _part_code(TimePart("at", "hour"), GRAMMARS["postgres"])
+    code = _write_part_code(TimePart("at", "hour").rule, DIALECTS["postgres"])
     assert moments.execute(f"SELECT {code} FROM texts ORDER BY id".encode()).fetchall() == [(13,), (None,), (None,)]

@@ -21,7 +21,7 @@ from tests.postgres.test_training import wait_until
 #: A worker that kills itself when it comes to a place, or when it has passed it.
 KILLED = """
 import os, signal, sys
-from boltdp import training, worker
+from boltdp.service import groups, worker
 from boltdp.ledger import open_ledger
 from boltdp.ledger.ledger import Account, Reservation
 
@@ -40,13 +40,13 @@ def second(*arguments, trained=[]):
     trained.append(train(*arguments))
     return trained[0]
 
-answer, train = worker.Worker._answer, training.train_prepared
+answer, train = worker.Worker._answer, groups.train_prepared
 place, replacement = {
     "claimed": ((worker.Worker, "_trained"), die),
     "planned": ((worker.Worker, "_charge"), die),
     "charged": ((Account, "charged"), die),
     "reserved": ((worker, "run_plan"), die),
-    "one of two": ((training, "train_prepared"), second),
+    "one of two": ((groups, "train_prepared"), second),
     "trained": ((Reservation, "commit"), die),
     "noted": ((worker.Worker, "_answer"), die),
     "storing": ((worker, "insertion"), die),
@@ -63,7 +63,7 @@ STAGES = (*UNRESERVED, "reserved", "trained", "noted", "storing", "answered")
 #: A worker that waits for nothing but a notification.
 WAITING = """
 import signal, sys
-from boltdp import worker
+from boltdp.service import worker
 from boltdp.ledger import open_ledger
 
 worker.PATROL = 3600.0
@@ -75,7 +75,7 @@ serving.run()
 
 ONCE = """
 import sys
-from boltdp import worker
+from boltdp.service import worker
 from boltdp.ledger import open_ledger
 
 uri = sys.argv[1]

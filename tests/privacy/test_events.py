@@ -717,7 +717,7 @@ def test_an_event_of_its_own_kind_has_no_noise_and_no_faults_unless_it_says_so()
         algorithm = "mine"
         problem = problem(Logistic())
 
-        def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+        def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
             return 0.0
 
     event = Published()

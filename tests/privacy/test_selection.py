@@ -330,7 +330,7 @@ def test_a_tampered_choice_is_caught(path: tuple[str, ...], value: object) -> No
 class Untold(Selection):
     """A choice that does not say how it was made."""
 
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         return 1.0
 
 

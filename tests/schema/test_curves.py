@@ -17,13 +17,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from boltdp.encoding.encode import Encoder
-from boltdp.encoding.plan import plain, reading
 from boltdp.errors import ParameterError
-from boltdp.schema.columns import MOST_PLACES
-from boltdp.schema.curves import BASE, Spacing, curve_places, with_curves
+from boltdp.schema.curves import BASE, MAX_PLACES, Spacing, add_curves, curve_places
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 
-COUNTS = st.integers(1, MOST_PLACES)
+COUNTS = st.integers(1, MAX_PLACES)
 
 
 def declared(column: Any, **changes: Any) -> Schema:
@@ -37,14 +35,14 @@ def curve(schema: Schema) -> tuple[float, ...]:
 
 
 def cells_of(schema: Schema, cells: pa.Array) -> Any:
-    return Encoder(schema).encode(pa.RecordBatch.from_pydict({"a": cells}))[:, 1:]
+    return Encoder(schema.encoding).encode(pa.RecordBatch.from_pydict({"a": cells}))[:, 1:]
 
 
 def features(schema: Schema, cells: pa.Array) -> Any:
     """What the cells are read as."""
-    read_by = reading(schema)
+    read_by = schema.encoding.feature_map
     assert read_by is not None
-    return read_by.features(Encoder(schema).encode(pa.RecordBatch.from_pydict({"a": cells})))[:, 1:]
+    return read_by.features(Encoder(schema.encoding).encode(pa.RecordBatch.from_pydict({"a": cells})))[:, 1:]
 
 
 # ---- places -----------------------------------------------------------------------------------------------------
@@ -112,7 +110,7 @@ def test_toml_declares_curves_by_number_by_place_and_by_spacing() -> None:
     assert schema.to_dict()["numeric"]["none"] == [0.0, 1.0]
 
 
-@given(st.lists(st.floats(-1, 1, exclude_min=True, exclude_max=True), max_size=MOST_PLACES, unique=True))
+@given(st.lists(st.floats(-1, 1, exclude_min=True, exclude_max=True), max_size=MAX_PLACES, unique=True))
 def test_places_survive_json_and_toml_to_the_bit(places: list[float]) -> None:
     schema = Schema(Classes("y", (0, 1)), (Numeric("a", -1, 1, curve=tuple(sorted(places))),))
     for copy in (Schema.from_toml(schema.to_toml()), Schema.from_dict(json.loads(json.dumps(schema.to_dict())))):
@@ -222,7 +220,7 @@ def test_every_cell_is_on_the_side_of_a_place_where_python_says(
     with np.errstate(over="ignore"):
         values = np.array([*cells, *places]).astype(kind)
     column = Numeric("a", -2e6, 2e6, curve=tuple(sorted(places)))
-    schema = plain(Schema(Classes("y", (0, 1)), (column,)))
+    schema = Schema(Classes("y", (0, 1)), (column,)).unscaled
     expected = [
         [0.0 if math.isnan(x) else 0.25 if float(x) >= place else -0.25 for place in column.curve] for x in values
     ]
@@ -255,21 +253,21 @@ def test_every_cell_is_on_the_side_of_a_place_where_python_says(
     ],
 )
 def test_automatic_curves_follow_the_bounds(bounds: tuple[float, float], expected: tuple[float, ...]) -> None:
-    found = curve(with_curves(Schema(Classes("y", (0, 1)), (Numeric("a", *bounds),)), 4))
+    found = curve(add_curves(Schema(Classes("y", (0, 1)), (Numeric("a", *bounds),)), 4))
     assert found == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("bounds", [(0, 1000), (0, 1e6), (-500, 500), (-1e9, 1e9)])
 def test_automatic_curves_of_wide_ranges_are_spaced_by_log(bounds: tuple[float, float]) -> None:
     column = Numeric("a", *bounds)
-    found = curve(with_curves(Schema(Classes("y", (0, 1)), (column,)), 4))
+    found = curve(add_curves(Schema(Classes("y", (0, 1)), (column,)), 4))
     assert found == curve_places(column, 4, "log") != curve_places(column, 4, "even")
 
 
 @given(COUNTS, st.integers(-1000, 1000), st.integers(2, 200))
 def test_whole_numbers_are_told_apart_by_one_place_at_most(count: int, low: int, width: int) -> None:
     assume(width - 1 < 2 * count + 2 and not (low == -1 and width == 2))
-    places = curve(with_curves(Schema(Classes("y", (0, 1)), (Numeric("a", low, low + width),)), count))
+    places = curve(add_curves(Schema(Classes("y", (0, 1)), (Numeric("a", low, low + width),)), count))
     assert len(places) == min(count, width)
     assert all((place - 0.5).is_integer() for place in places)
     assert len({math.floor(place) for place in places}) == len(places)
@@ -279,15 +277,15 @@ def test_whole_numbers_are_told_apart_by_one_place_at_most(count: int, low: int,
 def test_what_is_declared_or_fixed_stays_as_it_is() -> None:
     columns = (Numeric("a", 0, 100, curve=(3,)), Categorical("c", ("x", "y")), Vector("v", 2, 0, 100))
     schema = Schema(Classes("y", (0, 1)), columns)
-    assert with_curves(schema, 8) == schema
+    assert add_curves(schema, 8) == schema
     bare = Schema(Classes("y", (0, 1)), (Numeric("a", 0, 100),))
-    assert with_curves(bare, 0) == bare
+    assert add_curves(bare, 0) == bare
     for fixed in (
         replace(bare, projection=Projection(1, 1)),
         replace(bare, standardization=Standardization((0.0,), (1.0,), 1.0)),
     ):
-        assert with_curves(fixed, 8) == fixed
-    mixed = with_curves(replace(schema, columns=(*columns, Numeric("b", 0, 100))), 3)
+        assert add_curves(fixed, 8) == fixed
+    mixed = add_curves(replace(schema, columns=(*columns, Numeric("b", 0, 100))), 3)
     assert [len(column.names) for column in mixed.columns] == [2, 4, 2, 2]
 
 
@@ -295,12 +293,12 @@ def test_what_is_declared_or_fixed_stays_as_it_is() -> None:
 def test_every_column_can_have_an_automatic_curve(bounds: list[float], count: int) -> None:
     low, high = bounds
     assume(low < high and math.isfinite(high - low))
-    with_curves(Schema(Classes("y", (0, 1)), (Numeric("a", low, high),)), count)
+    add_curves(Schema(Classes("y", (0, 1)), (Numeric("a", low, high),)), count)
 
 
 def test_the_ends_of_the_doubles_have_no_automatic_curve() -> None:
     for low, high in ((2.0, math.nextafter(2.0, 3)), (1e16, 1e16 + 2), (-1e308, 0.5e308)):
-        assert len(curve(with_curves(Schema(Classes("y", (0, 1)), (Numeric("a", low, high),)), 8))) < 8
+        assert len(curve(add_curves(Schema(Classes("y", (0, 1)), (Numeric("a", low, high),)), 8))) < 8
 
 
 def test_the_page_of_the_schema_says_what_is_so() -> None:

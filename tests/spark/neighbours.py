@@ -22,7 +22,7 @@ from boltdp.algorithms import _newton
 from boltdp.context import Context
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.session import Session
-from boltdp.evaluation.private import measure
+from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.release import Randomness
@@ -123,7 +123,7 @@ def main(folder: Path, algorithm: str, source: str, instead: str) -> None:
         weights = np.linspace(-2.0, 2.0, SCHEMA.dims)[None]
         model = Model(SCHEMA, weights, plan_certificate(Settings(epsilon=None), rows=ROWS, dims=SCHEMA.dims, classes=2))
         context = Context(randomness=Randomness(1))
-        print(measure(model, engine, Budget(1.0), by="town", context=context).counts)
+        print(evaluate_privately(model, engine, Budget(1.0), by="town", context=context).counts)
     else:
         print(train(engine, SCHEMA, SETTINGS[algorithm]).weights.tobytes().hex())
     session.close()

@@ -78,7 +78,7 @@ def test_query_gives_the_rows_too(spark: Any, folder: Path, tmp_path: Path) -> N
     schema = ("--schema", folder / "schema.toml")
     trained = boltdp("train", "local[2]", "--query", query, *schema, *TRAINED, "-o", tmp_path / "model.json")
     assert trained.exit_code == 0, trained.output
-    assert "the promise is about rows of the query's result at their places" in trained.output
+    assert "the guarantee is about the rows of the query's result, by position" in trained.output
     same_model(folder, tmp_path / "model.json")
 
 

@@ -17,12 +17,12 @@ import pytest
 
 from boltdp.algorithms import ALGORITHMS
 from boltdp.context import Context
-from boltdp.encoding.plan import features, plain, reading
 from boltdp.engines import ArrayEngine, Engine, open_source
-from boltdp.engines.base import Slice, encoded
+from boltdp.engines.base import Slice, encode_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.export.original_units import raw_weights, to_sklearn
-from boltdp.export.sql import GRAMMARS, probability_expression, scoring_expression
+from boltdp.export.sql import probability_expression, scoring_expression
+from boltdp.export.sql_dialects import DIALECTS
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
@@ -89,13 +89,13 @@ def moments_of(settings: Settings, schema: Schema = SCHEMA) -> NoisyMoments:
 
 
 def accuracy(model: Model, engine: Engine) -> float:
-    labels = np.concatenate([block[:, 0] for block in encoded(engine, model.schema)])
+    labels = np.concatenate([block[:, 0] for block in encode_rows(engine, model.schema)])
     return float(np.mean(predict(model, engine) == labels))
 
 
 def test_encoded_rows_are_centred_scaled_and_divided() -> None:
     engine, schema = open_source(people()), with_standardization()
-    x = read(engine, plain(schema))
+    x = read(engine, schema.unscaled)
     packed = read(engine, schema)
     made = schema.standardization
     assert made is not None
@@ -162,7 +162,7 @@ def test_rows_are_cut_to_the_clip_norm_without_the_intercept(
 
 def read(engine: Engine, schema: Schema, *, label: bool = True) -> npt.NDArray[np.float64]:
     """The labels and features of all rows."""
-    return features(np.concatenate(list(encoded(engine, schema, label=label))), schema)
+    return schema.encoding.read_features(np.concatenate(list(encode_rows(engine, schema, label=label))))
 
 
 def standardized(engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context) -> Schema:
@@ -172,7 +172,7 @@ def standardized(engine: Engine, schema: Schema, event: NoisyMoments | None, con
 
 def summed(engine: Engine, schema: Schema, clip_norm: float) -> npt.NDArray[np.int64]:
     """The exact moments."""
-    sums = FeatureSums(reading(plain(schema)), clip_norm=clip_norm)
+    sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=clip_norm)
     with engine.prepare(schema, Context(), ordered=False) as prepared:
         prepared.sum([sums])
     return sums.value
@@ -183,7 +183,7 @@ def test_without_noise_the_rows_come_out_standardized() -> None:
     schema = standardized(engine, SCHEMA, moments_of(replace(PRIVATE, epsilon=None)), Context())
     made = schema.standardization
     assert made is not None
-    x = read(engine, plain(SCHEMA))
+    x = read(engine, SCHEMA.unscaled)
     np.testing.assert_allclose(made.centers, x[:, 1:].mean(axis=0), atol=1e-6)
     deviations = np.maximum(x[:, 1:].std(axis=0), SMALLEST_SCALE)
     np.testing.assert_allclose(made.scales, deviations, rtol=1e-4)
@@ -198,7 +198,7 @@ def test_with_the_mean_alone_rows_are_centred_and_the_clip_norm_fits() -> None:
     event = moments_of(replace(PRIVATE, epsilon=None, standardize_moments="mean"))
     made = standardized(engine, SCHEMA, event, Context()).standardization
     assert made is not None
-    x = read(engine, plain(SCHEMA))
+    x = read(engine, SCHEMA.unscaled)
     assert set(made.scales) == {1.0}
     norm = math.sqrt(((x[:, 1:] - x[:, 1:].mean(axis=0)) ** 2).sum(axis=1).mean())
     assert made.clip_norm == pytest.approx(CLIP_NORM * norm, rel=1e-4)
@@ -219,7 +219,7 @@ def test_steps_are_centred_and_scaled_as_categories_are() -> None:
     event = moments_of(replace(PRIVATE, epsilon=None), CURVED)
     assert (event.features, event.numbers, event.dimensions) == (9, 3, 12)
     assert event.clip_norm == math.sqrt(1 + 3 / 16 + 1 + 2)
-    x = read(open_source(people()), plain(CURVED))
+    x = read(open_source(people()), CURVED.unscaled)
     made = standardized(open_source(people()), CURVED, event, Context()).standardization
     assert made is not None
     means = x[:, 1:].mean(axis=0)
@@ -421,7 +421,7 @@ def test_sql_scores_standardized_rows_as_predict_does(classes: Any, projection: 
     scored = in_duckdb(people(), scoring_expression(model, "duckdb"))
     assert scored == predict(model, open_source(people())).tolist()
     assert len(set(scored)) > 1
-    for dialect in GRAMMARS:
+    for dialect in DIALECTS:
         assert scoring_expression(model, dialect)
 
 
@@ -490,7 +490,7 @@ def test_comparing_standardizes_every_run_with_its_own_noise_on_training_rows_on
 
 def test_moments_are_those_of_the_encoded_rows_whatever_they_are_standardized_by() -> None:
     engine = ArrayEngine.from_arrow(people())
-    rows = read(engine, plain(SCHEMA))[:, 1:]
+    rows = read(engine, SCHEMA.unscaled)[:, 1:]
     short = rows * np.minimum(1.0, 1.2 / np.maximum(np.linalg.norm(rows, axis=1), 1e-9))[:, None]
     expected = np.stack([short.sum(axis=0), (short**2).sum(axis=0)])
     made = summed(engine, with_standardization(), 1.2)

@@ -1,22 +1,22 @@
-"""The protocol of an algorithm: what everything else asks it, so that nothing else compares its name.
+"""What an algorithm answers, so that nothing else compares its name.
 
-takes, check      what it takes of the settings, and what it refuses
-plan              from public numbers and a budget to the event that it will be: only what will run
-run               over prepared rows, to weights that are as private as the rows until they are released
-cost, ...         how it describes itself
+takes, check, fits    what it takes of the settings, and what it refuses
+plan                  from public numbers and a budget to the event of its training
+run                   over prepared rows, to weights that are as private as the rows until they are released
+describe_..., forecast   how it describes itself
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from boltdp._arrays import Doubles
 from boltdp.context import Context
-from boltdp.engines.prepared_rows import Prepared
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
@@ -27,7 +27,7 @@ from boltdp.privacy.release import Randomness
 from boltdp.privacy.training_problem import Problem
 from boltdp.settings import Settings
 
-#: A guess at the length of good weights for rows in the unit ball.
+#: A guess at the L2 norm of good weights for rows in the unit ball.
 TYPICAL_NORM = 5.0
 
 
@@ -51,8 +51,8 @@ class Algorithm(ABC):
     about: ClassVar[str]  #: for --help: where it adds noise
     takes: ClassVar[frozenset[str]]  #: of what only some algorithms have
     noise_place: ClassVar[str]  #: where its main noise is
-    headings: ClassVar[tuple[str, ...]]  #: of `forecast_line`
-    explanation: ClassVar[str]  #: of the forecast, for a reader
+    columns: ClassVar[Mapping[str, tuple[str, str]]]  #: of a table of forecasts: heading and format of each entry
+    explanation: ClassVar[str]  #: of that table
     gaussian: ClassVar[bool] = False  #: whether its noise is one Gaussian, with which one before it can be accounted
     ordered: ClassVar[bool] = True  #: whether it needs rows in a random order; False: it only sums over them
     fixed_scans: ClassVar[bool] = True  #: whether public numbers alone decide how often it scans the rows
@@ -93,44 +93,44 @@ class Algorithm(ABC):
         """
 
     @abstractmethod
-    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
+    def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """Weights of shape (models, vectors, dims) for each job, from as few scans of the rows as all need together.
 
         They are as private as the rows until they are released.
         """
 
-    def rehearsed(self, training: Training, *, rows: int) -> Training:
-        """The same training, with the same noise, on fewer rows: to try it out on public ones."""
-        return with_problem(training, replace(training.problem, rows=rows))
+    def rescale(self, training: Training, *, rows: int) -> Training:
+        """Return the same training, with the same noise, on fewer rows: to try it out on public ones."""
+        return replace_problem(training, replace(training.problem, rows=rows))
 
     @abstractmethod
-    def cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        """What the promise costs: names and values, for a table."""
+    def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
+        """Describe what the guarantee costs: names and values of a table."""
 
     @abstractmethod
-    def trained(self, certificate: Certificate) -> str:
-        """How the rows were used, in a line."""
+    def describe_run(self, certificate: Certificate) -> str:
+        """Describe how the rows were used, in a line."""
 
     @abstractmethod
-    def choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
-        """The settings that were chosen, and why each is what it is."""
+    def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
+        """Describe the settings that were chosen, and why."""
 
     @abstractmethod
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
-        """How much noise to expect."""
+        """Return the expected noise and what follows from it; the keys are those of `columns`."""
 
-    @abstractmethod
-    def forecast_line(self, forecast: dict[str, Any]) -> tuple[str, ...]:
-        """A forecast in words, under the headings."""
+    def format_forecast(self, forecast: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the cells of a forecast under the headings of `columns`."""
+        return tuple(form.format(forecast[name]) for name, (_, form) in self.columns.items())
 
 
-def check_rows(prepared: Prepared, planned: int) -> None:
+def check_rows(prepared: PreparedRows, planned: int) -> None:
     """Refuse rows that are not as many as were planned for."""
     if prepared.rows != planned:
         raise DataError("the data changed while it was read: its number of rows is not what it was")
 
 
-def with_problem(training: Training, problem: Problem) -> Training:
+def replace_problem(training: Training, problem: Problem) -> Training:
     """The same training with the same noise, of another problem."""
     changed: Any = training
     made: Training = replace(changed, problem=problem)
@@ -138,44 +138,41 @@ def with_problem(training: Training, problem: Problem) -> Training:
 
 
 def main_noise(certificate: Certificate) -> Mechanism:
-    """The noise, wherever it is added; that of the release is next to nothing if there is any before it."""
+    """Return the noise, wherever it is added; that of the release is negligible if there is any before it."""
     noise = certificate.training_noise or certificate.release_noise
     assert noise is not None
     return noise
 
 
 def noise_per_weight(certificate: Certificate) -> float | None:
-    """The noise of a weight, or of its gradient in an update: the expected length of all, divided evenly."""
+    """Return the noise of a weight, or of its gradient in an update: the expected L2 norm, divided evenly."""
     if certificate.training_noise is None and certificate.release_noise is None:
         return None
     return main_noise(certificate).expected_norm / math.sqrt(certificate.problem.weights)
 
 
-def described(noise: Mechanism) -> str:
-    """The kind and scale of a noise.
-
-    >>> described(Mechanism("gaussian", 0.25, 3))
-    '(gaussian, scale 0.25)'
-    """
-    return f"({noise.kind}, scale {noise.scale:.3g})"
+def describe_noise(certificate: Certificate) -> str:
+    """Return the kind and size of the noise, wherever it is added."""
+    noise = main_noise(certificate)
+    return f"{noise.kind}, scale {noise.scale:.3g}, expected L2 norm {noise.expected_norm:.3g}"
 
 
-def why_this_kind(certificate: Certificate, settings: Settings) -> str:
-    """Why the noise is of the kind that it is."""
+def describe_kind(certificate: Certificate, settings: Settings) -> str:
+    """Say of what kind the noise is, and why."""
     noise = main_noise(certificate)
     if settings.delta:
-        return f"{noise.kind}: the shorter of the two valid ones in {noise.dimensions:,} dimensions"
+        return f"{noise.kind}: the smaller of the two valid ones in {noise.dimensions:,} dimensions"
     return f"{noise.kind}: delta = 0 allows no other"
 
 
-def loss_and_models(certificate: Certificate) -> str:
-    """The loss, how many models there are if there are several, and whether classes are weighed."""
+def describe_loss(certificate: Certificate) -> str:
+    """Name the loss, the number of models if there are several, and the range of class weights."""
     models, weights = certificate.models, certificate.problem.class_weights
     several = f", {models} models" if models > 1 else ""
-    weighed = f", class weights from {min(weights):.3g} to 1" if weights else ""
-    return f"{certificate.problem.loss.name}{several}{weighed}"
+    weighted = f", class weights from {min(weights):.3g} to 1" if weights else ""
+    return f"{certificate.problem.loss.name}{several}{weighted}"
 
 
-def in_each(certificate: Certificate) -> str:
-    """Said of what every one of several models has."""
+def in_each_model(certificate: Certificate) -> str:
+    """Return words for what every one of several models has."""
     return f" in each of {certificate.models} models" if certificate.models > 1 else ""

@@ -16,12 +16,12 @@ from boltdp.algorithms._base import (
     Algorithm,
     Job,
     check_rows,
-    loss_and_models,
-    why_this_kind,
-    with_problem,
+    describe_kind,
+    describe_loss,
+    replace_problem,
 )
 from boltdp.context import Context
-from boltdp.engines.prepared_rows import Partition, Prepared
+from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.errors import ParameterError, whole_number
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import State
@@ -79,7 +79,6 @@ class PassesOfSGD(Algorithm):
         return None
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
-        """The recipe, with what is not asked for chosen from public numbers, and its noise."""
         regularization = 0.0 if settings.regularization is None else settings.regularization
         partitions = 1 if settings.partitions is None else whole_number(settings.partitions, "partitions", least=1)
         fewest = max(problem.rows // partitions, 1)
@@ -134,7 +133,7 @@ class PassesOfSGD(Algorithm):
                 return strongly_convex_constant(step(), beta=beta)
         return constant(step())
 
-    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
+    def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """All passes of all jobs; those that read the rows in order share every scan."""
         streams = [job.randomness.stream() for job in jobs]
         recipes = [_recipe(job.certificate) for job in jobs]
@@ -167,7 +166,7 @@ class PassesOfSGD(Algorithm):
 
     def _run_drawn(
         self,
-        prepared: Prepared,
+        prepared: PreparedRows,
         recipes: Sequence[Recipe],
         states: Sequence[Sequence[State]],
         streams: Sequence[RandomBytes],
@@ -177,13 +176,13 @@ class PassesOfSGD(Algorithm):
         assert self.sampler is not None
         passes = max(recipe.passes for recipe in recipes)
         for number in range(1, passes + 1):
-            stage = context.at(f"pass {number} of {passes}", prepared.rows)
+            stage = context.start_stage(f"pass {number} of {passes}", prepared.rows)
             for recipe, of_job, stream in zip(recipes, states, streams, strict=True):
                 for state in of_job if recipe.passes >= number else ():
                     drawn = self.sampler(rows=recipe.rows, batches=recipe.batches, random_bytes=stream)
                     prepared.run_drawn([state], drawn)
             # How many rows random batches have is secret: only the end of a pass is told.
-            stage.done(prepared.rows)
+            stage.report_rows(prepared.rows)
 
     def _states(
         self, job: Job, random_bytes: RandomBytes, classes: int, feature_map: FeatureMap | None, *, rows: int
@@ -205,18 +204,16 @@ class PassesOfSGD(Algorithm):
             for positive, key in zip(job.positives, keys, strict=True)
         ]
 
-    def rehearsed(self, training: Training, *, rows: int) -> Training:
-        """With as many updates on fewer rows."""
+    def rescale(self, training: Training, *, rows: int) -> Training:
         recipe = training.problem
         assert isinstance(recipe, Recipe)
         passes = max(1, round(recipe.passes * recipe.rows / rows))
         partitions = min(recipe.partitions, rows // 2)
         batch_size = min(recipe.batch_size, rows // partitions)
         fewer = replace(recipe, rows=rows, batch_size=batch_size, passes=passes, partitions=partitions)
-        return with_problem(training, fewer)
+        return replace_problem(training, fewer)
 
-    def trained(self, certificate: Certificate) -> str:
-        """Passes, rows and updates."""
+    def describe_run(self, certificate: Certificate) -> str:
         recipe = _recipe(certificate)
         if recipe.partitions == 1:
             return f"{recipe.passes} passes over {recipe.rows:,} rows, {recipe.updates:,} updates"
@@ -225,8 +222,7 @@ class PassesOfSGD(Algorithm):
             f"{recipe.updates:,} updates in each, then averaged"
         )
 
-    def choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
-        """The noise, the loss, the passes and the steps."""
+    def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
         recipe = _recipe(certificate)
         first, last = recipe.schedule.at([1, recipe.updates])
         steps = f"{first:.4g}" if first == last else f"from {first:.4g} down to {last:.4g}"
@@ -236,7 +232,7 @@ class PassesOfSGD(Algorithm):
             why = self.why_these_steps(recipe, settings)
         return [
             ("mechanism", self.why_this_noise(certificate, settings)),
-            ("loss", loss_and_models(certificate)),
+            ("loss", describe_loss(certificate)),
             *([] if recipe.partitions == 1 else [("partitions", _cut(recipe))]),
             ("passes", f"{recipe.passes} over {recipe.batches:,} batches of about {recipe.batch_size} rows"),
             ("steps", f"{steps}: {why}"),
@@ -250,7 +246,7 @@ class PassesOfSGD(Algorithm):
 
     def why_this_noise(self, certificate: Certificate, settings: Settings) -> str:
         """Why the noise is of its kind."""
-        return why_this_kind(certificate, settings)
+        return describe_kind(certificate, settings)
 
 
 def _recipe(certificate: Certificate) -> Recipe:

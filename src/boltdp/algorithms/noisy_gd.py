@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,13 +12,13 @@ from boltdp._arrays import Doubles
 from boltdp.algorithms._base import (
     Algorithm,
     Job,
-    described,
-    in_each,
-    loss_and_models,
+    describe_loss,
+    describe_noise,
+    in_each_model,
     main_noise,
 )
 from boltdp.context import Context
-from boltdp.engines.prepared_rows import Prepared
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.losses import Loss
@@ -32,16 +32,18 @@ from boltdp.settings import Settings
 if TYPE_CHECKING:
     from boltdp.kernel.loss_derivatives import DerivativeSums
 
-#: Scans, and how much of a step's direction the next one keeps.
-SCANS, MOMENTUM = 26, 0.7
-#: The clip: of two classes what rows of length 1 have at first, half of the longest gradient; of more, less than that.
+#: The default number of scans.
+SCANS = 26
+#: The part of a step's direction that the next one keeps.
+MOMENTUM = 0.7
+#: The default clip norm of gradients for one weight vector, and for one of each class.
 CLIP, JOINT_CLIP = 0.5, 0.4
-#: All steps together, times the noise a row: see `default_step`.
+#: The sum of all steps times the noise per row, for one weight vector, and for one of each class: see `default_step`.
 REACH, JOINT_REACH = 24.0, 66.0
-#: A step, at most, in units of the features over the smoothness.
-LONGEST_STEP = 12.0
-#: All steps together, times Lambda, at most.
-PENALTY_REACH = 2.0
+#: The largest step, in units of the features over the smoothness.
+MAX_STEP = 12.0
+#: The largest sum of all steps times Lambda.
+MAX_PENALTY_REACH = 2.0
 
 
 class NoisyGD(Algorithm):
@@ -52,14 +54,16 @@ class NoisyGD(Algorithm):
     takes = frozenset({"passes", "step_size", "gradient_clip"})
     noise_place = "noise of each scan"
     gaussian, ordered = True, False
-    headings = ("epsilon", "noise", "noise a row", "step")
+    columns: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "noise_per_row": ("noise per row", "{:.2g}"),
+        "step": ("step", "{:.3g}"),
+    }
     explanation = (
-        "The noise is added to the sum of all rows' gradients, each at most the clip long, in every scan."
+        "The noise is added to the sum of all rows' gradients, each clipped to the gradient clip, in every scan."
         "\nMore rows, fewer features (a projection), a larger epsilon or delta make the noise smaller."
     )
 
     def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
-        """A budget without delta, and no budget at all."""
         super().check(settings, loss, budget)
         if budget is None:
             raise ParameterError("epsilon must be given for noisy-gd", hint="without noise, take another algorithm")
@@ -72,7 +76,6 @@ class NoisyGD(Algorithm):
         return loss.vectors > 1 and free and super().fits_auto(settings, loss, budget)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> NoisyGradients:
-        """The clip, the scans and the step, as asked for or by public numbers, and the noise."""
         assert budget is not None
         if settings.regularization is not None:
             problem = replace(problem, regularization=settings.regularization)
@@ -85,60 +88,50 @@ class NoisyGD(Algorithm):
             step = default_step(problem, budget, clip=clip, scans=scans)
         return make_noisy_gradients(problem, budget, clip=clip, scans=scans, step=step, momentum=MOMENTUM)
 
-    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        """All jobs' models at once: a scan serves every one that has scans left."""
+    def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         descents = [_Descent(job, classes, prepared.feature_map) for job in jobs]
         scans = max(descent.event.scans for descent in descents)
-        stage = context.at("descending", scans * prepared.rows)
+        stage = context.start_stage("descending", scans * prepared.rows)
         for scan in range(scans):
             going = [descent for descent in descents if scan < descent.event.scans]
             sums = [descent.sums() for descent in going]
             prepared.sum([one for several in sums for one in several])
             for descent, several in zip(going, sums, strict=True):
                 descent.move(several)
-            stage.done((scan + 1) * prepared.rows)
+            stage.report_rows((scan + 1) * prepared.rows)
         return [descent.weights for descent in descents]
 
-    def cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        """The noise."""
-        event, noise = _event(certificate), main_noise(certificate)
-        long = f"{noise.expected_norm:.3g} long {described(noise)} in each of {event.scans} scans{in_each(certificate)}"
-        return [("algorithm", self.name), ("noise", long)]
+    def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
+        scans = f"in each of {_event(certificate).scans} scans{in_each_model(certificate)}"
+        return [("algorithm", self.name), ("noise", f"added {scans} ({describe_noise(certificate)})")]
 
-    def trained(self, certificate: Certificate) -> str:
-        """In so many scans."""
+    def describe_run(self, certificate: Certificate) -> str:
         event = _event(certificate)
         return f"{event.problem.rows:,} rows, {event.scans} scans, gradients clipped to {event.clip:g}"
 
-    def choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
-        """The scans, the clip and the step."""
+    def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
         event = _event(certificate)
 
-        def why(asked: object) -> str:
-            return "as asked for" if asked is not None else "as fitted on public data sets (docs/accuracy.md)"
+        def why(asked: object, chosen: str = "as fitted on public datasets (docs/accuracy.md)") -> str:
+            return "as asked for" if asked is not None else chosen
 
         return [
             ("mechanism", "gaussian: all scans together are then one Gaussian"),
-            ("loss", loss_and_models(certificate)),
+            ("loss", describe_loss(certificate)),
             ("scans", f"{event.scans}: {why(settings.passes)}"),
             ("gradient clip", f"{event.clip:g}: {why(settings.gradient_clip)}"),
-            ("step", f"{event.step:.3g}: {'as asked for' if settings.step_size is not None else 'by the noise a row'}"),
+            ("step", f"{event.step:.3g}: {why(settings.step_size, 'by the noise per row')}"),
         ]
 
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
-        """The noise for each row, and the step."""
         event = _event(certificate)
         return {"noise_per_row": main_noise(certificate).expected_norm / event.problem.rows, "step": event.step}
 
-    def forecast_line(self, forecast: dict[str, Any]) -> tuple[str, ...]:
-        """Under the headings."""
-        return f"{forecast['noise_per_row']:.2g}", f"{forecast['step']:.3g}"
-
 
 def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -> float:
-    """A step by public numbers: all scans' steps together reach as far as the noise lets them be of use.
+    """Return a step by public numbers: all scans' steps together reach as far as the noise lets them be of use.
 
-    Noise of relative length nu for a row would move the weights by nu times the steps' sum, so that this sum is a
+    Noise of relative norm nu per row would move the weights by nu times the steps' sum, so that this sum is a
     constant over nu; docs/accuracy.md says on which data it was fitted and on which it was checked. With a
     penalty, all steps together are at most twice what would take the weights to 0, were there no rows; and no step
     is much longer than what the curvature allows if rows are alike in all directions: longer ones swing from side to
@@ -154,9 +147,8 @@ def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -
     nu = noise.expected_norm / (clip * problem.rows)
     reach = REACH if problem.loss.vectors == 1 else JOINT_REACH
     if problem.regularization > 0:
-        reach = min(reach, PENALTY_REACH * nu / problem.regularization)
-    longest = LONGEST_STEP * problem.dims / problem.loss.smoothness
-    return min(reach / (nu * scans), longest, 1e9)
+        reach = min(reach, MAX_PENALTY_REACH * nu / problem.regularization)
+    return min(reach / (nu * scans), MAX_STEP * problem.dims / problem.loss.smoothness, 1e9)
 
 
 class _Descent:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -13,14 +13,14 @@ from boltdp._arrays import Doubles
 from boltdp.algorithms._base import (
     Algorithm,
     Job,
-    described,
-    in_each,
-    loss_and_models,
+    describe_kind,
+    describe_loss,
+    describe_noise,
+    in_each_model,
     main_noise,
-    why_this_kind,
 )
 from boltdp.context import Context
-from boltdp.engines.prepared_rows import Prepared
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.losses import Loss
@@ -43,12 +43,12 @@ from boltdp.settings import Settings
 if TYPE_CHECKING:
     from boltdp.algorithms._newton import Solver
 
-#: Minimisers that are looked for in the same scans, at most.
-MOST_AT_ONCE = 64
-#: Lambda is this times a power of the noise a row; see `default_regularization`.
+#: The largest number of minimisers that share scans.
+MAX_AT_ONCE = 64
+#: Lambda is REGULARIZATION times this power of the noise per row; see `default_regularization`.
 REGULARIZATION, REGULARIZATION_POWER = 0.12, 1.35
-#: Accuracy lost, at least and at most, in units of the noise a row; see `accuracy_lost`.
-ACCURACY_LOST = (0.0, 2.0)
+#: The expected accuracy loss in units of the noise per row; see `expected_accuracy_loss`.
+ACCURACY_LOSS = 2.0
 
 
 class Objective(Algorithm):
@@ -59,15 +59,18 @@ class Objective(Algorithm):
     takes = frozenset[str]()
     noise_place = "noise before training"
     ordered, fixed_scans = False, False
-    headings = ("epsilon", "noise", "noise a row", "regularization", "accuracy lost")
+    columns: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "noise_per_row": ("noise per row", "{:.2g}"),
+        "regularization": ("regularization", "{:.2g}"),
+        "expected_accuracy_loss": ("expected accuracy loss", "up to {:.3f}"),
+    }
     explanation = (
-        "The noise is added to the sum of all rows' losses; a row's own gradient is about 1 long."
-        "\nNineteen of twenty measurements on public data sets lost no more accuracy than that (docs/accuracy.md)."
+        "The noise is added to the sum of all rows' losses; the gradient of a row has a norm of about 1."
+        "\nNineteen of twenty measurements on public datasets lost no more accuracy than that (docs/accuracy.md)."
         "\nMore rows, fewer features (a projection), a larger epsilon or some delta make the noise smaller."
     )
 
     def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
-        """Losses that the proof does not cover, and no regularization at all."""
         super().check(settings, loss, budget)
         if settings.regularization is not None and not settings.regularization > 0:
             raise ParameterError(
@@ -80,7 +83,6 @@ class Objective(Algorithm):
         return budget is not None and super().fits_auto(settings, loss, budget)
 
     def plan(self, settings: Settings, problem: Problem, budget: Budget | None) -> Training:
-        """Lambda, as asked for or by the noise a row, and the noise."""
         chosen = settings.regularization
         if chosen is None:
             chosen = default_regularization(problem, budget)
@@ -90,59 +92,47 @@ class Objective(Algorithm):
             return Noiseless(problem)
         return make_objective_perturbation(problem, budget)
 
-    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        """The minimiser of each job's models, all looked for at once."""
+    def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         from boltdp.algorithms._newton import MOST_NUMBERS, solve  # only here: SciPy comes with it
 
-        # How many scans it takes depends on the rows: only the beginning and the end are told.
-        stage = context.at("minimising", prepared.rows)
-        stage.done(0)
+        # How many scans it takes depends on the rows: only the beginning and the end are reported.
+        stage = context.start_stage("minimising", prepared.rows)
+        stage.report_rows(0)
         problem = jobs[0].certificate.problem
-        together = min(MOST_AT_ONCE, max(1, MOST_NUMBERS // (problem.loss.vectors * problem.dims**2)))
+        together = min(MAX_AT_ONCE, max(1, MOST_NUMBERS // (problem.loss.vectors * problem.dims**2)))
         solvers = (solver for job in jobs for solver in _solvers(job, classes, prepared.feature_map))
         minimisers: list[Doubles] = []
         while group := list(islice(solvers, together)):
             minimisers += solve(prepared, group)
-        stage.done(prepared.rows)
+        stage.report_rows(prepared.rows)
         weights = iter(minimisers)
         return [np.stack([next(weights) for _ in job.positives]) for job in jobs]
 
-    def cost(self, certificate: Certificate) -> list[tuple[str, str]]:
-        """The noise, and what it may cost."""
+    def describe_cost(self, certificate: Certificate) -> list[tuple[str, str]]:
         if certificate.training_noise is None:
             return []
-        noise = main_noise(certificate)
-        low, high = accuracy_lost(certificate)
-        long = f"{noise.expected_norm:.3g} long {described(noise)}, once, before training{in_each(certificate)}"
-        lost = f"{low:.3f} to {high:.3f} is to be expected, from measurements on public data sets"
-        return [("algorithm", self.name), ("noise", long), ("accuracy lost", lost)]
+        noise = f"added once, before training{in_each_model(certificate)} ({describe_noise(certificate)})"
+        loss = f"up to {expected_accuracy_loss(certificate):.3f} (19 of 20 measurements on public datasets)"
+        return [("algorithm", self.name), ("noise", noise), ("expected accuracy loss", loss)]
 
-    def trained(self, certificate: Certificate) -> str:
-        """Until it was done."""
+    def describe_run(self, certificate: Certificate) -> str:
         return f"{certificate.problem.rows:,} rows, until the gradient of the noisy objective was zero"
 
-    def choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
-        """The noise, the loss and Lambda."""
+    def describe_choices(self, certificate: Certificate, settings: Settings) -> list[tuple[str, str]]:
         asked = settings.regularization is not None
-        why = "as asked for" if asked else "as fitted on public data sets to the noise a row (docs/accuracy.md)"
+        why = "as asked for" if asked else "as fitted on public datasets to the noise per row (docs/accuracy.md)"
         return [
-            ("mechanism", why_this_kind(certificate, settings)),
-            ("loss", loss_and_models(certificate)),
+            ("mechanism", describe_kind(certificate, settings)),
+            ("loss", describe_loss(certificate)),
             ("regularization", f"{certificate.problem.regularization:.3g}: {why}"),
         ]
 
     def forecast(self, certificate: Certificate) -> dict[str, Any]:
-        """The noise for each row, Lambda and what they may cost."""
         return {
             "noise_per_row": main_noise(certificate).expected_norm / certificate.problem.rows,
             "regularization": certificate.problem.regularization,
-            "accuracy_lost": list(accuracy_lost(certificate)),
+            "expected_accuracy_loss": expected_accuracy_loss(certificate),
         }
-
-    def forecast_line(self, forecast: dict[str, Any]) -> tuple[str, ...]:
-        """Under the headings."""
-        lost = "{:.3f} to {:.3f}".format(*forecast["accuracy_lost"])
-        return f"{forecast['noise_per_row']:.2g}", f"{forecast['regularization']:.2g}", lost
 
 
 def _solvers(job: Job, classes: int, feature_map: FeatureMap | None) -> Iterator[Solver]:
@@ -161,11 +151,11 @@ def _solvers(job: Job, classes: int, feature_map: FeatureMap | None) -> Iterator
 
 
 def default_regularization(problem: Problem, budget: Budget | None) -> float:
-    """A Lambda for objective perturbation, from the mean length of its noise q for each row.
+    """Return a Lambda for objective perturbation, by the expected norm of its noise q per row.
 
     A larger one costs Lambda/2 * ||w*||^2, a smaller one lets q move the weights further. What is best between
     the two follows a power of ||q||/m; docs/accuracy.md says on which data it was fitted and on which it was checked.
-    At least so much that pure noise would be no shorter with more of it, and that the minimum can be found.
+    It is at least as large as makes pure noise as small as any larger one, and lets the minimum be found.
 
     >>> from boltdp.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=50, rows=10**6)
@@ -177,17 +167,15 @@ def default_regularization(problem: Problem, budget: Budget | None) -> float:
     ample = problem.changed_rows * (1.0 + 4.0 / budget.epsilon)
     noise = objective_noise(replace(problem, regularization=ample), budget)
     fitted: float = REGULARIZATION * (noise.expected_norm / problem.rows) ** REGULARIZATION_POWER
-    # A quarter more: at this Lambda the noise is somewhat longer than the noise above, by less than a sixth.
+    # A quarter more: at this Lambda the noise is somewhat larger than the noise above, by less than a sixth.
     solvable = 1.25 * least_solvable(problem, noise)
     return max(fitted, ample_regularization(problem, shares(budget).noise.epsilon), solvable)
 
 
-def accuracy_lost(certificate: Certificate) -> tuple[float, float]:
-    """What objective perturbation may cost in accuracy, at least and at most, by the noise a row.
+def expected_accuracy_loss(certificate: Certificate) -> float:
+    """Return what objective perturbation costs in accuracy, at most, by the noise per row.
 
-    Measured, not proved: nineteen of twenty measurements on public data sets lost no more, and many gained, against a
+    Measured, not proved: nineteen of twenty measurements on public datasets lost no more, and many gained, against a
     model without noise and without curves; docs/accuracy.md.
     """
-    noise = main_noise(certificate).expected_norm / certificate.problem.rows
-    low, high = ACCURACY_LOST
-    return min(low * noise, 0.5), min(high * noise, 0.5)
+    return min(ACCURACY_LOSS * main_noise(certificate).expected_norm / certificate.problem.rows, 0.5)

@@ -10,6 +10,7 @@ import numpy as np
 from flint import arb
 
 from boltdp._arrays import Doubles
+from boltdp._bisect import bisect
 from boltdp.privacy.mechanisms import Mechanism, gaussian_delta, precision
 from boltdp.privacy.spherical_noise import spherical_bits, spherical_delta
 
@@ -60,11 +61,7 @@ def largest_epsilon(spent: Callable[[float], float], *, delta: float, most: floa
         return 0.0
     if spent(most) > delta:
         return most
-    low, high = 0.0, most
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if spent(middle) > delta else (low, middle)
-    return low
+    return bisect(lambda epsilon: not spent(epsilon) > delta, 0.0, most, steps=50)[0]
 
 
 def normal_quantile(rate: float) -> float:
@@ -139,8 +136,4 @@ def _normal(at: float) -> float:
 
 def _root(function: Callable[[float], float]) -> float:
     """Of a growing function between 0 and 1, by halving."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if function(middle) > 0 else (middle, high)
-    return 0.5 * (low + high)
+    return 0.5 * sum(bisect(lambda at: function(at) > 0, 0.0, 1.0, steps=60))

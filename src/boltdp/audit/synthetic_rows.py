@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from boltdp.encoding.values import Value
+from boltdp.encoding.plan import (
+    BoundedRule,
+    NumberListRule,
+    NumberRule,
+    Rule,
+    RuleVisitor,
+    TimePartRule,
+    ValueRule,
+)
 from boltdp.kernel.sgd import source_position
-from boltdp.schema.schema import Categorical, Column, Numeric, Schema, TimePart
+from boltdp.schema.schema import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,17 +68,19 @@ class Pair:
 
         random = np.random.default_rng(self.seed)
         if self.shared is None:
-            classes = len(schema.classes)
+            classes = len(schema.target.examples)
             shared = [Row("either", int(random.integers(classes + 1)) % (classes + 1)) for _ in range(SHARED)]
             shared = [Row(row.kind, None) if row.label == classes else row for row in shared]
         else:
             shared = [self.shared]
         kinds = [self.row, self.other, *shared]
         columns = {
-            column.source: pa.array([_value(column, row.kind, random) for row in kinds], _type(column))
-            for column in schema.columns
+            rule.source: pa.array([_make_value(rule, row.kind, random) for row in kinds], rule.accept(_ArrowType()))
+            for rule in schema.encoding.rules
         }
-        columns[schema.label] = pa.array([None if row.label is None else schema.classes[row.label] for row in kinds])
+        columns[schema.label] = pa.array(
+            [None if row.label is None else schema.target.examples[row.label] for row in kinds]
+        )
         distinct = pa.table(columns)
         order = 2 + random.integers(len(shared), size=rows)
         tables = []
@@ -90,13 +100,13 @@ def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator
 
     What differs is at the end of the order in which rows are read, as often as anywhere else.
 
-    >>> from boltdp.schema.schema import Classes
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
     >>> print(next(pairs(schema, 100, seed=1)))
     high values, class 1 or high values, class 2, among rows of missing values, no class
     """
     random = np.random.default_rng(seed)
-    last, nothing = len(schema.classes) - 1, Row("missing", None)
+    last, nothing = len(schema.target.examples) - 1, Row("missing", None)
 
     def places(first: int | None = None) -> tuple[int, ...]:
         if first is not None:
@@ -120,35 +130,60 @@ def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator
         yield Pair(one, two, shared, places(), int(random.integers(2**32)))
 
 
-def _type(column: Column) -> Any:
-    import pyarrow as pa
+class _ArrowType(RuleVisitor[Any]):
+    """The type of made-up cells; None: the type of the values themselves."""
 
-    if isinstance(column, Numeric):
-        return pa.float64()
-    if isinstance(column, TimePart):
-        return pa.timestamp("us")
-    return None if isinstance(column, Categorical) else pa.list_(pa.float64(), column.length)
+    def number(self, rule: NumberRule) -> Any:
+        return _arrow().float64()
 
+    def number_list(self, rule: NumberListRule) -> Any:
+        return _arrow().list_(_arrow().float64(), rule.length)
 
-def _value(column: Column, kind: Kind, random: np.random.Generator) -> Value | list[float] | datetime | None:
-    if kind == "missing":
+    def value(self, rule: ValueRule) -> Any:
         return None
-    if isinstance(column, TimePart):
-        hours = {"high": 365 * 24 - 1, "low": 0}.get(kind)
-        return YEAR + timedelta(hours=int(random.integers(365 * 24)) if hours is None else hours)
-    if isinstance(column, Categorical):
-        if kind in ("outside", "broken"):
+
+    def time_part(self, rule: TimePartRule) -> Any:
+        return _arrow().timestamp("us")
+
+
+def _make_value(rule: Rule, kind: Kind, random: np.random.Generator) -> Any:
+    return None if kind == "missing" else rule.accept(_MadeUp(kind, random))
+
+
+class _MadeUp(RuleVisitor[Any]):
+    """A made-up value of a kind, for each rule."""
+
+    def __init__(self, kind: Kind, random: np.random.Generator) -> None:
+        self._kind, self._random = kind, random
+
+    def number(self, rule: NumberRule) -> float:
+        return self._make_numbers(rule)[0]
+
+    def number_list(self, rule: NumberListRule) -> list[float]:
+        return self._make_numbers(rule)
+
+    def value(self, rule: ValueRule) -> Any:
+        if self._kind in ("outside", "broken"):
             return None
-        place = {"high": -1, "low": 0}.get(kind)
-        return column.categories[int(random.integers(len(column.categories))) if place is None else place]
-    ends = column.low, column.high
-    count = 1 if isinstance(column, Numeric) else column.length
-    if kind == "broken":
-        values = [float(random.choice([math.nan, math.inf, -math.inf])) for _ in range(count)]
-    elif kind == "outside":
-        values = [ends[1] + OUTSIDE * (ends[1] - ends[0])] * count
-    elif kind == "either":
-        values = [float(ends[int(random.integers(2))]) for _ in range(count)]
-    else:
-        values = [float(ends[kind == "high"])] * count
-    return values[0] if isinstance(column, Numeric) else values
+        place = {"high": -1, "low": 0}.get(self._kind)
+        return rule.values[int(self._random.integers(len(rule.values))) if place is None else place]
+
+    def time_part(self, rule: TimePartRule) -> datetime:
+        hours = {"high": 365 * 24 - 1, "low": 0}.get(self._kind)
+        return YEAR + timedelta(hours=int(self._random.integers(365 * 24)) if hours is None else hours)
+
+    def _make_numbers(self, rule: BoundedRule) -> list[float]:
+        ends, count = rule.bounds, rule.numbers
+        if self._kind == "broken":
+            return [float(self._random.choice([math.nan, math.inf, -math.inf])) for _ in range(count)]
+        if self._kind == "outside":
+            return [ends[1] + OUTSIDE * (ends[1] - ends[0])] * count
+        if self._kind == "either":
+            return [float(ends[int(self._random.integers(2))]) for _ in range(count)]
+        return [float(ends[self._kind == "high"])] * count
+
+
+def _arrow() -> Any:
+    import pyarrow as pa  # only here: whatever is done without rows must not wait for it
+
+    return pa

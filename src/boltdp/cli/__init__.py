@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from boltdp._interrupts import ending_at_once
+from boltdp._interrupts import let_signal_end_process
 from boltdp._version import __version__
 from boltdp.cli._memory import check_limit
 
 # Before anything large is imported.
 check_limit()
-with ending_at_once():
+with let_signal_end_process():
     import click
 
-    from boltdp.cli._terminal import Commands, emit, examples
+    from boltdp.cli._terminal import Commands, add_common_options, emit, examples
 
 #: The commands in the order of a day's work, with their lines in the list. Each is in the module of its name.
 COMMANDS = {
@@ -55,7 +55,7 @@ COMMANDS = {
 def main(context: click.Context) -> None:
     """Train classifiers with differential privacy where the sensitive data already lives.
 
-    A schema says what is public about the data; a model carries a certificate of what was promised.
+    A schema says what is public about the data; a model carries a certificate of its guarantee.
 
     Results are on standard output, messages on standard error. The exit code is 0 if all went well, 1 if something
     must be changed in what was asked for, 2 if boltdp is at fault, and 130 after Ctrl-C (143 after SIGTERM, 129 after
@@ -63,3 +63,6 @@ def main(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         emit(context.get_help())
+
+
+add_common_options(main)

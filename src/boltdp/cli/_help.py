@@ -19,13 +19,13 @@ _COMMAND_OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "Privacy": (("epsilons", "noiseless", "in_server"), ()),
     "Ledger": ((), ("ledger", "dataset", "blocks")),
     "Choosing": (
-        ("grids", "method", "public", "public_rows", "algorithms", "repeats", "test"),
-        ("trials", "inverse_radius"),
+        ("grids", "method", "public", "algorithms", "repeats", "test"),
+        ("public_rows", "trials", "inverse_radius"),
     ),
     "Model": (("threshold",), ()),
     "Algorithm": ((), ()),
     "Standardizing": ((), ()),
-    "Output": (("output", "overwrite", "picture", "as_json", "quiet"), ()),
+    "Output": (("output", "overwrite", "picture", "as_json", "quiet", "verbose"), ()),
     "Running": ((), ("threads", "spool")),
     "Research and tests": ((), ("on_bad_row",)),
 }

@@ -15,7 +15,6 @@ from boltdp._files import OutputError, check_writable
 from boltdp.algorithms import ALGORITHMS, AUTO
 from boltdp.cli._terminal import note
 from boltdp.context import Context
-from boltdp.encoding.values import format_value
 from boltdp.engines import open_source
 from boltdp.engines.registry import find_engine
 from boltdp.errors import DataError, ParameterError
@@ -28,10 +27,10 @@ from boltdp.settings import OPTIONS, Settings
 #: Of more classes than these, not all are named.
 SHOWN_CLASSES = 12
 
-#: Said whatever the query is: whether it holds cannot be told from its text.
-QUERY_PROMISE = (
-    "the promise is about rows of the query's result at their places: each must come from one person's row, and rows "
-    "must be chosen and ordered by public columns only"
+#: A condition of every query: whether it holds cannot be seen from its text.
+QUERY_CONDITION = (
+    "the guarantee is about the rows of the query's result, by position: each must come from one row of one person, "
+    "and rows must be selected and ordered by public columns only"
 )
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -96,8 +95,6 @@ def _threshold_option(default: str) -> Callable[[Command], Command]:
 
 training_threshold = _threshold_option("0.5")
 scoring_threshold = _threshold_option("the model's")
-quiet = click.option("-q", "--quiet", is_flag=True, help="Show no progress bar.")
-
 threads_option = click.option(
     "--threads",
     type=click.IntRange(min=1),
@@ -117,8 +114,8 @@ _SOURCE = (
         "--query",
         metavar="SQL",
         help="Query on a database, instead of a table; or over files, which it names as tables: FROM 'visits.parquet'. "
-        "The rows of SOURCE, if that is a file or a directory, are the table named source. For the promise of `train` "
-        "each row must come from one person's row, and rows must be chosen and ordered by public columns only.",
+        "The rows of SOURCE, if that is a file or a directory, are the table named source. For the guarantee "
+        "each row must come from one row of one person, and rows must be selected and ordered by public columns only.",
     ),
 )
 
@@ -252,7 +249,7 @@ def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, A
     if noiseless == (epsilon is not None):
         raise ParameterError(
             "give either --epsilon or --noiseless",
-            hint="a smaller epsilon promises more: 1 is common, 0.1 is strict; a noiseless model is not private",
+            hint="a smaller epsilon guarantees more: 1 is common, 0.1 is strict; a noiseless model is not private",
         )
     if noiseless and (chosen["delta"] or chosen["noise_seed"] is not None):
         raise ParameterError("--delta and --noise-seed are for noise, and must not be given with --noiseless")
@@ -290,12 +287,10 @@ def check_output(path: str, *, overwrite: bool) -> None:
 
 
 def remind_of_classes(schema: Schema) -> None:
-    """Say which labels count. Whether the rows have others must not be told of private ones."""
-    names = [format_value(value) for value in schema.classes]
-    shown = ", ".join(names if len(names) <= SHOWN_CLASSES else [*names[: SHOWN_CLASSES - 1], "…", names[-1]])
+    """Say which labels are used. Whether private rows have others must not be said."""
     note(
-        f"classes {shown}: a label spelt otherwise teaches nothing; `boltdp check` on rows that you may look at shows "
-        "whether any are"
+        f"{schema.target.describe_known(SHOWN_CLASSES)}: rows with an unknown {schema.target.key} are ignored; "
+        "`boltdp check` on public rows shows whether there are any"
     )
 
 

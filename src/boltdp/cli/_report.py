@@ -11,11 +11,10 @@ from boltdp.cli._options import (
     remind_of_classes,
 )
 from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table
-from boltdp.encoding.values import format_value
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
-from boltdp.schema.schema import Numeric, Schema
+from boltdp.schema.schema import Schema
 from boltdp.workflows.standardize import describe_moments
 
 #: The budgets that `plan` shows beside the one asked for.
@@ -43,16 +42,16 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
     selection, algorithm = certificate.selection, get_algorithm(certificate.algorithm)
     emit_table(
         [
-            *algorithm.cost(certificate),
+            *algorithm.describe_cost(certificate),
             *persons(certificate),
             *spent_before(certificate),
             *curves(model.schema),
             *([] if selection is None else [("chosen", selection.describe())]),
-            ("training", algorithm.trained(certificate)),
+            ("training", algorithm.describe_run(certificate)),
             *([] if model.trained_where is None else [("rows", model.trained_where)]),
             *decision(model),
             *ledger_line(account),
-            ("model", f"{output}: {model.weights.size:,} weights for {len(model.classes)} classes"),
+            ("model", f"{output}: {model.weights.size:,} weights for {model.schema.target.summary}"),
         ]
     )
 
@@ -61,8 +60,7 @@ def decision(model: Model) -> list[tuple[str, str]]:
     """By which threshold it decides, if it has one."""
     if model.threshold is None:
         return []
-    second = format_value(model.classes[1])
-    return [("threshold", f"{second!r} where its probability exceeds {model.threshold:g}; this costs no privacy")]
+    return [("threshold", f"{model.schema.target.describe_threshold(model.threshold)}; this costs no privacy")]
 
 
 def persons(certificate: Certificate) -> list[tuple[str, str]]:
@@ -84,9 +82,7 @@ def spent_before(certificate: Certificate) -> list[tuple[str, str]]:
 
 def curves(schema: Schema) -> list[tuple[str, str]]:
     """Which numbers have curves, if any have."""
-    steps = {
-        column.name: len(column.curve) for column in schema.columns if isinstance(column, Numeric) and column.curve
-    }
+    steps = {column.name: len(column.rule.places) for column in schema.columns if column.rule.places}
     if not steps:
         return []
     first, *others = [f"{count} of {name}" for name, count in list(steps.items())[:SHOWN_CURVES]]

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -61,10 +61,11 @@ class Commands(click.Group):
         if cmd_name not in self._lines:
             return None
         # A library that is interrupted while it is imported may swallow that, or stay half imported.
-        with _interrupts.uninterrupted():
+        with _interrupts.check_and_shield():
             command: click.Command = getattr(import_module(f"{self._package}.{cmd_name}"), cmd_name)
         _interrupts.check()
         command.short_help = self._lines[cmd_name]
+        add_common_options(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -115,6 +116,38 @@ class Commands(click.Group):
         sys.exit(128 + stopped[0] if stopped else code)
 
 
+#: The options of every command, which may stand before its name too.
+COMMON = {
+    "quiet": ("-q", "Show no notes and no progress bar; conditions of the guarantee and warnings are always shown."),
+    "verbose": ("-v", "Show more about the noise and the training."),
+}
+
+
+def add_common_options(command: click.Command) -> None:
+    """Let a command, and those in it, take the common options."""
+    if any(one.name in COMMON for one in command.params):
+        return
+    for name, (letter, line) in COMMON.items():
+        command.params.append(
+            click.Option(
+                [letter, f"--{name}"], is_flag=True, is_eager=True, expose_value=False, callback=_remember, help=line
+            )
+        )
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        add_common_options(inner)
+
+
+def _remember(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+    if given:
+        context.meta[f"{__name__}.{parameter.name}"] = True
+
+
+def is_given(name: Literal["quiet", "verbose"]) -> bool:
+    """Return whether a common option is given, before the command's name or after it."""
+    context = click.get_current_context(silent=True)
+    return context is not None and f"{__name__}.{name}" in context.meta
+
+
 @contextmanager
 def _stopping_cleanly(stopped: list[int]) -> Iterator[None]:
     """Let SIGTERM and SIGHUP act like Ctrl-C, so that temporary files, which hold private rows, are removed.
@@ -125,7 +158,7 @@ def _stopping_cleanly(stopped: list[int]) -> Iterator[None]:
 
     def stop(number: int, _: object) -> None:
         nonlocal since
-        interruptible, now = _interrupts.ask(), time.monotonic()
+        interruptible, now = _interrupts.request_stop(), time.monotonic()
         if stopped and now - since < PATIENCE:
             return  # a second one must not stop the cleaning
         stopped.append(number)
@@ -141,7 +174,7 @@ def _stopping_cleanly(stopped: list[int]) -> Iterator[None]:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if ours and (found := signal.getsignal(each)) in usual
     }
-    _interrupts.forget()
+    _interrupts.reset()
     for each in handled:
         signal.signal(each, stop)
     try:
@@ -149,7 +182,7 @@ def _stopping_cleanly(stopped: list[int]) -> Iterator[None]:
     finally:
         for each, found in handled.items():
             signal.signal(each, found)
-        _interrupts.forget()
+        _interrupts.reset()
 
 
 def examples(*lines: str) -> str:
@@ -202,14 +235,20 @@ def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = 
     emit("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def emit_guarantee(promise: str, *, private: bool) -> None:
-    """Print what is promised, or loudly that nothing is."""
-    emit(promise if private or not _colours(sys.stdout) else click.style(promise, fg="red", bold=True))
+def emit_guarantee(guarantee: str, *, private: bool) -> None:
+    """Print the guarantee, or in red that there is none."""
+    emit(guarantee if private or not _colours(sys.stdout) else click.style(guarantee, fg="red", bold=True))
 
 
 def note(message: str) -> None:
-    """Say something on standard error."""
-    _message("note", message, style="bold cyan")
+    """Say something on standard error, unless --quiet is given."""
+    if not is_given("quiet"):
+        _message("note", message, style="bold cyan")
+
+
+def state_condition(message: str) -> None:
+    """Say on standard error what the guarantee depends on and boltdp cannot check; --quiet does not silence it."""
+    _message("condition", message, style="bold yellow")
 
 
 def warn(message: str) -> None:
@@ -220,7 +259,7 @@ def warn(message: str) -> None:
 class RowsBar:
     """A progress bar on standard error: rows and passes, which are public. Hidden when nobody looks."""
 
-    def __init__(self, *, quiet: bool, unit: str = "rows") -> None:
+    def __init__(self, *, unit: str = "rows") -> None:
         # Only here: few commands take long enough to show it.
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -232,7 +271,7 @@ class RowsBar:
             TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
-            disable=quiet or not sys.stderr.isatty(),
+            disable=is_given("quiet") or not sys.stderr.isatty(),
         )
         self._stage = ""
         self._task: TaskID | None = None
@@ -275,7 +314,7 @@ def _tell(message: str, *, hint: str | None = None) -> int:
 def _tell_our_fault(fault: Exception) -> int:
     """Say where it happened, but not what: the text of an unexpected exception may quote a row."""
     if os.environ.get("BOLTDP_DEBUG"):
-        note("what follows may show private values")
+        warn("what follows may show private values")
         traceback.print_exception(fault)
     _tell(
         f"internal error ({type(fault).__name__} in {_place(fault.__traceback__)}); please report this line",

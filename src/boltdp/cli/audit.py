@@ -8,7 +8,7 @@ import click
 
 from boltdp._files import check_writable, replacing
 from boltdp.cli._help import Grouped
-from boltdp.cli._options import FILE, as_json, make_settings, quiet, settings_options
+from boltdp.cli._options import FILE, as_json, make_settings, settings_options
 from boltdp.cli._terminal import RowsBar, emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.cli.plan import public_schema
 from boltdp.errors import ParameterError
@@ -44,7 +44,6 @@ from boltdp.workflows.plan import make_plan
     "--plot", "picture", metavar="FILE", type=FILE, help="Draw a .png or .svg file; needs `pip install 'boltdp[plot]'`."
 )
 @as_json
-@quiet
 def audit(
     model_path: str | None,
     *,
@@ -57,7 +56,6 @@ def audit(
     html: str | None,
     picture: str | None,
     as_json: bool,
-    quiet: bool,
     **chosen: Any,
 ) -> None:
     """Attack what MODEL, or a training with these settings, claims; no private row is needed.
@@ -89,7 +87,7 @@ def audit(
         settings = make_settings(epsilon=1.0 if epsilon is None else epsilon, noiseless=False, chosen=chosen)
         plan = make_plan(public, rows, settings)
         schema, certificate = plan.schema, plan.certificate
-    with RowsBar(quiet=quiet, unit="done") as bar:
+    with RowsBar(unit="done") as bar:
         report = audit_claim(schema, certificate, trials=trials, seed=chosen["seed"] or 0, progress=bar)
     if html is not None:
         with replacing(html) as aside:

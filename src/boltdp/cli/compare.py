@@ -14,13 +14,12 @@ from boltdp.cli._options import (
     FILE,
     as_json,
     load_schema,
-    quiet,
     settings_options_without_algorithm,
     source_options,
     threads_option,
     training_options,
 )
-from boltdp.cli._terminal import INTERRUPTED, RowsBar, emit, emit_guarantee, emit_json, emit_table, examples, note
+from boltdp.cli._terminal import INTERRUPTED, RowsBar, emit, emit_guarantee, emit_json, emit_table, examples, note, warn
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.settings import Settings
@@ -65,7 +64,6 @@ WARNING = (
 @settings_options_without_algorithm
 @threads_option
 @as_json
-@quiet
 def compare(
     source: str,
     *,
@@ -84,7 +82,6 @@ def compare(
     picture: str | None,
     threads: int | None,
     as_json: bool,
-    quiet: bool,
     **chosen: Any,
 ) -> None:
     """Train several algorithms on SOURCE at several budgets, and compare their accuracy and run time.
@@ -112,7 +109,7 @@ def compare(
     check_writable(output)
     check_writable(drawn)
     before = Comparison.load(output) if Path(output).exists() else None
-    note(WARNING)
+    warn(WARNING)
     kept = 0
 
     def keep(results: Comparison) -> None:
@@ -126,7 +123,7 @@ def compare(
         testing = None if test is None else open_source(test, spool=spool)
         if testing is not None:
             stack.callback(testing.close)
-        bar = stack.enter_context(RowsBar(quiet=quiet, unit="done"))
+        bar = stack.enter_context(RowsBar(unit="done"))
         settings = Settings(epsilon=None, **chosen)
         try:
             made = compare_algorithms(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from boltdp.cli._options import as_json
-from boltdp.cli._terminal import emit, emit_json, emit_table, examples, note, warn
+from boltdp.cli._terminal import emit, emit_json, emit_table, examples, state_condition, warn
 from boltdp.ledger.ledger import CONDITIONS, DatasetReport
 from boltdp.ledger.locate import named_ledger
 from boltdp.privacy.accounting.charges import Rule, Spent
@@ -82,7 +82,7 @@ def set_budget(
     for role in writers:
         found.allow(role)
     emit(f"{dataset}: a budget of {budget.describe()}, composition {composition}, in {found.address}")
-    note(CONDITIONS[composition])
+    state_condition(CONDITIONS[composition])
     if allow_not_private:
         warn("releases that are not private are let through: then no budget holds for these rows")
 

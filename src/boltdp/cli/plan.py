@@ -80,16 +80,17 @@ def plan(
     algorithm = get_algorithm(certificate.algorithm)
     emit_table(
         [
-            *algorithm.cost(certificate),
+            *algorithm.describe_cost(certificate),
             *persons(certificate),
             *spent_before(certificate),
             *curves(plans[epsilon].schema),
-            *algorithm.choices(certificate, settings),
+            *algorithm.describe_choices(certificate, settings),
         ]
     )
     emit("")
-    lines = [(f"{one['epsilon']:g}", one["noise"], *algorithm.forecast_line(one)) for one in by_epsilon]
-    emit_table(lines, header=algorithm.headings, numbers=True)
+    lines = [(f"{one['epsilon']:g}", one["noise"], *algorithm.format_forecast(one)) for one in by_epsilon]
+    headings = [heading for heading, _ in algorithm.columns.values()]
+    emit_table(lines, header=("epsilon", "noise", *headings), numbers=True)
     emit(f"\n{algorithm.explanation}")
 
 

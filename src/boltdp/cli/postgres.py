@@ -163,7 +163,7 @@ def demo(*, rows: int, epsilon: float) -> None:
         connection.execute("CREATE TABLE patients AS SELECT * FROM everyone LIMIT %s", [rows])
         connection.execute("CREATE TABLE visitors AS SELECT * FROM everyone OFFSET %s", [rows])
         emit(f"The table patients has {rows:,} rows of {dims} features. Training inside the server ...")
-        with PostgresEngine(server.uri, table="patients", where="server") as engine, RowsBar(quiet=False) as bar:
+        with PostgresEngine(server.uri, table="patients", where="server") as engine, RowsBar() as bar:
             settings = Settings(epsilon=epsilon)
             model = train(engine, schema, settings, context=settings.context(progress=bar))
         emit(model.certificate.guarantee())

@@ -11,7 +11,6 @@ from boltdp.cli._options import (
     FILE,
     as_json,
     check_new,
-    quiet,
 )
 from boltdp.cli._terminal import RowsBar, emit, emit_json, examples
 from boltdp.engines.registry import find_engine
@@ -36,7 +35,6 @@ from boltdp.workflows.synthesize import TABLE, synthesize
 @click.option("--table", metavar="NAME", default=TABLE, show_default=True, help="Table of the database to make.")
 @click.option("--schema", "schema_path", metavar="TOML", type=FILE, help="Also write the schema that fits the data.")
 @as_json
-@quiet
 def synth(
     output: str,
     *,
@@ -48,7 +46,6 @@ def synth(
     table: str,
     schema_path: str | None,
     as_json: bool,
-    quiet: bool,
 ) -> None:
     """Write synthetic rows to OUTPUT: a .parquet file, a new .duckdb file, or a PostgreSQL database by its URI."""
     is_file = not find_engine(output).writes_tables
@@ -56,7 +53,7 @@ def synth(
         if path is not None:
             check_new(path)
     try:
-        with RowsBar(quiet=quiet) as bar:
+        with RowsBar() as bar:
             made = synthesize(
                 output,
                 rows=rows,

@@ -8,7 +8,7 @@ import click
 
 from boltdp.cli._help import Grouped
 from boltdp.cli._options import (
-    QUERY_PROMISE,
+    QUERY_CONDITION,
     as_json,
     charged_account,
     check_output,
@@ -16,7 +16,6 @@ from boltdp.cli._options import (
     load_schema,
     make_settings,
     model_options,
-    quiet,
     settings_options,
     source_options,
     threads_option,
@@ -24,7 +23,7 @@ from boltdp.cli._options import (
     training_threshold,
 )
 from boltdp.cli._report import report
-from boltdp.cli._terminal import RowsBar, examples, note
+from boltdp.cli._terminal import RowsBar, examples, state_condition
 from boltdp.context import OnBadRow
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
@@ -70,7 +69,6 @@ SHOWN_CURVES = 5
 @threads_option
 @ledger_options
 @as_json
-@quiet
 def train(
     source: str,
     *,
@@ -93,7 +91,6 @@ def train(
     dataset: str | None,
     blocks: str | None,
     as_json: bool,
-    quiet: bool,
     **chosen: Any,
 ) -> None:
     """Train a model on the rows of SOURCE: files, a directory or a pattern of them, a DuckDB file, PostgreSQL or Spark.
@@ -123,11 +120,11 @@ def train(
         schema.target.resolve_threshold(threshold, settings.choose_loss(schema.target)[0])
     check_output(output, overwrite=overwrite)
     if query is not None and settings.epsilon is not None:
-        note(QUERY_PROMISE)
+        state_condition(QUERY_CONDITION)
     if in_server and on_bad_row == "error":
         raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
     where: Literal["auto", "server"] = "server" if in_server else "auto"
-    with open_source(source, table=table, query=query, spool=spool, where=where) as engine, RowsBar(quiet=quiet) as bar:
+    with open_source(source, table=table, query=query, spool=spool, where=where) as engine, RowsBar() as bar:
         account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
         context = settings.context(on_bad_row=on_bad_row, progress=bar, threads=threads)
         model = train_model(engine, schema, settings, context=context, account=account)

@@ -10,6 +10,7 @@ import click
 from boltdp.cli._help import Grouped
 from boltdp.cli._options import (
     FILE,
+    QUERY_CONDITION,
     as_json,
     charged_account,
     check_output,
@@ -17,7 +18,6 @@ from boltdp.cli._options import (
     load_schema,
     make_settings,
     model_options,
-    quiet,
     settings_options,
     source_options,
     threads_option,
@@ -25,7 +25,7 @@ from boltdp.cli._options import (
     training_threshold,
 )
 from boltdp.cli._report import report
-from boltdp.cli._terminal import RowsBar, emit_table, examples, note
+from boltdp.cli._terminal import RowsBar, emit_table, examples, state_condition
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.model import Threshold
@@ -79,7 +79,6 @@ if TYPE_CHECKING:
 @threads_option
 @ledger_options
 @as_json
-@quiet
 def tune(
     source: str,
     *,
@@ -105,7 +104,6 @@ def tune(
     dataset: str | None,
     blocks: str | None,
     as_json: bool,
-    quiet: bool,
     **chosen: Any,
 ) -> None:
     """Train candidates on the rows of SOURCE, choose one of them, and write it; all of it costs epsilon once.
@@ -134,6 +132,8 @@ def tune(
         # Before a row is read: what a model costs is not given back.
         schema.target.resolve_threshold(threshold, settings.choose_loss(schema.target)[0])
     check_output(output, overwrite=overwrite)
+    if query is not None:
+        state_condition(QUERY_CONDITION)
     with ExitStack() as stack:
         engine: Engine = open_source(source, table=table, query=query, spool=spool)
         stack.callback(engine.close)
@@ -145,8 +145,8 @@ def tune(
             engine, shown = engine.slice(public_rows, engine.count()), engine.slice(0, public_rows)
         if shown is not None:
             method = "public"
-            note(f"{shown.count():,} rows are taken for public: nothing protects them")
-        bar = stack.enter_context(RowsBar(quiet=quiet))
+            state_condition(f"{shown.count():,} rows are treated as public data: the guarantee does not cover them")
+        bar = stack.enter_context(RowsBar())
         context = settings.context(progress=bar, threads=threads)
         account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
         model = tune_model(

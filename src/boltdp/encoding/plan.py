@@ -1,120 +1,362 @@
-"""How the packed rows of a schema are read: what becomes of each cell, by public numbers and what was released."""
+"""The encoding plan of a schema: by which rule each column becomes cells, and its cells become features.
+
+A packed row is the class index, then the cells, as float32: numbers are clipped to their bounds and scaled to [-1, 1],
+followed by how many places of their curve they have reached; a category is its index. All of it is in public units, so
+that rows are encoded once: the centres and scales that are found later are part of the feature map, as are the steps,
+the one-hot categories, the intercept and the division by the row norm.
+
+Nothing is learned from the values. What is missing or undeclared is neutral: a number becomes NaN, its steps and a
+category -1, which the feature map makes 0 or no category; a label NaN, which the kernel counts as a row without a
+gradient.
+
+A rule says how the cells of one column are found. There are four, and every kind of column compiles to one of them.
+Whatever treats rules differently (Arrow batches, PostgreSQL's plan, SQL) derives from `RuleVisitor`, and cannot be
+instantiated unless it knows all of them.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from boltdp._arrays import Doubles, PackedRows
-from boltdp.kernel.feature_map import FeatureMap, Kind, Segment
-from boltdp.schema.schema import Categorical, Column, Schema, Vector
+from boltdp.encoding.projection import Projection
+from boltdp.encoding.timestamps import PARTS, Part
+from boltdp.encoding.values import Value
+from boltdp.kernel.feature_map import FeatureMap, Segment
+from boltdp.kernel.packing import Codes, Numbers, Steps
+
+T = TypeVar("T")
+
+#: From below a place of a curve to above it.
+STEP_HEIGHT = 0.5
 
 
-def reading(schema: Schema) -> FeatureMap | None:
-    """How the cells of the rows of a schema are read; None for one with a projection, whose cells are the features.
+@dataclass(frozen=True)
+class Rule(ABC):
+    """How the cells and features of one column are found: numbers, then steps of a curve, then categories.
 
-    >>> from boltdp.schema.schema import Categorical, Numeric, Classes, Schema
-    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100), Categorical("sex", ("F", "M"))), clip_norm=2.0)
-    >>> reading(schema).features(np.array([[1, 0.5, 1], [0, np.nan, -1]], np.float32))
-    array([[1.  , 0.25, 0.  , 0.5 , 0.5 ],
-           [0.  , 0.  , 0.  , 0.  , 0.5 ]])
+    >>> rule = NumberRule("age", "age", 0, 100, places=(18.0, 65.0))
+    >>> rule.features, rule.cells, rule.indicators, rule.squared_norm
+    (3, 2, 2, 1.125)
     """
-    return None if schema.projection is not None else unprojected_reading(schema)
+
+    column: str  #: the declared column
+    source: str  #: the column of the data that it is read from
+
+    @property
+    @abstractmethod
+    def numbers(self) -> int:
+        """How many of the features are numbers."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> tuple[float, float]:
+        """The bounds of the numbers; -1 and 1 if there are none."""
+
+    @property
+    @abstractmethod
+    def places(self) -> tuple[float, ...]:
+        """The places of a curve, one step each."""
+
+    @property
+    @abstractmethod
+    def values(self) -> tuple[Value, ...]:
+        """The categories."""
+
+    @property
+    @abstractmethod
+    def reads_lists(self) -> bool:
+        """Whether a cell of the data holds all numbers of a row."""
+
+    @property
+    @abstractmethod
+    def bad_cell(self) -> str:
+        """What a cell that counts as missing may hold, in words."""
+
+    @abstractmethod
+    def accept(self, visitor: RuleVisitor[T]) -> T:
+        """Call the visitor's method for this rule."""
+
+    @property
+    def indicators(self) -> int:
+        """How many of the features, the last ones, are 0 or 1: steps and categories."""
+        return len(self.places) + len(self.values)
+
+    @property
+    def features(self) -> int:
+        return self.numbers + self.indicators
+
+    @property
+    def cells(self) -> int:
+        return self.numbers + bool(self.places) + bool(self.values)
+
+    @property
+    def squared_norm(self) -> float:
+        """The most that the features can add to the squared norm of an encoded row."""
+        return self.numbers + len(self.places) * (STEP_HEIGHT / 2.0) ** 2 + bool(self.values)
+
+    @property
+    def expected_means(self) -> Doubles:
+        """The means of the features before anything is known: of evenly spread places and equally likely categories."""
+        steps = STEP_HEIGHT * (0.5 - np.arange(1, 1 + len(self.places)) / (1 + len(self.places)))
+        categories = [1.0 / len(self.values) for _ in self.values]
+        return np.concatenate([np.zeros(self.numbers), steps, categories])
+
+    def list_packing(self, *, missing: float = -1.0) -> Iterator[Numbers | Steps | Codes]:
+        """List what the packer makes of a value, cell by cell; a missing code is `missing`, a missing number NaN."""
+        if self.numbers:
+            yield Numbers(*self.bounds, self.numbers)
+        if self.places:
+            yield Steps(self.places)
+        if self.values:
+            yield Codes(missing)
+
+    def has_missing(self, cells: PackedRows) -> bool:
+        """Whether a value is missing in packed cells of this column."""
+        return bool((np.isnan(cells[:, : self.numbers]) if self.numbers else cells[:, :1] < 0).any())
 
 
-class ColumnReading(NamedTuple):
-    """A column and the two numbers of each of its features: a centre and a factor, or the values 0 and 1 stand for."""
+@dataclass(frozen=True)
+class BoundedRule(Rule):
+    """Numbers that are clipped to public bounds."""
 
-    column: Column
-    a: Doubles
-    b: Doubles
+    low: float
+    high: float
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return ()
+
+    @property
+    def bad_cell(self) -> str:
+        return "one that is no number"
+
+
+@dataclass(frozen=True)
+class NumberRule(BoundedRule):
+    """A number, and a step at each place of its curve."""
+
+    places: tuple[float, ...] = ()
 
     @property
     def numbers(self) -> int:
-        """How many of the features are numbers; the others are categories or steps."""
-        return len(self.a) - self.column.indicators
+        return 1
+
+    @property
+    def reads_lists(self) -> bool:
+        return False
+
+    def accept(self, visitor: RuleVisitor[T]) -> T:
+        return visitor.number(self)
 
 
-def column_readings(schema: Schema) -> Iterator[ColumnReading]:
-    """How each column is read, before a projection.
+@dataclass(frozen=True)
+class NumberListRule(BoundedRule):
+    """A list of `length` numbers."""
 
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100, curve=(18,)),), clip_norm=2.0)
-    >>> [reading[1:] for reading in column_readings(schema)]
-    [(array([ 0.   , -0.125]), array([0.5  , 0.125]))]
-    """
-    for (column, centers, factors), (_, middles, steepness) in zip(schema.scalings(), schema.transforms(), strict=True):
-        numbers = len(centers) - column.indicators
-        absent, present = ((x - middles[numbers:]) * steepness[numbers:] for x in (0.0, 1.0))
-        yield ColumnReading(
-            column, np.concatenate([centers[:numbers], absent]), np.concatenate([factors[:numbers], present])
-        )
+    length: int
+
+    @property
+    def numbers(self) -> int:
+        return self.length
+
+    @property
+    def places(self) -> tuple[float, ...]:
+        return ()
+
+    @property
+    def reads_lists(self) -> bool:
+        return True
+
+    def accept(self, visitor: RuleVisitor[T]) -> T:
+        return visitor.number_list(self)
 
 
-def unprojected_reading(schema: Schema) -> FeatureMap:
-    """How the cells are read, before they are projected."""
-    segments = []
-    for column, a, b in column_readings(schema):
-        numbers = len(a) - column.indicators
+@dataclass(frozen=True)
+class CategoryRule(Rule):
+    """One of several categories."""
+
+    @property
+    def numbers(self) -> int:
+        return 0
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return -1.0, 1.0
+
+    @property
+    def places(self) -> tuple[float, ...]:
+        return ()
+
+    @property
+    def reads_lists(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class ValueRule(CategoryRule):
+    """A value that is matched with declared ones, see `boltdp.encoding.values`."""
+
+    values: tuple[Value, ...] = ()
+
+    @property
+    def bad_cell(self) -> str:
+        return "an undeclared category"
+
+    def accept(self, visitor: RuleVisitor[T]) -> T:
+        return visitor.value(self)
+
+
+@dataclass(frozen=True)
+class TimePartRule(CategoryRule):
+    """A part of a timestamp, see `boltdp.encoding.timestamps`."""
+
+    part: Part
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        return PARTS[self.part]
+
+    @property
+    def bad_cell(self) -> str:
+        return f"one without {'an' if self.part == 'hour' else 'a'} {self.part}"
+
+    def accept(self, visitor: RuleVisitor[T]) -> T:
+        return visitor.time_part(self)
+
+
+class RuleVisitor(ABC, Generic[T]):
+    """What is done with a rule, for each of them."""
+
+    @abstractmethod
+    def number(self, rule: NumberRule) -> T: ...
+
+    @abstractmethod
+    def number_list(self, rule: NumberListRule) -> T: ...
+
+    @abstractmethod
+    def value(self, rule: ValueRule) -> T: ...
+
+    @abstractmethod
+    def time_part(self, rule: TimePartRule) -> T: ...
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledRule:
+    """A rule with the centre of each feature and the factor that it is multiplied by after centring."""
+
+    rule: Rule
+    centers: Doubles
+    factors: Doubles
+
+    @cached_property
+    def original_units(self) -> tuple[Doubles, Doubles]:
+        """The middles and factors of the features, which are (value - middle) * factor.
+
+        The value is that of the data, clipped to its bounds, or 0 or 1 for a category or a step.
+
+        >>> ScaledRule(NumberRule("age", "age", 0, 100), np.zeros(1), np.ones(1)).original_units
+        (array([50.]), array([0.02]))
+        """
+        (low, high), count = self.rule.bounds, self.rule.numbers
+        middle, half = (low + high) / 2.0, (high - low) / 2.0
+        middles, factors = self.centers.copy(), self.factors.copy()
+        # Rounding must not put it outside, where a missing number would not become 0 in SQL.
+        middles[:count] = np.clip(middle + half * self.centers[:count], low, high)
+        factors[:count] /= half
+        steps = slice(count, count + len(self.rule.places))
+        middles[steps] = 0.5 + self.centers[steps] / STEP_HEIGHT
+        factors[steps] *= STEP_HEIGHT
+        return middles, factors
+
+    @cached_property
+    def indicator_values(self) -> tuple[Doubles, Doubles]:
+        """The values of the features that are steps or categories where they are absent, and where they are present."""
+        middles, factors = (numbers[self.rule.numbers :] for numbers in self.original_units)
+        return (0.0 - middles) * factors, (1.0 - middles) * factors
+
+    def list_segments(self) -> Iterator[Segment]:
+        """List the segments of the feature map."""
+        numbers, steps, (absent, present) = self.rule.numbers, len(self.rule.places), self.indicator_values
         if numbers:
-            segments.append(Segment("numbers", a[:numbers], b[:numbers]))
-        if column.indicators:
-            kind: Kind = "category" if isinstance(column, Categorical) else "steps"
-            segments.append(Segment(kind, a[numbers:], b[numbers:]))
-    if schema.intercept:
-        segments.append(Segment("constant", np.array([schema.constant]), np.zeros(1)))
-    return FeatureMap(segments)
+            yield Segment("numbers", self.centers[:numbers], self.factors[:numbers])
+        if steps:
+            yield Segment("steps", absent[:steps], present[:steps])
+        if self.rule.values:
+            yield Segment("category", absent[steps:], present[steps:])
 
 
-def features(packed: PackedRows, schema: Schema) -> Doubles:
-    """The labels and features of packed rows of a schema, for those who want all of them: (rows, 1 + dims).
+@dataclass(frozen=True, eq=False)
+class EncodingPlan:
+    """All rules of a schema, the label's and those of its columns; use `Schema.encoding`.
 
-    >>> from boltdp.schema.schema import Categorical, Classes, Schema
-    >>> schema = Schema(Classes("y", (0, 1)), (Categorical("sex", ("F", "M")),), intercept=False)
-    >>> features(np.array([[1, 0], [0, 1]], np.float32), schema)
-    array([[1., 1., 0.],
-           [0., 0., 1.]])
+    >>> rules = (NumberRule("age", "age", 0, 100, (18,)), ValueRule("sex", "sex", ("F", "M")))
+    >>> plan = EncodingPlan(ValueRule("sick", "sick", (0, 1)), rules, np.zeros(4), np.ones(4), 1.0, None)
+    >>> plan.cells, plan.dims, plan.locate_cell("sex")
+    (3, 5, 3)
     """
-    by = reading(schema)
-    return packed.astype(np.float64) if by is None else by.features(packed)
 
+    label: Rule
+    rules: tuple[Rule, ...]
+    centers: Doubles  #: of all features but the intercept
+    factors: Doubles
+    constant: float | None  #: the feature of the intercept, if there is one
+    projection: Projection | None
 
-def cells_of(schema: Schema) -> int:
-    """How many cells the rows of a schema have.
+    @cached_property
+    def scaled(self) -> tuple[ScaledRule, ...]:
+        """The rules, each with the centres and factors of its features."""
+        ends = np.cumsum([rule.features for rule in self.rules])[:-1]
+        parts = zip(self.rules, np.split(self.centers, ends), np.split(self.factors, ends), strict=True)
+        return tuple(ScaledRule(*part) for part in parts)
 
-    >>> from boltdp.schema.schema import Categorical, Numeric, Classes, Schema
-    >>> cells_of(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100, curve=(18,)), Categorical("sex", ("F", "M")))))
-    3
-    """
-    if schema.projection is not None:
-        return schema.dims
-    return unprojected_reading(schema).cells
+    @property
+    def dims(self) -> int:
+        """How many features there are before the projection, with the intercept."""
+        return len(self.centers) + (self.constant is not None)
 
+    @property
+    def cells(self) -> int:
+        """How many cells a packed row has; of projected rows they are the features."""
+        return sum(rule.cells for rule in self.rules) if self.projection is None else self.projection.dims
 
-def cell_of(schema: Schema, name: str) -> int:
-    """The place of a column's first cell in the packed rows of a schema without a projection; the label has place 0.
+    @cached_property
+    def unprojected_map(self) -> FeatureMap:
+        """The map from cells to features, before they are projected."""
+        segments = [segment for scaled in self.scaled for segment in scaled.list_segments()]
+        if self.constant is not None:
+            segments.append(Segment("constant", np.array([self.constant]), np.zeros(1)))
+        return FeatureMap(segments)
 
-    >>> from boltdp.schema.schema import Categorical, Numeric, Classes, Schema
-    >>> columns = (Numeric("age", 0, 100, curve=(18,)), Categorical("sex", ("F", "M")))
-    >>> cell_of(Schema(Classes("y", (0, 1)), columns), "sex")
-    3
-    """
-    place = 1
-    for column in schema.columns:
-        if column.name == name:
-            break
-        place += column.length if isinstance(column, Vector) else 1 + bool(getattr(column, "curve", ()))
-    return place
+    @property
+    def feature_map(self) -> FeatureMap | None:
+        """The map from the cells of packed rows to features; None if rows are projected: their cells are features."""
+        return self.unprojected_map if self.projection is None else None
 
+    @cached_property
+    def matrix(self) -> Doubles | None:
+        """The matrix that projects encoded rows, if they are projected."""
+        return None if self.projection is None else self.projection.make_matrix(self.dims)
 
-def plain(schema: Schema) -> Schema:
-    """The schema of the features as moments are taken of them.
+    def read_features(self, packed: PackedRows) -> Doubles:
+        """Read the labels and features of packed rows: (rows, 1 + dims)."""
+        return packed.astype(np.float64) if self.feature_map is None else self.feature_map.features(packed)
 
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> plain(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),))).feature_names
-    ('age',)
-    """
-    return replace(schema, clip_norm=1.0, intercept=False, projection=None, standardization=None)
+    def locate_cell(self, column: str) -> int:
+        """Find the place of a column's first cell in unprojected packed rows; the label has place 0."""
+        place = 1
+        for rule in self.rules:
+            if rule.column == column:
+                return place
+            place += rule.cells
+        raise KeyError(column)

@@ -99,6 +99,30 @@ def check_values(values: Iterable[Any], *, what: str) -> tuple[Value, ...]:
     return plain
 
 
+def check_int(value: Any, what: str, *, least: int) -> None:
+    """Refuse what is no whole number, or too small."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ParameterError(f"{what} must be a whole number >= {least}, got {shown(value)}")
+
+
+def check_count(values: Any, most: int, what: str) -> None:
+    """Refuse more values than `most`; what has no length is counted later."""
+    if hasattr(values, "__len__") and len(values) > most:
+        raise ParameterError(f"{what} must be at most {most:,} values, got {len(values):,}")
+
+
+def check_number(value: Any, what: str) -> float:
+    """Return a number of Python's or NumPy's as a float; refuse anything else."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise ParameterError(f"{what} must be a number, got {shown(value)}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ParameterError(f"{what} must be a number that a double can hold, got a larger one") from None
+
+
 def _format_number(number: int | float) -> tuple[str, ...]:
     """List all texts that a number is written as, our own first."""
     if number != int(number):

@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from boltdp._arrays import PackedRows
-from boltdp._threads import ending, in_order
+from boltdp._threads import close_at_end, map_in_order
 from boltdp.context import Context
 from boltdp.encoding.encode import Encoder
-from boltdp.encoding.plan import cells_of, reading
-from boltdp.engines.local_store import PreparedRows, spool
-from boltdp.engines.person_limit import CountedEncoder, check_unit, counted
-from boltdp.engines.prepared_rows import Prepared, check_part
+from boltdp.engines.local_store import LocalRows, store_rows
+from boltdp.engines.person_limit import LimitingEncoder, check_person_id, mark_rows_within_limit
+from boltdp.engines.prepared_rows import PreparedRows, check_part
 from boltdp.errors import DataError, near
 from boltdp.kernel.sum_state import Summation
-from boltdp.schema.schema import Categorical, Numeric, Schema, TimePart
+from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 
 if TYPE_CHECKING:
@@ -36,14 +35,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Engine",
-    "Prepared",
+    "PreparedRows",
     "Slice",
     "Summation",
     "check_columns",
-    "counted_scan",
-    "encoded",
-    "scanned",
-    "scanned_keeping",
+    "encode_rows",
+    "scan_limited_rows",
+    "scan_rows",
+    "scan_rows_keeping",
 ]
 
 R = TypeVar("R")
@@ -92,7 +91,7 @@ class Engine(ABC):
         }
         names = [*columns, *keep]
         batches = self.batches([*dict.fromkeys(names)], parse=parsed)
-        with ending(batches):
+        with close_at_end(batches):
             for batch in batches:
                 yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], names)
 
@@ -105,29 +104,29 @@ class Engine(ABC):
     ) -> Iterator[R]:
         """What `work` makes of each block of packed rows, in the original order: in several threads of this process.
 
-        Where the rows are elsewhere, an engine may send it there. Use `scanned`, which looks at the columns first.
+        Where the rows are elsewhere, an engine may send it there. Use `scan_rows`, which looks at the columns first.
         """
-        encoder = Encoder(schema, on_bad_row=context.on_bad_row)
+        encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
         batches = _batches(self, schema, context, label=label)
-        return in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
+        return map_in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         """Encode the rows once, and permute them unless they are for sums only: in memory if they are few, else a file.
 
         With a projection they are read and projected too.
         """
         return self._spooled(schema, context, ordered=ordered)
 
-    def _spooled(self, schema: Schema, context: Context, *, ordered: bool, in_memory: bool = False) -> PreparedRows:
+    def _spooled(self, schema: Schema, context: Context, *, ordered: bool, in_memory: bool = False) -> LocalRows:
         check_columns(schema, self.columns())
-        check_unit(schema, self.columns(), context)
+        check_person_id(schema, self.columns(), context)
         batches, encoder = _for_training(self, schema, context)
-        return spool(
+        return store_rows(
             batches,
             encode=encoder.encode,
             rows=self.count(),
-            width=1 + cells_of(schema),
-            feature_map=reading(schema),
+            width=1 + schema.encoding.cells,
+            feature_map=schema.encoding.feature_map,
             ordered=ordered,
             context=context,
             directory=self.spool,
@@ -163,18 +162,15 @@ class Slice(Engine):
         self.spool, self.memory_bytes = engine.spool, engine.memory_bytes
 
     def count(self) -> int:
-        """Number of rows."""
         return self._stop - self._start
 
     def columns(self) -> dict[str, ColumnType]:
-        """Names and types of the columns."""
         return self._engine.columns()
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows in order."""
         at, self._engine.threads = 0, self.threads
         batches = self._engine.batches(columns, parse=parse)
-        with ending(batches):
+        with close_at_end(batches):
             for batch in batches:
                 first, last = max(self._start - at, 0), min(self._stop - at, len(batch))
                 if first < last:
@@ -187,16 +183,11 @@ class Slice(Engine):
 def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: bool = True) -> None:
     """Refuse data whose columns are not those the schema declares, before any row is read.
 
-    >>> from boltdp.schema.schema import Classes
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> check_columns(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),)), {"y": ColumnType("number")})
     Traceback (most recent call last):
     boltdp.errors.DataError: the data must have the column 'age', which the schema declares
     """
-    allowed: dict[type, tuple[tuple[Kind, ...], str]] = {
-        Numeric: (("number", "bool", "untyped"), "numbers"),
-        Categorical: (("number", "bool", "text", "untyped"), "texts, numbers or booleans"),
-        TimePart: (("timestamp", "date", "text", "untyped"), "timestamps, dates or texts"),
-    }
     names = [*schema.sources, *([schema.label] if label else [])]
     absent = next((name for name in names if name not in columns), None)
     if absent is not None:
@@ -205,22 +196,9 @@ def check_columns(schema: Schema, columns: Mapping[str, ColumnType], *, label: b
             hint=_missing(absent, names, columns),
         )
     for column in schema.columns:
-        kinds, wanted = allowed.get(type(column), (("list", "untyped"), "lists of numbers"))
-        _check_kind(columns, column.source, kinds, wanted)
-        if isinstance(column, TimePart) and column.part == "hour" and columns[column.source].kind == "date":
-            raise DataError(
-                f"column {column.source!r} must have timestamps for an hour to be declared, its type is 'date'",
-                hint="declare its weekday, month or day",
-            )
-        length = columns[column.source].length
-        declared = getattr(column, "length", None)
-        if length is not None and length != declared:
-            raise DataError(
-                f"column {column.name!r} must have lists of the declared length {declared}, its type says {length}"
-            )
+        column.check_type(columns[column.source])
     if label:
-        kinds, wanted = allowed[Categorical]
-        _check_kind(columns, schema.label, kinds, wanted)
+        schema.target.as_column().check_type(columns[schema.label])
 
 
 def _missing(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnType]) -> str | None:
@@ -237,28 +215,14 @@ def _missing(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnT
     return near(absent, [name for name in columns if name not in declared])
 
 
-def _check_kind(columns: Mapping[str, ColumnType], name: str, kinds: Sequence[Kind], wanted: str) -> None:
-    kind = columns[name].kind
-    if kind in kinds or ("number" in kinds and columns[name].parsed):
-        return
-    hint = None
-    if kind == "text" and "number" in kinds:
-        quoted = '"' + name.replace('"', '""') + '"'
-        numbers = f"TRY_CAST({quoted} AS DOUBLE) AS {quoted}"
-        hint = f"declare its categories, or make numbers of it in a query, in DuckDB by {numbers}"
-    elif "number" in kinds and kind == "list":
-        hint = f"declare it as a vector: {name} = {{ length = 3, bounds = [low, high] }} in [vector]"
-    raise DataError(f"column {name!r} must have {wanted}, its type is {kind!r}", hint=hint)
-
-
-def encoded(
+def encode_rows(
     engine: Engine, schema: Schema, *, label: bool = True, context: Context | None = None
 ) -> Iterator[PackedRows]:
     """Packed rows in the original order; without the label, for prediction, it need not be in the data."""
-    return scanned(engine, schema, lambda block: block, label=label, context=context)
+    return scan_rows(engine, schema, lambda block: block, label=label, context=context)
 
 
-def scanned(
+def scan_rows(
     engine: Engine,
     schema: Schema,
     work: Callable[[PackedRows], R],
@@ -271,27 +235,29 @@ def scanned(
     return engine.scan(schema, work, Context() if context is None else context, label=label)
 
 
-def counted_scan(engine: Engine, schema: Schema, work: Callable[[PackedRows], R], *, context: Context) -> Iterator[R]:
+def scan_limited_rows(
+    engine: Engine, schema: Schema, work: Callable[[PackedRows], R], *, context: Context
+) -> Iterator[R]:
     """What `work` makes of each block of packed rows, of which a person's rows beyond those that count are neutral.
 
     With a person_id, rows are streamed through this process.
 
-    >>> from boltdp.schema.schema import Classes
     >>> from boltdp.engines.arrays import ArrayEngine
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> rows = ArrayEngine.from_arrow(pa.table({"who": ["a", "a", "b"], "age": [3, 4, 5], "y": [1, 1, 1]}))
     >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 10),), person_id="who", max_rows_per_person=1)
-    >>> [block[:, 1].tolist() for block in counted_scan(rows, schema, lambda block: block, context=Context())]
+    >>> [block[:, 1].tolist() for block in scan_limited_rows(rows, schema, lambda block: block, context=Context())]
     [[-0.4000000059604645, nan, 0.0]]
     """
     if schema.person_id is None:
-        return scanned(engine, schema, work, context=context)
+        return scan_rows(engine, schema, work, context=context)
     check_columns(schema, engine.columns())
-    check_unit(schema, engine.columns(), context)
+    check_person_id(schema, engine.columns(), context)
     batches, encoder = _for_training(engine, schema, context)
-    return in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
+    return map_in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
 
-def scanned_keeping(
+def scan_rows_keeping(
     engine: Engine,
     schema: Schema,
     work: Callable[[PackedRows], R],
@@ -301,11 +267,11 @@ def scanned_keeping(
 ) -> Iterator[tuple[R, pa.RecordBatch]]:
     """What `work` makes of each block of packed rows, for prediction, and columns of the same rows, as they are.
 
-    >>> from boltdp.schema.schema import Classes
     >>> from boltdp.engines.arrays import ArrayEngine
+    >>> from boltdp.schema.schema import Classes, Numeric
     >>> rows = ArrayEngine.from_arrow(pa.table({"id": ["a", "b"], "age": [30, 40]}))
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> [(found, kept.to_pydict()) for found, kept in scanned_keeping(rows, schema, len, ["id"])]
+    >>> [(found, kept.to_pydict()) for found, kept in scan_rows_keeping(rows, schema, len, ["id"])]
     [(2, {'id': ['a', 'b']})]
     """
     context = Context() if context is None else context
@@ -318,21 +284,20 @@ def scanned_keeping(
                 hint=f"the columns are {', '.join([*types][:20])}{', …' if len(types) > 20 else ''}",
             )
     names, parse = _parsed(schema)
-    encoder = Encoder(schema, on_bad_row=context.on_bad_row)
+    encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
 
     def both(batch: pa.RecordBatch) -> tuple[R, pa.RecordBatch]:
         kept = range(len(names), len(names) + len(keep))
         return work(encoder.encode(batch.select([*range(len(names))]))), batch.select([*kept])
 
     engine.threads = context.threads
-    return in_order(both, engine.batches_keeping(names, keep, parse=parse), threads=context.threads)
+    return map_in_order(both, engine.batches_keeping(names, keep, parse=parse), threads=context.threads)
 
 
 def _parsed(schema: Schema) -> tuple[list[str], dict[str, Kind]]:
     """The columns of a schema, and what those without a type are parsed as."""
-    kinds: dict[type, Kind] = {Numeric: "number", TimePart: "timestamp"}
     parse: dict[str, Kind] = {
-        column.source: kinds.get(type(column), "list") for column in schema.columns if type(column) is not Categorical
+        column.source: column.parsed_as for column in schema.columns if column.parsed_as is not None
     }
     return [*schema.sources], parse
 
@@ -346,12 +311,12 @@ def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = 
 
 def _for_training(
     engine: Engine, schema: Schema, context: Context
-) -> tuple[Iterator[pa.RecordBatch], Encoder | CountedEncoder]:
+) -> tuple[Iterator[pa.RecordBatch], Encoder | LimitingEncoder]:
     """The columns of a schema, and what encodes them such that rows of a person beyond those that count are neutral."""
-    encoder = Encoder(schema, on_bad_row=context.on_bad_row)
+    encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
     if schema.person_id is None or schema.max_rows_per_person is None:
         return _batches(engine, schema, context), encoder
     names, parse = _parsed(schema)
     engine.threads = context.threads
     batches = engine.batches_keeping([*names, schema.label], [schema.person_id], parse=parse)
-    return counted(batches, schema.max_rows_per_person), CountedEncoder(encoder)
+    return mark_rows_within_limit(batches, schema.max_rows_per_person), LimitingEncoder(encoder)

@@ -1,236 +1,190 @@
-"""An evaluation as a picture, by matplotlib, which is optional."""
+"""An evaluation as a picture: the same for exact and noisy counts, without what the latter cannot have."""
 
 from __future__ import annotations
 
-import warnings
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from boltdp._files import check_writable, replacing
-from boltdp.encoding.values import format_value
-from boltdp.errors import ParameterError, printable
+from boltdp._charts import BLUE, GREY, ORANGE, diagonal, finish, mark, picture, plain
+from boltdp.evaluation.classes import ClassFigures, Evaluation
+from boltdp.evaluation.metrics import Curve
 
-if TYPE_CHECKING:
-    from boltdp.evaluation.metrics import Evaluation
-
-ENDINGS = (".png", ".svg", ".pdf")
 #: Curves in one drawing, and classes whose numbers are written in the confusion matrix, at most.
-MOST_CURVES, MOST_WRITTEN = 10, 12
-#: Bars of the histogram.
+MAX_CURVES, MAX_WRITTEN = 10, 12
+#: Bars of the histogram of exact counts.
 BARS = 50
-#: Of the first curve, of what is not so, and of lines and frames.
-BLUE, ORANGE, GREY = "#2563a8", "#d9822b", "#8a8f98"
-
-
-def check_picture(path: str | Path) -> None:
-    """Refuse a picture that could not be drawn, before anything is computed for it."""
-    if Path(path).suffix not in ENDINGS:
-        raise ParameterError(f"a picture must end in {', '.join(ENDINGS)}, got {str(path)!r}")
-    check_writable(str(path))
-    from importlib.util import find_spec
-
-    if find_spec("matplotlib") is None:
-        raise ParameterError(
-            "a picture needs matplotlib, which is not installed", hint="install it with `pip install 'boltdp[plot]'`"
-        )
 
 
 def draw(evaluation: Evaluation, path: str | Path) -> None:
     """Save a picture of the curves, the calibration, the scores and the confusion matrix."""
-    check_picture(path)
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    style: dict[Any, Any] = {
-        "figure.constrained_layout.w_pad": 0.12,
-        "figure.constrained_layout.h_pad": 0.12,
-        "font.size": 9,
-        "axes.titlesize": 10.5,
-        "axes.titleweight": "bold",
-        "axes.titlelocation": "left",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.edgecolor": GREY,
-        "axes.grid": True,
-        "grid.color": "#e6e8eb",
-        "axes.axisbelow": True,
-        "legend.frameon": False,
-        "legend.fontsize": 8,
-        "svg.fonttype": "none",
-    }
-    with rc_context(style):
-        figure = Figure(figsize=(12.5, 7.4), layout="constrained")
-        (roc, recall, figures), (calibration, histogram, confusion) = figure.subplots(2, 3)
+    with picture(path, down=2, across=3, size=(12.5, 7.4)) as (_, axes):
+        (roc, recall, figures), (calibration, histogram, confusion) = axes
         _draw_roc(roc, evaluation)
         _draw_recall(recall, evaluation)
         _write_figures(figures, evaluation)
-        _draw_reliability(calibration, evaluation)
+        _draw_calibration(calibration, evaluation)
         _draw_histogram(histogram, evaluation)
         _draw_confusion(confusion, evaluation)
-        with replacing(path) as aside, warnings.catch_warnings():
-            # A character that the font does not have is drawn as a box.
-            warnings.simplefilter("ignore", UserWarning)
-            figure.savefig(aside, dpi=150, format=Path(path).suffix[1:])
 
 
-def _names(evaluation: Evaluation) -> list[str]:
-    """As they are drawn: a name is no formula, whatever it looks like."""
-    return [printable(format_value(value), longest=24).replace("$", r"\$") for value in evaluation.classes]
-
-
-def _curves(evaluation: Evaluation) -> list[tuple[str, Any, Any]]:
-    """Name, colour and scores of the classes whose curves are drawn: the most frequent, in the order of all."""
-    names, two = _names(evaluation), len(evaluation.classes) == 2
-    if two:
-        return [(names[1], BLUE, evaluation.by_class[1])] if evaluation.by_class[1].curve.both else []
-    there = [place for place, one in enumerate(evaluation.by_class) if one.curve.both]
-    frequent = sorted(there, key=lambda place: -evaluation.by_class[place].rows)[:MOST_CURVES]
-    return [(names[place], f"C{index}", evaluation.by_class[place]) for index, place in enumerate(sorted(frequent))]
+def _curves(evaluation: Evaluation) -> list[tuple[str, Curve, ClassFigures]]:
+    """Colour, curve and figures of the classes whose curves are drawn: the most frequent, in the order of all."""
+    drawn = evaluation.by_class[1:] if evaluation.two else evaluation.by_class
+    there = [one for one in drawn if one.curve is not None and one.curve.both]
+    frequent = sorted(there, key=lambda one: -_value(one, "rows"))[:MAX_CURVES]
+    colours = [BLUE] if evaluation.two else [f"C{index}" for index in range(MAX_CURVES)]
+    kept = [one for one in there if one in frequent]
+    return [(colour, one.curve, one) for colour, one in zip(colours, kept, strict=False) if one.curve is not None]
 
 
 def _draw_roc(axes: Any, evaluation: Evaluation) -> None:
-    axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--")
-    for name, colour, one in _curves(evaluation):
-        curve = one.curve
+    diagonal(axes)
+    for colour, curve, one in _curves(evaluation):
         points = np.concatenate([[0], 1 + curve.points(1000)])
-        axes.plot(
-            curve.false_rate[points],
-            curve.true_rate[points],
-            color=colour,
-            linewidth=1.8,
-            label=f"{name}: area {curve.area:.3f}",
-        )
-    _mark_decision(axes, evaluation, "roc")
-    _square(axes, "ROC curve", "false positive rate", "true positive rate", legend="lower right")
+        label = f"{plain(one.name)}: area {_value(one, 'area under the curve'):.3f}"
+        axes.plot(curve.false_rate[points], curve.true_rate[points], color=colour, linewidth=1.8, label=label)
+    if not _curves(evaluation):
+        _say(axes, "no curve is known")
+    first, second = (_value(one, "recall") for one in evaluation.by_class[:2])
+    if evaluation.two and math.isfinite(first + second):
+        mark(axes, 1.0 - first, second, _decision(evaluation))
+    finish(axes, "ROC curve", "false positive rate", "true positive rate", legend="lower right", shares=True)
 
 
 def _draw_recall(axes: Any, evaluation: Evaluation) -> None:
     curves = _curves(evaluation)
-    for name, colour, one in curves:
-        curve = one.curve
+    for colour, curve, one in curves:
         points = curve.points(1000)
         recall, precision = curve.true_rate[1:][points], curve.precision[points]
-        axes.plot(
-            np.concatenate([[0.0], recall]),
-            np.concatenate([precision[:1], precision]),
-            color=colour,
-            linewidth=1.8,
-            label=f"{name}: average precision {curve.average_precision:.3f}",
-        )
+        precise = one.scores["average precision"]
+        known = "" if precise is None else f": average precision {precise.value:.3f}"
+        label = f"{plain(one.name)}{known}"
+        axes.plot([0.0, *recall], [*precision[:1], *precision], color=colour, linewidth=1.8, label=label)
         if len(curves) == 1:
-            axes.axhline(one.rows / evaluation.rows, color=GREY, linewidth=0.9, linestyle="--")
-    _mark_decision(axes, evaluation, "recall")
-    _square(axes, "Precision and recall", "recall", "precision", legend="lower left")
+            share = curve.inside[-1] / (curve.inside[-1] + curve.outside[-1])
+            axes.axhline(share, color=GREY, linewidth=0.9, linestyle="--")
+    if not curves:
+        _say(axes, "no curve is known")
+    across, up = (_value(evaluation.by_class[1], name) for name in ("recall", "precision"))
+    if evaluation.two and curves and math.isfinite(across + up):
+        mark(axes, across, up, _decision(evaluation))
+    finish(axes, "Precision and recall", "recall", "precision", legend="lower left", shares=True)
 
 
-def _mark_decision(axes: Any, evaluation: Evaluation, which: str) -> None:
-    """Where the model decides, of two classes."""
-    if len(evaluation.classes) != 2 or not evaluation.by_class[1].curve.both:
-        return
-    true_no, false_yes = evaluation.confusion[0]
-    second = evaluation.by_class[1]
-    if which == "recall" and second.precision is None:
-        return
-    place = (false_yes / (true_no + false_yes), second.recall) if which == "roc" else (second.recall, second.precision)
+def _value(one: ClassFigures, name: str) -> float:
+    score = one.scores[name]
+    return math.nan if score is None else score.value
+
+
+def _decision(evaluation: Evaluation) -> str:
     threshold = 0.5 if evaluation.threshold is None else evaluation.threshold
-    said = "where it decides" if evaluation.log_loss is None else f"threshold {threshold:g}"
-    axes.plot(*place, "o", color=ORANGE, markersize=6.5, markeredgecolor="white", label=said, zorder=5)
+    return f"threshold {threshold:g}" if evaluation.probabilistic else "where it decides"
 
 
-def _draw_reliability(axes: Any, evaluation: Evaluation) -> None:
-    table = evaluation.reliability
-    axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--")
-    if table is None:
-        axes.text(0.5, 0.5, "this loss gives no probabilities", ha="center", va="center", color=GREY)
-    else:
-        wide = table.high - table.low
-        axes.bar(table.low, table.rows / table.rows.sum(), width=wide, align="edge", color="#dbe6f2", zorder=1)
-        axes.plot(table.mean_probability, table.share, color=BLUE, linewidth=1.3, zorder=3)
-        deviation = np.sqrt(table.share * (1.0 - table.share) / table.rows)
-        axes.errorbar(
-            table.mean_probability,
-            table.share,
-            yerr=2.0 * deviation,
-            fmt="o",
-            color=BLUE,
-            markersize=4.5,
-            elinewidth=1.0,
-            zorder=4,
-            label=f"calibration error {table.error:.3f}",
-        )
-    two = len(evaluation.classes) == 2
-    of = f"probability of {_names(evaluation)[1]}" if two else "probability of the likeliest class"
-    _square(axes, "Calibration", of, "observed share (bars: share of rows)", legend="upper left")
+def _draw_calibration(axes: Any, evaluation: Evaluation) -> None:
+    diagonal(axes)
+    bins = evaluation.calibration
+    if not evaluation.probabilistic:
+        _say(axes, "this loss gives no probabilities")
+    elif not bins:
+        _say(axes, "no calibration is known")
+    total = sum(one.rows.value for one in bins) or 1.0
+    for one in bins:
+        axes.bar(one.low, one.rows.value / total, width=one.high - one.low, align="edge", color="#dbe6f2", zorder=1)
+    known = [
+        (one.mean_probability if one.mean_probability is not None else 0.5 * (one.low + one.high), one.share)
+        for one in bins
+        if one.share is not None
+    ]
+    if known:
+        places, shares = [place for place, _ in known], [share.value for _, share in known]
+        reach = [[share.value - share.low for _, share in known], [share.high - share.value for _, share in known]]
+        error = evaluation.calibration_error
+        label = "95 % interval" if error is None else f"calibration error {error:.3f}"
+        axes.plot(places, shares, color=BLUE, linewidth=1.3, zorder=3)
+        axes.errorbar(places, shares, reach, fmt="o", color=BLUE, markersize=4.5, elinewidth=1.0, zorder=4, label=label)
+    of = plain(evaluation.classes[1]) if evaluation.two else "the likeliest class"
+    up = "observed share (bars: share of rows)"
+    finish(axes, "Calibration", f"probability of {of}", up, legend="upper left", shares=True)
 
 
 def _draw_histogram(axes: Any, evaluation: Evaluation) -> None:
-    two, names = len(evaluation.classes) == 2, _names(evaluation)
-    if evaluation.histogram is not None:
-        rows = evaluation.histogram.reshape(2, BARS, -1).sum(axis=2)
-        edges = np.arange(BARS + 1) / BARS
-        label = f"probability of {names[1]}" if two else "probability of the likeliest class"
+    scored, edges, last = evaluation.statistics.scored, evaluation.statistics.edges, evaluation.classes[-1]
+    names = (evaluation.classes[0], last) if evaluation.two else ("wrong", "right")
+    label = f"probability of {last if evaluation.two else 'the likeliest class'}"
+    if not evaluation.probabilistic:
+        names, label = (names[0] if evaluation.two else "other classes", last), f"margin of {last}"
+    title = "Scores by true class" if evaluation.two else "Scores of right and wrong predictions"
+    finish(axes, title, plain(label, 60), "rows")
+    if scored is None:
+        _say(axes, "only errors are known")
+        return
+    rows = np.maximum(scored.table.sum(axis=0), 0)
+    if len(edges) > BARS + 1:
+        met = np.flatnonzero(rows.any(axis=0))
+        if not evaluation.probabilistic:
+            bars = np.linspace(edges[met[0]], edges[met[-1] + 1], BARS + 1)
+        else:
+            bars = np.linspace(edges[0], edges[-1], BARS + 1)
+        # An edge of a bin that is an edge of a bar belongs to the bar above it.
+        middles = 0.5 * (edges[met] + edges[met + 1])
+        rows, edges = np.array([np.histogram(middles, bars, weights=one[met])[0] for one in rows]), bars
+    # Where bins differ in width, their areas are the rows.
+    widths = np.diff(edges)
+    heights = rows * widths.mean() / widths
+    for name, colour, height in zip(names, (ORANGE, BLUE), heights, strict=True):
+        axes.bar(edges[:-1], height, width=widths, align="edge", color=colour, alpha=0.6, label=plain(name))
+    if evaluation.probabilistic:
         axes.set_xlim(0, 1)
-    else:
-        curve = evaluation.by_class[-1].curve
-        edges = np.linspace(curve.scores.min(), np.nextafter(curve.scores.max(), np.inf), BARS + 1)
-        counts = (np.diff(curve.outside, prepend=0), np.diff(curve.inside, prepend=0))
-        rows = np.array([np.histogram(curve.scores, edges, weights=each)[0] for each in counts])
-        label = f"margin of {names[-1]}"
-    said = (names[0], names[1]) if two else ("wrong", "right")
-    if evaluation.histogram is None and not two:
-        said = ("other classes", names[-1])
-    axes.bar(edges[:-1], rows[0], width=np.diff(edges), align="edge", color=ORANGE, alpha=0.6, label=said[0])
-    axes.bar(edges[:-1], rows[1], width=np.diff(edges), align="edge", color=BLUE, alpha=0.6, label=said[1])
-    if two and evaluation.log_loss is not None:
-        axes.axvline(0.5 if evaluation.threshold is None else evaluation.threshold, color=GREY, linewidth=1.2)
-    axes.set_title("Scores by true class" if two else "Scores of right and wrong predictions")
-    axes.set(xlabel=label, ylabel="rows")
+        if evaluation.two:
+            axes.axvline(0.5 if evaluation.threshold is None else evaluation.threshold, color=GREY, linewidth=1.2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     # Room for the names above the bars.
-    axes.set_ylim(0.0, 1.15 * max(float(rows.max()), 1.0))
+    axes.set_ylim(0.0, 1.15 * max(1.0, float(heights.max())))
     axes.legend(loc="upper center", ncols=2)
 
 
 def _draw_confusion(axes: Any, evaluation: Evaluation) -> None:
-    names, counts = _names(evaluation), evaluation.confusion
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    names, counts = [plain(name) for name in evaluation.classes], evaluation.confusion
     axes.grid(visible=False)
-    axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    axes.set_title("Confusion matrix")
-    axes.set(xlabel="predicted class", ylabel="true class")
-    if len(names) > MOST_WRITTEN:
+    finish(axes, "Confusion matrix", "predicted class", "true class")
+    if counts is None:
+        axes.set(xticks=[], yticks=[])
+        _say(axes, "only errors are known")
+        return
+    shares = np.maximum(counts, 0) / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0, aspect="auto")
+    if len(names) > MAX_WRITTEN:
         return
     axes.set_xticks(range(len(names)), names, rotation=30 if max(map(len, names)) > 6 and len(names) > 4 else 0)
     axes.set_yticks(range(len(names)), names)
     for i, row in enumerate(counts):
         for j, count in enumerate(row):
-            text = f"{count:,}\n{100 * shares[i, j]:.0f} %" if len(names) <= 5 else f"{count:,}"
+            text = f"{count:,.0f}\n{100 * shares[i, j]:.0f} %" if len(names) <= 5 else f"{count:,.0f}"
             colour = "white" if shares[i, j] > 0.55 else "#1f2933"
             axes.text(j, i, text, ha="center", va="center", color=colour, fontsize=9 if len(names) <= 6 else 7)
 
 
 def _write_figures(axes: Any, evaluation: Evaluation) -> None:
-    """The figures themselves, as a table."""
     axes.set_axis_off()
     axes.set_title(f"{evaluation.rows:,} rows", loc="left")
-    lines = [(name, f"{score:.4f}") for name, score in evaluation.scores.items() if score is not None]
-    if evaluation.rows_without_class:
-        lines.append(("rows left out: no declared class", f"{evaluation.rows_without_class:,}"))
+    lines = [(name, f"{score.value:.4f}") for name, score in evaluation.scores.items() if score is not None]
+    if evaluation.calibration_error is not None:
+        lines.append(("calibration error", f"{evaluation.calibration_error:.4f}"))
+    if round(evaluation.rows_without_class.value):
+        lines.append(("rows left out: no declared class", f"{evaluation.rows_without_class.value:,.0f}"))
     for place, (name, figure) in enumerate(lines):
         height = 0.93 - 0.1 * place
         axes.text(0.0, height, name, transform=axes.transAxes, color="#3b4350", fontsize=10)
         axes.text(0.92, height, figure, transform=axes.transAxes, ha="right", fontsize=10, fontweight="bold")
-    said = "Computed from the rows without noise:\nno model's promise covers it."
-    axes.text(0.0, 0.0, said, transform=axes.transAxes, color=GREY, fontsize=8.5, va="bottom")
+    said = evaluation.guarantee().replace(": ", ":\n", 1)
+    axes.text(0.0, 0.0, said, transform=axes.transAxes, color=GREY, fontsize=8.5, va="bottom", wrap=True)
 
 
-def _square(axes: Any, title: str, across: str, up: str, *, legend: str) -> None:
-    axes.set_title(title)
-    axes.set(xlabel=across, ylabel=up, xlim=(-0.015, 1.015), ylim=(-0.015, 1.03))
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(loc=legend)
+def _say(axes: Any, said: str) -> None:
+    axes.text(0.5, 0.5, said, ha="center", va="center", color=GREY, transform=axes.transAxes)

@@ -15,17 +15,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from boltdp.encoding.values import format_value
 from boltdp.errors import ParameterError, printable
 from boltdp.export.html import document, text_of
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_updates import NoisyUpdates
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.schema.schema import Categorical, Column, Numeric
+from boltdp.schema.columns import Column
 
 if TYPE_CHECKING:
-    from boltdp.evaluation.private import NoisyEvaluation
+    from boltdp.evaluation.classes import NoisyEvaluation
     from boltdp.model import Model
 
 #: What only the owner of the data knows: the name of each option, and what it is.
@@ -52,7 +51,7 @@ PARTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 #: The title of the section that a page sets apart.
 PROMISED = "What is promised"
 #: Columns that are listed one by one, at most; and categories of each.
-MOST_COLUMNS, MOST_CATEGORIES = 40, 12
+MOST_COLUMNS = 40
 #: Characters of a text of the owner, and of a line that follows from the model.
 LONGEST = 4000
 
@@ -130,16 +129,17 @@ def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
 
 def markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
     """The card as Markdown, with the metadata that model hubs read at its head."""
+    task = model.schema.target.task
     lines = [
         "---",
         "library_name: boltdp",
-        "pipeline_tag: tabular-classification",
+        f"pipeline_tag: tabular-{task}",
         "tags:",
         "- differential-privacy",
-        "- tabular-classification",
+        f"- tabular-{task}",
         "---",
         "",
-        f"# Model card: {_plain(owner.get('name') or f'a classifier of {model.schema.label}')}",
+        f"# Model card: {_plain(_title(model, owner))}",
     ]
     for section in sections(model, owner, evaluation):
         lines += ["", f"## {_plain(section.title)}"]
@@ -173,7 +173,7 @@ def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
             body += f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
         if section.command is not None:
             body += f"<pre>{text_of(section.command)}</pre>"
-    return document(f"Model card: {text_of(owner.get('name') or f'a classifier of {model.schema.label}')}", body)
+    return document(f"Model card: {text_of(_title(model, owner))}", body)
 
 
 def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
         raise ParameterError(
             f"a model for the registry must be private, and this one is not: {'; '.join(certificate.reasons)}"
         )
-    budget = certificate.budget
+    budget, target = certificate.budget, model.schema.target
     slug = re.sub(r"[^a-z0-9]+", "-", " ".join(owner.get(name, "") for name in ("name", "curator")).lower()).strip("-")
     basic = {
         "name": owner.get("name", ""),
@@ -239,7 +239,7 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
                 "data_domain": _listed(
                     [f"Tables of {certificate.rows:,} rows with these columns, whatever is in them:"],
                     [": ".join(filter(None, line)) for line in _columns(model.schema.columns).lines],
-                    [f"{model.schema.label}: the label, {_names(model)}"],
+                    [f"{target.column}: the {target.key}, {target.describe_values()}"],
                 ),
                 "unprotected_quantities": _public(model),
             },
@@ -357,39 +357,27 @@ def _stated(owner: Owner, *names: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, owner.get(name) or f"____ (to be stated by the owner: {OWNER[name]})") for name in names)
 
 
-def _names(model: Model) -> str:
-    names = [format_value(value) for value in model.classes]
-    more = len(names) - MOST_CATEGORIES
-    return ", ".join(names[:MOST_CATEGORIES]) + (f" and {more:,} more" if more > 0 else "")
+def _title(model: Model, owner: Owner) -> str:
+    target = model.schema.target
+    return owner.get("name") or f"a {target.predictor} of {target.column}"
 
 
 def _description(model: Model) -> str:
-    certificate, count = model.certificate, len(model.schema.columns)
+    certificate, target, count = model.certificate, model.schema.target, len(model.schema.columns)
     return (
-        f"A linear classifier with the {certificate.problem.loss.name} loss that predicts {model.schema.label} "
-        f"({_names(model)}) from {count:,} {'column' if count == 1 else 'columns'}. It was trained on "
-        f"{certificate.rows:,} rows by boltdp {certificate.version} with the algorithm {certificate.algorithm}."
+        f"A linear {target.predictor} with the {certificate.problem.loss.name} loss that predicts {target.column} "
+        f"({target.describe_values()}) from {count:,} {'column' if count == 1 else 'columns'}. It was "
+        f"trained on {certificate.rows:,} rows by boltdp {certificate.version} with the algorithm "
+        f"{certificate.algorithm}."
     )
 
 
 def _columns(columns: Sequence[Column]) -> Table:
-    lines = [(column.name, _declared(column)) for column in columns[:MOST_COLUMNS]]
+    lines = [(column.name, column.describe()) for column in columns[:MOST_COLUMNS]]
     more = len(columns) - MOST_COLUMNS
     if more > 0:
         lines.append((f"{more:,} more", ""))
     return Table(("column", "what it can be, which is public"), tuple(lines))
-
-
-def _declared(column: Column) -> str:
-    if isinstance(column, Categorical):
-        names = [format_value(value) for value in column.categories]
-        more = len(names) - MOST_CATEGORIES
-        told = ", ".join(names[:MOST_CATEGORIES]) + (f" and {more:,} more" if more > 0 else "")
-        return f"one of {told}"
-    told = f"from {column.low:g} to {column.high:g}"
-    if isinstance(column, Numeric):
-        return f"a number {told}" + (f", with a curve of {len(column.curve)} steps" if column.curve else "")
-    return f"{column.length} numbers {told}"
 
 
 def _unit(certificate: Certificate) -> tuple[str, ...]:
@@ -525,13 +513,7 @@ def _utility(certificate: Certificate, evaluation: NoisyEvaluation | None) -> Se
         for name, score in evaluation.scores.items()
     ]
     tables = [Table(("all rows", "with noise", "95 % interval"), tuple(scores))]
-    if evaluation.by_group:
-        names = [*next(iter(evaluation.by_group.values()))]
-        lines = [
-            (group, *("-" if score is None else score.describe(whole=name == "rows") for name, score in told.items()))
-            for group, told in evaluation.by_group.items()
-        ]
-        tables.append(Table((str(evaluation.by), *names), tuple(lines)))
+    tables += [Table(headings, tuple(lines)) for headings, lines in evaluation.tables()]
     return Section(title, text, tables=tuple(tables))
 
 

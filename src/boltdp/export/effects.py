@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from boltdp._arrays import Doubles
+from boltdp.encoding.plan import (
+    CategoryRule,
+    NumberListRule,
+    NumberRule,
+    RuleVisitor,
+    ScaledRule,
+    TimePartRule,
+    ValueRule,
+)
 from boltdp.encoding.values import format_value
 from boltdp.export.original_units import encoded_weights, matrix_of
 from boltdp.losses import Logistic, Multinomial
 from boltdp.privacy.weight_uncertainty import WeightDeviation, weight_deviation
-from boltdp.schema.schema import Categorical, Numeric, Vector
 
 if TYPE_CHECKING:
     from boltdp.model import Model
@@ -118,7 +126,7 @@ def effects(model: Model) -> Effects:
     >>> from boltdp.settings import Settings
     >>> from boltdp.workflows.train import train
     >>> import pyarrow as pa
-    >>> from boltdp.schema.schema import Classes, Schema
+    >>> from boltdp.schema.schema import Classes, Numeric, Schema
     >>> rows = pa.table({"age": range(100), "sick": [age > 60 for age in range(100)]})
     >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
     >>> (panel,) = effects(train(open_source(rows), schema, Settings(epsilon=None))).panels
@@ -132,16 +140,11 @@ def effects(model: Model) -> Effects:
     panels = []
     for favours, weights in zip(favoured, encoded_weights(schema, model.weights[:MOST_PANELS]), strict=True):
         at, found = 0, []
-        for column, middles, factors in schema.transforms():
-            part = slice(at, at + len(middles))
+        for scaled in schema.encoding.scaled:
+            part = slice(at, at + scaled.rule.features)
             at = part.stop
             noise = _Noise(spread, None if matrix is None else matrix[part])
-            if isinstance(column, Categorical):
-                found.append(_of_categories(column, factors, weights[part], noise))
-            elif isinstance(column, Numeric):
-                found.append(_of_number(column, middles, factors, weights[part], noise))
-            else:
-                found.append(_of_vector(column, factors, weights[part], noise))
+            found.append(scaled.rule.accept(_EffectOf(scaled, weights[part], noise)))
         found.sort(key=lambda one: -one.importance)
         constant = deviation = None
         if schema.intercept:
@@ -174,66 +177,76 @@ class _Noise:
         return tuple((self.spread.deviation * np.abs(factors) * lengths).tolist())
 
 
-def _of_number(column: Numeric, middles: Doubles, factors: Doubles, weights: Doubles, noise: _Noise) -> Effect:
-    places, features = _line(column, middles, factors)
-    values, deviations = features @ weights, noise.of(features)
-    return Effect(
-        column.name,
-        "number",
-        places,
-        (),
-        tuple(values.tolist()),
-        None if deviations is None else tuple(deviations),
-        float(values[-1] - values[0]),
-        noise.of(features[-1] - features[0]),
-        float(np.ptp(values)),
-    )
+class _EffectOf(RuleVisitor[Effect]):
+    """What a column does, by the weights of its features."""
 
+    def __init__(self, scaled: ScaledRule, weights: Doubles, noise: _Noise) -> None:
+        (self.middles, self.factors), self.weights, self.noise = scaled.original_units, weights, noise
 
-def _of_categories(column: Categorical, factors: Doubles, weights: Doubles, noise: _Noise) -> Effect:
-    labels, values = tuple(format_value(value) for value in column.categories), factors * weights
-    # One category is compared with none of them, several with each other.
-    direction = np.zeros(len(values))
-    direction[values.argmin()] -= factors[values.argmin()] if len(values) > 1 else 0.0
-    direction[values.argmax()] += factors[values.argmax()]
-    difference = float(direction @ weights)
-    return Effect(
-        column.name,
-        "categories",
-        (),
-        labels,
-        tuple(values.tolist()),
-        noise.of_each(factors),
-        difference,
-        noise.of(direction),
-        abs(difference),
-    )
+    def number(self, rule: NumberRule) -> Effect:
+        places, features = self._trace_line(rule)
+        values, deviations = features @ self.weights, self.noise.of(features)
+        return Effect(
+            rule.column,
+            "number",
+            places,
+            (),
+            tuple(values.tolist()),
+            None if deviations is None else tuple(deviations),
+            float(values[-1] - values[0]),
+            self.noise.of(features[-1] - features[0]),
+            float(np.ptp(values)),
+        )
 
+    def value(self, rule: ValueRule) -> Effect:
+        return self._compare_categories(rule)
 
-def _of_vector(column: Vector, factors: Doubles, weights: Doubles, noise: _Noise) -> Effect:
-    length, each = float(np.linalg.norm(weights)), noise.of_each(np.ones(len(weights)))
-    deviation = None if each is None else float(np.linalg.norm(each))
-    # Of a row that is at most 1 long, and of values that are within the bounds.
-    widest = min(2.0 * length, float(np.abs(weights * factors).sum()) * (column.high - column.low))
-    told = None if deviation is None else (deviation,)
-    return Effect(column.name, "vector", (), (), (length,), told, length, deviation, widest)
+    def time_part(self, rule: TimePartRule) -> Effect:
+        return self._compare_categories(rule)
 
+    def number_list(self, rule: NumberListRule) -> Effect:
+        weights = self.weights
+        length, each = float(np.linalg.norm(weights)), self.noise.of_each(np.ones(len(weights)))
+        deviation = None if each is None else float(np.linalg.norm(each))
+        # Of a row whose norm is at most 1, and of values that are within the bounds.
+        widest = min(2.0 * length, float(np.abs(weights * self.factors).sum()) * (rule.high - rule.low))
+        deviations = None if deviation is None else (deviation,)
+        return Effect(rule.column, "vector", (), (), (length,), deviations, length, deviation, widest)
 
-def _line(column: Numeric, middles: Doubles, factors: Doubles) -> tuple[tuple[float, ...], Doubles]:
-    """Places of a number, and its encoded features there; at a step both below it and at it."""
-    steps = np.array(getattr(column, "curve", ()), dtype=np.float64)
-    ends = [column.low, float(middles[0]), column.high]
-    if len(steps):
-        ends += np.linspace(column.low, column.high, PIECES + 1).tolist()
-    # A place, and whether the step there is still to come.
-    found = {(place, False) for place in ends} | {
-        (place, before) for place in steps.tolist() for before in (True, False)
-    }
-    ordered = sorted(found, key=lambda one: (one[0], not one[1]))
-    places = np.array([place for place, _ in ordered])
-    before = np.array([still for _, still in ordered])
-    passed = (places[:, None] > steps) | ((places[:, None] == steps) & ~before[:, None])
-    return tuple(places.tolist()), (np.column_stack([places, passed]) - middles) * factors
+    def _compare_categories(self, rule: CategoryRule) -> Effect:
+        labels, values = tuple(map(format_value, rule.values)), self.factors * self.weights
+        # One category is compared with none of them, several with each other.
+        direction = np.zeros(len(values))
+        direction[values.argmin()] -= self.factors[values.argmin()] if len(values) > 1 else 0.0
+        direction[values.argmax()] += self.factors[values.argmax()]
+        difference = float(direction @ self.weights)
+        return Effect(
+            rule.column,
+            "categories",
+            (),
+            labels,
+            tuple(values.tolist()),
+            self.noise.of_each(self.factors),
+            difference,
+            self.noise.of(direction),
+            abs(difference),
+        )
+
+    def _trace_line(self, rule: NumberRule) -> tuple[tuple[float, ...], Doubles]:
+        """Find the places of a number's line and its encoded features there; at a step both below it and at it."""
+        steps = np.array(rule.places, dtype=np.float64)
+        ends = [rule.low, float(self.middles[0]), rule.high]
+        if len(steps):
+            ends += np.linspace(rule.low, rule.high, PIECES + 1).tolist()
+        # A place, and whether the step there is still to come.
+        found = {(place, False) for place in ends} | {
+            (place, before) for place in steps.tolist() for before in (True, False)
+        }
+        ordered = sorted(found, key=lambda one: (one[0], not one[1]))
+        places = np.array([place for place, _ in ordered])
+        before = np.array([still for _, still in ordered])
+        passed = (places[:, None] > steps) | ((places[:, None] == steps) & ~before[:, None])
+        return tuple(places.tolist()), (np.column_stack([places, passed]) - self.middles) * self.factors
 
 
 def _unit(model: Model, names: list[str]) -> str:

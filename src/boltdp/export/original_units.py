@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from boltdp._arrays import Doubles
 from boltdp.errors import require
-from boltdp.schema.schema import Schema, Vector
+from boltdp.schema.schema import Schema
 
 if TYPE_CHECKING:
     from boltdp.model import Model
@@ -37,11 +37,7 @@ def matrix_of(schema: Schema) -> Doubles | None:
     >>> matrix_of(Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1),))) is None
     True
     """
-    if schema.projection is None:
-        return None
-    from boltdp.encoding.encode import projection_matrix  # only here: Arrow comes with it
-
-    return projection_matrix(schema.projection, schema.encoded_dims)
+    return schema.encoding.matrix
 
 
 def raw_weights(schema: Schema, weights: Doubles) -> tuple[Doubles, Doubles]:
@@ -56,7 +52,8 @@ def raw_weights(schema: Schema, weights: Doubles) -> tuple[Doubles, Doubles]:
     (array([[0.1]]), array([-5.]))
     """
     encoded = encoded_weights(schema, weights)
-    middles, factors = (np.concatenate(parts) for parts in list(zip(*schema.transforms(), strict=True))[1:])
+    units = [scaled.original_units for scaled in schema.encoding.scaled]
+    middles, factors = (np.concatenate(parts) for parts in zip(*units, strict=True))
     coefficients = encoded[:, : len(factors)] * factors
     constants = -coefficients @ middles
     if schema.intercept:
@@ -88,7 +85,7 @@ def to_sklearn(model: Model) -> Any:
     def name(estimator: Any) -> Any:
         estimator.n_features_in_ = coefficients.shape[1]
         # The entries of a vector have no names of their own: an array is what fits them.
-        if not any(isinstance(column, Vector) for column in schema.columns):
+        if not any(column.rule.reads_lists for column in schema.columns):
             names = replace(schema, projection=None, intercept=False).feature_names
             estimator.feature_names_in_ = np.array(names, dtype=object)
         return estimator
@@ -97,7 +94,7 @@ def to_sklearn(model: Model) -> Any:
     if not loss.probabilistic:
         return fitted(LinearSVC(), every, classes)
     estimator = LogisticRegression() if loss.softmax else LinkedLogisticRegression(loss)
-    if loss.vectors > 1 or len(classes) == 2:
+    if loss.vectors > 1 or model.schema.target.as_classes().is_binary:
         plain = fitted(estimator, every, classes)
         if not model.cut:
             return plain

@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg import sql
 
-from boltdp.encoding.encode import projection_matrix
-from boltdp.encoding.scaling import number_scaling, step_values
-from boltdp.encoding.values import format_value
 from boltdp.errors import BoltdpError
 from boltdp.schema.schema import Schema
 
@@ -37,8 +34,22 @@ def input_scaling(schema: Schema) -> dict[str, list[Any]]:
     >>> input_scaling(Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Categorical("sex", ("F", "M")))))["high"]
     [100.0, 1.0, 1.0]
     """
-    transforms = [*schema.transforms()]
-    return {**number_scaling(transforms), **(step_values(transforms) or {})}
+    scaling: dict[str, list[Any]] = {"low": [], "high": [], "middle": [], "factor": []}
+    curves: dict[str, list[Any]] = {"steps": [], "places": [], "absent": [], "present": []}
+    for scaled in schema.encoding.scaled:
+        rule, (middles, factors), count = scaled.rule, scaled.original_units, len(scaled.rule.places)
+        inputs = [*range(rule.numbers), *range(rule.numbers + count, rule.features)]
+        scaling["low"] += [rule.bounds[0]] * len(inputs)
+        scaling["high"] += [rule.bounds[1]] * len(inputs)
+        scaling["middle"] += middles[inputs].tolist()
+        scaling["factor"] += factors[inputs].tolist()
+        # The steps of a number follow from it.
+        absent, present = scaled.indicator_values
+        curves["steps"] += [count, *[0] * (len(inputs) - 1)]
+        curves["places"] += rule.places
+        curves["absent"] += absent[:count].tolist()
+        curves["present"] += present[:count].tolist()
+    return scaling | curves if curves["places"] else scaling
 
 
 def quoted(text: str) -> str:
@@ -60,19 +71,18 @@ def quoted(text: str) -> str:
 def model_row(name: str, model: Model) -> dict[str, Any]:
     """The row of `boltdp.models` that a model is."""
     schema = model.schema
-    projection, parameter = schema.projection, model.certificate.problem.loss.parameter
-    matrix = None if projection is None else projection_matrix(projection, schema.encoded_dims).tolist()
+    matrix, parameter = schema.encoding.matrix, model.certificate.problem.loss.parameter
     return {
         "name": name,
         "private": model.certificate.private,
         "loss": model.certificate.problem.loss.name,
-        "classes": [format_value(value) for value in model.classes],
+        "classes": list(model.schema.target.as_classes().names),
         "weights": model.weights.tolist(),
         **input_scaling(schema),
         "cut": model.cut,
         "parameter": parameter,
         "intercept": schema.constant if schema.intercept else None,
-        "projection": matrix,
+        "projection": None if matrix is None else matrix.tolist(),
         "schema": json.dumps(schema.to_dict()),
         "certificate": json.dumps(model.certificate.to_dict(), allow_nan=False),
     }

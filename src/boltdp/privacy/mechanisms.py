@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from flint import arb, ctx
 
+from boltdp._bisect import bisect
 from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.spherical_noise import find_spherical_scale, spherical_bits, spherical_delta
@@ -176,13 +177,7 @@ def smallest_scale(is_enough: Callable[[float], bool]) -> float:
     low = high / 2
     while is_enough(low):
         low, high = low / 2, low
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        if is_enough(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    return bisect(is_enough, low, high, tolerance=1e-12)[1]
 
 
 def gaussian_delta(distance: arb, epsilon: arb) -> arb:

@@ -1,36 +1,38 @@
-"""The columns that a schema declares: what values they may have, and how many features they give."""
+"""The kinds of columns that a schema declares: one class each, which states everything about its kind.
+
+A column says which values it may have, how it stands in a schema file, which types of the data it is read from, and by
+which rule of the encoding plan it becomes features. All else follows from the rule: see `boltdp.encoding.plan`.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from boltdp._files.toml import toml_key, toml_value
+from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
 from boltdp.encoding.timestamps import PARTS, Part
-from boltdp.encoding.values import Value, check_values, format_value
-from boltdp.errors import ParameterError, shown
+from boltdp.encoding.values import Value, check_count, check_int, check_number, check_values, format_value
+from boltdp.errors import DataError, ParameterError, near, shown
+from boltdp.schema.curves import MAX_PLACES, choose_places, curve_places
 
 if TYPE_CHECKING:
-    from boltdp.schema.check import CheckedColumn
     from boltdp.schema.source_columns import ColumnType, Kind
     from boltdp.schema.summary import Summary
 
 #: Features of an encoded row, at most, and so columns, categories of one and numbers of a vector: a schema of a few
 #: bytes must not ask for more memory than there is.
-MOST_FEATURES = 100_000
-#: Places of a curve, at most.
-MOST_PLACES = 64
+MAX_FEATURES = 100_000
 #: Digits of a number in a brace range, at most.
-MOST_RANGE_DIGITS = 18
-
-#: From below a place of a curve to above it.
-STEP_HEIGHT = 0.5
+MAX_RANGE_DIGITS = 18
+#: Categories that a description lists, at most.
+MAX_LISTED = 12
 
 _RANGE = re.compile(r"\{([0-9]+)\.\.([0-9]+)\}")
 
@@ -54,18 +56,111 @@ class Draft:
         return f"{'' if self.used else '# '}{toml_key(name)} = {toml_value(self.entry)}{comment}"
 
 
+class Column(ABC):
+    """A declared column. A kind must state everything here, and be listed in `COLUMN_KINDS`."""
+
+    name: str
+    table: ClassVar[str]  #: the table of a schema file that declares such columns
+    accepts: ClassVar[tuple[Kind, ...]]  #: the types of the data that it is read from
+    expected: ClassVar[str]  #: the same in words
+    parsed_as: ClassVar[Kind | None]  #: what cells without a type are parsed as; None: they stay texts
+
+    def __init_subclass__(cls) -> None:
+        for fact in ("table", "accepts", "expected", "parsed_as"):
+            if not hasattr(cls, fact):
+                raise TypeError(f"the column kind {cls.__name__} must state {fact!r}")
+
+    @property
+    def source(self) -> str:
+        """The column of the data that it is read from."""
+        return self.rule.source
+
+    @property
+    @abstractmethod
+    def rule(self) -> Rule:
+        """The rule of the encoding plan by which it becomes features."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The names of its features."""
+
+    @classmethod
+    @abstractmethod
+    def from_declaration(cls, name: str, declared: Any) -> Sequence[Column]:
+        """Make the columns that an entry of the schema file's table declares."""
+
+    @property
+    @abstractmethod
+    def entry(self) -> Any:
+        """What a schema file says of it."""
+
+    def add_declaration(self, table: dict[str, Any]) -> None:
+        """Write the column into the schema file's table."""
+        table[self.name] = self.entry
+
+    @classmethod
+    @abstractmethod
+    def from_type(cls, name: str, column: ColumnType) -> Column | None:
+        """Make the column that the source declares by its type and constraints; None if they are not enough for one."""
+
+    @classmethod
+    @abstractmethod
+    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
+        """Draft what a schema says of a column of the data; None if it is of another kind."""
+
+    @abstractmethod
+    def start_summary(self) -> Summary:
+        """Start an empty summary that counts what the column is checked for."""
+
+    @abstractmethod
+    def add_curve(self, count: int) -> Column:
+        """Return the column with a curve of at most `count` steps if it has none and is of a kind that may have one."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Say which values it may have."""
+
+    def find_type_fault(self, given: ColumnType) -> str | None:
+        """Find why cells of this type cannot be read, in words that follow "it"; None if they can."""
+        if given.kind in self.accepts or ("number" in self.accepts and given.parsed):
+            return None
+        return f"must have {self.expected}, its type is {given.kind!r}"
+
+    def suggest_type(self, given: ColumnType) -> str | None:
+        """Suggest what to do about a type that cannot be read."""
+        if given.kind == "text" and "number" in self.accepts:
+            quoted = '"' + self.source.replace('"', '""') + '"'
+            numbers = f"TRY_CAST({quoted} AS DOUBLE) AS {quoted}"
+            return f"declare its categories, or make numbers of it in a query, in DuckDB by {numbers}"
+        if given.kind == "list" and "number" in self.accepts:
+            return f"declare it as a vector: {self.source} = {{ length = 3, bounds = [low, high] }} in [vector]"
+        return None
+
+    def check_type(self, given: ColumnType) -> None:
+        """Refuse a type of the data that cannot hold such a column."""
+        fault = self.find_type_fault(given)
+        if fault is not None:
+            raise DataError(f"column {self.source!r} {fault}", hint=self.suggest_type(given))
+
+
 @dataclass(frozen=True)
-class Numeric:
+class Numeric(Column):
     """A column of numbers with public bounds; encoded to [-1, 1].
 
     A curve has a step at each of its places, beside the number itself: a feature that is lower below it and higher from
-    there on, by half of what a category is worth, since there are many of them; around 0, so that rows stay short.
+    there on, by half of what a category is worth, since there are many of them; around 0, so that norms stay small.
 
     >>> Numeric("age", 0, 100).names
     ('age',)
     >>> Numeric("age", 0, 100, curve=(18, 65)).names
     ('age', 'age>=18', 'age>=65')
     """
+
+    table = "numeric"
+    accepts = ("number", "bool", "untyped")
+    expected = "numbers"
+    parsed_as = "number"
 
     name: str
     low: float
@@ -75,40 +170,49 @@ class Numeric:
     def __post_init__(self) -> None:
         check_name(self.name)
         _set_bounds(self)
-        _set_curve(self)
+        what = f"the curve of {self.name!r}"
+        if not isinstance(self.curve, (list, tuple)):
+            raise ParameterError(f"{what} must be a list of places, got {shown(self.curve)}")
+        check_count(self.curve, MAX_PLACES, what)
+        # Adding 0 makes a 0 of -0.
+        places = tuple(check_number(place, f"each place of {what}") + 0.0 for place in self.curve)
+        if not all(before < after for before, after in pairwise((self.low, *places, self.high))):
+            raise ParameterError(
+                f"{what} must have increasing places between the bounds {self.low:g} and {self.high:g}, "
+                f"got {shown(list(self.curve))}"
+            )
+        object.__setattr__(self, "curve", places)
 
-    @property
-    def source(self) -> str:
-        """The column of the data that it is read from."""
-        return self.name
+    @cached_property
+    def rule(self) -> NumberRule:
+        return NumberRule(self.name, self.name, self.low, self.high, self.curve)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the features it gives."""
         return (self.name, *(f"{self.name}>={repr(place).removesuffix('.0')}" for place in self.curve))
 
-    @property
-    def squared_norm(self) -> float:
-        """The most it can add to the squared norm of an encoded row."""
-        return 1.0 + len(self.curve) * (STEP_HEIGHT / 2.0) ** 2
-
-    @property
-    def indicators(self) -> int:
-        """How many of its features, the last ones, are 0 or 1 instead of numbers."""
-        return len(self.curve)
+    @classmethod
+    def from_declaration(cls, name: str, declared: Any) -> Sequence[Numeric]:
+        if not isinstance(declared, Mapping):
+            return [cls(name, *check_pair(declared, name))]
+        check_keys(declared, required=("bounds",), optional=("curve", "spacing"), what=f"the column {name!r}")
+        column = cls(name, *check_pair(declared["bounds"], name))
+        curve = declared.get("curve", ())
+        if isinstance(curve, (list, tuple)):
+            if "spacing" in declared:
+                raise ParameterError(
+                    f"the column {name!r} must declare a number of places for its curve beside 'spacing'"
+                )
+            return [replace(column, curve=tuple(curve))]
+        return [replace(column, curve=curve_places(column, curve, declared.get("spacing", "even")))]
 
     @property
     def entry(self) -> Any:
-        """What a schema file says of it."""
         bounds = [self.low, self.high]
         return {"bounds": bounds, "curve": [*self.curve]} if self.curve else bounds
 
-    table: ClassVar = "numeric"  #: of a schema file
-    parsed_as: ClassVar[Kind | None] = "number"  #: what its cells are read as where the source has no type
-
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Numeric | None:
-        """The column that the source declares, if that is enough for one of numbers."""
         if _is_flag(column):
             return cls(name, 0, 1)
         if column.kind == "number" and column.bounds is not None and column.values is None:
@@ -116,123 +220,108 @@ class Numeric:
         return None
 
     @classmethod
-    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:  # noqa: ARG003
-        """What a draft says of a column of numbers; None if it is of another kind."""
+    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
         if not (column.kind == "number" or (column.kind == "untyped" and summary is not None and summary.numeric)):
             return None
         if summary is not None and summary.bounds is not None:
             return Draft(cls.table, [*summary.bounds], summary.bounds_comment)
         return Draft(cls.table, [], "a key: drop it?" if column.key else "[low, high]")
 
-    def find_type_fault(self, column: ColumnType) -> str | None:
-        """Why cells of this type cannot be read, after "it"; None if they can."""
-        return _refuse_kinds(column, ("number", "bool", "untyped"), "numbers")
-
     def start_summary(self) -> Summary:
-        """An empty summary that counts what the column is checked for."""
-        from boltdp.schema.summary import Histogram, Summary  # only here: it needs Arrow
+        from boltdp.schema.summary import Summary  # only here: it needs Arrow
 
-        return Summary(histogram=Histogram.between(self.low, self.high))
+        return Summary(declared_bounds=(self.low, self.high))
 
-    def check_summary(self, summary: Summary) -> CheckedColumn:
-        """Compare a summary with what is declared."""
-        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
+    def add_curve(self, count: int) -> Numeric:
+        return self if self.curve else replace(self, curve=choose_places(self, count))
 
-        return CheckedColumn.of_numbers(self.name, self.table, summary, self.low, self.high)
+    def describe(self) -> str:
+        curve = f", with a curve of {len(self.curve)} steps" if self.curve else ""
+        return f"a number from {self.low:g} to {self.high:g}{curve}"
 
 
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(Column):
     """A column of texts, numbers or booleans with public categories; encoded one-hot.
 
     >>> Categorical("sex", ("F", "M")).names
     ('sex=F', 'sex=M')
     """
 
+    table = "categorical"
+    accepts = ("number", "bool", "text", "untyped")
+    expected = "texts, numbers or booleans"
+    parsed_as = None
+
     name: str
     categories: tuple[Value, ...]
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        check_count(self.categories, MOST_FEATURES, f"the categories of {self.name!r}")
-        object.__setattr__(self, "categories", check_values(self.categories, what=f"the categories of {self.name!r}"))
+        what = f"the categories of {self.name!r}"
+        check_count(self.categories, MAX_FEATURES, what)
+        object.__setattr__(self, "categories", check_values(self.categories, what=what))
         if not self.categories:
             raise ParameterError(
-                f"the categories of {self.name!r} must be a list of values, got []",
-                hint="name those to tell apart, or drop the column",
+                f"{what} must be a list of values, got []", hint="name those to tell apart, or drop the column"
             )
 
-    @property
-    def source(self) -> str:
-        """The column of the data that it is read from."""
-        return self.name
+    @cached_property
+    def rule(self) -> ValueRule:
+        return ValueRule(self.name, self.name, self.categories)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the features it gives."""
         return tuple(f"{self.name}={format_value(category)}" for category in self.categories)
 
-    @property
-    def squared_norm(self) -> float:
-        """The most it can add to the squared norm of an encoded row."""
-        return 1.0
-
-    @property
-    def indicators(self) -> int:
-        """How many of its features, the last ones, are 0 or 1 instead of numbers."""
-        return len(self.categories)
+    @classmethod
+    def from_declaration(cls, name: str, declared: Any) -> Sequence[Categorical]:
+        return [cls(name, check_list(declared, f"the categories of {name!r}"))]
 
     @property
     def entry(self) -> Any:
-        """What a schema file says of it."""
         return [*self.categories]
-
-    table: ClassVar = "categorical"
-    parsed_as: ClassVar[Kind | None] = None
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Categorical | None:
-        """The column that the source declares, if that is enough for a categorical one."""
         if column.values is None or column.kind == "list" or _is_flag(column):
             return None
         return cls(name, column.values)
 
     @classmethod
-    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:  # noqa: ARG003
-        """What a draft says of a categorical column; None if it is of another kind."""
+    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
         if summary is None:
             return Draft(cls.table, [], '["value", ...]') if column.kind == "text" else None
         if summary.timestamps or not (column.kind == "text" or (column.kind == "untyped" and not summary.numeric)):
             return None
         return Draft(cls.table, [*summary.categories], "" if summary.categories else '["value", ...]')
 
-    def find_type_fault(self, column: ColumnType) -> str | None:
-        """Why cells of this type cannot be read, after "it"; None if they can."""
-        return _refuse_kinds(column, ("number", "bool", "text", "untyped"), "texts, numbers or booleans")
-
     def start_summary(self) -> Summary:
-        """An empty summary that counts what the column is checked for."""
-        from boltdp.schema.summary import declared_summary  # only here: it needs Arrow
+        from boltdp.schema.summary import Summary  # only here: it needs Arrow
 
-        return declared_summary(self.categories)
+        return Summary(declared_values=self.categories)
 
-    def check_summary(self, summary: Summary) -> CheckedColumn:
-        """Compare a summary with what is declared."""
-        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
+    def add_curve(self, count: int) -> Categorical:
+        return self
 
-        return CheckedColumn.of_values(self.name, self.table, summary)
+    def describe(self) -> str:
+        return f"one of {list_values(self.categories)}"
 
 
 @dataclass(frozen=True)
-class TimePart(Categorical):
+class TimePart(Column):
     """A part of a column of timestamps, such as the hour; its categories are fixed. See `boltdp.encoding.timestamps`.
 
     >>> TimePart("admitted", "weekday").names[:2]
     ('admitted.weekday=Mon', 'admitted.weekday=Tue')
     """
 
+    table = "timestamp"
+    accepts = ("timestamp", "date", "text", "untyped")
+    expected = "timestamps, dates or texts"
+    parsed_as = "timestamp"
+
     name: str = field(init=False)
-    categories: tuple[Value, ...] = field(init=False, repr=False)
     timestamp: str
     part: Part
 
@@ -243,24 +332,41 @@ class TimePart(Categorical):
                 f"the parts of {self.timestamp!r} must be among {', '.join(PARTS)}, got {shown(self.part)}"
             )
         object.__setattr__(self, "name", f"{self.timestamp}.{self.part}")
-        object.__setattr__(self, "categories", PARTS[self.part])
 
     @property
-    def source(self) -> str:
-        """The column of the data that it is read from."""
-        return self.timestamp
+    def categories(self) -> tuple[Value, ...]:
+        return PARTS[self.part]
 
-    table: ClassVar = "timestamp"
-    parsed_as: ClassVar[Kind | None] = "timestamp"
+    @cached_property
+    def rule(self) -> TimePartRule:
+        return TimePartRule(self.name, self.timestamp, self.part)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}={category}" for category in self.categories)
 
     @classmethod
-    def from_type(cls, name: str, column: ColumnType) -> None:  # noqa: ARG003
+    def from_declaration(cls, name: str, declared: Any) -> Sequence[TimePart]:
+        parts = check_list(declared, f"the parts of {name!r}")
+        if not parts:
+            raise ParameterError(f"the parts of {name!r} must be among {', '.join(PARTS)}, got []")
+        check_count(parts, len(PARTS), f"the parts of {name!r}")
+        return [cls(name, part) for part in parts]
+
+    @property
+    def entry(self) -> Any:
+        return [self.part]
+
+    def add_declaration(self, table: dict[str, Any]) -> None:
+        table.setdefault(self.timestamp, []).append(self.part)
+
+    @classmethod
+    def from_type(cls, name: str, column: ColumnType) -> None:
         """No source declares which parts to use."""
         return
 
     @classmethod
     def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
-        """What a draft says of timestamps and dates: which parts can be declared; None if it is of another kind."""
         texts = "" if summary is None else summary.timestamps
         if not (texts or column.kind in ("timestamp", "date")):
             return None
@@ -270,27 +376,38 @@ class TimePart(Categorical):
         comment = f"{what}; declare {them} under [timestamp], as `{declared}`, to use the parts"
         return Draft(cls.table, parts, comment, used=False)
 
-    def find_type_fault(self, column: ColumnType) -> str | None:
-        """Why cells of this type cannot be read, after "it"; None if they can."""
-        if self.part == "hour" and column.kind == "date":
-            return "must have timestamps for an hour to be declared, its type is 'date'"
-        return _refuse_kinds(column, ("timestamp", "date", "text", "untyped"), "timestamps, dates or texts")
-
     def start_summary(self) -> Summary:
-        """An empty summary that counts what the column is checked for."""
-        from boltdp.encoding.encode import PartCoder  # only here: it needs Arrow
-        from boltdp.schema.summary import declared_summary
+        from boltdp.schema.summary import Summary  # only here: it needs Arrow
 
-        return declared_summary(self.categories, PartCoder(self.part))
+        return Summary(declared_values=self.categories, part=self.part)
+
+    def find_type_fault(self, given: ColumnType) -> str | None:
+        if self.part == "hour" and given.kind == "date":
+            return "must have timestamps for an hour to be declared, its type is 'date'"
+        return super().find_type_fault(given)
+
+    def suggest_type(self, given: ColumnType) -> str | None:
+        return "declare its weekday, month or day" if given.kind == "date" else super().suggest_type(given)
+
+    def add_curve(self, count: int) -> TimePart:
+        return self
+
+    def describe(self) -> str:
+        return f"one of {list_values(self.categories)}"
 
 
 @dataclass(frozen=True)
-class Vector:
+class Vector(Column):
     """A column that holds a list of `length` numbers, all with the same public bounds; encoded to [-1, 1] each.
 
     >>> Vector("v", 2, -1, 1).names
     ('v[0]', 'v[1]')
     """
+
+    table = "vector"
+    accepts = ("list", "untyped")
+    expected = "lists of numbers"
+    parsed_as = "list"
 
     name: str
     length: int
@@ -300,50 +417,37 @@ class Vector:
     def __post_init__(self) -> None:
         check_name(self.name)
         check_int(self.length, f"the length of {self.name!r}", least=1)
-        if self.length > MOST_FEATURES:
+        if self.length > MAX_FEATURES:
             raise ParameterError(
-                f"the length of {self.name!r} must be at most {MOST_FEATURES:,}, got {shown(self.length)}"
+                f"the length of {self.name!r} must be at most {MAX_FEATURES:,}, got {shown(self.length)}"
             )
         _set_bounds(self)
 
-    @property
-    def source(self) -> str:
-        """The column of the data that it is read from."""
-        return self.name
+    @cached_property
+    def rule(self) -> NumberListRule:
+        return NumberListRule(self.name, self.name, self.low, self.high, self.length)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the features it gives."""
         return tuple(f"{self.name}[{i}]" for i in range(self.length))
 
-    @property
-    def squared_norm(self) -> float:
-        """The most it can add to the squared norm of an encoded row."""
-        return float(self.length)
-
-    @property
-    def indicators(self) -> int:
-        """How many of its features, the last ones, are 0 or 1 instead of numbers."""
-        return 0
+    @classmethod
+    def from_declaration(cls, name: str, declared: Any) -> Sequence[Vector]:
+        check_keys(declared, required=("length", "bounds"), what=f"the vector {name!r}")
+        return [cls(name, declared["length"], *check_pair(declared["bounds"], name))]
 
     @property
     def entry(self) -> Any:
-        """What a schema file says of it."""
         return {"length": self.length, "bounds": [self.low, self.high]}
-
-    table: ClassVar = "vector"
-    parsed_as: ClassVar[Kind | None] = "list"
 
     @classmethod
     def from_type(cls, name: str, column: ColumnType) -> Vector | None:
-        """The column that the source declares, if that is enough for a vector."""
         if column.kind != "list" or column.length is None or column.bounds is None:
             return None
         return cls(name, column.length, *column.bounds)
 
     @classmethod
-    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:  # noqa: ARG003
-        """What a draft says of a column of lists; None if it is of another kind."""
+    def infer(cls, name: str, column: ColumnType, summary: Summary | None) -> Draft | None:
         if column.kind != "list":
             return None
         length = column.length if summary is None or summary.length is None else summary.length
@@ -351,53 +455,45 @@ class Vector:
         entry = {"length": [] if length is None else length, "bounds": [*(bounds or ())]}
         return Draft(cls.table, entry, summary.bounds_comment if summary is not None and bounds else "")
 
-    def find_type_fault(self, column: ColumnType) -> str | None:
-        """Why cells of this type cannot be read, after "it"; None if they can."""
-        return _refuse_kinds(column, ("list", "untyped"), "lists of numbers")
-
     def start_summary(self) -> Summary:
-        """An empty summary that counts what the column is checked for."""
-        from boltdp.schema.summary import Histogram, Summary  # only here: it needs Arrow
+        from boltdp.schema.summary import Summary  # only here: it needs Arrow
 
-        return Summary(histogram=Histogram.between(self.low, self.high), length=self.length)
+        return Summary(declared_bounds=(self.low, self.high), length=self.length)
 
-    def check_summary(self, summary: Summary) -> CheckedColumn:
-        """Compare a summary with what is declared."""
-        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
+    def add_curve(self, count: int) -> Vector:
+        return self
 
-        return CheckedColumn.of_numbers(self.name, self.table, summary, self.low, self.high)
+    def describe(self) -> str:
+        return f"{self.length} numbers from {self.low:g} to {self.high:g}"
+
+    def check_type(self, given: ColumnType) -> None:
+        super().check_type(given)
+        if given.length not in (None, self.length):
+            raise DataError(
+                f"column {self.name!r} must have lists of the declared length {self.length}, its type says "
+                f"{given.length}"
+            )
 
 
-Column: TypeAlias = Numeric | Categorical | TimePart | Vector
-#: Every kind of column that a schema can declare.
+#: All kinds, in the order of their tables in a schema file, and so of their features.
 COLUMN_KINDS: tuple[type[Column], ...] = (Numeric, Categorical, TimePart, Vector)
 
 
-def _is_flag(column: ColumnType) -> bool:
-    return column.kind == "bool" or (column.kind == "number" and sorted(column.values or ()) == [0, 1])
+def expand_range(pattern: str) -> Iterator[str]:
+    """Yield the columns that a brace range stands for; the width of a leading zero is kept.
 
-
-def _refuse_kinds(column: ColumnType, kinds: Sequence[Kind], words: str) -> str | None:
-    if column.kind in kinds or ("number" in kinds and column.parsed):
-        return None
-    return f"must have {words}, its type is {column.kind!r}"
-
-
-def spell_out(pattern: str) -> Iterator[str]:
-    """The columns that a brace range stands for; the width of a leading zero is kept.
-
-    >>> list(spell_out("f{08..10}"))
+    >>> list(expand_range("f{08..10}"))
     ['f08', 'f09', 'f10']
     """
     columns = 1
     for first, last in _RANGE.findall(pattern):
-        if max(len(first), len(last)) > MOST_RANGE_DIGITS:
-            raise ParameterError(f"a brace range must be of numbers of at most {MOST_RANGE_DIGITS} digits")
+        if max(len(first), len(last)) > MAX_RANGE_DIGITS:
+            raise ParameterError(f"a brace range must be of numbers of at most {MAX_RANGE_DIGITS} digits")
         if int(first) > int(last):
             raise ParameterError(f"a brace range must go upwards, got {shown(pattern)}")
         columns *= int(last) - int(first) + 1
-        if columns > MOST_FEATURES:
-            raise ParameterError(f"a brace range must be of at most {MOST_FEATURES:,} columns, got {shown(pattern)}")
+        if columns > MAX_FEATURES:
+            raise ParameterError(f"a brace range must be of at most {MAX_FEATURES:,} columns, got {shown(pattern)}")
     braces = _RANGE.search(pattern)
     if braces is None:
         yield pattern
@@ -405,7 +501,17 @@ def spell_out(pattern: str) -> Iterator[str]:
     first, last = braces.groups()
     for number in range(int(first), int(last) + 1):
         digits = str(number).zfill(len(first))
-        yield from spell_out(pattern[: braces.start()] + digits + pattern[braces.end() :])
+        yield from expand_range(pattern[: braces.start()] + digits + pattern[braces.end() :])
+
+
+def list_values(values: Sequence[Value]) -> str:
+    """List declared values for display, at most MAX_LISTED of them.
+
+    >>> list_values(range(14))
+    '0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 2 more'
+    """
+    more = len(values) - MAX_LISTED
+    return ", ".join(map(format_value, values[:MAX_LISTED])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def check_name(name: Any, *, what: str = "the name of a column") -> None:
@@ -421,32 +527,45 @@ def check_name(name: Any, *, what: str = "the name of a column") -> None:
             raise ParameterError(f"{what} must be of whole characters, got {shown(name)}") from None
 
 
-def check_int(value: Any, what: str, *, least: int) -> None:
-    """Refuse what is no whole number, or too small."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ParameterError(f"{what} must be a whole number >= {least}, got {shown(value)}")
+def check_list(value: Any, what: str) -> tuple[Any, ...]:
+    """Return a list of a schema file as a tuple; refuse anything else."""
+    if not isinstance(value, (list, tuple)):
+        raise ParameterError(f"{what} must be a list, got {shown(value)}")
+    return tuple(value)
 
 
-def check_count(values: Any, most: int, what: str) -> None:
-    """Refuse more values than `most`; what has no length is counted later."""
-    if hasattr(values, "__len__") and len(values) > most:
-        raise ParameterError(f"{what} must be at most {most:,} values, got {len(values):,}")
+def check_pair(bounds: Any, name: str) -> tuple[Any, Any]:
+    """Return the bounds of a column; refuse what is no pair."""
+    if not isinstance(bounds, (list, tuple)) or len(bounds) != 2:
+        raise ParameterError(
+            f"the bounds of {name!r} must be [low, high], got {shown(bounds)}",
+            hint="declare what is known without looking at the data: values outside are moved to the nearest bound",
+        )
+    return bounds[0], bounds[1]
 
 
-def checked_number(value: Any, what: str) -> float:
-    """A number of Python's or NumPy's; anything else is refused."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise ParameterError(f"{what} must be a number, got {shown(value)}")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ParameterError(f"{what} must be a number that a double can hold, got a larger one") from None
+def check_keys(table: Any, *, required: Sequence[str] = (), optional: Sequence[str] = (), what: str) -> None:
+    """Refuse a table of a schema file that lacks a key, or has one that is unknown."""
+    if not isinstance(table, Mapping):
+        keys = f" with {', '.join(required)}" if required else ""
+        raise ParameterError(f"{what} must be a table{keys}, got {shown(table)}")
+    if "radius" in table and "clip_norm" in (*required, *optional):
+        raise ParameterError(
+            f"{what} must not declare 'radius'", hint="it is called clip_norm now: what longer rows are shortened to"
+        )
+    for key in required:
+        if key not in table:
+            raise ParameterError(f"{what} must declare {key!r}")
+    for key in table:
+        if key not in required and key not in optional:
+            raise ParameterError(
+                f"{what} must declare only {', '.join((*required, *optional))}, got {shown(key)}",
+                hint=near(key, (*required, *optional)) if isinstance(key, str) else None,
+            )
 
 
 def _set_bounds(column: Numeric | Vector) -> None:
-    low, high = (checked_number(bound, f"each bound of {column.name!r}") for bound in (column.low, column.high))
+    low, high = (check_number(bound, f"each bound of {column.name!r}") for bound in (column.low, column.high))
     # The width must be finite too, or the scale of the column would be 0.
     if not (math.isfinite(high - low) and low < high):
         raise ParameterError(f"the bounds of {column.name!r} must be finite with low < high, got [{low:g}, {high:g}]")
@@ -454,17 +573,5 @@ def _set_bounds(column: Numeric | Vector) -> None:
     object.__setattr__(column, "high", high)
 
 
-def _set_curve(column: Numeric) -> None:
-    what = f"the curve of {column.name!r}"
-    if not isinstance(column.curve, (list, tuple)):
-        raise ParameterError(f"{what} must be a list of places, got {shown(column.curve)}")
-    check_count(column.curve, MOST_PLACES, what)
-    # Adding 0 makes a 0 of -0.
-    places = tuple(checked_number(place, f"each place of {what}") + 0.0 for place in column.curve)
-    ends = (column.low, *places, column.high)
-    if not all(before < after for before, after in pairwise(ends)):
-        raise ParameterError(
-            f"{what} must have increasing places between the bounds {column.low:g} and {column.high:g}, "
-            f"got {shown(list(column.curve))}"
-        )
-    object.__setattr__(column, "curve", places)
+def _is_flag(column: ColumnType) -> bool:
+    return column.kind == "bool" or (column.kind == "number" and sorted(column.values or ()) == [0, 1])

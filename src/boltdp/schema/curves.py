@@ -9,15 +9,18 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from boltdp.encoding.values import check_int
 from boltdp.errors import ParameterError, shown
-from boltdp.schema.columns import MOST_PLACES, Numeric, check_int
 
 if TYPE_CHECKING:
+    from boltdp.schema.columns import Numeric
     from boltdp.schema.schema import Schema
 
 #: "even": as far from each other; "log": the closer, the nearer to the lower bound, or to 0.
 Spacing = Literal["even", "log"]
 
+#: Places of a curve, at most.
+MAX_PLACES = 64
 #: How many times as far as at the lower end (or at 0) places spaced by "log" are from each other at the upper end.
 BASE = 1000.0
 #: Of the distance of a place from where its range begins.
@@ -27,8 +30,9 @@ WIDE = 1000.0
 
 
 def curve_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[float, ...]:
-    """Places for a curve of `count` steps, by the bounds of a column alone.
+    """Space the places of a curve of `count` steps, by the bounds of a column alone.
 
+    >>> from boltdp.schema.columns import Numeric
     >>> curve_places(Numeric("age", 0, 100), 4)
     (20.0, 40.0, 60.0, 80.0)
     >>> [round(place) for place in curve_places(Numeric("pay", 0, 999_000), 2, "log")]
@@ -38,28 +42,28 @@ def curve_places(column: Numeric, count: Any, spacing: Any = "even") -> tuple[fl
     """
     what = f"the curve of {column.name!r}"
     check_int(count, what, least=1)
-    if count > MOST_PLACES:
-        raise ParameterError(f"{what} must have at most {MOST_PLACES} places, got {shown(count)}")
+    if count > MAX_PLACES:
+        raise ParameterError(f"{what} must have at most {MAX_PLACES} places, got {shown(count)}")
     if spacing not in get_args(Spacing):
         raise ParameterError(
             f"the spacing of {what} must be one of {', '.join(get_args(Spacing))}, got {shown(spacing)}"
         )
     low, high, last = column.low, column.high, count + 1
     if spacing == "even":
-        return tuple(_short(low, (high - low) * step / last) for step in range(1, last))
+        return tuple(_add_rounded(low, (high - low) * step / last) for step in range(1, last))
     if low >= 0:
-        return tuple(_short(low, _part(high - low, step / last)) for step in range(1, last))
+        return tuple(_add_rounded(low, _scale(high - low, step / last)) for step in range(1, last))
     if low != -high:
         raise ParameterError(
             f"the spacing of {what} must be even unless its bounds are at least 0 or symmetric around 0, "
             f"got [{low:g}, {high:g}]"
         )
     steps = [2 * step - last for step in range(1, last)]
-    return tuple(_short(0.0, math.copysign(_part(high, abs(step) / last), step)) for step in steps)
+    return tuple(_add_rounded(0.0, math.copysign(_scale(high, abs(step) / last), step)) for step in steps)
 
 
-def _short(start: float, distance: float) -> float:
-    """So far from the start, but in a few digits, for names that can be read."""
+def _add_rounded(start: float, distance: float) -> float:
+    """Add a distance to a start, rounded to a few digits of it, for names that can be read."""
     if not 0 < abs(distance) < math.inf:
         return start + distance
     digits = PLACE_DIGITS - 1 - math.floor(math.log10(abs(distance)))
@@ -68,29 +72,26 @@ def _short(start: float, distance: float) -> float:
     return short if abs(short - start - distance) <= 0.01 * abs(distance) else start + distance
 
 
-def with_curves(schema: Schema, count: int) -> Schema:
-    """The schema with curves of at most `count` steps, chosen by its bounds alone, where none is declared.
+def add_curves(schema: Schema, count: int) -> Schema:
+    """Return the schema with curves of at most `count` steps, chosen by its bounds alone, where none is declared.
 
     Numbers within [-1, 1] get none: they are indicators or scaled already. Those of wide ranges from or around 0 get
     places spaced by "log", and those of few whole numbers at most one place between two neighbours. A schema with a
     projection, or with a standardization, which counts the features, is returned as it is.
 
-    >>> from boltdp.schema.schema import Classes, Schema
+    >>> from boltdp.schema.schema import Classes, Numeric, Schema
     >>> columns = (Numeric("age", 0, 100), Numeric("rooms", 1, 3), Numeric("smokes", 0, 1))
     >>> schema = Schema(Classes("sick", (0, 1)), columns)
-    >>> [column.curve for column in with_curves(schema, 4).columns]
+    >>> [column.curve for column in add_curves(schema, 4).columns]
     [(20.0, 40.0, 60.0, 80.0), (1.5, 2.5), ()]
     """
     if count == 0 or schema.projection is not None or schema.standardization is not None:
         return schema
-    columns = tuple(
-        replace(column, curve=_chosen(column, count)) if isinstance(column, Numeric) and not column.curve else column
-        for column in schema.columns
-    )
-    return replace(schema, columns=columns)
+    return replace(schema, columns=tuple(column.add_curve(count) for column in schema.columns))
 
 
-def _chosen(column: Numeric, count: int) -> tuple[float, ...]:
+def choose_places(column: Numeric, count: int) -> tuple[float, ...]:
+    """Choose the places of a curve of at most `count` steps, by the bounds of a column alone."""
     low, high = column.low, column.high
     width = high - low
     if low >= -1 and high <= 1:
@@ -106,7 +107,7 @@ def _chosen(column: Numeric, count: int) -> tuple[float, ...]:
     return tuple(sorted({place for place in places if low < place < high}))
 
 
-def _part(width: float, exponent: float) -> float:
-    """It is width (BASE^exponent - 1) / (BASE - 1)."""
+def _scale(width: float, exponent: float) -> float:
+    """Compute width (BASE^exponent - 1) / (BASE - 1)."""
     # Rounded, so that the last bit of a C library's power cannot make it differ between machines.
     return width * round(math.pow(BASE, exponent) - 1.0, 9) / (BASE - 1.0)

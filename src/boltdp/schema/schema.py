@@ -55,35 +55,33 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from boltdp._arrays import Doubles
 from boltdp._files import read_text
 from boltdp._files.toml import toml_key, toml_value
-from boltdp.encoding.timestamps import PARTS
-from boltdp.encoding.values import Value
-from boltdp.errors import BoltdpError, ParameterError, described, near, shown
+from boltdp.encoding.plan import EncodingPlan
+from boltdp.encoding.projection import Projection
+from boltdp.encoding.values import Value, check_count, check_int, check_number
+from boltdp.errors import BoltdpError, ParameterError, described, shown
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_counts import is_draft
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.training_problem import check_person_rows
 from boltdp.schema.columns import (
-    MOST_FEATURES,
-    STEP_HEIGHT,
+    COLUMN_KINDS,
+    MAX_FEATURES,
     Categorical,
     Column,
     Numeric,
     TimePart,
     Vector,
-    check_count,
-    check_int,
+    check_keys,
+    check_list,
     check_name,
-    checked_number,
-    spell_out,
+    expand_range,
 )
-from boltdp.schema.curves import curve_places
 from boltdp.schema.target import MAX_CLASSES, TARGETS, Classes, Target, read_target
 
 if sys.version_info >= (3, 11):
@@ -101,7 +99,6 @@ __all__ = [
     "Standardization",
     "Target",
     "TimePart",
-    "Transform",
     "Vector",
     "array_schema",
     "check_size",
@@ -110,32 +107,11 @@ __all__ = [
 Source = Literal["declared", "private"]
 
 #: Weights of all classes together, at most: a model file with more would be too long to be read.
-MOST_WEIGHTS = 8_000_000
+MAX_WEIGHTS = 8_000_000
 #: Numbers of the matrix of a projection, at most: 800 MB.
-MOST_PROJECTED = 100_000_000
+MAX_PROJECTED = 100_000_000
 #: Bytes of a schema file, at most: more than the largest schema takes.
-MOST_BYTES = 16 * 2**20
-
-#: A column with the middles and factors of its features, see `Schema.transforms`.
-Transform: TypeAlias = tuple[Column, Doubles, Doubles]
-
-
-@dataclass(frozen=True)
-class Projection:
-    """Random Gaussian projection of the encoded row (the intercept included) to `dims` features.
-
-    The seed is public: it is kept in the schema and the model.
-
-    >>> Projection(dims=50, seed=17).dims
-    50
-    """
-
-    dims: int
-    seed: int
-
-    def __post_init__(self) -> None:
-        check_int(self.dims, "the dims of the projection", least=1)
-        check_int(self.seed, "the seed of the projection", least=0)
+MAX_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -163,10 +139,10 @@ class Standardization:
             )
         for name in ("centers", "scales"):
             what = f"the {name} of the standardization"
-            numbers = tuple(checked_number(value, f"each of {what}") for value in _list(getattr(self, name), what))
+            numbers = tuple(check_number(value, f"each of {what}") for value in check_list(getattr(self, name), what))
             object.__setattr__(self, name, numbers)
         for name in ("clip_norm", "intercept"):
-            value = checked_number(getattr(self, name), f"the {name} of the standardization")
+            value = check_number(getattr(self, name), f"the {name} of the standardization")
             object.__setattr__(self, name, value)
             if not 0 < value < math.inf:
                 raise ParameterError(f"the {name} of the standardization must be a finite number > 0, got {value:g}")
@@ -206,16 +182,21 @@ class Schema:
     encoded_dims: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_count(self.columns, MOST_FEATURES, "the columns")
+        check_count(self.columns, MAX_FEATURES, "the columns")
         # Sorted by kind, as the TOML tables are, so that a schema means the same before and after the disk.
         # The parts of a timestamp stand together there.
         places = {column.source: place for place, column in reversed([*enumerate(self.columns)])}
-        columns = tuple(sorted(self.columns, key=lambda column: (_KINDS.index(type(column)), places[column.source])))
+        unknown = next((column for column in self.columns if type(column) not in COLUMN_KINDS), None)
+        if unknown is not None:
+            raise ParameterError(f"the columns must be of a known kind, got {described(unknown)}")
+        columns = tuple(
+            sorted(self.columns, key=lambda column: (COLUMN_KINDS.index(type(column)), places[column.source]))
+        )
         object.__setattr__(self, "columns", columns)
         if not columns:
             raise ParameterError("the schema must declare at least one feature column, got none")
         names = [column.name for column in columns]
-        names += {column.source for column in columns if isinstance(column, TimePart)}
+        names += {column.source for column in columns if column.source != column.name}
         if self.label in names:
             raise ParameterError(f"the label must not be among the features, got {shown(self.label)} in both")
         if len(set(names)) < len(names):
@@ -225,10 +206,10 @@ class Schema:
         if not isinstance(self.intercept, bool):
             raise ParameterError(f"intercept must be true or false, got {shown(self.intercept)}")
         if self.clip_norm is not None:
-            object.__setattr__(self, "clip_norm", checked_number(self.clip_norm, "clip_norm"))
+            object.__setattr__(self, "clip_norm", check_number(self.clip_norm, "clip_norm"))
             if not 0 < self.clip_norm < math.inf:
                 raise ParameterError(f"clip_norm must be a finite number > 0, got {self.clip_norm:g}")
-        encoded_dims = sum(len(column.names) for column in columns) + self.intercept
+        encoded_dims = sum(column.rule.features for column in columns) + self.intercept
         check_size(features=encoded_dims, classes=1)
         object.__setattr__(self, "encoded_dims", encoded_dims)
         if self.standardization is not None and len(self.standardization.centers) != encoded_dims - self.intercept:
@@ -241,9 +222,9 @@ class Schema:
                 f"the dims of the projection must be at most the {encoded_dims} features it projects, "
                 f"got {shown(self.projection.dims)}"
             )
-        if self.projection is not None and encoded_dims * self.projection.dims > MOST_PROJECTED:
+        if self.projection is not None and encoded_dims * self.projection.dims > MAX_PROJECTED:
             raise ParameterError(
-                f"the matrix of the projection must have at most {MOST_PROJECTED:,} numbers, "
+                f"the matrix of the projection must have at most {MAX_PROJECTED:,} numbers, "
                 f"got {encoded_dims:,} times {self.projection.dims:,}"
             )
         check_size(features=self.dims, classes=self.target.label_count)
@@ -312,7 +293,7 @@ class Schema:
     @property
     def largest_norm(self) -> float:
         """The largest norm that an encoded row can have before it is divided by `row_norm`."""
-        return math.sqrt(sum(column.squared_norm for column in self.columns) + self.intercept)
+        return math.sqrt(sum(column.rule.squared_norm for column in self.columns) + self.intercept)
 
     @property
     def row_norm(self) -> float:
@@ -328,7 +309,7 @@ class Schema:
         >>> Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1), Numeric("b", 0, 1)), clip_norm=1.25).feature_clip_norm
         0.75
         """
-        longest, declared = math.sqrt(sum(column.squared_norm for column in self.columns)), self.clip_norm
+        longest, declared = math.sqrt(sum(column.rule.squared_norm for column in self.columns)), self.clip_norm
         if declared is None:
             return longest
         # A 1 beside the features is inside the declared norm, unless there is no room for it.
@@ -337,54 +318,37 @@ class Schema:
     @property
     def numbers(self) -> int:
         """How many features are numbers, not categories or steps."""
-        return sum(len(column.names) - column.indicators for column in self.columns)
+        return sum(column.rule.numbers for column in self.columns)
 
     @property
     def constant(self) -> float:
         """What the intercept's feature is in an encoded row."""
         return (1.0 if self.standardization is None else self.standardization.intercept) / self.row_norm
 
-    def scalings(self) -> Iterator[Transform]:
-        """Each column with the centres of its features and what they are multiplied by after centring.
+    @property
+    def encoding(self) -> EncodingPlan:
+        """The plan by which rows are encoded.
 
-        Features are what `Standardization` says that they are, before the division by `row_norm`, which is in the
-        factors.
-
-        >>> list(Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),), intercept=False, clip_norm=2.0).scalings())
-        [(Numeric(name='age', low=0.0, high=100.0, curve=()), array([0.]), array([0.5]))]
+        >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),), intercept=False, clip_norm=2.0)
+        >>> schema.encoding.factors
+        array([0.5])
         """
-        unit, at = 1.0 / self.row_norm, 0
-        for column in self.columns:
-            width = len(column.names)
-            if self.standardization is None:
-                centers, scales = np.zeros(width), np.ones(width)
-            else:
-                centers = np.array(self.standardization.centers[at : at + width])
-                scales = np.array(self.standardization.scales[at : at + width])
-            at += width
-            yield column, centers, unit / scales
+        rules = tuple(column.rule for column in self.columns)
+        features, unit = self.encoded_dims - self.intercept, 1.0 / self.row_norm
+        centers, factors = np.zeros(features), np.full(features, unit)
+        if self.standardization is not None:
+            centers, factors = np.array(self.standardization.centers), unit / np.array(self.standardization.scales)
+        label, constant = self.target.as_column().rule, self.constant if self.intercept else None
+        return EncodingPlan(label, rules, centers, factors, constant, self.projection)
 
-    def transforms(self) -> Iterator[Transform]:
-        """Each column with the middles and factors of its features, which are (value - middle) * factor.
+    @property
+    def unscaled(self) -> Schema:
+        """The same without scaling and intercept, whose features are those that moments are taken of.
 
-        The value is the cell, clipped to its bounds, or 0 or 1 for a category or a step.
-
-        >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),), intercept=False)
-        >>> list(schema.transforms())
-        [(Numeric(name='age', low=0.0, high=100.0, curve=()), array([50.]), array([0.02]))]
+        >>> Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),)).unscaled.feature_names
+        ('age',)
         """
-        for column, centers, factors in self.scalings():
-            width, middles = len(centers), centers.copy()
-            if not isinstance(column, Categorical):
-                middle, half = (column.low + column.high) / 2.0, (column.high - column.low) / 2.0
-                numbers = slice(width - column.indicators)
-                # Rounding must not put it outside, where a missing number would not become 0 in SQL.
-                middles[numbers] = np.clip(middle + half * centers[numbers], column.low, column.high)
-                factors[numbers] /= half
-                steps = slice(width - column.indicators, None)
-                middles[steps] = 0.5 + centers[steps] / STEP_HEIGHT
-                factors[steps] *= STEP_HEIGHT
-            yield column, middles, factors
+        return replace(self, clip_norm=1.0, intercept=False, projection=None, standardization=None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries and lists in the shape of the TOML file. The order of keys is the order of features.
@@ -392,19 +356,9 @@ class Schema:
         >>> Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),)).to_dict()["numeric"]
         {'age': [0.0, 100.0]}
         """
-        tables: dict[str, dict[str, Any]] = {"numeric": {}, "categorical": {}, "timestamp": {}, "vector": {}}
+        tables: dict[str, dict[str, Any]] = {kind.table: {} for kind in COLUMN_KINDS}
         for column in self.columns:
-            if isinstance(column, Numeric):
-                bounds = [column.low, column.high]
-                tables["numeric"][column.name] = (
-                    {"bounds": bounds, "curve": list(column.curve)} if column.curve else bounds
-                )
-            elif isinstance(column, TimePart):
-                tables["timestamp"].setdefault(column.timestamp, []).append(column.part)
-            elif isinstance(column, Categorical):
-                tables["categorical"][column.name] = list(column.categories)
-            else:
-                tables["vector"][column.name] = {"length": column.length, "bounds": [column.low, column.high]}
+            column.add_declaration(tables[column.table])
         declared: dict[str, Any] = {
             **self.target.to_dict(),
             **(
@@ -434,37 +388,29 @@ class Schema:
 
     @classmethod
     def from_dict(cls, declared: Mapping[str, Any]) -> Schema:
-        """Inverse of `to_dict`; brace ranges are spelled out.
+        """Inverse of `to_dict`; brace ranges are expanded.
 
         >>> Schema.from_dict({"label": "y", "classes": [0, 1], "numeric": {"f{0..2}": [0, 1]}}).dims
         4
         """
-        _check_keys(declared, optional=_KEYS, what="the schema")
+        if isinstance(declared, Mapping) and "undecided" in declared:
+            raise ParameterError(_UNDECIDED, hint=_UNDECIDED_HINT)
+        check_keys(declared, optional=_KEYS, what="the schema")
         columns: list[Column] = []
         features = 0
-        for name, numeric in _table(declared, "numeric"):
-            columns.append(_numeric(name, numeric))
-            features += 1 + columns[-1].indicators
-            check_size(features=features, classes=1)  # before there are too many to be kept
-        for name, categories in _table(declared, "categorical"):
-            columns.append(Categorical(name, _list(categories, f"the categories of {name!r}")))
-        for name, parts in _table(declared, "timestamp"):
-            listed = _list(parts, f"the parts of {name!r}")
-            if not listed:
-                raise ParameterError(f"the parts of {name!r} must be among {', '.join(PARTS)}, got []")
-            check_count(listed, len(PARTS), f"the parts of {name!r}")
-            columns += [TimePart(name, part) for part in listed]
-        for name, vector in _table(declared, "vector"):
-            _check_keys(vector, required=("length", "bounds"), what=f"the vector {name!r}")
-            columns.append(Vector(name, vector["length"], *_pair(vector["bounds"], name)))
+        for kind in COLUMN_KINDS:
+            for name, entry in _list_entries(declared, kind.table):
+                columns += (made := kind.from_declaration(name, entry))
+                features += sum(column.rule.features for column in made)
+                check_size(features=features, classes=1)  # before there are too many to be kept
         projection = declared.get("projection")
         if projection is not None:
-            _check_keys(projection, required=("dims", "seed"), what="the projection")
+            check_keys(projection, required=("dims", "seed"), what="the projection")
             projection = Projection(projection["dims"], projection["seed"])
         standardization = declared.get("standardization")
         if standardization is not None:
             fields = ("centers", "scales", "clip_norm", "intercept")
-            _check_keys(standardization, required=fields, optional=("source",), what="the standardization")
+            check_keys(standardization, required=fields, optional=("source",), what="the standardization")
             standardization = Standardization(**standardization)
         return cls(
             read_target(declared),
@@ -501,7 +447,7 @@ class Schema:
     def load(cls, path: str | Path) -> Schema:
         """Read a TOML file."""
         try:
-            text = read_text(path, most=MOST_BYTES)
+            text = read_text(path, most=MAX_BYTES)
         except BoltdpError as fault:
             raise ParameterError(f"the schema {str(path)!r} cannot be read: {fault}") from None
         return cls.from_toml(text)
@@ -548,11 +494,19 @@ class Schema:
         return "\n".join(lines) + "\n"
 
 
-_KINDS: tuple[type[Column], ...] = (Numeric, Categorical, TimePart, Vector)
+_TABLES = [kind.table for kind in COLUMN_KINDS]
 _KEYS = (
     *(key for kind in TARGETS for key in (kind.key, *kind.other_keys)),
-    *("person_id", "max_rows_per_person", "intercept", "clip_norm", "numeric", "categorical", "timestamp", "vector"),
+    *("person_id", "max_rows_per_person", "intercept", "clip_norm", *_TABLES),
     *("projection", "standardization", "spent"),
+)
+_UNDECIDED = (
+    f"the columns listed under [undecided] must each be declared {', '.join(_TABLES[:-1])} or {_TABLES[-1]}, "
+    "or be dropped"
+)
+_UNDECIDED_HINT = (
+    f"move the ones to use to {', '.join(f'[{table}]' for table in _TABLES[:-1])} or [{_TABLES[-1]}] and delete the "
+    "[undecided] table"
 )
 
 
@@ -564,9 +518,9 @@ def check_size(*, features: int, classes: int) -> None:
     boltdp.errors.ParameterError: the features must be at most 100,000, got 100000000000
     """
     for what, count, most in (
-        ("features", features, MOST_FEATURES),
+        ("features", features, MAX_FEATURES),
         ("classes", classes, MAX_CLASSES),
-        ("weights", features * classes, MOST_WEIGHTS),
+        ("weights", features * classes, MAX_WEIGHTS),
     ):
         if count > most:
             raise ParameterError(f"the {what} must be at most {most:,}, got {shown(count)}")
@@ -607,62 +561,7 @@ def _spent(record: Any) -> BudgetedEvent | None:
     return spent
 
 
-def _list(value: Any, what: str) -> tuple[Any, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise ParameterError(f"{what} must be a list, got {shown(value)}")
-    return tuple(value)
-
-
-def _numeric(name: str, declared: Any) -> Numeric:
-    """A column by its bounds, or by a table of its bounds and its curve."""
-    if not isinstance(declared, Mapping):
-        return Numeric(name, *_pair(declared, name))
-    _check_keys(declared, required=("bounds",), optional=("curve", "spacing"), what=f"the column {name!r}")
-    column = Numeric(name, *_pair(declared["bounds"], name))
-    curve = declared.get("curve", ())
-    if isinstance(curve, (list, tuple)):
-        if "spacing" in declared:
-            raise ParameterError(f"the column {name!r} must declare a number of places for its curve beside 'spacing'")
-        return replace(column, curve=tuple(curve))
-    return replace(column, curve=curve_places(column, curve, declared.get("spacing", "even")))
-
-
-def _pair(bounds: Any, name: str) -> tuple[Any, Any]:
-    if not isinstance(bounds, (list, tuple)) or len(bounds) != 2:
-        raise ParameterError(
-            f"the bounds of {name!r} must be [low, high], got {shown(bounds)}",
-            hint="declare what is known without looking at the data: values outside are moved to the nearest bound",
-        )
-    return bounds[0], bounds[1]
-
-
-def _check_keys(table: Any, *, required: Sequence[str] = (), optional: Sequence[str] = (), what: str) -> None:
-    if not isinstance(table, Mapping):
-        keys = f" with {', '.join(required)}" if required else ""
-        raise ParameterError(f"{what} must be a table{keys}, got {shown(table)}")
-    if "undecided" in table:
-        raise ParameterError(
-            "the columns listed under [undecided] must each be declared numeric, categorical, timestamp or vector, "
-            "or be dropped",
-            hint="move the ones to use to [numeric], [categorical], [timestamp] or [vector] and delete the [undecided] "
-            "table",
-        )
-    if "radius" in table and "clip_norm" in (*required, *optional):
-        raise ParameterError(
-            f"{what} must not declare 'radius'", hint="it is called clip_norm now: what longer rows are shortened to"
-        )
-    for key in required:
-        if key not in table:
-            raise ParameterError(f"{what} must declare {key!r}")
-    for key in table:
-        if key not in required and key not in optional:
-            raise ParameterError(
-                f"{what} must declare only {', '.join((*required, *optional))}, got {shown(key)}",
-                hint=near(key, (*required, *optional)) if isinstance(key, str) else None,
-            )
-
-
-def _table(declared: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
+def _list_entries(declared: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
     table = declared.get(kind, {})
     if not isinstance(table, Mapping):
         raise ParameterError(f"{kind} must be a table of columns, got {shown(table)}")
@@ -670,8 +569,8 @@ def _table(declared: Mapping[str, Any], kind: str) -> Iterator[tuple[str, Any]]:
     for pattern, value in table.items():
         if not isinstance(pattern, str):
             raise ParameterError(f"the name of a column must be a text that is not empty, got {shown(pattern)}")
-        for name in spell_out(pattern):
+        for name in expand_range(pattern):
             columns += 1
-            if columns > MOST_FEATURES:
-                raise ParameterError(f"the columns must be at most {MOST_FEATURES:,}, got more of {kind}")
+            if columns > MAX_FEATURES:
+                raise ParameterError(f"the columns must be at most {MAX_FEATURES:,}, got more of {kind}")
             yield name, value

@@ -11,17 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NoReturn, TypeAlias
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles
-from boltdp.encoding.values import Matcher, Value, check_values, format_value
+from boltdp.encoding.values import Matcher, Value, check_count, check_number, check_values, format_value
 from boltdp.errors import ParameterError, real_number, shown
 from boltdp.losses import Loss
 from boltdp.privacy.training_problem import SMALLEST_CLASS_WEIGHT
-from boltdp.schema.columns import Categorical, Column, check_count, check_name, checked_number
+from boltdp.schema.columns import Categorical, Column, check_list, check_name, list_values
 
 #: A probability of the second of two classes, or "prior": that class's share in the schema.
 Threshold: TypeAlias = float | Literal["prior"]
@@ -34,11 +34,23 @@ MAX_CLASSES = 10_000
 PRIOR_TOLERANCE = 1e-6
 
 
+class SqlWriter(Protocol):
+    """What a target needs of a dialect of SQL."""
+
+    def literal(self, value: Value) -> str: ...
+
+    def constant(self, value: float) -> str: ...
+
+    def maximum(self, expressions: Sequence[str]) -> str: ...
+
+
 @dataclass(frozen=True)
 class Target(ABC):
     """What a model predicts. A kind is a frozen dataclass that answers everything asked here."""
 
     kind: ClassVar[str]  #: its name, by which a loss says what it is for
+    task: ClassVar[str]  #: what predicting it is called
+    predictor: ClassVar[str]  #: what a linear model of it is called
     key: ClassVar[str]  #: the key of a schema file that names the column
     other_keys: ClassVar[tuple[str, ...]]  #: the other keys that declare it
 
@@ -62,9 +74,27 @@ class Target(ABC):
     def label_count(self) -> int:
         """How many different labels the kernel may read."""
 
+    @property
     @abstractmethod
+    def examples(self) -> tuple[Value, ...]:
+        """Cells that an audit puts into its rows: the most different ones."""
+
+    @property
+    @abstractmethod
+    def summary(self) -> str:
+        """What is declared about the column, in a few words."""
+
     def describe(self) -> str:
-        """What is declared about the column, in words."""
+        """The column and what is declared about it, in words."""
+        return f"the {self.key} {self.column!r} with {self.summary}"
+
+    @abstractmethod
+    def describe_known(self, limit: int) -> str:
+        """Which cells are used in training, in words, of which no more than `limit` are values."""
+
+    @abstractmethod
+    def describe_values(self) -> str:
+        """What a cell can be, in words."""
 
     @abstractmethod
     def default_loss(self, *, plain: bool) -> str:
@@ -91,16 +121,28 @@ class Target(ABC):
     def predict(self, scores: Doubles, cut: float) -> npt.NDArray[Any]:
         """The prediction for each row of scores."""
 
-    def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:  # noqa: ARG002
+    @abstractmethod
+    def depends_on_size(self, cut: float) -> bool:
+        """Whether a prediction can change if all scores of a row are divided by the same number above 1."""
+
+    @abstractmethod
+    def write_prediction(self, scores: Sequence[str], cut: float, sql: SqlWriter) -> str:
+        """The prediction as an expression of SQL, from those of the scores."""
+
+    def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         """The probability of each class for each row of scores."""
         self._refuse("probabilities")
 
-    def resolve_class_weights(self, asked: ClassWeights) -> tuple[float, ...]:  # noqa: ARG002
+    def resolve_class_weights(self, asked: ClassWeights) -> tuple[float, ...]:
         """The weight of each class, the largest of them 1."""
         self._refuse("class_weights")
 
-    def resolve_threshold(self, threshold: Threshold, loss: Loss) -> float:  # noqa: ARG002
+    def resolve_threshold(self, threshold: Threshold, loss: Loss) -> float:
         """The threshold as a probability, for a model with this loss."""
+        self._refuse("a threshold")
+
+    def describe_threshold(self, threshold: float) -> str:
+        """What a model with this threshold predicts, in words."""
         self._refuse("a threshold")
 
     def as_classes(self) -> Classes:
@@ -124,6 +166,8 @@ class Classes(Target):
     prior: tuple[float, ...] | None = None  #: the share of each class among rows to come, if that is public
 
     kind = "classes"
+    task = "classification"
+    predictor = "classifier"
     key = "label"
     other_keys = ("classes", "prior")
 
@@ -138,7 +182,7 @@ class Classes(Target):
             object.__setattr__(self, "prior", self._check_prior(self.prior))
 
     def _check_prior(self, prior: Any) -> tuple[float, ...]:
-        shares = tuple(checked_number(share, "each share of the prior") for share in _list(prior, "the prior"))
+        shares = tuple(check_number(share, "each share of the prior") for share in check_list(prior, "the prior"))
         if len(shares) != len(self.values):
             raise ParameterError(
                 f"the prior must have one share for each of the {len(self.values)} classes, got {len(shares)}"
@@ -154,7 +198,7 @@ class Classes(Target):
     def from_dict(cls, declared: Mapping[str, Any]) -> Classes:
         if "classes" not in declared:
             raise ParameterError("the schema must declare 'classes'")
-        return cls(declared["label"], _list(declared["classes"], "classes"), declared.get("prior"))
+        return cls(declared["label"], check_list(declared["classes"], "classes"), declared.get("prior"))
 
     def to_dict(self) -> dict[str, Any]:
         prior = {} if self.prior is None else {"prior": list(self.prior)}
@@ -181,8 +225,20 @@ class Classes(Target):
         """The classes as texts."""
         return tuple(format_value(value) for value in self.values)
 
-    def describe(self) -> str:
-        return f"the label {self.column!r} with {len(self.values)} classes"
+    @property
+    def examples(self) -> tuple[Value, ...]:
+        return self.values
+
+    @property
+    def summary(self) -> str:
+        return f"{len(self.values)} classes"
+
+    def describe_known(self, limit: int) -> str:
+        names = self.names if len(self.names) <= limit else (*self.names[: limit - 1], "…", self.names[-1])
+        return f"classes {', '.join(names)}"
+
+    def describe_values(self) -> str:
+        return list_values(self.values)
 
     def default_loss(self, *, plain: bool) -> str:
         return "logistic" if plain else "margin"
@@ -204,6 +260,17 @@ class Classes(Target):
         """The index of the predicted class for each row of scores; `cut` is the score above which it is the second."""
         chosen: npt.NDArray[np.intp] = np.argmax(scores, axis=1)
         return (scores[:, 0] > cut).astype(np.intp) if scores.shape[1] == 1 else chosen
+
+    def depends_on_size(self, cut: float) -> bool:
+        return cut != 0
+
+    def write_prediction(self, scores: Sequence[str], cut: float, sql: SqlWriter) -> str:
+        names = [sql.literal(value) for value in np.array(self.values).tolist()]
+        if len(scores) == 1:
+            return f"CASE WHEN {scores[0]} > {sql.constant(cut) if cut else 0}\nTHEN {names[1]} ELSE {names[0]} END"
+        # The first of the classes that reach the greatest score, as numpy.argmax has it.
+        cases = " ".join(f"WHEN {score} THEN {name}" for score, name in zip(scores, names, strict=True))
+        return f"CASE {sql.maximum(scores)} {cases} END"
 
     def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         odds = loss.probabilities(scores)
@@ -285,6 +352,9 @@ class Classes(Target):
         loss.cut(probability)  # refuses one that the loss does not reach
         return probability
 
+    def describe_threshold(self, threshold: float) -> str:
+        return f"{self.names[1]!r} where its probability exceeds {threshold:g}"
+
     def as_classes(self) -> Classes:
         return self
 
@@ -310,9 +380,3 @@ def read_target(declared: Mapping[str, Any]) -> Target:
         keys = " or ".join(repr(kind.key) for kind in TARGETS)
         raise ParameterError(f"the schema must declare {keys}" + (", and only one of them" if kinds else ""))
     return kinds[0].from_dict(declared)
-
-
-def _list(value: Any, what: str) -> tuple[Any, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise ParameterError(f"{what} must be a list, got {shown(value)}")
-    return tuple(value)

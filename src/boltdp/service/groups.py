@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from boltdp.context import Context
-from boltdp.encoding.plan import plain, reading
 from boltdp.model import Model
 from boltdp.schema.schema import Schema
 from boltdp.workflows.plan import Plan
@@ -15,7 +14,7 @@ from boltdp.workflows.standardize import standardize_schema
 from boltdp.workflows.train import train_prepared
 
 if TYPE_CHECKING:
-    from boltdp.engines.base import Prepared
+    from boltdp.engines.base import PreparedRows
     from boltdp.engines.postgres import PostgresGroups
 
 
@@ -27,13 +26,13 @@ def train_groups(groups: PostgresGroups, plans: Sequence[Plan], context: Context
     """
     schemas = [plan.schema for plan in plans]
 
-    def standardize(tables: Sequence[Prepared]) -> Iterator[Schema]:
+    def standardize(tables: Sequence[PreparedRows]) -> Iterator[Schema]:
         for prepared, schema, plan in zip(tables, schemas, plans, strict=True):
             moments, rows = plan.certificate.moments, plan.certificate.rows
             yield standardize_schema(prepared, schema, moments, context.randomness, rows=rows)
 
     if any(plan.schema.projection is not None and plan.certificate.moments is not None for plan in plans):
-        unprojected, unordered = [plain(schema) for schema in schemas], [False for _ in plans]
+        unprojected, unordered = [schema.unscaled for schema in schemas], [False for _ in plans]
         with groups.prepared(unprojected, context, ordered=unordered, last=False) as tables:
             schemas = list(standardize(tables))
     ordered = [plan.algorithm.ordered for plan in plans]
@@ -41,5 +40,7 @@ def train_groups(groups: PostgresGroups, plans: Sequence[Plan], context: Context
     with groups.prepared(schemas, context, ordered=ordered) as tables:
         for prepared, schema, plan in zip(tables, standardize(tables), plans, strict=True):
             with prepared:  # nothing of a group is kept longer than it is needed
-                models.append(train_prepared(prepared.read_by(reading(schema)), schema, plan.certificate, context))
+                models.append(
+                    train_prepared(prepared.read_by(schema.encoding.feature_map), schema, plan.certificate, context)
+                )
     return [replace(model, trained_where=groups.where) for model in models]

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 from boltdp import algorithms
 from boltdp._files import replacing
 from boltdp.context import Context
-from boltdp.encoding.plan import plain, reading
 from boltdp.errors import BoltdpError, ParameterError, require, whole_number
 from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.release import Randomness
-from boltdp.schema.curves import with_curves
+from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import make_plan
@@ -29,7 +28,7 @@ from boltdp.workflows.standardize import apply_moments, sum_moments
 from boltdp.workflows.train import train_prepared
 
 if TYPE_CHECKING:
-    from boltdp.engines.base import Engine, Prepared
+    from boltdp.engines.base import Engine, PreparedRows
 
 FORMAT = "boltdp-comparison"
 
@@ -204,7 +203,7 @@ def compare(
     # What a draft has cost does not count for public rows. Curves are the same for all: those that are asked for, and
     # none that "auto" would add.
     steps = 0 if settings.curves is None else whole_number(settings.curves, "curves", least=0)
-    schema = with_curves(replace(schema, spent=None), steps)
+    schema = add_curves(replace(schema, spent=None), steps)
     rows, about = engine.count(), subject(engine, schema, settings, test=test)
     if before is not None and dict(before.about) != about:
         raise ComparisonFileError(
@@ -223,27 +222,27 @@ def compare(
         return made
     context = settings.context() if context is None else context
 
-    def prepare(stack: ExitStack, schema: Schema) -> tuple[Prepared, Prepared]:
+    def prepare(stack: ExitStack, schema: Schema) -> tuple[PreparedRows, PreparedRows]:
         """The rows for training and those for testing."""
-        prepared = stack.enter_context(engine.prepare(schema, context.at("preparing", rows)))
+        prepared = stack.enter_context(engine.prepare(schema, context.start_stage("preparing", rows)))
         if test is not None:
-            return prepared, stack.enter_context(test.prepare(schema.of_rows, context.silent()))
+            return prepared, stack.enter_context(test.prepare(schema.of_rows, context.mute()))
         whole = prepared
         if schema.person_id is not None:  # in the same order; all rows are tested, those too that do not count
-            whole = stack.enter_context(engine.prepare(schema.of_rows, context.silent()))
+            whole = stack.enter_context(engine.prepare(schema.of_rows, context.mute()))
         return prepared.portion(0, cut), whole.portion(cut, rows)
 
     with ExitStack() as stack:
         sums, shared = None, prepare(stack, schema)
         if any(plan.certificate.moments is not None for plan in plans.values()):
             with ExitStack() as briefly:
-                unprojected = shared if schema.projection is None else prepare(briefly, plain(schema))
+                unprojected = shared if schema.projection is None else prepare(briefly, schema.unscaled)
                 sums = sum_moments(unprojected[0], schema)
         order = 0
         for number, (algorithm, epsilon, repeat) in enumerate(todo):
-            context.at("training", len(todo)).done(number)
+            context.start_stage("training", len(todo)).report_rows(number)
             certificate, noise_seed = plans[algorithm, epsilon].certificate, cells[algorithm, epsilon].noise_seed
-            own = replace(context.silent(), randomness=Randomness(None if noise_seed is None else noise_seed + repeat))
+            own = replace(context.mute(), randomness=Randomness(None if noise_seed is None else noise_seed + repeat))
             if repeat != order:
                 shared[0].reshuffle(context.seed + repeat)
                 order = repeat
@@ -257,11 +256,11 @@ def compare(
                         training, testing = prepare(briefly, used)
                         if repeat:
                             training.reshuffle(context.seed + repeat)
-                training, testing = (part.read_by(reading(used)) for part in (training, testing))
+                training, testing = (part.read_by(used.encoding.feature_map) for part in (training, testing))
                 start = time.perf_counter()
                 model = train_prepared(training, used, certificate, own)
                 seconds = time.perf_counter() - start
-                errors = error_counts([model.weights], testing, classes=len(schema.classes))
+                errors = error_counts([model.weights], testing, classes=schema.target.label_count)
                 accuracy = 1 - errors[0] / testing.rows
             one = Run(algorithm, epsilon, repeat, accuracy, seconds, certificate.private)
             made = Comparison(about, (*made.runs, one))

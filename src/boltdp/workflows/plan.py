@@ -15,7 +15,7 @@ from boltdp.privacy.certificate import Certificate, certify, fits_budget, subtra
 from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
 from boltdp.privacy.events.objective_perturbation import objective_noise
 from boltdp.privacy.training_problem import Problem
-from boltdp.schema.curves import with_curves
+from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Classes, Schema, check_size
 from boltdp.schema.target import Target
 from boltdp.settings import Settings
@@ -195,12 +195,12 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     True
     """
     if settings.curves is not None:
-        schema = with_curves(schema, whole_number(settings.curves, "curves", least=0))
+        schema = add_curves(schema, whole_number(settings.curves, "curves", least=0))
     elif settings.budget is not None and settings.algorithm == "auto" and settings.standardize != "none" and rows > 1:
-        columns = sum(new != old for new, old in zip(with_curves(schema, 1).columns, schema.columns, strict=True))
+        columns = sum(new != old for new, old in zip(add_curves(schema, 1).columns, schema.columns, strict=True))
         steps = next((steps for most, steps in CURVE_STEPS.items() if columns <= most), 0)
         if columns and steps:
-            wanted = with_curves(schema, steps)
+            wanted = add_curves(schema, steps)
             planned = plan_standardization(settings, wanted, rows=rows)
             noise = _noise_per_row(settings.budget, wanted, planned, rows=rows)
             if noise <= SMALL_NOISE_PER_ROW:

@@ -16,8 +16,8 @@ from boltdp._arrays import Booleans, Doubles, Integers
 from boltdp.algorithms import choose_algorithm
 from boltdp.algorithms._base import check_rows as check_count
 from boltdp.context import Context
-from boltdp.encoding.plan import plain, reading
-from boltdp.engines.prepared_rows import Prepared
+from boltdp.encoding.plan import STEP_HEIGHT
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.privacy.budget import Budget
@@ -26,8 +26,7 @@ from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_moments import NoisyMoments, ReleasedMoments, check_rows, make_noisy_moments
 from boltdp.privacy.mechanisms import calibrate
 from boltdp.privacy.release import Randomness, release_moments
-from boltdp.schema.columns import STEP_HEIGHT
-from boltdp.schema.schema import Categorical, Column, Numeric, Schema, Standardization
+from boltdp.schema.schema import Schema, Standardization
 from boltdp.settings import Settings
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ def standardization_share(budget: Budget, *, features: int, rows: int, changed: 
 @contextmanager
 def prepare_rows(
     engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context, *, rows: int, ordered: bool
-) -> Iterator[tuple[Prepared, Schema]]:
+) -> Iterator[tuple[PreparedRows, Schema]]:
     """Prepare as many rows as were planned for, and give them with the schema, standardized if there is an event.
 
     Rows are encoded once: standardizing changes how cells are read as features. Only a projection, which follows it,
@@ -154,15 +153,17 @@ def prepare_rows(
     if event is not None:
         check_rows(rows, clip_norm=event.clip_norm)
         if schema.projection is not None:
-            with engine.prepare(plain(schema), context.at("standardizing", rows), ordered=False) as unprojected:
+            with engine.prepare(
+                schema.unscaled, context.start_stage("standardizing", rows), ordered=False
+            ) as unprojected:
                 schema = standardize_schema(unprojected, schema, event, context.randomness, rows=rows)
-    with engine.prepare(schema, context.at("preparing", rows), ordered=ordered) as prepared:
+    with engine.prepare(schema, context.start_stage("preparing", rows), ordered=ordered) as prepared:
         schema = standardize_schema(prepared, schema, event, context.randomness, rows=rows)
-        yield prepared.read_by(reading(schema)), schema
+        yield prepared.read_by(schema.encoding.feature_map), schema
 
 
 def standardize_schema(
-    prepared: Prepared, schema: Schema, event: NoisyMoments | None, randomness: Randomness, *, rows: int
+    prepared: PreparedRows, schema: Schema, event: NoisyMoments | None, randomness: Randomness, *, rows: int
 ) -> Schema:
     """Return the schema standardized by noisy moments of the rows; unchanged without an event, or if it already is."""
     if event is None or schema.standardization is not None:
@@ -171,12 +172,12 @@ def standardize_schema(
     return apply_moments(sum_moments(prepared, schema), schema, event, randomness, rows=rows)
 
 
-def sum_moments(prepared: Prepared, schema: Schema) -> Integers:
+def sum_moments(prepared: PreparedRows, schema: Schema) -> Integers:
     """Sum the encoded features, of rows clipped to the clip norm, and their squares, exactly: `kernel.moments`.
 
     Before any division, standardization or projection, and without the intercept. The sums are as private as the rows.
     """
-    sums = FeatureSums(reading(plain(schema)), clip_norm=schema.feature_clip_norm)
+    sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=schema.feature_clip_norm)
     prepared.sum([sums])
     return sums.value
 
@@ -198,7 +199,7 @@ def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standar
     >>> derive_standardization(schema, ReleasedMoments(np.array([0.5]), np.array([0.26]), None, 0.0)).centers
     (0.5,)
     """
-    numbers, prior = _numbers(schema), _prior(schema)
+    numbers, prior = _numbers(schema), np.concatenate([rule.expected_means for rule in schema.encoding.rules])
     steps, half = _steps(schema), STEP_HEIGHT / 2.0
     lowest, highest = np.where(numbers, -1.0, np.where(steps, -half, 0.0)), np.where(steps, half, 1.0)
     means = np.clip(released.means, lowest, highest)
@@ -226,25 +227,17 @@ def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standar
 
 def _numbers(schema: Schema) -> Booleans:
     """Which features are numbers, not categories or steps."""
-    return np.concatenate([np.arange(len(c.names)) < len(c.names) - c.indicators for c in schema.columns])
+    return np.concatenate([np.arange(rule.features) < rule.numbers for rule in schema.encoding.rules])
 
 
 def _steps(schema: Schema) -> Booleans:
     """Which features are the steps of a curve."""
-    return np.concatenate([~np.isin(c.names, c.name) & isinstance(c, Numeric) for c in schema.columns])
-
-
-def _prior(schema: Schema) -> Doubles:
-    """What the means are taken for where nothing is known."""
-
-    def of(column: Column) -> Doubles:
-        if isinstance(column, Categorical):
-            return np.full(len(column.names), 1.0 / len(column.names))
-        # As many values between each two places of a curve; none of a column without one.
-        steps = STEP_HEIGHT * (0.5 - np.arange(1, 1 + column.indicators) / (1 + column.indicators))
-        return np.concatenate([np.zeros(len(column.names) - column.indicators), steps])
-
-    return np.concatenate([of(column) for column in schema.columns])
+    return np.concatenate(
+        [
+            np.repeat([False, True, False], [rule.numbers, len(rule.places), len(rule.values)])
+            for rule in schema.encoding.rules
+        ]
+    )
 
 
 def _shrunk(offsets: Doubles, deviation: float) -> Doubles:

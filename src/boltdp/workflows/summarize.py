@@ -174,13 +174,13 @@ def _draft_planned(engine: Engine, label: str, plan: PrivateDraftPlan, rows: int
     columns = engine.columns()
     random_bytes = context.randomness.stream("draft")
     counts = {name: PrivateCounts(what, columns[name].kind, plan.event) for name, what in plan.counted.items()}
-    for batch in scan_rows(engine, [*counts], progress=context.at("counting", rows).done):
+    for batch in scan_rows(engine, [*counts], progress=context.start_stage("counting", rows).report_rows):
         for name, column in counts.items():
             column.add(batch.column(name))
     for column in counts.values():
         column.release(random_bytes)
     again = {name: column for name, column in counts.items() if column.narrow is not None}
-    for batch in scan_rows(engine, [*again], progress=context.at("counting again", rows).done):
+    for batch in scan_rows(engine, [*again], progress=context.start_stage("counting again", rows).report_rows):
         for name, column in again.items():
             column.add_narrow(batch.column(name))
     summaries = {name: column.summarize(random_bytes) for name, column in counts.items()}

@@ -1,4 +1,4 @@
-"""From columns to packed rows in SQL: the plan by which `boltdp.pack` encodes a row as `encoding.encode` does."""
+"""The encoding plan in the words of the extension, by which `boltdp.pack` encodes a row as `Encoder` does."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from psycopg import sql
 
-from boltdp.encoding.encode import projection_matrix
-from boltdp.encoding.plan import unprojected_reading
+from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
 from boltdp.encoding.values import Matcher
 from boltdp.engines.postgres.session import Composed
 from boltdp.engines.postgres.source import INTEGERS, SourceColumn
-from boltdp.schema.schema import Categorical, Column, Schema, TimePart, Vector
 
 #: Columns that are arguments of their own; more of them are the fields of one. A function may have 100.
-MOST_ARGUMENTS = 90
+MAX_ARGUMENTS = 90
 
 # The words of a plan, as columns.c has them.
 _MAGIC = b"boltpln1"
@@ -24,46 +22,47 @@ _CLASS, _CATEGORY, _NUMBER, _VECTOR = range(4)
 _BY_TEXT, _BY_INTEGER, _BY_FLOAT = range(3)
 
 
-def packed_columns(schema: Schema, columns: Mapping[str, SourceColumn]) -> tuple[bytes, Composed]:
-    """The plan by which rows are encoded, made of public facts alone, and the columns that it is for."""
-    given = [columns[schema.label].argument(), *(_argument(column, columns) for column in schema.columns)]
+def compile_plan(plan: EncodingPlan, columns: Mapping[str, SourceColumn]) -> tuple[bytes, Composed]:
+    """Compile a plan to the words that columns.c reads, of public facts alone, and the columns that it is for."""
+    label = plan.label.accept(_Compiler(columns[plan.label.source], values=_CLASS))
+    compiled = [label, *(rule.accept(_Compiler(columns[rule.source])) for rule in plan.rules)]
+    given = [argument for argument, _ in compiled]
     arguments: Composed = sql.SQL(", ").join(given)
-    if len(given) > MOST_ARGUMENTS:
+    if len(given) > MAX_ARGUMENTS:
         arguments = sql.SQL("ROW({})").format(arguments)
-    parts = [
-        _MAGIC,
-        _words(len(given), _CLASS),
-        _entries(columns[schema.label], Matcher.of(schema.classes)),
-        *(_column(column, columns[column.source]) for column in schema.columns),
-        _projection(schema),
-    ]
-    return b"".join(parts), arguments
+    return b"".join([_MAGIC, _words(len(given)), *(words for _, words in compiled), _projection(plan)]), arguments
 
 
-def _argument(column: Column, columns: Mapping[str, SourceColumn]) -> Composed:
-    source = columns[column.source]
-    return source.part(column.part) if isinstance(column, TimePart) else source.argument()
+class _Compiler(RuleVisitor[tuple[Composed, bytes]]):
+    """The argument that `boltdp.pack` takes for a column, and its words of the plan; `values` is what values become."""
 
+    def __init__(self, source: SourceColumn, *, values: int = _CATEGORY) -> None:
+        self._source, self._values = source, values
 
-def _column(column: Column, source: SourceColumn) -> bytes:
-    if isinstance(column, TimePart):  # which the server has made a code of
-        return _words(_CATEGORY) + _numbers(_BY_INTEGER, ((code, code) for code in range(len(column.categories))))
-    if isinstance(column, Categorical):
-        return _words(_CATEGORY) + _entries(source, Matcher.of(column.categories))
-    if isinstance(column, Vector):
-        return _words(_VECTOR, column.low, column.high, column.length)
-    return _words(_NUMBER, column.low, column.high, len(column.curve), *column.curve)
+    def number(self, rule: NumberRule) -> tuple[Composed, bytes]:
+        return self._source.argument(), _words(_NUMBER, *rule.bounds, len(rule.places), *rule.places)
+
+    def number_list(self, rule: NumberListRule) -> tuple[Composed, bytes]:
+        return self._source.argument(), _words(_VECTOR, *rule.bounds, rule.length)
+
+    def value(self, rule: ValueRule) -> tuple[Composed, bytes]:
+        return self._source.argument(), _words(self._values) + _entries(self._source, Matcher.of(rule.values))
+
+    def time_part(self, rule: TimePartRule) -> tuple[Composed, bytes]:
+        # The server makes a code of it, which stands for itself.
+        codes = ((code, code) for code in range(len(rule.values)))
+        return self._source.part(rule.part), _words(_CATEGORY) + _numbers(_BY_INTEGER, codes)
 
 
 def _entries(column: SourceColumn, matcher: Matcher) -> bytes:
-    """What cells are compared with, as `Matcher` says, and the code of each."""
+    """Write what cells are compared with, as `Matcher` says, and the code of each."""
     if column.type.kind == "text":
         texts = {text.encode(): code for text, code in matcher.texts.items() if "\0" not in text}
         entries = (_words(code, len(text)) + text + bytes(-len(text) % 8) for text, code in texts.items())
         return _words(_BY_TEXT, len(texts)) + b"".join(entries)
     if column.base == "bool":
-        truths = {truth: matcher.match_boolean(bool(truth)) for truth in (0, 1)}
-        return _numbers(_BY_INTEGER, ((truth, code) for truth, code in truths.items() if code >= 0))
+        codes = ((cell, matcher.match_boolean(bool(cell))) for cell in (0, 1))
+        return _numbers(_BY_INTEGER, ((cell, code) for cell, code in codes if code >= 0))
     if column.base in INTEGERS:
         return _numbers(_BY_INTEGER, ((int(n), code) for n, code in matcher.numbers.items() if n == int(n)))
     # In the column's own type, so that the real nearest to 0.1 is met by the declared 0.1.
@@ -76,13 +75,11 @@ def _numbers(match: int, numbers: Iterable[tuple[int | float, int]]) -> bytes:
     return _words(match, len(entries)) + b"".join(entries)
 
 
-def _projection(schema: Schema) -> bytes:
-    """How encoded rows are read and projected, if they are."""
-    if schema.projection is None:
+def _projection(plan: EncodingPlan) -> bytes:
+    if plan.matrix is None:
         return _words(0)
-    matrix = projection_matrix(schema.projection, schema.encoded_dims)
-    block = unprojected_reading(schema).block.tobytes()
-    return _words(len(block)) + block + _words(schema.projection.dims) + matrix.tobytes()
+    block = plan.unprojected_map.block.tobytes()
+    return _words(len(block)) + block + _words(plan.matrix.shape[1]) + plan.matrix.tobytes()
 
 
 def _words(*numbers: int | float) -> bytes:

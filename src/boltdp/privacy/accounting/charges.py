@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from boltdp._arrays import Doubles
+from boltdp._bisect import bisect_integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.accounting.composition import (
     CUT_OFF,
@@ -265,13 +266,9 @@ def spent_epsilon(charges: Sequence[Charge], budget: Budget) -> float | None:
         one = Budget(budget.epsilon * step / EPSILON_STEPS, budget.delta)
         return (composed_delta(claimed, one) if parts is None else delta_of_sum(parts, one)) <= budget.delta
 
-    low, high = 0, 2 * EPSILON_STEPS
-    if not keeps(high):
+    if not keeps(2 * EPSILON_STEPS):
         return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if keeps(middle) else (middle, high)
-    return budget.epsilon * high / EPSILON_STEPS
+    return budget.epsilon * bisect_integers(keeps, 0, 2 * EPSILON_STEPS) / EPSILON_STEPS
 
 
 def _parts(charges: Sequence[Charge], budget: Budget) -> list[tuple[PrivacyLossDistribution, int]] | None:

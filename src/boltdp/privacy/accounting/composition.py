@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from boltdp._arrays import Doubles, Integers
+from boltdp._bisect import bisect, bisect_integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.mechanisms import gaussian_sigma
@@ -183,10 +184,8 @@ def delta_of_sum(parts: Sequence[tuple[PrivacyLossDistribution, int]], budget: B
         chernoff = math.exp(min(0.0, level(low) - low * epsilon))
         if chernoff < 0.5 * budget.delta:
             return min(1.0, chernoff + infinite)
-    while low == 0.0 or high - low > 0.05 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if mean(middle) < epsilon else (low, middle)
-    tilt, tilted = low, level(low)
+    tilt, _ = bisect(lambda tilt: not mean(tilt) < epsilon, low, high, tolerance=0.05)
+    tilted = level(tilt)
     if tilted - tilt * epsilon > math.log(FAR_ABOVE * budget.delta):
         return 1.0
     top = min(
@@ -276,10 +275,7 @@ def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, bud
     low, high = -1, max(0, math.ceil(RUNGS_PER_DOUBLING * math.log2(whole / SMALLEST_DEVIATION)))
     while not keeps(high):
         low, high = high, high + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if keeps(middle) else (middle, high)
-    return deviation(high)
+    return deviation(bisect_integers(keeps, low, high))
 
 
 def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: float) -> PrivacyLossDistribution | None:

@@ -135,7 +135,7 @@ class Noiseless(Training):
     kind = "training without noise"
     problem: Problem
 
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         return 1.0
 
     @property
@@ -268,7 +268,7 @@ class NonPrivate(Event):
         ):
             raise ParameterError("what is not private must have reasons in words, got none")
 
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         return 1.0
 
     @property

@@ -64,7 +64,7 @@ class NoisyCounts(Event):
         in_l1, in_l2 = _moved(self.releases, self.person_rows)
         return in_l1 if self.noise.kind == "spherical" else in_l2
 
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         """What the noise spends, and the probability that the value of a single row is told.
 
         Proof: noisy_counts.md 2, 3, 4

@@ -59,7 +59,7 @@ class NoisyGradients(Training):
                 hint="a longer step makes the weights grow without bounds, whatever the rows are",
             )
 
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         """All scans together are one Gaussian.
 
         Proof: noisy_gradients.md 2

@@ -98,7 +98,7 @@ class NoisyMoments(Event):
             return None
         return round_up(self.sensitivity / self.noise.scale)
 
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         return 1.0 if self.noise is None else self.noise.delta(epsilon, sensitivity=self.sensitivity)
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
+from boltdp._bisect import bisect
 from boltdp.errors import ParameterError
 from boltdp.privacy.accounting.composition import (
     LARGEST_EPSILON,
@@ -178,14 +179,12 @@ def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
     _needs_delta("bst14", budget)
     updates, share = recipe.updates, budget.delta / recipe.updates
     spread = math.sqrt(2.0 * updates * math.log(1.0 / share))
-    low, high = 0.0, budget.epsilon / spread  # epsilon_1: the whole side grows with it, and is above epsilon here
-    for _ in range(100):
-        middle = (low + high) / 2
-        if updates * middle * math.expm1(middle) + spread * middle <= budget.epsilon:
-            low = middle
-        else:
-            high = middle
-    inner = min(1.0, recipe.rows * low / (2.0 * recipe.smallest_batch))
+
+    def is_too_large(epsilon: float) -> bool:
+        return not updates * epsilon * math.expm1(epsilon) + spread * epsilon <= budget.epsilon
+
+    first, _ = bisect(is_too_large, 0.0, budget.epsilon / spread, steps=100)  # the paper's epsilon_1
+    inner = min(1.0, recipe.rows * first / (2.0 * recipe.smallest_batch))
     sigma = _classical_sigma(Budget(inner, share)) / recipe.smallest_batch
     return Mechanism("gaussian", sigma, recipe.dimensions)
 

@@ -74,7 +74,7 @@ class ObjectivePerturbation(Training):
         if self.end.kind != "spherical":
             raise ParameterError(f"the noise at the end must be spherical, got {self.end.kind!r}")
 
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         """What q spends of what the end leaves, which is pure.
 
         Proof: objective_perturbation.md 4

@@ -37,7 +37,7 @@ class OutputPerturbation(Training):
             check_undivided(self.problem, "the published bounds")
             check_single_rows(self.problem.person_rows, "the published bounds")
 
-    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:  # noqa: ARG002
+    def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         """By the proved sensitivity, whatever the noise was calibrated to."""
         return self.noise.delta(epsilon, sensitivity=sensitivity(self.problem).total)
 

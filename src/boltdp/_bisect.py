@@ -1,0 +1,36 @@
+"""Search by halving, for a condition that is false below a number and true above it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+
+def bisect(
+    holds: Callable[[float], bool], low: float, high: float, *, tolerance: float = 0.0, steps: float = math.inf
+) -> tuple[float, float]:
+    """Narrow an interval whose lower end does not hold and whose upper end does, neither of which is tried.
+
+    It ends after `steps`, where the interval is at most `tolerance` times its upper end, or where no number is between.
+
+    >>> bisect(lambda number: number * number > 2, 1.0, 2.0)
+    (1.414213562373095, 1.4142135623730951)
+    >>> bisect(lambda number: number > 0.3, 0.0, 1.0, steps=2)
+    (0.25, 0.5)
+    """
+    while steps > 0 and high - low > tolerance * high and low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if holds(middle) else (middle, high)
+        steps -= 1
+    return low, high
+
+
+def bisect_integers(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The smallest whole number above `low` that holds; `low` does not hold, `high` does, and neither is tried.
+
+    >>> bisect_integers(lambda number: number * number > 2, 0, 9)
+    2
+    """
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

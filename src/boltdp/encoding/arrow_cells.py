@@ -1,0 +1,273 @@
+"""From Arrow's cells to the values that the packer reads: numbers, lists of numbers, codes of declared values.
+
+Each rule of the encoding plan has its reader. A cell's result depends on that cell alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from boltdp._arrays import Booleans, Floats
+from boltdp.encoding.arrow_buffers import dtype_of, missing, text_array, values, where
+from boltdp.encoding.plan import NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
+from boltdp.encoding.timestamps import HOUR_AT, LAST_DAY, PATTERN, Part, PartCodes, part_codes
+from boltdp.encoding.values import Matcher, Value
+from boltdp.kernel.packing import Values
+
+Table: TypeAlias = npt.NDArray[np.int32]
+
+#: Declared whole numbers are looked up in a table if the largest is at most this far from the smallest.
+MAX_TABLE = 1 << 16
+#: What an infinite timestamp of DuckDB is in Arrow, which in nanoseconds would be one of the year 2262.
+_INFINITE = 2**63 - 1
+#: A day in each of Arrow's units.
+_DAYS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of a source column in one batch, and what several rules find in them."""
+
+    array: pa.Array
+
+    @cached_property
+    def moments(self) -> _Moments:
+        return _Moments.of(self.array)
+
+
+Reader: TypeAlias = Callable[[Cells], Values]
+
+
+class Readers(RuleVisitor[Reader]):
+    """What reads the cells of each rule; several threads may share a reader."""
+
+    def number(self, rule: NumberRule) -> Reader:
+        def read(cells: Cells) -> Values:
+            # Where they are, or, of other types, as doubles.
+            found = where(cells.array)
+            return Values.of(numbers_of(cells.array)) if found is None else found
+
+        return read
+
+    def number_list(self, rule: NumberListRule) -> Reader:
+        return lambda cells: Values.of(vectors_of(cells.array, rule.length))
+
+    def value(self, rule: ValueRule) -> Reader:
+        coder = Coder(rule.values)
+        return lambda cells: coder.values(cells.array)
+
+    def time_part(self, rule: TimePartRule) -> Reader:
+        return lambda cells: Values.of(cells.moments.codes(rule.part))
+
+
+class _Moments(NamedTuple):
+    """The days of cells since 1970-01-01, and the hours of these, -1 where there is none; and which are missing."""
+
+    days: npt.NDArray[np.int64]
+    hours: npt.NDArray[np.int64]
+    gaps: Booleans | None
+
+    @classmethod
+    def of(cls, cells: pa.Array) -> _Moments:
+        """From timestamps, which Arrow has in UTC if they have a zone, dates or texts."""
+        kind = cells.type
+        if pa.types.is_dictionary(kind):
+            return cls.of(cells.dictionary_decode())
+        if pa.types.is_timestamp(kind):
+            found, day = values(cells.view(pa.int64())), _DAYS[kind.unit]
+            days = found // day
+            hours = (found - days * day) // (day // 24)
+            return cls(np.where(np.abs(found) == _INFINITE, LAST_DAY + 1, days), hours, missing(cells))
+        none = np.full(len(cells), -1)
+        if pa.types.is_date(kind):
+            found = values(cells.view(pa.int32() if pa.types.is_date32(kind) else pa.int64())).astype(np.int64)
+            return cls(found if pa.types.is_date32(kind) else found // _DAYS["ms"], none, missing(cells))
+        if pa.types.is_null(kind):
+            return cls(none, none, np.ones(len(cells), bool))
+        texts = cells.cast(pa.string())
+        fits = pc.match_substring_regex(texts, f"^({PATTERN})$")
+        known = values(fits)
+        gaps = missing(fits)
+        known = known if gaps is None else known & ~gaps
+        texts, days, hours = texts.filter(fits), np.zeros(len(cells), np.int64), none
+        days[known] = values(pc.utf8_slice_codeunits(texts, 0, 10).cast(pa.date32()).view(pa.int32()))
+        digits = pc.utf8_slice_codeunits(texts, HOUR_AT - 1, HOUR_AT + 1)
+        hours[known] = values(pc.replace_substring_regex(digits, "^$", "-1").cast(pa.int8()))
+        return cls(days, hours, ~known)
+
+    def codes(self, part: Part) -> PartCodes:
+        """The code of a part of each cell, -1 where it is missing."""
+        codes = part_codes(part, self.days, self.hours)
+        if self.gaps is not None:
+            codes[self.gaps] = -1
+        return codes
+
+
+def numbers_of(cells: pa.Array) -> Floats:
+    """Cells as floats, a missing one as NaN.
+
+    >>> numbers_of(pa.array([1, None, 3]))
+    array([ 1., nan,  3.])
+    """
+    if pa.types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
+    if not (pa.types.is_float32(cells.type) or pa.types.is_float64(cells.type)):
+        cells = pc.cast(cells, pa.float64(), safe=False)
+    floats: Floats = values(cells)
+    gaps = missing(cells)
+    return floats if gaps is None else np.where(gaps, floats.dtype.type(np.nan), floats)
+
+
+def vectors_of(cells: pa.Array, length: int) -> Floats:
+    """Lists of numbers end to end, a missing one, or one of another length, as NaN.
+
+    >>> vectors_of(pa.array([[1.0, 2.0], [3.0]]), 2)
+    array([ 1.,  2., nan, nan])
+    """
+    count = len(cells)
+    if pa.types.is_null(cells.type):
+        return np.full(count * length, np.nan)
+    gaps = missing(cells)
+    if pa.types.is_fixed_size_list(cells.type):
+        first = cells.offset * length
+        numbers = numbers_of(cells.values.slice(first, count * length))
+        if gaps is not None:
+            numbers = numbers.reshape(count, length).copy()
+            numbers[gaps] = np.nan
+        return numbers.reshape(-1)
+    offsets = values(cells.offsets)
+    fits = np.diff(offsets) == length
+    if gaps is not None:
+        fits &= ~gaps
+    numbers = numbers_of(cells.values.slice(offsets[0], offsets[-1] - offsets[0]))
+    if fits.all():
+        return numbers
+    starts = offsets[:-1][fits] - offsets[0]
+    out = np.full((count, length), np.nan, numbers.dtype)
+    out[fits] = numbers[starts[:, None] + np.arange(length)]
+    return out.reshape(-1)
+
+
+class Coder:
+    """Finds the code of each cell: its position among the declared values, or -1.
+
+    >>> Coder(("no", "yes")).codes(pa.array(["yes", "Yes", None]))
+    array([ 1, -1, -1], dtype=int32)
+    """
+
+    def __init__(self, declared: Sequence[Value]) -> None:
+        self._matcher = Matcher.of(declared)
+        self._texts = text_array(list(self._matcher.texts))
+        self._of_text = np.array([*self._matcher.texts.values()], np.int32)
+        self._tables: dict[str, tuple[int, Table] | None] = {}
+        self._last: tuple[Any, pa.Array, Table] | None = None
+
+    def values(self, cells: pa.Array) -> Values:
+        """What the packer makes codes of."""
+        kind = cells.type
+        if pa.types.is_dictionary(kind):
+            found = where(cells.indices)
+            assert found is not None  # indices are whole numbers
+            return found._replace(table=self._of_dictionary(cells.dictionary))
+        if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+            found, table = where(cells), self._of_whole_numbers(kind)
+            if found is not None and table is not None:
+                return found._replace(base=table[0], table=table[1])
+        elif not (pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)):
+            found = where(pc.index_in(cells.cast(pa.string()), value_set=self._texts))
+            assert found is not None
+            return found._replace(table=self._of_text)
+        return Values.of(self.codes(cells))
+
+    def codes(self, cells: pa.Array) -> Table:
+        """The code of each cell, an array of them."""
+        kind = cells.type
+        if pa.types.is_boolean(kind):
+            codes = np.array([self._matcher.match_boolean(False), self._matcher.match_boolean(True)], np.int32)[
+                values(cells).view(np.uint8)
+            ]
+        elif pa.types.is_integer(kind):
+            exact = self._exact(kind)
+            codes = _search(values(cells), [*exact], [*exact.values()])
+        elif pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            codes = _search(numbers_of(cells), [*self._matcher.numbers], [*self._matcher.numbers.values()])
+        elif pa.types.is_null(kind):
+            return np.full(len(cells), -1, np.int32)
+        else:
+            cells = pc.index_in(cells.cast(pa.string()), value_set=self._texts)
+            # What stands where one is missing need not be a position.
+            places = np.minimum(values(cells).view(np.uint32), len(self._of_text))
+            codes = np.append(self._of_text, np.int32(-1))[places]
+        gaps = missing(cells)
+        if gaps is not None:
+            codes[gaps] = -1
+        return codes
+
+    def _exact(self, kind: pa.DataType) -> dict[int, int]:
+        """The declared whole numbers that an integer type has."""
+        limits = np.iinfo(dtype_of(kind))
+        numbers = self._matcher.numbers.items()
+        return {int(n): code for n, code in numbers if n == int(n) and limits.min <= n <= limits.max}
+
+    def _of_whole_numbers(self, kind: pa.DataType) -> tuple[int, Table] | None:
+        """The least whole number that has a code, and the codes from there on; None if they are too far apart."""
+        name = str(kind)
+        if name not in self._tables:
+            exact = {0: self._matcher.match_boolean(False), 1: self._matcher.match_boolean(True)}
+            if not pa.types.is_boolean(kind):
+                exact = self._exact(kind) or {0: -1}
+            base, span = min(exact), max(exact) - min(exact) + 1
+            table = np.full(min(span, MAX_TABLE), -1, np.int32)
+            if span <= MAX_TABLE:
+                for number, code in exact.items():
+                    table[number - base] = code
+            self._tables[name] = (base, table) if span <= MAX_TABLE else None
+        return self._tables[name]
+
+    def _of_dictionary(self, dictionary: pa.Array) -> Table:
+        """The codes of a dictionary's values, which batch after batch may share."""
+        same = [buffer and (buffer.address, buffer.size) for buffer in dictionary.buffers()], dictionary.offset
+        last = self._last  # taken once: another thread may have one of its own
+        if last is not None and last[0] == same and len(last[2]) == len(dictionary):
+            return last[2]
+        codes = self.codes(dictionary)
+        self._last = same, dictionary, codes
+        return codes
+
+
+@dataclass(frozen=True)
+class PartCoder:
+    """Finds the code of a part of each cell, as `Coder` does of declared values.
+
+    >>> PartCoder("weekday").codes(pa.array(["2024-05-07", "x"])).tolist()
+    [1, -1]
+    """
+
+    part: Part
+
+    def codes(self, cells: pa.Array) -> PartCodes:
+        """The code of each cell, -1 where the part is missing."""
+        return _Moments.of(cells).codes(self.part)
+
+
+def _search(cells: npt.NDArray[Any], numbers: Sequence[int | float], codes: Sequence[int]) -> npt.NDArray[np.int32]:
+    """Code of the number each cell equals, -1 where it equals none."""
+    # In the cells' own type, so that the float32 nearest to 0.1 is met by the declared 0.1.
+    with np.errstate(over="ignore"):
+        sought = np.array(numbers).astype(cells.dtype)
+    # One that is too large for the type becomes an infinity there, which must not meet an infinite cell.
+    order = np.argsort(sought, kind="stable")
+    order = order[np.isfinite(sought[order])]
+    if not len(order):
+        return np.full(len(cells), -1, np.int32)
+    sought = sought[order]
+    place = np.minimum(np.searchsorted(sought, cells), len(sought) - 1)
+    return np.where(sought[place] == cells, np.array(codes, np.int32)[order][place], np.int32(-1))

@@ -1,0 +1,702 @@
+"""How well a model predicts classes: what is counted of the rows, exactly or with noise, and the figures of it.
+
+`ExactEvaluation` is computed from the rows without noise, so that no guarantee covers it. Its memory does not grow with
+the rows: scores are counted in up to 2^20 bins, and areas are exact up to `area_error`.
+
+`NoisyEvaluation` knows of the rows only one released histogram: each row is in one bin, by its subgroup, its class and
+the interval that its score is in; the rows without a declared class are in one bin together. The bins follow from the
+model and public numbers. What bins and noise would bias is left out: the average precision and the calibration error,
+and of more than two classes the areas, the precisions and the confusion matrix.
+
+Proof: noisy_counts.md 6
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp._arrays import Doubles, Integers, PackedRows
+from boltdp._files.sealed import OUTSIDE, ModelFileError, digest, read_sealed, sealed
+from boltdp._version import __version__
+from boltdp.encoding.values import format_value
+from boltdp.errors import ParameterError
+from boltdp.evaluation.metrics import (
+    CalibrationBin,
+    Counts,
+    Curve,
+    Score,
+    average,
+    calibrate,
+    expected_calibration_error,
+    to_records,
+)
+from boltdp.privacy.adjacency import Adjacency
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.certificate import CertificateError, compare_records, why_not_private
+from boltdp.privacy.events.event import Event, NonPrivate
+from boltdp.privacy.events.noisy_counts import NoisyCounts
+from boltdp.privacy.serialization import from_record, to_record
+from boltdp.schema.schema import Schema
+
+if TYPE_CHECKING:
+    from boltdp.model import Model
+
+FORMAT = "boltdp-evaluation"
+FORMAT_VERSION = 2
+
+#: Bins of probabilities that are counted exactly, and the rows of the table that is made of them.
+CALIBRATION_BINS, TABLE_ROWS = 100, 10
+#: Bins of exactly counted scores: of all classes and subgroups together, and the most and fewest of one of them.
+ALL_SCORE_BINS, MAX_SCORE_BINS, MIN_SCORE_BINS = 1 << 21, 1 << 20, 1 << 8
+#: Probabilities that are computed at a time, at most.
+MAX_CELLS = 1 << 20
+#: Noisy bins of scores on either side of where the prediction changes, at most.
+MAX_NOISY_BINS = 20
+#: About how much bins change an area or a loss: this, divided by the square of their number.
+BIN_ERROR = 0.5
+#: The name of the subgroup of rows that have none of the declared categories.
+NO_GROUP = "none declared"
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """What is known of the rows, exactly or with noise: every figure follows from it."""
+
+    decisions: Counts  #: rows by subgroup, class and outcome, which is a predicted class or a bin of scores
+    right: Doubles  #: 1 for each class and outcome that is a right prediction, else 0
+    predicted: Doubles | None  #: 1 for each predicted class and its outcomes, else 0; None if only errors are known
+    losses: Mapping[str, tuple[Doubles, Doubles]]  #: mean and variance of each loss, by class and outcome
+    rankings: tuple[
+        Counts, ...
+    ]  #: by subgroup, others or class, and bins of scores: of the second of two classes, or each
+    lowest_scores: Doubles  #: the lower edges of these bins; of two classes, probabilities if there are any
+    scored: Counts | None  #: rows for which a probability (or margin) is false and true, by its bins
+    edges: Doubles  #: of these bins
+    calibration: tuple[
+        CalibrationBin, ...
+    ]  #: of the second of two classes, or of the likeliest class; empty if unknown
+    calibration_errors: tuple[float | None, ...]  #: of the probability of each class
+
+
+@dataclass(frozen=True, eq=False)
+class ClassFigures:
+    """One class against all others."""
+
+    name: str
+    scores: Mapping[str, Score | None]  #: rows, precision, recall, area under the curve, average precision
+    calibration_error: float | None
+    curve: Curve | None
+
+    def to_dict(self) -> dict[str, Any]:
+        figures = {name.replace(" ", "_"): one for name, one in to_records(self.scores).items()}
+        return {"class": self.name, **figures, "calibration_error": self.calibration_error}
+
+
+def _value(name: str) -> property:
+    def value(self: Evaluation) -> float | None:
+        score = self.scores.get(name)
+        return None if score is None else score.value
+
+    return property(value, doc=f"The {name}; None if it is unknown.")
+
+
+class Evaluation(ABC):
+    """How well a model predicts the classes of some rows."""
+
+    rows: int  #: all of them, also those without a declared class, which are left out of everything else
+    classes: tuple[str, ...]
+    threshold: float | None
+    by: str | None  #: the column of the subgroups
+    groups: tuple[str, ...]  #: the category of each subgroup, then NO_GROUP; one of all rows has no name
+    probabilistic: bool
+
+    accuracy = _value("accuracy")
+    balanced_accuracy = _value("balanced accuracy")
+    #: Of the second of two classes; of more, the mean over those that have one, as the next.
+    area_under_the_curve = _value("area under the curve")
+    average_precision = _value("average precision")
+    log_loss = _value("log loss")
+    #: The mean square of probability minus truth; of more than two classes, summed over them.
+    brier_score = _value("Brier score")
+
+    @cached_property
+    @abstractmethod
+    def statistics(self) -> Statistics:
+        """What is known of the rows."""
+
+    @abstractmethod
+    def guarantee(self) -> str:
+        """Whether and how the figures are private, in plain words."""
+
+    @property
+    def two(self) -> bool:
+        return len(self.classes) == 2
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is computed from the rows without noise."""
+        return not self.statistics.decisions.noise
+
+    @cached_property
+    def scores(self) -> dict[str, Score | None]:
+        """The figures of all rows that have a declared class; None is one that there are too few rows for."""
+        return self._scores(np.ones(len(self.groups)))
+
+    @cached_property
+    def by_class(self) -> tuple[ClassFigures, ...]:
+        """Each class against the others."""
+        return tuple(self._class_figures(place) for place in range(len(self.classes)))
+
+    @cached_property
+    def by_group(self) -> dict[str, dict[str, Score | None]]:
+        """The figures of each subgroup, if there are any, with its rows and the recall of each class."""
+        masks = np.eye(len(self.groups))
+        return {} if self.by is None else dict(zip(self.groups, map(self._group_scores, masks), strict=True))
+
+    @property
+    def calibration(self) -> tuple[CalibrationBin, ...]:
+        """Of the second of two classes; of more, of the likeliest class of each row; empty if it is unknown."""
+        return self.statistics.calibration
+
+    @property
+    def calibration_error(self) -> float | None:
+        """The expected calibration error, in the bins of `calibration`; None of noisy counts."""
+        return expected_calibration_error(self.calibration)
+
+    @cached_property
+    def area_error(self) -> float | None:
+        """How far the area under the curve can be from that of scores without bins."""
+        errors = [error for counts in self.statistics.rankings if (error := counts.area_error()) is not None]
+        return math.fsum(errors) / len(errors) if errors and self.area_under_the_curve is not None else None
+
+    @property
+    def rows_without_class(self) -> Score:
+        """How many rows have no declared class."""
+        counted = self.statistics.decisions.total(np.ones((1, 1, 1)))
+        value, low, high = (max(0.0, self.rows - one) for one in (counted.value, counted.high, counted.low))
+        return Score(value, low, high)
+
+    @cached_property
+    def confusion(self) -> Doubles | Integers | None:
+        """Rows by true class, then by predicted class; None if only errors are known."""
+        if self.statistics.predicted is None:
+            return None
+        table: Doubles = self.statistics.decisions.table.sum(axis=0) @ self.statistics.predicted.T
+        return table.astype(np.int64) if self.exact else table
+
+    def __repr__(self) -> str:
+        known = ", ".join(f"{name}={score.value:.4g}" for name, score in self.scores.items() if score is not None)
+        return f"{type(self).__name__}(rows={self.rows}, {known})"
+
+    def _own(self, place: int) -> Doubles:
+        """The cells of the rows of a class."""
+        cells: Doubles = np.eye(len(self.classes))[place][None, :, None]
+        return cells
+
+    def _ranking(self, place: int) -> Counts | None:
+        """How the rows of a class rank; those of the first of two classes are ranked as the second, backwards."""
+        rankings = self.statistics.rankings
+        if not self.two or not rankings:
+            return rankings[place] if rankings else None
+        return rankings[0] if place else replace(rankings[0], table=rankings[0].table[:, ::-1, ::-1])
+
+    def _group_scores(self, mask: Doubles) -> dict[str, Score | None]:
+        counts, cells = self.statistics.decisions, mask[:, None, None]
+        recalls = {
+            f"recall of {name}": counts.mean(self.statistics.right, cells * self._own(place))
+            for place, name in enumerate(self.classes)
+        }
+        return {"rows": counts.total(cells), **self._scores(mask), **recalls}
+
+    def _scores(self, mask: Doubles) -> dict[str, Score | None]:
+        known, cells = self.statistics, mask[:, None, None]
+        counts, own = known.decisions, [cells * self._own(place) for place in range(len(self.classes))]
+        largest = int(np.argmax([(one * counts.table).sum() for one in own]))
+        scores = {
+            "accuracy": counts.mean(known.right, cells),
+            "commonest class always": counts.mean(own[largest], cells),
+            "balanced accuracy": None,
+        }
+        recalls = [one for each in own if (one := counts.linear(known.right, each)) is not None]
+        # A class that seems to have no rows may have some, where there is noise.
+        if len(recalls) == len(own) or (recalls and self.exact):
+            value = math.fsum(value for value, _ in recalls) / len(recalls)
+            scores["balanced accuracy"] = counts.score((value, np.mean([one for _, one in recalls], axis=0)))
+        if known.rankings:
+            scores["area under the curve"] = average([one.area(cells) for one in known.rankings])
+        if self.exact:
+            curves = [Curve.of(np.tensordot(mask, one.table, axes=1)) for one in known.rankings]
+            scores["average precision"] = average([one.average_precision(counts.person_rows) for one in curves])
+        for name, (means, variances) in known.losses.items():
+            scores[name] = counts.mean(means, cells, variances=variances, most=math.inf)
+        return scores
+
+    def _class_figures(self, place: int) -> ClassFigures:
+        known, own, ranking = self.statistics, self._own(place), self._ranking(place)
+        counts, every = known.decisions, np.ones((1, 1, 1))
+        curve = None if ranking is None else Curve.of(ranking.table.sum(axis=0))
+        scores = {
+            "rows": counts.total(own),
+            "precision": None if known.predicted is None else counts.mean(own, known.predicted[place][None, None]),
+            "recall": counts.mean(known.right, own),
+            "area under the curve": None if ranking is None else ranking.area(every),
+            "average precision": curve.average_precision(counts.person_rows) if curve and self.exact else None,
+        }
+        return ClassFigures(self.classes[place], scores, known.calibration_errors[place], curve)
+
+    def tables(self) -> list[tuple[tuple[str, ...], list[tuple[str, ...]]]]:
+        """Headings and lines in words, of each class and of each subgroup, without figures that none of them has."""
+        found = []
+        classes = {one.name: one.scores for one in self.by_class}
+        for heading, parts in (("class against the others", classes), (str(self.by), self.by_group)):
+            names = [name for name in (*parts.values(), {})[0] if any(one[name] is not None for one in parts.values())]
+            lines = [
+                (
+                    part,
+                    *("-" if (one := scores[name]) is None else one.describe(whole=name == "rows") for name in names),
+                )
+                for part, scores in parts.items()
+            ]
+            found += [((heading, *names), lines)] if lines else []
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        curved = self.by_class[1:] if self.two else self.by_class
+        return {
+            "rows": self.rows,
+            "rows_without_class": self.rows_without_class.to_dict(),
+            "classes": list(self.classes),
+            "threshold": self.threshold,
+            "by": self.by,
+            "scores": to_records(self.scores),
+            "area_error": self.area_error,
+            "calibration_error": self.calibration_error,
+            "confusion": None if self.confusion is None else self.confusion.tolist(),
+            "by_class": [one.to_dict() for one in self.by_class],
+            "by_group": {name: to_records(scores) for name, scores in self.by_group.items()},
+            "calibration": [one.to_dict() for one in self.calibration],
+            "curves": [self._curve(one.name, one.curve) for one in curved if one.curve is not None],
+        }
+
+    def _curve(self, name: str, curve: Curve) -> dict[str, Any]:
+        points = curve.points()
+        thresholds = {"threshold": self.statistics.lowest_scores[curve.bins[points]].tolist()}
+        return {
+            "class": name,
+            **(thresholds if self.two and self.probabilistic else {}),
+            "false_positive_rate": curve.false_rate[1:][points].tolist(),
+            "true_positive_rate": curve.true_rate[1:][points].tolist(),
+            "precision": curve.precision[points].tolist(),
+        }
+
+    def plot(self, path: str | Path) -> None:
+        """Draw it: a .png, .svg or .pdf file. Needs `pip install 'boltdp[plot]'`."""
+        from boltdp.evaluation.plots import draw  # only here: matplotlib comes with it
+
+        draw(self, path)
+
+
+class ExactEvaluation(Evaluation):
+    """Computed from the rows without noise, for non-sensitive data: no guarantee covers it.
+
+    >>> from boltdp.schema.schema import Classes, Numeric, Schema
+    >>> from boltdp.workflows.plan import plan_certificate
+    >>> from boltdp.settings import Settings
+    >>> from boltdp.model import Model
+    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),), intercept=False)
+    >>> certificate = plan_certificate(Settings(epsilon=None, loss="logistic"), rows=2, dims=1, classes=2)
+    >>> found = ExactEvaluation(Model(schema, np.array([[2.0]]), certificate))
+    >>> found.add(np.array([0.0, 1.0, np.nan]), np.array([[-1.0], [1.0], [0.5]]))
+    >>> found.confusion.tolist(), found.rows_without_class.value
+    ([[1, 0], [0, 1]], 1.0)
+    """
+
+    def __init__(self, model: Model, by: str | None = None) -> None:
+        self._model = model
+        self.rows = 0
+        self.classes = tuple(format_value(value) for value in model.classes)
+        self.threshold = model.threshold
+        self.by, self.groups = by, name_groups(model.schema, by)
+        self.probabilistic = model.certificate.problem.loss.probabilistic
+        groups, classes = len(self.groups), len(self.classes)
+        #: The classes that have a ranking of their own.
+        self._ranked = (1,) if self.two else tuple(range(classes))
+        self._decisions: Integers = np.zeros((groups, classes, classes), np.int64)
+        #: The sum and the sum of squares of the log loss and of the Brier score.
+        self._losses: Doubles = np.zeros((2, 2, groups, classes, classes))
+        #: By bins of the probability of each ranked class, and of the likeliest: rows for which it is false and true,
+        #: and the sum of the probabilities.
+        self._calibration: Doubles = np.zeros((len(self._ranked) + 1, 3, CALIBRATION_BINS))
+        bins = max(MIN_SCORE_BINS, min(MAX_SCORE_BINS, ALL_SCORE_BINS // (len(self._ranked) * groups)))
+        self._rankings: Integers = np.zeros((len(self._ranked), groups, 2, bins), np.int64)
+        # No margin exceeds the norm of its weights, since no row has a norm above 1; and no log odds exceed this.
+        norm = float(np.linalg.norm(model.weights, axis=1).max())
+        self._reach = (2.0 * norm + math.log(classes) + 1.0 if self.probabilistic and not self.two else norm) or 1.0
+
+    def add(self, labels: npt.NDArray[Any], margins: Doubles, codes: npt.NDArray[Any] | None = None) -> None:
+        """Count rows by their class indices, NaN for none that is declared, their margins and subgroups."""
+        codes = np.zeros(len(labels)) if codes is None else codes
+        step = max(1, MAX_CELLS // len(self.classes))
+        for at in range(0, len(labels), step):
+            self._add(labels[at : at + step], margins[at : at + step], codes[at : at + step])
+
+    def _add(self, labels: npt.NDArray[Any], margins: Doubles, codes: npt.NDArray[Any]) -> None:
+        self.rows += len(labels)
+        known = ~np.isnan(labels)
+        own, scores, groups = labels[known].astype(np.intp), margins[known], codes[known].astype(np.intp)
+        groups = np.where(groups < 0, len(self.groups) - 1, groups)
+        cells = (groups, own, self._model.choices(scores))
+        np.add.at(self._decisions, cells, 1)
+        if self.probabilistic:
+            odds, rows = self._model.probabilities(scores), np.arange(len(own))
+            truth = np.eye(len(self.classes))[own]
+            logs = -np.log(np.maximum(odds[rows, own], np.finfo(np.float64).eps))
+            squares = np.square(odds - truth).sum(axis=1) / (2.0 if self.two else 1.0)
+            for sums, losses in zip(self._losses, (logs, squares), strict=True):
+                np.add.at(sums[0], cells, losses)
+                np.add.at(sums[1], cells, losses**2)
+            likeliest = odds.argmax(axis=1)
+            pairs = [(odds[:, column], own == column) for column in self._ranked]
+            for found, (probability, true) in zip(
+                self._calibration, [*pairs, (odds[rows, likeliest], likeliest == own)], strict=True
+            ):
+                bins = np.minimum((probability * CALIBRATION_BINS).astype(np.intp), CALIBRATION_BINS - 1)
+                for total, weights in zip(found, (~true, true, probability), strict=True):
+                    total += np.bincount(bins, weights, minlength=CALIBRATION_BINS)
+            if not self.two:
+                with np.errstate(divide="ignore"):
+                    scores = np.log(odds) - np.log1p(-odds)
+        count = self._rankings.shape[3]
+        places = np.clip((scores / self._reach + 1.0) * (count / 2.0), 0, count - 1).astype(np.intp)
+        for place, column in enumerate(self._ranked):
+            np.add.at(self._rankings[place], (groups, (own == column).astype(np.intp), places[:, place]), 1)
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        def counts(table: Doubles | Integers) -> Counts:
+            return Counts(table, max(self.rows, 1), self._model.schema.max_rows_per_person or 1)
+
+        losses = {}
+        if self.probabilistic:
+            means, squares = np.moveaxis(self._losses / np.maximum(self._decisions, 1), 1, 0)
+            losses = dict(zip(("log loss", "Brier score"), zip(means, squares - means**2, strict=True), strict=True))
+        bins = self._rankings.shape[3]
+        lowest: Doubles = self._reach * (2.0 * np.arange(bins) / bins - 1.0)
+        scored, edges = counts(self._rankings[-1]), np.array([*lowest, self._reach])
+        tables: list[tuple[CalibrationBin, ...]] = [()] * len(self._calibration)
+        if self.probabilistic:
+            scored = counts(self._calibration[None, 0 if self.two else -1, :2])
+            edges = np.arange(CALIBRATION_BINS + 1) / CALIBRATION_BINS
+            if self.two:  # only of the bins that have rows, as the ranking
+                met = lowest[self._rankings[0].any(axis=(0, 1))]
+                lowest = self._model.probabilities(met[:, None])[:, 1]
+            places = range(0, CALIBRATION_BINS + 1, CALIBRATION_BINS // TABLE_ROWS)
+            tables = [calibrate(counts(one[None, :2]), edges.tolist(), places, one[2]) for one in self._calibration]
+        errors = [expected_calibration_error(one) for one in tables]
+        return Statistics(
+            decisions=counts(self._decisions),
+            right=np.eye(len(self.classes)),
+            predicted=np.eye(len(self.classes)),
+            losses=losses,
+            rankings=tuple(counts(one[..., one.any(axis=(0, 1))]) for one in self._rankings),
+            lowest_scores=lowest,
+            scored=scored,
+            edges=edges,
+            calibration=tables[0 if self.two else -1],
+            # That of the first of two classes mirrors that of the second.
+            calibration_errors=tuple(errors[:1] * 2 if self.two else errors[:-1]),
+        )
+
+    def guarantee(self) -> str:
+        return "Computed from the rows without noise: no guarantee covers it."
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Where the rows of a noisy evaluation are counted; all of it is public.
+
+    Of two classes, scores are probabilities of the second (margins, where there are none): `low` are the edges of the
+    bins for which the first is predicted, `high` of the others. Of more classes, scores are probabilities of a row's
+    own class: `low` are the edges of the bins of rows that are predicted wrongly, `high` of the others.
+
+    >>> bins = Bins(groups=1, classes=2, probabilistic=True, low=(0.0, 0.25, 0.5), high=(0.5, 0.75, 1.0))
+    >>> bins.shape, bins.cells
+    ((1, 2, 4), 9)
+    """
+
+    groups: int  #: subgroups of rows, the one of those that have no declared category included
+    classes: int
+    probabilistic: bool
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        edges = (*self.low, *self.high)
+        if len(self.low) != len(self.high) or len(self.low) < 2 or min(self.groups, self.classes - 1) < 1:
+            raise ParameterError("the bins of an evaluation must be those of groups, classes and as many edges twice")
+        if not all(map(math.isfinite, edges)) or not all(np.diff(self.low) > 0) or not all(np.diff(self.high) > 0):
+            raise ParameterError("the edges of the bins of an evaluation must be numbers that grow")
+        if self.probabilistic and not all(0.0 <= edge <= 1.0 for edge in edges):
+            raise ParameterError("the edges of the bins of an evaluation must be probabilities")
+
+    @property
+    def half(self) -> int:
+        """Bins on either side."""
+        return len(self.low) - 1
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Groups, classes, and bins of scores."""
+        return self.groups, self.classes, 2 * self.half
+
+    @property
+    def cells(self) -> int:
+        """All bins, with the last one, which has the rows without a declared class."""
+        return math.prod(self.shape) + 1
+
+    def mean_losses(self, name: str) -> Doubles:
+        """For each class and bin: the mean "log loss" or "Brier score" of rows that are spread evenly in the bin."""
+        integrals: dict[str, Callable[[Doubles], Doubles]] = {
+            "log loss": lambda p: p - p * np.log(np.maximum(p, np.finfo(np.float64).tiny)),
+            "Brier score": lambda p: -((1.0 - p) ** 3) / 3.0,
+        }
+        integral = integrals[name]
+        left, right = np.array([*self.low[:-1], *self.high[:-1]]), np.array([*self.low[1:], *self.high[1:]])
+        second = (integral(right) - integral(left)) / (right - left)
+        if self.classes > 2:
+            return np.tile(second, (self.classes, 1))
+        first = (integral(1.0 - left) - integral(1.0 - right)) / (right - left)
+        return np.array([first, second])
+
+    def count(self, model: Model, packed: PackedRows, place: int | None) -> Integers:
+        """How many rows are in each bin; `place` is that of the cell with the subgroup."""
+        labels = packed[:, 0]
+        known = ~np.isnan(labels)
+        own = labels[known].astype(np.intp)
+        margins = model.margins(packed)[known]
+        group = np.zeros(len(own), np.intp)
+        if place is not None:
+            codes = packed[known, place].astype(np.intp)
+            group = np.where(codes < 0, self.groups - 1, codes)
+        if self.classes == 2:
+            bins = np.searchsorted(self._margins(model), margins[:, 0], side="left")
+        else:
+            right = model.choices(margins) == own
+            bins = self.half * right
+            if self.half > 1:
+                scores = model.probabilities(margins)[np.arange(len(own)), own]
+                low, high = (np.searchsorted(edges[1:-1], scores, side="left") for edges in (self.low, self.high))
+                bins += np.where(right, high, low)
+        cells = (group * self.classes + own) * 2 * self.half + bins
+        counts: Integers = np.bincount(cells, minlength=self.cells).astype(np.int64)
+        counts[-1] = len(labels) - len(own)
+        return counts
+
+    def _margins(self, model: Model) -> Doubles:
+        """The margins between the bins of two classes; the middle one is where the prediction changes."""
+        edges = np.array([*self.low[1:], *self.high[1:-1]])
+        if self.probabilistic:
+            cut = model.certificate.problem.loss.cut
+            edges = np.array([cut(float(edge)) for edge in edges])
+        edges[self.half - 1] = model.cut
+        return np.maximum.accumulate(edges)
+
+
+@dataclass(frozen=True, repr=False)
+class NoisyEvaluation(Evaluation):
+    """Released counts of private rows, and what follows from them. All of it may be published."""
+
+    model: str  #: the digest of the model, whatever its threshold is
+    rows: int
+    classes: tuple[str, ...]
+    threshold: float | None
+    by: str | None
+    groups: tuple[str, ...]
+    bins: Bins
+    counts: tuple[float, ...]  #: as they were released
+    budget: Budget
+    spent: Event
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    version: str = __version__
+
+    def __post_init__(self) -> None:
+        if len(self.counts) != self.bins.cells or not np.isfinite(self.counts).all():
+            raise ParameterError(f"an evaluation must have {self.bins.cells} counts, got {len(self.counts)}")
+        if len(self.classes) != self.bins.classes or len(self.groups) != self.bins.groups:
+            raise ParameterError("an evaluation must have the classes and groups of its bins")
+        if not isinstance(self._event, NoisyCounts) or (self._event.releases, self._event.unknown) != (1, 0):
+            raise ParameterError("an evaluation must be of counts that were released once, of public bins")
+        if self.adjacency is not Adjacency.of(self.person_rows):
+            raise ParameterError("an evaluation must be about the relation of its counts")
+
+    @property
+    def person_rows(self) -> int | None:
+        """The most rows of one person that are counted, if persons are protected and not rows."""
+        return self.spent.person_rows
+
+    @property
+    def _event(self) -> Event:
+        return self.spent.spent if isinstance(self.spent, NonPrivate) else self.spent
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the noise of each count."""
+        assert isinstance(self._event, NoisyCounts)
+        return self._event.noise.deviation
+
+    @cached_property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is not private; empty if it is."""
+        return why_not_private(self.spent, self.budget)
+
+    def guarantee(self) -> str:
+        if self.reasons:
+            return f"NOT PRIVATE: {'; '.join(self.reasons)}."
+        protected = ""
+        if self.person_rows is not None:
+            first = "the first row counts" if self.person_rows == 1 else f"the first {self.person_rows:,} rows count"
+            protected = f" Protected is a person, of whom {first}."
+        return (
+            f"Differentially private with {self.budget.describe()}: all figures are computed from {len(self.counts):,} "
+            f"counts of the {self.rows:,} rows, each with noise of deviation {self.noise:.3g}.{protected}"
+        )
+
+    @property
+    def probabilistic(self) -> bool:  # type: ignore[override]
+        return self.bins.probabilistic
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """The noise of the total, which is public, is divided among all counts.
+
+        Proof: noisy_counts.md 6
+        """
+        counts, bins, half = np.array(self.counts), self.bins, self.bins.half
+        counts += (self.rows - counts.sum()) / len(counts)
+        table = counts[:-1].reshape(bins.shape)
+        decisions = Counts(table, self.rows, self.person_rows or 1, self.noise, len(counts))
+        low, high = (np.arange(2 * half) < half).astype(np.float64), (np.arange(2 * half) >= half).astype(np.float64)
+        edges, step = np.array([*bins.low, *bins.high[1:]]), math.ceil(half / (TABLE_ROWS // 2))
+        places = [*range(0, half, step), *range(half, 2 * half, step), 2 * half]
+        names = ("log loss", "Brier score")[: 2 if self.two else 1] if bins.probabilistic else ()
+        return Statistics(
+            decisions=decisions,
+            right=np.array([low, high] if self.two else [high] * len(self.classes)),
+            predicted=np.array([low, high]) if self.two else None,
+            losses={name: (losses := bins.mean_losses(name), np.zeros(losses.shape)) for name in names},
+            rankings=(decisions,) if self.two else (),
+            lowest_scores=edges[:-1],
+            scored=decisions if self.two else None,
+            edges=edges,
+            calibration=calibrate(decisions, edges.tolist(), places) if self.two and bins.probabilistic else (),
+            calibration_errors=(None,) * len(self.classes),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "private": not self.reasons,
+            "reasons": list(self.reasons),
+            **to_record(self),
+            **super().to_dict(),
+        }
+
+    def sealed(self) -> dict[str, Any]:
+        """The same with its digest, as files have it."""
+        return sealed(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> NoisyEvaluation:
+        """Read what `to_dict` wrote; figures that do not follow from the counts are refused."""
+        if record.get("format") != FORMAT or record.get("format_version") != FORMAT_VERSION:
+            raise ModelFileError(
+                "this is not an evaluation that this boltdp can read",
+                hint="`boltdp evaluate MODEL SOURCE --epsilon E -o evaluation.json` writes one",
+            )
+        names = {name for name in cls.__dataclass_fields__ if name in record}
+        try:
+            found = from_record(cls, {name: record[name] for name in names})
+            compare_records(dict(record), found.to_dict(), "the evaluation")
+        except CertificateError as fault:
+            raise ModelFileError(str(fault)) from None
+        except (TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as fault:
+            raise ModelFileError(f"the evaluation cannot be read: {fault}") from None
+        return found
+
+    @classmethod
+    def load(cls, path: str | Path) -> NoisyEvaluation:
+        """Read a file of `boltdp evaluate -o`; one that was changed after it was written is refused."""
+        return cls.from_dict({key: value for key, value in read_sealed(path).items() if key not in OUTSIDE})
+
+
+def plan_bins(model: Model, *, rows: int, groups: int, noise: float) -> Bins:
+    """The bins of a noisy evaluation, from the model and public numbers alone.
+
+    Their number balances what bins hide and the noise of all of them together.
+    """
+    classes, loss = len(model.classes), model.certificate.problem.loss
+
+    def error(half: int) -> float:
+        return noise * math.sqrt(classes * groups * half / 2.0) / max(rows, 1) + BIN_ERROR / (2.0 * half) ** 2
+
+    half = min(range(1, MAX_NOISY_BINS + 1), key=error) if classes == 2 or loss.probabilistic else 1
+    if classes > 2:
+        low, high = _probability_edges(0.0, 0.5, half), _probability_edges(1.0 / classes, 1.0, half)
+        return Bins(groups, classes, loss.probabilistic, low, high)
+    # No margin exceeds the norm of the weights, since no row has a norm above 1.
+    reach = float(np.linalg.norm(model.weights)) or 1.0
+    least, middle, most = -reach, model.cut, reach
+    if loss.probabilistic:
+        least, most = (float(one) for one in model.probabilities(np.array([[-reach], [reach]]))[:, 1])
+        middle = 0.5 if model.threshold is None else model.threshold
+    if not least < middle:
+        least = 0.0 if loss.probabilistic else middle - reach
+    if not middle < most:
+        most = 1.0 if loss.probabilistic else middle + reach
+    edges = _probability_edges if loss.probabilistic else _even_edges
+    return Bins(groups, classes, loss.probabilistic, edges(least, middle, half), edges(middle, most, half))
+
+
+def _even_edges(least: float, most: float, bins: int) -> tuple[float, ...]:
+    return tuple(np.linspace(least, most, bins + 1).tolist())
+
+
+def _probability_edges(least: float, most: float, bins: int) -> tuple[float, ...]:
+    """Edges of bins of probabilities, closer to each other near 0 and 1: even on the scale of arcsin sqrt p.
+
+    >>> [round(edge, 3) for edge in _probability_edges(0.0, 0.5, 4)]
+    [0.0, 0.038, 0.146, 0.309, 0.5]
+    """
+    inside = np.sin(_even_edges(math.asin(math.sqrt(least)), math.asin(math.sqrt(most)), bins)[1:-1]) ** 2
+    return (least, *inside.tolist(), most)
+
+
+def digest_of_model(model: Model) -> str:
+    """The digest by which an evaluation knows its model: of all of it but the threshold, which may be changed."""
+    return digest(replace(model, threshold=None).to_dict())
+
+
+def name_groups(schema: Schema, by: str | None) -> tuple[str, ...]:
+    """The names of the subgroups by a categorical column of the schema."""
+    if by is None:
+        return ("",)
+    declared = [column for column in schema.columns if column.rule.values]
+    column = next((one for one in declared if one.name == by), None)
+    names = ", ".join(repr(one.name) for one in declared) or "none"
+    if column is None or schema.projection is not None:
+        raise ParameterError(
+            f"by must be a categorical column of the model's schema, without a projection, got {by!r}",
+            hint=f"the schema has {names}",
+        )
+    return (*(format_value(value) for value in column.rule.values), NO_GROUP)

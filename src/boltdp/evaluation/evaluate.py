@@ -1,0 +1,144 @@
+"""Evaluate a model on rows: exactly, for non-sensitive data, or by noisy counts within a budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from boltdp._arrays import Doubles, Integers, PackedRows
+from boltdp.encoding.values import format_value
+from boltdp.errors import DataError, ParameterError
+from boltdp.evaluation.classes import (
+    Bins,
+    ExactEvaluation,
+    NoisyEvaluation,
+    digest_of_model,
+    name_groups,
+    plan_bins,
+)
+from boltdp.privacy.accounting.charges import Release
+from boltdp.privacy.adjacency import Adjacency
+from boltdp.privacy.budget import Budget
+from boltdp.privacy.events.event import SEEDED, mark_non_private
+from boltdp.privacy.events.noisy_counts import make_noisy_counts
+from boltdp.privacy.release import release_counts
+
+if TYPE_CHECKING:
+    from boltdp.context import Context
+    from boltdp.engines.base import Engine
+    from boltdp.ledger import Account
+    from boltdp.model import Model
+
+
+def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Context | None = None) -> ExactEvaluation:
+    """Evaluate `model` without noise on the rows of `engine`, which must have the label and not be sensitive.
+
+    `by` is a categorical column of the schema, for the figures of each of its categories.
+    """
+    from boltdp.engines.base import scan_rows  # only here: a model is read and checked without any rows
+
+    _check_weights(model)
+    found = ExactEvaluation(model, by)
+    place = None if by is None else model.schema.encoding.locate_cell(by)
+
+    def score(packed: PackedRows) -> tuple[PackedRows, Doubles, PackedRows | None]:
+        return packed[:, 0].copy(), model.margins(packed), None if place is None else packed[:, place].copy()
+
+    for labels, margins, codes in scan_rows(engine, model.schema, score, context=context):
+        found.add(labels, margins, codes)
+    if not found.statistics.decisions.table.any():
+        raise DataError(
+            f"the data must have rows with a declared class to compare with, got none of {found.rows:,}",
+            hint=f"check the spelling of column {model.schema.label!r}: the classes are {', '.join(found.classes)}",
+        )
+    return found
+
+
+def evaluate_privately(
+    model: Model,
+    engine: Engine,
+    budget: Budget,
+    *,
+    by: str | None = None,
+    context: Context | None = None,
+    account: Account | None = None,
+) -> NoisyEvaluation:
+    """Evaluate `model` on the private rows of `engine`, which must have the label, within a budget.
+
+    A model that protects persons is evaluated on those of their rows that count, and the counts protect persons too.
+    `by` is as for `evaluate`. `account` is charged before a row is read.
+
+    >>> import pyarrow as pa
+    >>> from boltdp import train
+    >>> from boltdp.engines import open_source
+    >>> age = np.arange(5000) % 100
+    >>> rows = pa.table({"age": age, "ill": age > 60})
+    >>> model = train(rows, label="ill", epsilon=1, bounds={"age": (0, 110)})
+    >>> found = evaluate_privately(model, open_source(rows), Budget(1.0))
+    >>> found.accuracy > 0.8, found.reasons
+    (True, ())
+    """
+    from boltdp.context import Context
+    from boltdp.engines.base import check_columns, scan_limited_rows
+    from boltdp.engines.person_limit import check_person_id
+
+    _check_weights(model)
+    context = replace(Context() if context is None else context, on_bad_row="neutral")
+    groups = name_groups(model.schema, by)
+    check_columns(model.schema, engine.columns())
+    check_person_id(model.schema, engine.columns(), context)
+    rows = engine.count()
+    event = make_noisy_counts(budget, releases=1, summed=True, person_rows=model.schema.max_rows_per_person)
+    bins = plan_bins(model, rows=rows, groups=len(groups), noise=event.noise.deviation)
+    spent = mark_non_private(event, () if context.randomness.seed is None else (SEEDED,))
+    adjacency = Adjacency.of(event.person_rows)
+
+    def release() -> NoisyEvaluation:
+        place = None if by is None else model.schema.encoding.locate_cell(by)
+        counts, stage = np.zeros(bins.cells, np.int64), context.start_stage("counting", rows)
+        for block in scan_limited_rows(engine, model.schema, _Count(model, bins, place), context=context):
+            counts += block
+            stage.report_rows(int(counts.sum()))
+        if counts.sum() != rows:
+            raise DataError(f"the data must not change while it is read: it had {rows:,} rows before")
+        noisy = release_counts(counts.tolist(), event, context.randomness.stream("evaluation"))
+        return NoisyEvaluation(
+            model=digest_of_model(model),
+            rows=rows,
+            classes=tuple(format_value(value) for value in model.classes),
+            threshold=model.threshold,
+            by=by,
+            groups=groups,
+            bins=bins,
+            counts=tuple(noisy),
+            budget=budget,
+            spent=spent,
+            adjacency=adjacency,
+        )
+
+    if account is None:
+        return release()
+    with account.charged(Release(budget, spent, adjacency), drawn=lambda: context.randomness.drawn) as reservation:
+        found = release()
+        reservation.note(found.sealed()["digest"])
+    return found
+
+
+def _check_weights(model: Model) -> None:
+    """Refuse what no training makes: the score of two classes is one margin."""
+    if len(model.classes) == 2 and len(model.weights) != 1:
+        raise ParameterError(f"a model of two classes must have one weight vector, got {len(model.weights)}")
+
+
+@dataclass(frozen=True)
+class _Count:
+    """Counts a block of rows; it may be sent to where the rows are."""
+
+    model: Model
+    bins: Bins
+    place: int | None
+
+    def __call__(self, packed: PackedRows) -> Integers:
+        return self.bins.count(self.model, packed, self.place)

@@ -1,0 +1,267 @@
+"""The dialects of SQL in which a model can be written: one object each, which states all that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from boltdp.encoding.values import Value
+from boltdp.errors import ParameterError
+
+
+def _numeral(blanks: str) -> str:
+    """Write the texts that are numbers in every engine as a pattern, where a database has a rule of its own."""
+    digits = "[0-9](_?[0-9])*"
+    exponent = "[eE][+-]?0*[0-9][0-9]?[0-9]?[0-9]?"
+    words = "[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN]"
+    return f"[ {blanks}]*[+-]?(({digits}[.]?|({digits})?[.]{digits})({exponent})?|{words})[ {blanks}]*"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Everything in which dialects may differ; a new one must state all of it. `{}` stands for an operand."""
+
+    quotes: str  #: around identifiers
+    double: str
+    real: str
+    text: str
+    number: str  #: a literal that is a double wherever doubles are used
+    array: str
+    first: int  #: the index of an array's first element
+    length: str
+    map: str  #: the array of `{body}` for each element `{name}` of the array `{value}`
+    nulls: str  #: an array of `{}` times NULL
+    dot: str  #: the sum of the products of the elements of two arrays
+    concat: str  #: between arrays
+    let: str  #: `{body}`, in which `{name}` stands for `{value}`
+    smaller: str  #: of two numbers that are not NULL, where NaN is above all others
+    greater: str  #: of any count of numbers that are not NULL, where NaN is above all others
+    root: str
+    exponential: str
+    nan: str  #: a double that equals itself
+    infinity: str
+    boolean: tuple[str, str]  #: FALSE and TRUE
+    type_name: str
+    parse: str  #: a number of any type, or a text where the branch is not taken, as `{kind}`
+    booleans: str  #: the type names of each kind of cell; all others are texts
+    reals: str
+    doubles: str
+    integers: str
+    moment: str  #: a timestamp, date or text as ISO 8601, in UTC if its type has a zone
+    substring: str  #: of a text, a position, counted from 1, and a number of characters
+    characters: str  #: how many a text has
+    whole: str  #: a text of digits as an integer
+    fits: str  #: whether a text is as a whole of a pattern that has no backslash
+    weekday: str  #: of a text that is a date, counted from Monday, which is 0
+    backslashes: bool  #: whether a backslash in a literal is an escape
+    underflow: bool  #: whether a product or a cast that underflows is an error
+    cell: str  #: a column as a double: a text by the rule of CSV files, NULL if it is no number
+    flag: str  #: the same of a column with the bounds 0 and 1, which may be boolean
+
+    def quote_column(self, name: str) -> str:
+        """Quote a column's name."""
+        return self.quotes + name.replace(self.quotes, 2 * self.quotes) + self.quotes
+
+    def literal(self, value: Value) -> str:
+        """Write a class or a text as it stands in a statement."""
+        if isinstance(value, bool):
+            return self.boolean[value]
+        if isinstance(value, int):
+            return str(value)
+        if isinstance(value, float):
+            return f"CAST({self.constant(value)} AS {self.double})"
+        if "\0" in value:
+            raise ParameterError("a value with a NUL character cannot be written in SQL")
+        if self.backslashes:
+            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        return "'" + value.replace("'", "''") + "'"
+
+    def constant(self, value: float | np.float32) -> str:
+        """Write a number, to the bit."""
+        digits = repr(float(value))
+        return self.number.format(digits if "e" in digits else digits + "e0")
+
+    def maximum(self, expressions: Iterable[str]) -> str:
+        """Take the greatest of several numbers."""
+        return self.greater.format(", ".join(expressions))
+
+    def clamp(self, expression: str, low: float, high: float) -> str:
+        """Move a number into its bounds."""
+        return self.smaller.format(self.maximum([expression, self.constant(low)]), self.constant(high))
+
+    def bind(self, name: str, value: str, body: str) -> str:
+        """Let a name stand for a value in an expression."""
+        return self.let.format(name=name, value=value, body=body)
+
+    def join(self, expressions: Sequence[str]) -> str:
+        """Make an array of expressions."""
+        return self.array.format(",\n".join(expressions))
+
+    def constants(self, values: Iterable[float]) -> str:
+        """Write an array of numbers."""
+        return self.array.format(", ".join(map(self.constant, values)))
+
+    def element(self, array: str, index: int) -> str:
+        """Take the element `index` of an array, counted from 0."""
+        return f"{array}[{index + self.first}]"
+
+
+def _postgres_number(otherwise: str) -> str:
+    """A column as a number in PostgreSQL, which before version 16 cannot try a cast; `otherwise` if it has no texts.
+
+    By way of numeric, since a text that over- or underflows a double is an error.
+    """
+    is_text = "pg_typeof({0}) IN ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype)"
+    numeral = _numeral(r"\t\n\v\f\r")
+    return (
+        f"CASE WHEN {is_text} THEN CASE WHEN {{0}}::text ~ '^({numeral})$' THEN"
+        " CASE WHEN {0}::text ~ '[nN]' THEN {0}::text::float8"
+        " ELSE least(greatest(round(replace({0}::text, '_', '')::numeric, 307), -1e308), 1e308)::float8 END END"
+        f" {otherwise} END"
+    )
+
+
+# Java reads 1d and 0x1p3 too, and no underscores.
+_SPARK_NUMBER = (
+    "CASE WHEN typeof({0}) <> 'string' THEN try_cast({0} AS DOUBLE)"
+    " WHEN CAST({0} AS STRING) RLIKE '(?s)^(" + _numeral(r"\t\n\u000B\u000C\r") + ")(?!.)'"
+    " THEN try_cast(replace(CAST({0} AS STRING), '_', '') AS DOUBLE) END"
+)
+
+#: What all three dialects have alike, as most do.
+_COMMON: dict[str, Any] = {
+    "concat": "\n|| ",
+    "smaller": "least({}, {})",
+    "greater": "greatest({})",
+    "root": "sqrt({})",
+    "exponential": "exp({})",
+    "boolean": ("FALSE", "TRUE"),
+    "substring": "substr({}, {}, {})",
+    "characters": "length({})",
+    "whole": "CAST({} AS int)",
+}
+
+DIALECTS: dict[str, Dialect] = {
+    "duckdb": Dialect(
+        **_COMMON,
+        quotes='"',
+        double="DOUBLE",
+        nan="CAST('NaN' AS DOUBLE)",
+        infinity="CAST('Infinity' AS DOUBLE)",
+        real="FLOAT",
+        text="VARCHAR",
+        number="{}",
+        array="[{}]",
+        first=1,
+        length="len({})",
+        map="list_transform({value}, lambda {name}: {body})",
+        nulls="list_resize(CAST([] AS DOUBLE[]), {})",
+        dot="list_dot_product({}, {})",
+        let="list_transform([{value}], lambda {name}: {body})[1]",
+        type_name="split_part(typeof({}), '(', 1)",
+        parse="TRY_CAST({} AS {kind})",
+        booleans="'BOOLEAN'",
+        reals="'FLOAT'",
+        doubles="'DOUBLE', 'DECIMAL'",
+        integers="'TINYINT', 'SMALLINT', 'INTEGER', 'BIGINT', 'UTINYINT', 'USMALLINT', 'UINTEGER', 'UBIGINT'",
+        # By microseconds: what it prints of a timestamp with a zone is in that of the session.
+        moment="CASE typeof({0}) WHEN 'TIMESTAMP WITH TIME ZONE' THEN CAST(make_timestamp(epoch_us("
+        "TRY_CAST({0} AS TIMESTAMPTZ))) AS VARCHAR) ELSE CAST({0} AS VARCHAR) END",
+        fits="regexp_full_match({}, '{}')",
+        weekday="isodow(TRY_CAST({} AS DATE)) - 1",
+        backslashes=False,
+        underflow=False,
+        cell="TRY_CAST({} AS DOUBLE)",
+        flag="TRY_CAST({} AS DOUBLE)",
+    ),
+    "postgres": Dialect(
+        **_COMMON,
+        quotes='"',
+        double="double precision",
+        nan="CAST('NaN' AS double precision)",
+        infinity="CAST('Infinity' AS double precision)",
+        real="real",
+        text="text",
+        # Constants are numeric, and become double precision beside one.
+        number="{}",
+        array="CAST(ARRAY[{}] AS double precision[])",
+        first=1,
+        length="cardinality({})",
+        map="ARRAY(SELECT {body} FROM unnest({value}) WITH ORDINALITY AS cell({name}, place) ORDER BY place)",
+        nulls="array_fill(CAST(NULL AS double precision), ARRAY[{}])",
+        dot="(SELECT sum(a * b) FROM unnest({}, {}) AS pair(a, b))",
+        # Without OFFSET 0 the planner would write the value wherever its name stands.
+        let="(SELECT {body} FROM (SELECT {value} AS {name} OFFSET 0) AS bound_{name})",
+        type_name="CAST(pg_typeof({}) AS text)",
+        # By way of text, since there is no cast from boolean to a number, not even where it is not executed.
+        parse="CAST(CAST({} AS text) AS {kind})",
+        booleans="'boolean'",
+        reals="'real'",
+        doubles="'double precision', 'numeric'",
+        integers="'smallint', 'integer', 'bigint'",
+        # JSON has ISO 8601 whatever the session's DateStyle is, but timestamps with a zone in that of the session; and
+        # the blanks that char(n) adds.
+        moment="CASE CAST(pg_typeof({0}) AS text) WHEN 'timestamp with time zone' THEN"
+        " to_jsonb(CAST(to_jsonb({0}) #>> '{{}}' AS timestamptz) AT TIME ZONE 'UTC')"
+        " WHEN 'character' THEN to_jsonb(CAST({0} AS text)) ELSE to_jsonb({0}) END #>> '{{}}'",
+        fits="{} ~ '^({})$'",
+        weekday="CAST(extract(isodow FROM CAST({} AS date)) AS int) - 1",
+        backslashes=False,
+        underflow=True,
+        cell=_postgres_number("ELSE {0}::float8"),
+        # There is no cast from boolean to double precision, and one by way of text must know a real.
+        flag=_postgres_number(
+            "WHEN pg_typeof({0}) = 'boolean'::regtype THEN ({0}::text = 'true')::int"
+            " WHEN pg_typeof({0}) = 'real'::regtype THEN {0}::text::real ELSE {0}::text::float8"
+        ),
+    ),
+    "spark": Dialect(
+        **_COMMON,
+        quotes="`",
+        double="DOUBLE",
+        nan="CAST('NaN' AS DOUBLE)",
+        infinity="CAST('Infinity' AS DOUBLE)",
+        real="FLOAT",
+        text="STRING",
+        number="{}D",
+        array="array({})",
+        first=0,
+        length="size({})",
+        map="transform({value}, {name} -> {body})",
+        nulls="array_repeat(CAST(NULL AS DOUBLE), {})",
+        dot="aggregate(zip_with({}, {}, (a, b) -> a * b), 0D, (total, product) -> total + product)",
+        let="transform(array({value}), {name} -> {body})[0]",
+        type_name="split_part(typeof({}), '(', 1)",
+        parse="try_cast({} AS {kind})",
+        booleans="'boolean'",
+        reals="'float'",
+        doubles="'double', 'decimal'",
+        integers="'tinyint', 'smallint', 'int', 'bigint'",
+        # By seconds: what it prints of a timestamp with a zone is in that of the session.
+        moment="CASE typeof({0}) WHEN 'timestamp' THEN transform(array(unix_seconds(try_cast({0} AS TIMESTAMP))),"
+        " second -> concat(CAST(date_add(DATE'1970-01-01', CAST((second - pmod(second, 86400)) div 86400 AS INT))"
+        " AS STRING), ' ', lpad(CAST(pmod(second, 86400) div 3600 AS STRING), 2, '0'), ':00'))[0]"
+        " ELSE CAST({0} AS STRING) END",
+        # Java takes $ for an end before a last line break.
+        fits="{} RLIKE '(?s)^({})(?!.)'",
+        weekday="weekday(try_cast({} AS DATE))",
+        backslashes=True,
+        underflow=False,
+        cell=_SPARK_NUMBER,
+        flag=_SPARK_NUMBER,
+    ),
+}
+
+
+def find_dialect(name: str) -> Dialect:
+    """Find a dialect by its name; refuse an unknown one.
+
+    >>> find_dialect("duckdb").text
+    'VARCHAR'
+    """
+    if name not in DIALECTS:
+        raise ParameterError(f"dialect must be one of {', '.join(DIALECTS)}, got {name!r}")
+    return DIALECTS[name]
