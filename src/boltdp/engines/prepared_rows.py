@@ -45,7 +45,7 @@ class PreparedRows(ABC):
     """Encoded rows, in permuted order unless they are there for sums only. Closing it removes them.
 
     States and sums that are fed with the rows must have been made with its `feature_map`. `run_pass` and `sum` are made
-    of `blocks`, and `run_parts` of `portion`, `reshuffle` and `run_pass`; an engine overrides them to run them where the
+    of `blocks`, and `run_parts` of `portion`, `reshuffle` and `run_pass`; an engine overrides them to run where the
     rows are.
     """
 
