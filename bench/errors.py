@@ -10,7 +10,7 @@ import numpy.typing as npt
 from bench.ratio import Ratio
 from boltdp.context import Context
 from boltdp.engines import ArrayEngine
-from boltdp.engines.base import Prepared
+from boltdp.engines.base import PreparedRows
 from boltdp.schema.schema import array_schema
 from boltdp.workflows.select import error_counts
 
@@ -52,7 +52,7 @@ def run(rows: int = 100_000) -> list[Ratio]:
     return ratios
 
 
-def in_numpy(weights: npt.NDArray[np.float64], prepared: Prepared) -> npt.NDArray[np.int64]:
+def in_numpy(weights: npt.NDArray[np.float64], prepared: PreparedRows) -> npt.NDArray[np.int64]:
     """The same counts by matrix products."""
     models, vectors, dims = weights.shape
     counts = np.zeros(models, np.int64)

@@ -21,7 +21,7 @@ import psycopg
 from bench.ratio import Ratio
 from boltdp import kernel
 from boltdp.context import Context
-from boltdp.engines.base import Prepared
+from boltdp.engines.base import PreparedRows
 from boltdp.engines.postgres import Layout, PostgresEngine, PreparedTable
 from boltdp.engines.postgres.copy_rows import load_rows
 from boltdp.engines.postgres.local_server import Server, private_server
@@ -188,7 +188,7 @@ def preparing(server: Server, table: str, rows: int) -> list[Ratio]:
     prepares, packed, trainings = [], [], []
     for _ in range(REPEATS):
         with PostgresEngine(server.uri, table=table, where="server", memory="1TB") as engine:
-            made: list[Prepared] = []
+            made: list[PreparedRows] = []
             ((pid,),) = engine._session.ask("SELECT pg_backend_pid()", fault="the server cannot be asked")
             prepares.append(measure(lambda: made.append(engine.prepare(SCHEMA, CONTEXT)), pid))  # noqa: B023
             packed += [measure(lambda: made[0].run_pass([trained], CONTEXT), pid) for _ in range(REPEATS)]  # noqa: B023

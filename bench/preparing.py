@@ -21,7 +21,7 @@ from bench.turns import REPEATS, take_turns
 from boltdp._threads import processors
 from boltdp.context import Context
 from boltdp.engines import Engine, open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.engines.local_store import spool_directory
 from boltdp.kernel.feature_sums import Moments
 from boltdp.kernel.loss_derivatives import Sums
@@ -85,7 +85,7 @@ def _threads(path: Path, schema: Schema, rows: int) -> list[Ratio]:
     engine = open_source(table)
 
     def encode(threads: int) -> Callable[[], object]:
-        return lambda: [None for _ in encoded(engine, schema, context=Context(threads=threads))]
+        return lambda: [None for _ in encode_rows(engine, schema, context=Context(threads=threads))]
 
     made = {threads: engine.prepare(schema, Context(seed=1, threads=threads), ordered=False) for threads in (1, 2)}
 

@@ -24,7 +24,7 @@ from bench.ratio import Ratio
 from boltdp.context import Context
 from boltdp.engines import Engine, open_source
 from boltdp.engines.local_store import spool_directory
-from boltdp.engines.prepared_rows import Partition, Prepared
+from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.session import Session
 from boltdp.kernel import State
@@ -161,11 +161,11 @@ def beside_arrays(found: Measured, path: str, session: Session) -> None:
     """A scan and passes, in Spark and over the same rows in memory."""
     schema, context = synthetic_schema(dims=DIMS), Context(seed=1)
 
-    def scan(prepared: Prepared) -> float:
+    def scan(prepared: PreparedRows) -> float:
         sums = [Sums(Logistic(), np.full((1, DIMS), 0.01 * i), reading=prepared.reading) for i in range(SCANS)]
         return statistics.median(timed(lambda: prepared.sum([each])) for each in sums)  # noqa: B023
 
-    def passes(prepared: Prepared) -> float:
+    def passes(prepared: PreparedRows) -> float:
         half = prepared.rows // 2
         recipe = Recipe(loss=Logistic(), dims=DIMS, rows=half, batch_size=50, passes=PASSES, schedule=constant(0.1))
         states = [State(recipe, reading=prepared.reading) for _ in range(2)]

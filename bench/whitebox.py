@@ -20,7 +20,7 @@ from bench.postgres import SCHEMA, backend, backend_seconds, load, prepared
 from bench.ratio import Ratio
 from boltdp.context import Context
 from boltdp.engines import ArrayEngine
-from boltdp.engines.base import Prepared
+from boltdp.engines.base import PreparedRows
 from boltdp.engines.postgres.local_server import private_server
 from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Schema
@@ -58,7 +58,7 @@ def run(rows: int = 200_000) -> list[Ratio]:
             return [*ratios, *measured(table, SCHEMA, "PostgreSQL", clock)]
 
 
-def measured(prepared: Prepared, schema: Schema, where: str, clock: Callable[[], float]) -> list[Ratio]:
+def measured(prepared: PreparedRows, schema: Schema, where: str, clock: Callable[[], float]) -> list[Ratio]:
     """The passes and the release, over noiseless ones; preparing the rows is the same for all."""
     ratios = []
     for batch_size in BATCH_SIZES:

@@ -10,7 +10,7 @@ import numpy as np
 
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.settings import Multiclass, Settings
 from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train_prepared
@@ -24,7 +24,7 @@ WAYS: tuple[Multiclass, ...] = ("multinomial", "one-vs-all")
 def main() -> None:
     """Print the table."""
     mnist = BENCHMARKS["mnist50"]
-    test = np.concatenate(list(encoded(open_source(mnist.source("test")), mnist.schema)))
+    test = np.concatenate(list(encode_rows(open_source(mnist.source("test")), mnist.schema)))
     with open_source(mnist.source("train")).prepare(mnist.schema, Context(seed=1)) as prepared:
 
         def accuracies(settings: Settings, repeats: int) -> str:

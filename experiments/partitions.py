@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.base import Prepared
+from boltdp.engines.base import PreparedRows
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan_certificate
 from boltdp.workflows.train import train_prepared
@@ -49,7 +49,7 @@ def main() -> None:
                 print(f"| {named} | {partitions} | {' | '.join(cells)} |", flush=True)
 
 
-def cell(settings: Settings, training: Prepared, testing: Prepared, *, repeats: int) -> str:
+def cell(settings: Settings, training: PreparedRows, testing: PreparedRows, *, repeats: int) -> str:
     """What the models reach, and in brackets how far one row can move each."""
     certificate = plan_certificate(settings, rows=training.rows, dims=training.dims, classes=2)
     models = []

@@ -15,7 +15,7 @@ from boltdp._arrays import Doubles, Integers
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.arrays import ArrayEngine
-from boltdp.engines.base import Engine, encoded
+from boltdp.engines.base import Engine, encode_rows
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events import event
@@ -51,7 +51,7 @@ def halves(benchmark: Benchmark, *, share: float = TEST_SHARE) -> tuple[Engine, 
             if schema.projection is None:
                 names = [*(column.name for column in schema.columns), schema.label]
                 return ArrayEngine.from_arrow(pa.Table.from_batches(list(engine.batches(names))))
-            rows = np.concatenate(list(encoded(engine, schema)))
+            rows = np.concatenate(list(encode_rows(engine, schema)))
             return ArrayEngine.from_numpy(rows[:, 1:], rows[:, 0].astype(np.int64))
 
     table = loaded("train")
@@ -85,7 +85,7 @@ class Part:
     @classmethod
     def of(cls, engine: Engine, schema: Schema) -> Part:
         """All rows of an engine, in order."""
-        rows = schema.unscaled.encoding.read_features(np.concatenate(list(encoded(engine, schema.unscaled))))
+        rows = schema.unscaled.encoding.read_features(np.concatenate(list(encode_rows(engine, schema.unscaled))))
         return cls(rows[:, 1:].astype(np.float32), rows[:, 0].astype(np.int64))
 
 
@@ -167,7 +167,7 @@ class Task:
     def unit_parts(self, schema: Schema) -> tuple[Doubles, Integers, Doubles]:
         """Training rows of length at most 1 by a schema, their class indices, and testing rows."""
         packed, tested = (
-            schema.encoding.read_features(np.concatenate(list(encoded(engine, schema))))
+            schema.encoding.read_features(np.concatenate(list(encode_rows(engine, schema))))
             for engine in (self.training, self.testing)
         )
         return unit_rows(packed[:, 1:]), packed[:, 0].astype(np.int64), unit_rows(tested[:, 1:])

@@ -16,7 +16,7 @@ import numpy as np
 
 from boltdp.context import Context
 from boltdp.engines import ArrayEngine, open_source
-from boltdp.engines.base import Engine, encoded
+from boltdp.engines.base import Engine, encode_rows
 from boltdp.model import Model
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
@@ -70,7 +70,7 @@ WAYS: dict[str, Way] = {
 
 def packed(engine: Engine, schema: Schema) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The labels and features of the rows, shuffled."""
-    rows = schema.encoding.read_features(np.concatenate([*encoded(engine, schema)]))
+    rows = schema.encoding.read_features(np.concatenate([*encode_rows(engine, schema)]))
     return np.random.default_rng(0).permutation(rows)
 
 

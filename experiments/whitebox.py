@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.base import Prepared
+from boltdp.engines.base import PreparedRows
 from boltdp.model import Model
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
@@ -72,7 +72,7 @@ def main() -> None:
                     print(f"| {epsilon:g} | {' | '.join(cells)} |", flush=True)
 
 
-def cell(settings: Settings, schema: Schema, training: Prepared, testing: Prepared, *, repeats: int) -> str:
+def cell(settings: Settings, schema: Schema, training: PreparedRows, testing: PreparedRows, *, repeats: int) -> str:
     """What the models reach: accuracy, and in brackets balanced accuracy."""
     certificate = plan_certificate(settings, rows=training.rows, dims=training.dims, classes=2)
     models = [train_prepared(training, schema, certificate, Context(seed=1)) for _ in range(repeats)]
@@ -81,7 +81,7 @@ def cell(settings: Settings, schema: Schema, training: Prepared, testing: Prepar
     return f"{mean:.3f} ± {spread:.3f} ({balanced:.3f} ± {balanced_spread:.3f})"
 
 
-def accuracies(models: list[Model], testing: Prepared) -> npt.NDArray[np.float64]:
+def accuracies(models: list[Model], testing: PreparedRows) -> npt.NDArray[np.float64]:
     """The accuracy and the balanced accuracy of each model, one model a row."""
     right = np.zeros((len(models), 2))
     of_class = np.zeros(2)

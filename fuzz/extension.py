@@ -128,8 +128,8 @@ CALLS = (
     ("boltdp.pack('packed', {plan}, {small}, {whole}, {whole}, 1, {whole}, {number}, {text}, {real})", 2),
     ("boltdp.repack('packed', {small}, {whole}, {whole}, 1, {whole}, {whole}, {whole}, {real})", 1),
     ("boltdp.permuted_position({whole}, {whole}, {whole})", 1),
-    ("boltdp.keep({whole}, {bytea})", 1),
-    ("boltdp.kept({whole})", 1),
+    ("boltdp.put_state({whole}, {bytea})", 1),
+    ("boltdp.get_state({whole})", 1),
 )
 
 

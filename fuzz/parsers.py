@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from boltdp._files.sealed import sealed
 from boltdp.engines import open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate, verify
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Vector
@@ -161,7 +161,7 @@ def feed_parquet(dice: random.Random) -> None:
 def _read_rows(path: Path) -> None:
     with open_source(path) as engine:
         engine.count()
-        for block in encoded(engine, SCHEMA):
+        for block in encode_rows(engine, SCHEMA):
             assert np.isfinite(block[:, 1:]).all()
 
 

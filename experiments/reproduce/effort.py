@@ -53,7 +53,7 @@ NEEDED: Mapping[str, Mapping[str, Sequence[str]]] = {
             *_NOISE_OF_UPDATES["engine"],
             "src/boltdp/kernel/draws.c",
             "src/boltdp/kernel/draws.h",
-            "postgres/src/draw.c",
+            "postgres/src/drawn_sgd_aggregate.c",
         ),
     },
 }

@@ -19,7 +19,7 @@ import numpy as np
 from boltdp._arrays import Doubles, Integers
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.context import Context
-from boltdp.engines.base import Prepared as PreparedRows
+from boltdp.engines.base import PreparedRows
 from boltdp.losses import HuberSVM, Logistic, Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from boltdp.engines import DuckDBEngine
-from boltdp.engines.base import Engine, Prepared
+from boltdp.engines.base import Engine, PreparedRows
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.workflows.synthesize import TABLE, synthesize, synthetic_blocks, synthetic_schema
 from experiments.reproduce.figure import Options, Runs, mean_and_spread
@@ -97,7 +97,7 @@ class Scale(TimingFigure):
         with Turns() as turns, ExitStack() as stack:
             opened = _postgres if PLACES[place].engine == "PostgreSQL" else _duckdb
             engine, schema, clock = opened(stack, rows, PLACES[place].memory)
-            made: list[Prepared] = []
+            made: list[PreparedRows] = []
             stack.enter_context(turns.alone())
             prepared_in = clock.measure(lambda: made.append(engine.prepare(schema, CONTEXT)))
             prepared = stack.enter_context(made[0])

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from boltdp._arrays import PackedRows
 from boltdp.context import Context
-from boltdp.engines.base import Engine, Prepared
+from boltdp.engines.base import Engine, PreparedRows
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
 from boltdp.schema.schema import Schema
@@ -112,7 +112,7 @@ def in_postgres(blocks: Blocks, *, dims: int, shared_buffers: str, memory: str) 
         connection.execute("DROP TABLE reproduced")
 
 
-def train_once(prepared: Prepared, schema: Schema, way: str, *, batch_size: int, passes: int) -> None:
+def train_once(prepared: PreparedRows, schema: Schema, way: str, *, batch_size: int, passes: int) -> None:
     """All passes and the release of one model of two classes; strongly convex, (epsilon, delta)."""
     cell = Cell("", 4, way, EPSILON, batch_size=batch_size, passes=passes, regularization=REGULARIZATION)
     budget = None if way == "noiseless" else Budget(EPSILON, float(prepared.rows) ** -2)

@@ -54,68 +54,43 @@ CREATE AGGREGATE boltdp.sgd_drawn(models bytea, positions bytea, start bigint, b
 -- private as the rows, and may have weights that are not noised: send it to boltdp.inbox, not as a parameter. Sums are
 -- exact, so that parallel workers, who each sum a part of the rows, give the same bits.
 
--- A derivative of the loss.
-CREATE FUNCTION boltdp.derivative_block(internal, bytea, real[]) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_derivative_block' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE FUNCTION boltdp.derivative_join(internal, internal) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_derivative_join' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE FUNCTION boltdp.derivative_send(internal) RETURNS bytea
-	AS 'MODULE_PATHNAME', 'boltdp_derivative_send' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION boltdp.derivative_receive(bytea, internal) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_derivative_receive' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION boltdp.derivative_final(internal) RETURNS bytea
-	AS 'MODULE_PATHNAME', 'boltdp_derivative_final' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE AGGREGATE boltdp.derivative(state bytea, block real[]) (
-	SFUNC = boltdp.derivative_block, STYPE = internal, FINALFUNC = boltdp.derivative_final, FINALFUNC_MODIFY = READ_WRITE,
-	COMBINEFUNC = boltdp.derivative_join, SERIALFUNC = boltdp.derivative_send, DESERIALFUNC = boltdp.derivative_receive,
-	PARALLEL = SAFE
-);
-
--- How many rows each of several models gets wrong.
-CREATE FUNCTION boltdp.errors_block(internal, bytea, real[]) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_errors_block' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE FUNCTION boltdp.errors_join(internal, internal) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_errors_join' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE FUNCTION boltdp.errors_send(internal) RETURNS bytea
-	AS 'MODULE_PATHNAME', 'boltdp_errors_send' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION boltdp.errors_receive(bytea, internal) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_errors_receive' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION boltdp.errors_final(internal) RETURNS bytea
-	AS 'MODULE_PATHNAME', 'boltdp_errors_final' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE AGGREGATE boltdp.errors(state bytea, block real[]) (
-	SFUNC = boltdp.errors_block, STYPE = internal, FINALFUNC = boltdp.errors_final, FINALFUNC_MODIFY = READ_WRITE,
-	COMBINEFUNC = boltdp.errors_join, SERIALFUNC = boltdp.errors_send, DESERIALFUNC = boltdp.errors_receive,
-	PARALLEL = SAFE
-);
+-- A derivative of the loss; how many rows each of several models gets wrong; the features and their squares.
+DO $body$
+DECLARE
+	name text;
+BEGIN
+	FOREACH name IN ARRAY ARRAY['derivative', 'errors', 'moments'] LOOP
+		EXECUTE pg_catalog.format($sql$
+			CREATE FUNCTION boltdp.%1$s_block(internal, bytea, real[]) RETURNS internal
+				AS 'MODULE_PATHNAME', 'boltdp_%1$s_block' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+			CREATE FUNCTION boltdp.%1$s_join(internal, internal) RETURNS internal
+				AS 'MODULE_PATHNAME', 'boltdp_%1$s_join' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+			CREATE FUNCTION boltdp.%1$s_send(internal) RETURNS bytea
+				AS 'MODULE_PATHNAME', 'boltdp_%1$s_send' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+			CREATE FUNCTION boltdp.%1$s_receive(bytea, internal) RETURNS internal
+				AS 'MODULE_PATHNAME', 'boltdp_%1$s_receive' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+			CREATE FUNCTION boltdp.%1$s_final(internal) RETURNS bytea
+				AS 'MODULE_PATHNAME', 'boltdp_%1$s_final' LANGUAGE C IMMUTABLE PARALLEL SAFE;
+			CREATE AGGREGATE boltdp.%1$s(state bytea, block real[]) (
+				SFUNC = boltdp.%1$s_block, STYPE = internal,
+				FINALFUNC = boltdp.%1$s_final, FINALFUNC_MODIFY = READ_WRITE, COMBINEFUNC = boltdp.%1$s_join,
+				SERIALFUNC = boltdp.%1$s_send, DESERIALFUNC = boltdp.%1$s_receive, PARALLEL = SAFE
+			);
+		$sql$, name);
+	END LOOP;
+END$body$;
 
 -- Those rows of a block of which sums of a share take derivatives, 2^32 of it all; NULL if there are none.
-CREATE FUNCTION boltdp.sampled(block real[], share bigint) RETURNS real[]
-	AS 'MODULE_PATHNAME', 'boltdp_sampled' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+CREATE FUNCTION boltdp.sample_block(block real[], share bigint) RETURNS real[]
+	AS 'MODULE_PATHNAME', 'boltdp_sample_block' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 
--- The features and their squares.
-CREATE FUNCTION boltdp.moments_block(internal, bytea, real[]) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_moments_block' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE FUNCTION boltdp.moments_join(internal, internal) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_moments_join' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE FUNCTION boltdp.moments_send(internal) RETURNS bytea
-	AS 'MODULE_PATHNAME', 'boltdp_moments_send' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION boltdp.moments_receive(bytea, internal) RETURNS internal
-	AS 'MODULE_PATHNAME', 'boltdp_moments_receive' LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-CREATE FUNCTION boltdp.moments_final(internal) RETURNS bytea
-	AS 'MODULE_PATHNAME', 'boltdp_moments_final' LANGUAGE C IMMUTABLE PARALLEL SAFE;
-CREATE AGGREGATE boltdp.moments(state bytea, block real[]) (
-	SFUNC = boltdp.moments_block, STYPE = internal, FINALFUNC = boltdp.moments_final, FINALFUNC_MODIFY = READ_WRITE,
-	COMBINEFUNC = boltdp.moments_join, SERIALFUNC = boltdp.moments_send, DESERIALFUNC = boltdp.moments_receive,
-	PARALLEL = SAFE
-);
-
--- Models between two passes, in the memory of this session: never a parameter, which a server that logs statements logs.
-CREATE FUNCTION boltdp.keep(handle bigint, models bytea) RETURNS bytea
-	AS 'MODULE_PATHNAME', 'boltdp_keep' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
-CREATE FUNCTION boltdp.kept(handle bigint) RETURNS bytea
-	AS 'MODULE_PATHNAME', 'boltdp_kept' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
-CREATE FUNCTION boltdp.forget(handle bigint) RETURNS boolean
-	AS 'MODULE_PATHNAME', 'boltdp_forget' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+-- States between two passes, in the memory of this session: never a parameter, which a server that logs statements logs.
+CREATE FUNCTION boltdp.put_state(handle bigint, models bytea) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_put_state' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+CREATE FUNCTION boltdp.get_state(handle bigint) RETURNS bytea
+	AS 'MODULE_PATHNAME', 'boltdp_get_state' LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
+CREATE FUNCTION boltdp.drop_state(handle bigint) RETURNS boolean
+	AS 'MODULE_PATHNAME', 'boltdp_drop_state' LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 
 -- How they get there from a client: COPY boltdp.inbox FROM STDIN (FORMAT binary) keeps each state under its handle. No log
 -- shows the data of a COPY (in text, errors quote it), and the view stores nothing.
@@ -193,7 +168,7 @@ CREATE FUNCTION boltdp.predict_proba(model text, x double precision[]) RETURNS d
 
 -- Models for those who may not see the rows. An analyst asks by boltdp.request; `boltdp postgres worker`, with a role of its
 -- own, trains what owners of tables have allowed. Nothing here is run as its owner but a view and a trigger: rights are those
--- of the caller, and rows are told apart by row-level security.
+-- of the caller, and row-level security separates the rows.
 
 -- Who serves; one row, made by boltdp.allow_worker.
 CREATE TABLE boltdp.serving (

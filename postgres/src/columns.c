@@ -29,7 +29,7 @@
 #include "reading.h"
 #include "rows.h"
 #include "sgd.h"
-#include "states.h"
+#include "kernel_states.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/lsyscache.h"

@@ -16,20 +16,20 @@ _asked = False
 _held = 0
 
 
-def ask() -> bool:
+def request_stop() -> bool:
     """Note that the process was asked to stop; whether it may be interrupted right now."""
     global _asked
     _asked = True
     return not _held
 
 
-def asked() -> bool:
-    """Whether it was."""
+def is_stop_requested() -> bool:
+    """Whether the process was asked to stop."""
     return _asked
 
 
-def forget() -> None:
-    """Begin anew."""
+def reset() -> None:
+    """Forget that the process was asked to stop."""
     global _asked
     _asked = False
 
@@ -38,21 +38,21 @@ def check() -> None:
     """Stop, if that was asked for.
 
     >>> check()
-    >>> ask()
+    >>> request_stop()
     True
     >>> try:
     ...     check()
     ... except KeyboardInterrupt:
     ...     print("stopped")
     stopped
-    >>> forget()
+    >>> reset()
     """
     if _asked:
         raise KeyboardInterrupt
 
 
 @contextmanager
-def ending_at_once() -> Iterator[None]:
+def let_signal_end_process() -> Iterator[None]:
     """Let Ctrl-C end the process itself, for imports that could swallow it and where there is nothing to clean."""
     if (
         threading.current_thread() is not threading.main_thread()
@@ -68,27 +68,27 @@ def ending_at_once() -> Iterator[None]:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def check_and_shield() -> Iterator[None]:
     """What is done inside is done whole, unless the process was asked to stop before.
 
-    >>> with uninterrupted():
-    ...     ask()
+    >>> with check_and_shield():
+    ...     request_stop()
     False
-    >>> forget()
+    >>> reset()
     """
-    with shielded():
+    with shield():
         check()
         yield
 
 
 @contextmanager
-def shielded() -> Iterator[None]:
+def shield() -> Iterator[None]:
     """What is done inside is done whole, even if the process was asked to stop: for what must not be half done.
 
-    >>> with shielded():
-    ...     ask()
+    >>> with shield():
+    ...     request_stop()
     False
-    >>> forget()
+    >>> reset()
     """
     global _held
     _held += 1

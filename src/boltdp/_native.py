@@ -27,7 +27,7 @@ def load(signatures: Mapping[str, tuple[Any, list[Any]]]) -> ctypes.CDLL:
     except OSError as fault:
         raise LibraryError(
             f"the library {str(_PATH)!r} cannot be loaded: {fault}",
-            hint="install boltdp anew; in a checkout `pip install --editable .` builds the library",
+            hint="install boltdp again; in a checkout `pip install --editable .` builds the library",
         ) from None
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)

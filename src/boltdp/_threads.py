@@ -41,7 +41,7 @@ def await_result(done: Future[T]) -> T:
 
 
 @contextmanager
-def ending(items: Iterable[object]) -> Iterator[None]:
+def close_at_end(items: Iterable[object]) -> Iterator[None]:
     """Close an iterator at the end, if it can be: one that nobody asks any more may still hold something open."""
     try:
         yield
@@ -50,17 +50,17 @@ def ending(items: Iterable[object]) -> Iterator[None]:
             items.close()
 
 
-def in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
+def map_in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) -> Iterator[R]:
     """What `work` makes of each item, in the order of the items; few of them are in memory at a time.
 
     The items are taken in the calling thread. What one of them raises is raised here, when its turn comes; then, and if
     the process is asked to stop, no more work begins, and what has begun is ended before this is.
 
-    >>> list(in_order(abs, [-3, 2, -1], threads=2))
+    >>> list(map_in_order(abs, [-3, 2, -1], threads=2))
     [3, 2, 1]
     """
     if threads == 1:
-        with ending(items):
+        with close_at_end(items):
             for item in items:
                 _interrupts.check()
                 yield work(item)
@@ -73,7 +73,7 @@ def in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) -> Ite
     from concurrent.futures import ThreadPoolExecutor  # only here, as commands that read no rows need none
 
     begun: deque[Future[R]] = deque()
-    with ending(items), ThreadPoolExecutor(threads) as pool:
+    with close_at_end(items), ThreadPoolExecutor(threads) as pool:
         try:
             for item in items:
                 begun.append(pool.submit(checked, item))

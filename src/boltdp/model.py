@@ -46,10 +46,8 @@ class Model:
         """What it predicts and what it promises; of the rows it says nothing."""
         budget = self.certificate.budget
         promised = budget.describe() if budget is not None and self.certificate.private else "not private"
-        return (
-            f"Model(label={self.schema.label!r}, classes={shown(self.classes)}, features={self.schema.dims}, "
-            f"{promised}; rows with an unknown label are ignored)"
-        )
+        declared = ", ".join(f"{name}={shown(value)}" for name, value in self.schema.target.to_dict().items())
+        return f"Model({declared}, features={self.schema.dims}, {promised}; rows with an unknown label are ignored)"
 
     def __post_init__(self) -> None:
         certificate, target, dims = self.certificate, self.schema.target, self.schema.dims

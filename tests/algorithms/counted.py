@@ -10,16 +10,16 @@ import pyarrow as pa
 
 from boltdp._arrays import Integers, PackedRows
 from boltdp.context import Context
-from boltdp.engines.base import Engine, Prepared, Summation
+from boltdp.engines.base import Engine, PreparedRows, Summation
 from boltdp.kernel import State
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 
 
-class CountedRows(Prepared):
+class CountedRows(PreparedRows):
     """Prepared rows that count their scans, by name; `states` is how many states all passes together fed."""
 
-    def __init__(self, inside: Prepared, counts: Counter[str] | None = None) -> None:
+    def __init__(self, inside: PreparedRows, counts: Counter[str] | None = None) -> None:
         self._inside = inside
         self.counts: Counter[str] = Counter() if counts is None else counts
         self.rows, self.cells, self.reading, self.ordered = inside.rows, inside.cells, inside.reading, inside.ordered
@@ -28,7 +28,7 @@ class CountedRows(Prepared):
     def blocks(self) -> Iterator[PackedRows]:
         return self._inside.blocks()
 
-    def portion(self, start: int, stop: int) -> Prepared:
+    def portion(self, start: int, stop: int) -> PreparedRows:
         return CountedRows(self._inside.portion(start, stop), self.counts)
 
     def reshuffle(self, seed: int) -> None:
@@ -51,9 +51,9 @@ class CountedRows(Prepared):
         self._inside.sum(sums)
 
     @contextmanager
-    def sampled(self, share: float) -> Iterator[Prepared]:
+    def sample_rows(self, share: float) -> Iterator[PreparedRows]:
         self.counts["sampled"] += 1
-        with self._inside.sampled(share) as few:
+        with self._inside.sample_rows(share) as few:
             counted = CountedRows(few)
             yield counted
         self.counts["sum of sample"] += counted.counts["sum"]
@@ -78,6 +78,6 @@ class CountedEngine(Engine):
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
         return self._inside.batches(columns, parse=parse)
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         self.counts["prepare"] += 1
         return CountedRows(self._inside.prepare(schema, context, ordered=ordered), self.counts)

@@ -14,7 +14,7 @@ from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm, noisy_gd
 from boltdp.audit.confidence import rate_bounds
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.local_store import PreparedRows, spool
+from boltdp.engines.local_store import LocalRows, store_rows
 from boltdp.errors import ParameterError
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
@@ -42,8 +42,8 @@ def some_rows(classes: int, *, rows: int = 500, dims: int = 4) -> Any:
     return np.hstack([labels[:, None], x]).astype(np.float32)
 
 
-def prepared(rows: Any) -> PreparedRows:
-    return spool([rows], rows=len(rows), width=rows.shape[1], context=Context(seed=1), in_memory=True)
+def prepared(rows: Any) -> LocalRows:
+    return store_rows([rows], rows=len(rows), width=rows.shape[1], context=Context(seed=1), in_memory=True)
 
 
 def test_a_descent_is_the_reference_with_its_noise_taken_away() -> None:

@@ -25,7 +25,7 @@ from boltdp.audit.confidence import rate_bounds
 from boltdp.cli import main
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.local_store import PreparedRows, spool
+from boltdp.engines.local_store import LocalRows, store_rows
 from boltdp.errors import ParameterError, SolverError
 from boltdp.kernel.loss_derivatives import Sums
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
@@ -62,8 +62,8 @@ def problem_of(loss: Loss, rows: Rows, *, penalty: float) -> Problem:
     return Problem(loss=loss, dims=rows.shape[1] - 1, rows=len(rows), regularization=penalty)
 
 
-def spooled(rows: Rows) -> PreparedRows:
-    return spool([rows], rows=len(rows), width=rows.shape[1], context=Context(seed=1), in_memory=True)
+def spooled(rows: Rows) -> LocalRows:
+    return store_rows([rows], rows=len(rows), width=rows.shape[1], context=Context(seed=1), in_memory=True)
 
 
 def solved(rows: Rows, *solvers: Solver) -> list[Matrix]:
@@ -277,7 +277,7 @@ def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeyp
     samples = []
 
     @contextmanager
-    def misleading(self: PreparedRows, share: float) -> Iterator[PreparedRows]:
+    def misleading(self: LocalRows, share: float) -> Iterator[LocalRows]:
         del share
         few = next(iter(self.blocks())).copy()
         few[few[:, 0] != label] = np.nan  # neutral rows
@@ -285,7 +285,7 @@ def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeyp
         with spooled(few) as prepared:
             yield prepared
 
-    monkeypatch.setattr(PreparedRows, "sampled", misleading)
+    monkeypatch.setattr(LocalRows, "sampled", misleading)
     found = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
     assert len(samples) == 1
     np.testing.assert_allclose(found, expected, rtol=1e-6)

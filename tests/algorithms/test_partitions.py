@@ -18,8 +18,8 @@ from boltdp import _interrupts, kernel
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.context import Context
 from boltdp.engines import Engine, open_source
-from boltdp.engines.base import encoded
-from boltdp.engines.local_store import PreparedRows
+from boltdp.engines.base import encode_rows
+from boltdp.engines.local_store import LocalRows
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
@@ -77,7 +77,7 @@ def test_a_model_is_the_average_of_the_references_of_its_partitions(partitions: 
     settings = Settings(epsilon=None, multiclass=multiclass, passes=2, batch_size=7, seed=5, partitions=partitions)
     engine = open_source(table())
     model = train(engine, THREE, settings)
-    rows = THREE.encoding.read_features(np.concatenate([*encoded(engine, THREE)]))[
+    rows = THREE.encoding.read_features(np.concatenate([*encode_rows(engine, THREE)]))[
         kernel.source_position(0, ROWS, rows=ROWS, seed=5)
     ]
     recipe = recipe_of(model.certificate)
@@ -127,13 +127,13 @@ def test_engines_and_threads_give_the_same_bits(
 
 def test_fresh_permutations_are_of_one_partition_each_and_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[int, int]] = []
-    reshuffle = PreparedRows.reshuffle
+    reshuffle = LocalRows.reshuffle
 
-    def record(self: PreparedRows, seed: int) -> None:
+    def record(self: LocalRows, seed: int) -> None:
         told.append((self.rows, seed))
         reshuffle(self, seed)
 
-    monkeypatch.setattr(PreparedRows, "reshuffle", record)
+    monkeypatch.setattr(LocalRows, "reshuffle", record)
     engine = CountedEngine(open_source(table()))
     train(engine, SCHEMA, replace(SEEDED, partitions=4, permutation="fresh"))
     assert engine.counts == {"run_pass": 4 * 3, "states": 4 * 3, "reshuffle": 4 * 2, "prepare": 1}
@@ -147,7 +147,7 @@ def test_a_stop_ends_the_threads_of_partitions(monkeypatch: pytest.MonkeyPatch) 
     def run_and_ask(*arguments: Any, **named: Any) -> None:
         calls[0] += 1
         if calls[0] == 5:
-            _interrupts.ask()
+            _interrupts.request_stop()
         run(*arguments, **named)
 
     monkeypatch.setattr(kernel, "run", run_and_ask)
@@ -156,7 +156,7 @@ def test_a_stop_ends_the_threads_of_partitions(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(KeyboardInterrupt):
             train(open_source(table()), SCHEMA, settings, context=settings.context(threads=2))
     finally:
-        _interrupts.forget()
+        _interrupts.reset()
     assert 5 <= calls[0] <= 5 + 2 * 2
     assert threading.active_count() <= before
 

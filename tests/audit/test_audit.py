@@ -30,7 +30,7 @@ from boltdp.cli import main
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.person_limit import FirstRows
-from boltdp.engines.prepared_rows import Prepared
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import Moments
 from boltdp.privacy import release
@@ -265,7 +265,7 @@ class Reckless(BoltOn):
 
     short, guarded = False, True
 
-    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
+    def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         del classes, context
         recipe = jobs[0].certificate.problem
         assert isinstance(recipe, Recipe)

@@ -55,7 +55,7 @@ def test_options_of_a_draft_that_exclude_each_other_are_refused(run: Run, rows: 
     alone = run("schema", rows, "--label", "sick", "--delta", 1e-6)
     assert "--delta must be given only with --epsilon" in alone.stderr
     pure = run("schema", rows, "--label", "sick", "--epsilon", 8)
-    assert "without --delta no category and no class can be found" in pure.stderr
+    assert "without --delta no categories and no classes can be inferred" in pure.stderr
     assert "classes = []" in pure.stdout
 
 
@@ -77,7 +77,7 @@ def test_the_line_at_fault_is_told(run: Run, rows: Path) -> None:
     assert told in run("schema", str(broken), "--label", "y", "--public").stderr
     private = run("train", str(broken), "--schema", str(schema), "--epsilon", "1", "-o", str(rows.parent / "m"))
     assert "line 3" not in private.stderr
-    assert "`boltdp check` tells the line" in private.stderr
+    assert "`boltdp check` names the line" in private.stderr
 
 
 def test_decimal_commas_are_told_with_a_query_that_mends_them(run: Run, rows: Path) -> None:

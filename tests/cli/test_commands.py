@@ -27,8 +27,8 @@ from .conftest import SECRET, Run, find_events
 ROOT = Path(__file__).parents[2]
 
 REMINDER = (
-    "note: classes no, yes: a label spelt otherwise teaches nothing; `boltdp check` on rows that you may look at shows "
-    "whether any are\n"
+    "note: classes no, yes: rows with an unknown label are ignored; `boltdp check` on public rows shows "
+    "whether there are any\n"
 )
 
 
@@ -365,7 +365,7 @@ def test_of_many_classes_not_all_are_named(run: Run, rows: Path) -> None:
     many = ", ".join(f'"c{i}"' for i in range(30))
     Path("many.toml").write_text(Path("schema.toml").read_text().replace('"no", "yes"', many))
     told = run("train", rows, "--schema", "many.toml", "--epsilon", 1, "-o", "m.json").stderr
-    assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, …, c29: a label" in told
+    assert "classes c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, …, c29: rows with an unknown label" in told
 
 
 def test_schema_drafts_from_names_and_types_only(run: Run, rows: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from boltdp.encoding.python_cells import column, number, objects, text, vector
 from boltdp.engines import open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 
 
@@ -82,15 +82,18 @@ def test_all_kinds_of_text_columns_are_encoded_alike(dtype: Any) -> None:
     texts = ["F", None, "M", "other", "1.0", " F"] * 3000  # more than a batch
     schema = Schema(Classes("sick", ("0.5", "F")), (Categorical("sex", ("F", "M", 1)),), intercept=False)
     frame = pd.DataFrame({"sex": pd.Series(texts, dtype=dtype), "sick": pd.Series(texts, dtype=dtype)})
-    rows = np.concatenate(list(encoded(open_source(frame), schema)))
-    plain = np.concatenate(list(encoded(open_source(pa.table({"sex": texts, "sick": texts})), schema)))
+    rows = np.concatenate(list(encode_rows(open_source(frame), schema)))
+    plain = np.concatenate(list(encode_rows(open_source(pa.table({"sex": texts, "sick": texts})), schema)))
     np.testing.assert_array_equal(rows, plain)
 
 
 @pytest.mark.parametrize("dtype", [*TEXT_TYPES, "category", object])
 def test_a_column_of_texts_may_be_declared_to_be_numbers(dtype: Any) -> None:
     frame = pd.DataFrame({"age": pd.Series(["75", None, "old", "200", " 5e1 "], dtype=dtype), "y": [0, 1, 0, 1, 0]})
-    rows = np.concatenate(list(encoded(open_source(frame), Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),)))))
+    rows = np.concatenate(
+        list(encode_rows(open_source(frame), Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),))))
+    )
+    schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),))
     numbers = pa.table({"age": [75.0, None, None, 200.0, 50.0], "y": [0, 1, 0, 1, 0]})
-    alike = np.concatenate(list(encoded(open_source(numbers), Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100),)))))
+    alike = np.concatenate(list(encode_rows(open_source(numbers), schema)))
     np.testing.assert_array_equal(rows, alike)

@@ -12,7 +12,7 @@ import pytest
 
 from boltdp.context import Context
 from boltdp.engines import ArrayEngine, ColumnType, Engine, open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
 
@@ -24,7 +24,7 @@ GAP = -9.0
 
 
 def packed(engine: Engine, schema: Schema) -> list[list[float]]:
-    rows: list[list[float]] = np.nan_to_num(np.concatenate(list(encoded(engine, schema))), nan=GAP).tolist()
+    rows: list[list[float]] = np.nan_to_num(np.concatenate(list(encode_rows(engine, schema))), nan=GAP).tolist()
     return rows
 
 
@@ -33,7 +33,7 @@ def packed(engine: Engine, schema: Schema) -> list[list[float]]:
 def test_features_of_any_number_type_and_layout(dtype: type, order: str) -> None:
     X: npt.NDArray[Any] = np.array([[0, 1], [1, 0], [1, 1]], dtype=dtype, order="C" if order == "C" else "F")
     engine = ArrayEngine.from_numpy(X, np.array([0, 1, 1]))
-    rows = np.concatenate(list(encoded(engine, array_schema(dims=2, classes=(0, 1)))))
+    rows = np.concatenate(list(encode_rows(engine, array_schema(dims=2, classes=(0, 1)))))
     np.testing.assert_array_equal(rows, np.column_stack([[0, 1, 1], X]).astype(np.float32))
 
 
@@ -44,7 +44,7 @@ def test_features_of_any_number_type_and_layout(dtype: type, order: str) -> None
 )
 def test_labels_of_any_kind(y: npt.ArrayLike) -> None:
     engine = ArrayEngine.from_numpy(np.zeros((2, 1)), y)
-    rows = np.concatenate(list(encoded(engine, array_schema(dims=1, classes=("no", "yes")))))
+    rows = np.concatenate(list(encode_rows(engine, array_schema(dims=1, classes=("no", "yes")))))
     assert rows[:, 0].tolist() == [0, 1]
 
 

@@ -17,9 +17,9 @@ from boltdp import kernel
 from boltdp.context import Context
 from boltdp.encoding import python_cells
 from boltdp.encoding.encode import Encoder
-from boltdp.engines import Engine, Prepared
-from boltdp.engines.base import counted_scan, encoded, scanned_keeping
-from boltdp.engines.local_store import spool
+from boltdp.engines import Engine, PreparedRows
+from boltdp.engines.base import encode_rows, scan_limited_rows, scan_rows_keeping
+from boltdp.engines.local_store import store_rows
 from boltdp.engines.prepared_rows import Partition
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.evaluate import evaluate_privately
@@ -44,7 +44,7 @@ from tests.engines.sources import ROWS, Source, columns, features, in_order
 from tests.export.test_sql import make_model
 
 
-def content(prepared: Prepared) -> npt.NDArray[np.float32]:
+def content(prepared: PreparedRows) -> npt.NDArray[np.float32]:
     return np.concatenate([np.array(block) for block in prepared.blocks()])
 
 
@@ -95,7 +95,7 @@ def test_batches_are_short_and_in_order(source: Source) -> None:
 
 
 def test_encoded_rows_are_those_of_plain_numpy(source: Source) -> None:
-    np.testing.assert_array_equal(np.concatenate(list(encoded(source.engine, source.schema))), source.packed)
+    np.testing.assert_array_equal(np.concatenate(list(encode_rows(source.engine, source.schema))), source.packed)
 
 
 def test_a_check_counts_what_plain_python_counts(source: Source) -> None:
@@ -134,7 +134,7 @@ def test_a_check_counts_what_plain_python_counts(source: Source) -> None:
 
 def test_kept_columns_come_beside_their_rows_and_as_they_are(source: Source) -> None:
     feature, label = source.schema.columns[0].name, source.schema.label
-    found = [*scanned_keeping(source.engine, source.schema, np.copy, [label, feature, feature])]
+    found = [*scan_rows_keeping(source.engine, source.schema, np.copy, [label, feature, feature])]
     rows = np.concatenate([packed for packed, _ in found])
     np.testing.assert_array_equal(rows[:, 1:], source.packed[:, 1:])
     assert {tuple(kept.schema.names) for _, kept in found} == {(label, feature, feature)}
@@ -156,11 +156,11 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
     others = tuple(column for column in source.schema.columns if column.name != person_id)
     schema = replace(source.schema, columns=others, person_id=person_id, max_rows_per_person=40)
     met, counts = Counter[Any](), []
-    for _, kept in scanned_keeping(source.engine, schema, np.copy, [person_id]):
+    for _, kept in scan_rows_keeping(source.engine, schema, np.copy, [person_id]):
         for person in kept.column(0).to_pylist():
             met[person] += 1
             counts.append(met[person] <= 40)
-    rows = np.vstack([*encoded(source.engine, schema.of_rows)])
+    rows = np.vstack([*encode_rows(source.engine, schema.of_rows)])
     names = [*schema.sources, schema.label]
     neutral = Encoder(schema.encoding).encode(pa.RecordBatch.from_arrays([pa.nulls(1)] * len(names), names))
     expected = np.where(np.array(counts)[:, None], rows, neutral)
@@ -170,7 +170,7 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
     if ordered:
         np.testing.assert_array_equal(found, in_order(expected, seed=4))
         np.testing.assert_array_equal(
-            np.vstack([*counted_scan(source.engine, schema, np.copy, context=Context())]), expected
+            np.vstack([*scan_limited_rows(source.engine, schema, np.copy, context=Context())]), expected
         )
     else:
         one, other = (np.sort(some.view(np.uint32), axis=0) for some in (found, expected))
@@ -196,7 +196,7 @@ def test_standardizing_changes_the_reading_of_rows_and_no_row(source: Source) ->
     schema = replace(source.schema, standardization=Standardization(tuple(numbers), (0.3,) * n, 1.5, 0.7))
     with source.engine.prepare(schema, Context(seed=4)) as prepared:
         rows, read = content(prepared), prepared.reading
-    np.testing.assert_array_equal(rows, in_order(np.vstack([*encoded(source.engine, schema)]), seed=4))
+    np.testing.assert_array_equal(rows, in_order(np.vstack([*encode_rows(source.engine, schema)]), seed=4))
     if read is not None:
         np.testing.assert_array_equal(rows, in_order(source.packed, seed=4))
         # Undoing it gives the plain features back, but for what is missing, which is 0.
@@ -260,7 +260,7 @@ def test_rows_in_any_order_are_the_same_rows_and_good_for_sums_only(spooled: Sou
 def test_label_is_not_needed_for_prediction(source: Source) -> None:
     rows = np.concatenate(
         list(
-            encoded(
+            encode_rows(
                 source.engine,
                 replace(source.schema, target=replace(source.schema.target, column="no such column")),
                 label=False,
@@ -466,7 +466,7 @@ def test_a_sample_has_all_rows_that_sums_of_its_share_take(spooled: Source) -> N
             for share in (0.001, 0.3):
                 of_sample, of_all = sums(share), sums(share)
                 of_all.add(rows[part])
-                with prepared.portion(part.start, part.stop).sampled(share) as few:
+                with prepared.portion(part.start, part.stop).sample_rows(share) as few:
                     few.sum([of_sample])
                 assert total(of_sample) == total(of_all)
                 assert of_all.rows < share * ROWS + 100
@@ -569,7 +569,7 @@ def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None
     certificate = model.certificate
     assert isinstance(certificate.selection, PortionSelection)
     chosen = certificate.selection.chosen
-    with spool(
+    with store_rows(
         [spooled.packed],
         rows=rows,
         width=spooled.packed.shape[1],
@@ -632,7 +632,7 @@ def test_slices_are_cut_by_position(source: Source, start: int, stop: int) -> No
     part = source.engine.slice(start, stop)
     assert part.count() == stop - start
     assert part.columns() == source.engine.columns()
-    np.testing.assert_array_equal(np.concatenate(list(encoded(part, source.schema))), source.packed[start:stop])
+    np.testing.assert_array_equal(np.concatenate(list(encode_rows(part, source.schema))), source.packed[start:stop])
     with part.prepare(source.schema, Context(seed=6)) as prepared:
         np.testing.assert_array_equal(content(prepared), in_order(source.packed[start:stop], 6))
 

@@ -17,7 +17,7 @@ import pytest
 from boltdp.context import Context
 from boltdp.engines import DuckDBEngine, Engine, _file_headers, open_source
 from boltdp.engines._file_patterns import find_files
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.engines.duckdb import SPILL_PREFIX
 from boltdp.errors import DataError, ParameterError
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
@@ -32,7 +32,7 @@ GAP = -9.0
 
 
 def packed(engine: Engine, schema: Schema = SCHEMA) -> list[list[float]]:
-    rows = np.concatenate(list(encoded(engine, schema)))
+    rows = np.concatenate(list(encode_rows(engine, schema)))
     return [[float(x) for x in row] for row in np.nan_to_num(rows, nan=GAP)]
 
 
@@ -391,7 +391,7 @@ def test_a_blank_line_is_a_short_one_and_never_skipped(tmp_path: Path, kind: str
     with DuckDBEngine.from_files(path) as engine:
         assert message in told(engine.count)
     with DuckDBEngine.from_files(path) as engine:
-        assert message in told(lambda: list(encoded(engine, SCHEMA)))
+        assert message in told(lambda: list(encode_rows(engine, SCHEMA)))
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from boltdp import kernel
 from boltdp._arrays import PackedRows
 from boltdp.context import Context
-from boltdp.engines.local_store import FileStore, PreparedRows, spool, spool_directory
-from boltdp.engines.prepared_rows import joined_positions
+from boltdp.engines.local_store import FileStore, LocalRows, spool_directory, store_rows
+from boltdp.engines.prepared_rows import join_positions
 from boltdp.errors import DataError, ParameterError
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
@@ -33,8 +33,10 @@ def packed(rows: int, width: int = 3) -> PackedRows:
     return np.arange(rows * width, dtype=np.float32).reshape(rows, width)
 
 
-def spool_file(directory: Path, rows: int = 1000) -> PreparedRows:
-    return spool([packed(rows)], rows=rows, width=3, context=Context(seed=1), directory=directory, memory_bytes=1200)
+def spool_file(directory: Path, rows: int = 1000) -> LocalRows:
+    return store_rows(
+        [packed(rows)], rows=rows, width=3, context=Context(seed=1), directory=directory, memory_bytes=1200
+    )
 
 
 def cut(rows: PackedRows, sizes: list[int]) -> Iterator[PackedRows]:
@@ -56,7 +58,7 @@ def test_order_depends_on_the_seed_alone(rows: int, width: int, memory_bytes: in
     """Not on how the rows are cut, nor on the size of the buckets."""
     given_rows = packed(rows, width)
     blocks = cut(given_rows, sizes)
-    with spool(blocks, rows=rows, width=width, context=Context(seed=seed), memory_bytes=memory_bytes) as prepared:
+    with store_rows(blocks, rows=rows, width=width, context=Context(seed=seed), memory_bytes=memory_bytes) as prepared:
         content = np.concatenate(list(prepared.blocks()))
     np.testing.assert_array_equal(content, in_order(given_rows, seed))
 
@@ -73,11 +75,11 @@ def test_drawn_rows_depend_on_the_positions_alone(
     """Not on how they are cut, nor on the size of the buckets; `BATCH_END` stays."""
     asked = np.array([position % rows if position >= 0 else -1 for position in positions], np.int64)
     parts = np.split(asked, np.cumsum(sizes)) if sizes else [asked]
-    with spool([packed(rows)], rows=rows, width=3, context=Context(seed=5), memory_bytes=memory_bytes) as prepared:
+    with store_rows([packed(rows)], rows=rows, width=3, context=Context(seed=5), memory_bytes=memory_bytes) as prepared:
         store = prepared._store
-        cut_anew = joined_positions(parts, start=0, stop=rows, size=store.drawn_at_once)
+        cut_anew = join_positions(parts, start=0, stop=rows, size=store.max_draws)
         given_rows = []
-        for block, drawn in store.drawn(cut_anew):
+        for block, drawn in store.draw_rows(cut_anew):
             given_rows += [block[position].tolist() if position >= 0 else None for position in drawn]
     ordered = in_order(packed(rows), 5).tolist()
     assert given_rows == [ordered[position] if position >= 0 else None for position in asked]
@@ -110,7 +112,7 @@ def test_drawing_leaves_no_second_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_data_that_changes_while_it_is_read_is_refused(tmp_path: Path, rows: int, in_memory: bool) -> None:
     with pytest.raises(DataError, match=r"^the data must keep its 1000 rows while it is read, and it has changed$"):
-        spool(
+        store_rows(
             [packed(rows)],
             rows=1000,
             width=3,
@@ -154,7 +156,7 @@ def test_nothing_is_left_after_an_error_or_an_interrupt(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        spool(interrupted(), rows=1000, width=3, context=Context(seed=1), directory=tmp_path, memory_bytes=1200)
+        store_rows(interrupted(), rows=1000, width=3, context=Context(seed=1), directory=tmp_path, memory_bytes=1200)
     assert open_spools(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
@@ -186,7 +188,7 @@ def test_spool_that_does_not_fit_is_refused_before_a_row_is_read(tmp_path: Path)
         yield
 
     with pytest.raises(DataError, match=r"^the spool needs 12000000\.0 GB in .* which has \d+\.\d GB$") as caught:
-        spool(rows(), rows=10**15, width=3, context=Context(seed=1), directory=tmp_path)
+        store_rows(rows(), rows=10**15, width=3, context=Context(seed=1), directory=tmp_path)
     assert caught.value.hint is not None
 
 
@@ -215,7 +217,7 @@ def test_directory_is_the_argument_else_the_setting_else_the_system_one(monkeypa
 
 
 def test_closed_rows_are_gone(tmp_path: Path) -> None:
-    prepared = spool([packed(10)], rows=10, width=3, context=Context(seed=1), in_memory=True)
+    prepared = store_rows([packed(10)], rows=10, width=3, context=Context(seed=1), in_memory=True)
     prepared.close()
     assert sum(len(block) for block in prepared.blocks()) == 0
     stored = spool_file(tmp_path)

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltdp.engines import Engine, open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, array_schema
 from tests.engines.sources import write_csv
 
@@ -66,7 +66,7 @@ GOOD: dict[str, list[Row]] = {
 
 
 def packed(engine: Engine, schema: Schema = SCHEMA) -> Packed:
-    return np.concatenate(list(encoded(engine, schema)))
+    return np.concatenate(list(encode_rows(engine, schema)))
 
 
 def columns(rows: list[Row]) -> dict[str, list[Any]]:

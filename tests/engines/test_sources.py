@@ -29,7 +29,7 @@ from boltdp import PrivateLogisticRegression
 from boltdp.context import Context
 from boltdp.engines import Engine, open_source
 from boltdp.engines._file_headers import find_separator
-from boltdp.engines.base import check_columns, encoded
+from boltdp.engines.base import check_columns, encode_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector
 from tests.engines.test_duckdb import GAP, SCHEMA, SECRET, csv_file, told
@@ -148,7 +148,7 @@ def test_line_of_json_that_is_no_object_is_a_row_without_cells(tmp_path: Path, n
     path = json_file(tmp_path, "\n".join(['{"age": 75, "y": 1}', *odd, '{"y": 0, "age": "25", "z": 3}', ""]), name)
     with open_source(path) as engine:
         assert engine.count() == len(odd) + 2
-        rows = np.nan_to_num(np.concatenate(list(encoded(engine, SCHEMA))), nan=GAP).tolist()
+        rows = np.nan_to_num(np.concatenate(list(encode_rows(engine, SCHEMA))), nan=GAP).tolist()
     assert rows == [[1, 0.5], *[[GAP, GAP]] * 7, [1, GAP], [GAP, GAP], [0, -0.5]]
 
 
@@ -163,7 +163,7 @@ def test_cells_of_json_are_texts_until_the_schema_says_otherwise(tmp_path: Path)
     columns = (Vector("v", 2, -1, 1), Categorical("c", (False, True)))
     schema = Schema(Classes("y", (0, 1)), columns, intercept=False, clip_norm=1.0)
     with open_source(path) as engine:
-        rows = np.nan_to_num(np.concatenate(list(encoded(engine, schema))), nan=GAP).tolist()
+        rows = np.nan_to_num(np.concatenate(list(encode_rows(engine, schema))), nan=GAP).tolist()
     gap = [GAP, GAP]
     assert rows == [[1, 1, 0.5, 1], [1, 1, 0.5, GAP], [1, 1, *gap], [GAP, -1, *gap]]
 
@@ -348,7 +348,7 @@ PEOPLE = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 100), Categorical("sex"
 
 def packed_rows(source: Any, **options: Any) -> bytes:
     with open_source(source, **options) as engine:
-        return bytes(np.concatenate(list(encoded(engine, PEOPLE))).tobytes())
+        return bytes(np.concatenate(list(encode_rows(engine, PEOPLE))).tobytes())
 
 
 @pytest.mark.filterwarnings("ignore:.*infer_string", "ignore:fetch_arrow_table:DeprecationWarning")  # of ibis
@@ -438,7 +438,7 @@ def test_texts_in_memory_become_numbers_as_those_of_a_csv_file_do(tmp_path: Path
     assert ages(rows) == [30, 1.5, None, None, 10, 30]
     file = csv_file(tmp_path, "".join(f"{cell or ''},0\n" for cell in ["age", *cells]).replace("age,0", "age,y"))
     with open_source(rows) as engine, open_source(file) as read:
-        read_rows, expected = (np.concatenate(list(encoded(one, SCHEMA))) for one in (engine, read))
+        read_rows, expected = (np.concatenate(list(encode_rows(one, SCHEMA))) for one in (engine, read))
     np.testing.assert_array_equal(read_rows, expected)
 
 
@@ -451,7 +451,7 @@ def test_texts_of_pandas_are_not_looked_at_one_by_one(monkeypatch: pytest.Monkey
     original = python_cells._each
     monkeypatch.setattr(each, lambda values, kind: original(seen.extend(values) or values, kind))  # type: ignore[func-returns-value]
     with open_source(frame) as engine:
-        assert len(np.concatenate(list(encoded(engine, PEOPLE)))) == 1000
+        assert len(np.concatenate(list(encode_rows(engine, PEOPLE)))) == 1000
     assert len(seen) <= 1  # of the ages, which are numbers written as texts, each different one
 
 

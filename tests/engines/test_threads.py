@@ -13,13 +13,13 @@ import pytest
 
 from boltdp import _interrupts
 from boltdp._arrays import PackedRows
-from boltdp._threads import in_order
+from boltdp._threads import map_in_order
 from boltdp.context import Context
 from boltdp.encoding.encode import Encoder
 from boltdp.engines import Engine, open_source
 from boltdp.engines import local_store as spools
-from boltdp.engines.base import encoded
-from boltdp.engines.local_store import FileStore, PreparedRows, spool
+from boltdp.engines.base import encode_rows
+from boltdp.engines.local_store import FileStore, LocalRows, store_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.feature_sums import Moments
 from boltdp.kernel.loss_derivatives import Sums
@@ -47,7 +47,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     """Many parts of few rows, so that threads have something to overtake each other with."""
     monkeypatch.setattr(spools, "GATHER_BYTES", 1 << 16)
     monkeypatch.setattr(spools, "WINDOW_BYTES", 1 << 14)
-    monkeypatch.setattr(spools, "ALONE_BYTES", 0)
+    monkeypatch.setattr(spools, "SINGLE_THREAD_BYTES", 0)
     monkeypatch.setattr("boltdp.schema.source_columns.LONGEST_BATCH", 700)
     if request.param == "csv":
         table().to_pandas().to_csv(tmp_path / "rows.csv", index=False)
@@ -104,7 +104,7 @@ def test_trained_models_have_the_same_bits_for_any_number_of_threads(engine: Eng
 
 
 def test_encoded_rows_come_in_order_from_any_number_of_threads(engine: Engine) -> None:
-    blocks = [[block.tobytes() for block in encoded(engine, SCHEMA, context=Context(threads=n))] for n in THREADS]
+    blocks = [[block.tobytes() for block in encode_rows(engine, SCHEMA, context=Context(threads=n))] for n in THREADS]
     assert len(blocks[0]) > 20
     assert all(some == blocks[0] for some in blocks)
 
@@ -115,9 +115,9 @@ def test_rows_in_a_file_are_drawn_alike_by_any_number_of_threads(tmp_path: Path)
     found = set()
     for threads in THREADS:
         context = Context(seed=1, threads=threads)
-        with spool([rows], rows=1000, width=3, context=context, directory=tmp_path, memory_bytes=1200) as prepared:
+        with store_rows([rows], rows=1000, width=3, context=context, directory=tmp_path, memory_bytes=1200) as prepared:
             assert isinstance(prepared._store, FileStore)
-            found.add(b"".join(block.tobytes() for block, _ in prepared._store.drawn([positions])))
+            found.add(b"".join(block.tobytes() for block, _ in prepared._store.draw_rows([positions])))
     assert len(found) == 1
 
 
@@ -140,7 +140,7 @@ def test_a_stop_ends_the_threads_that_encode(
     def encode_and_ask(self: Encoder, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
         calls[0] += 1
         if calls[0] == 5:
-            _interrupts.ask()
+            _interrupts.request_stop()
         return encode(self, batch, out)
 
     monkeypatch.setattr(Encoder, "encode", encode_and_ask)
@@ -148,7 +148,7 @@ def test_a_stop_ends_the_threads_that_encode(
         with pytest.raises(KeyboardInterrupt):
             engine.prepare(SCHEMA, Context(threads=threads), ordered=ordered)
     finally:
-        _interrupts.forget()
+        _interrupts.reset()
     assert 5 <= calls[0] <= 5 + 2 * threads * 3
     assert threading.active_count() <= before + 1
     assert [path.name for path in tmp_path.iterdir()] in ([], ["rows.csv"])
@@ -165,18 +165,18 @@ def test_a_stop_ends_the_threads_that_sum(engine: Engine, threads: int, monkeypa
     def add_and_ask(self: Moments, rows: PackedRows) -> None:
         calls[0] += 1
         if calls[0] == 5:
-            _interrupts.ask()
+            _interrupts.request_stop()
         add(self, rows)
 
     with engine.prepare(SCHEMA, Context(threads=threads), ordered=False) as prepared:
         monkeypatch.setattr(Moments, "add", add_and_ask)
-        assert isinstance(prepared, PreparedRows)
+        assert isinstance(prepared, LocalRows)
         monkeypatch.setattr("boltdp.engines.local_store.BUCKET_BYTES", 1 << 14)
         try:
             with pytest.raises(KeyboardInterrupt):
                 prepared.sum([Moments(prepared.reading, clip_norm=1.0)])
         finally:
-            _interrupts.forget()
+            _interrupts.reset()
     assert 5 <= calls[0] <= 5 + 3 * threads
 
 
@@ -185,7 +185,7 @@ def test_few_rows_are_summed_by_the_thread_that_asks(monkeypatch: pytest.MonkeyP
         raise AssertionError("another thread was asked")
 
     with open_source(table()).prepare(SCHEMA, Context(threads=4), ordered=False) as prepared:
-        monkeypatch.setattr("boltdp.engines.local_store.in_order", none)
+        monkeypatch.setattr("boltdp.engines.local_store.map_in_order", none)
         prepared.sum([Moments(prepared.reading, clip_norm=1.0)])
 
 
@@ -201,7 +201,7 @@ def test_few_items_are_taken_before_the_first_result_is(threads: int) -> None:
             taken.append(number)
             yield number
 
-    results = in_order(lambda number: number * number, items(), threads=threads)
+    results = map_in_order(lambda number: number * number, items(), threads=threads)
     assert next(results) == 0
     assert len(taken) <= threads + 2
     assert list(results) == [number * number for number in range(1, 100)]
@@ -215,7 +215,7 @@ def test_what_is_raised_comes_in_its_turn_and_nothing_new_begins(threads: int) -
         begun.append(number)
         return 10 // (number - 7)
 
-    results = in_order(work, range(1000), threads=threads)
+    results = map_in_order(work, range(1000), threads=threads)
     assert [next(results) for _ in range(7)] == [10 // (number - 7) for number in range(7)]
     with pytest.raises(ZeroDivisionError):
         next(results)
@@ -231,13 +231,13 @@ def test_a_source_that_fails_ends_the_work(threads: int) -> None:
 
     before = threading.active_count()
     with pytest.raises(DataError, match="no more"):
-        list(in_order(abs, items(), threads=threads))
+        list(map_in_order(abs, items(), threads=threads))
     assert threading.active_count() == before
 
 
 def test_results_that_nobody_takes_are_given_up() -> None:
     before = threading.active_count()
-    results = in_order(abs, range(100), threads=3)
+    results = map_in_order(abs, range(100), threads=3)
     next(results)
     results.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before

@@ -21,7 +21,7 @@ from boltdp._arrays import Doubles
 from boltdp._files.sealed import ModelFileError, sealed
 from boltdp.context import Context
 from boltdp.engines import open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.classes import NO_GROUP, TABLE_ROWS, NoisyEvaluation, plan_bins
 from boltdp.evaluation.evaluate import evaluate_privately
@@ -369,7 +369,7 @@ def test_every_row_is_in_one_bin_whatever_is_in_it() -> None:
     model = model_of(2)
     bins = plan_bins(model, rows=ROWS, groups=3, noise=1.0)
     place = [*(column.name for column in model.schema.columns)].index("ward") + 1
-    counts = sum(bins.count(model, block, place) for block in encoded(open_source(rows_of(2)), model.schema))
+    counts = sum(bins.count(model, block, place) for block in encode_rows(open_source(rows_of(2)), model.schema))
     assert counts.sum() == ROWS  # type: ignore[union-attr]
 
 

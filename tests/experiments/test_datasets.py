@@ -9,7 +9,7 @@ import pytest
 from experiments.datasets import BENCHMARKS
 
 from boltdp.engines import open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
 
 
@@ -19,7 +19,7 @@ def test_benchmark_rows_fit_their_schema(name: str) -> None:
     if not benchmark.available():
         pytest.skip(f"the data of {name} is not here")
     with open_source(benchmark.source()) as engine:
-        block = next(encoded(engine, benchmark.schema))
+        block = next(encode_rows(engine, benchmark.schema))
     assert block.shape[1] == 1 + benchmark.schema.encoding.cells
     rows = benchmark.schema.encoding.read_features(block)
     assert np.isfinite(rows).all()

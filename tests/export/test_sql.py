@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from boltdp import Model
 from boltdp.encoding.values import Value
 from boltdp.engines import open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.errors import ParameterError
 from boltdp.export.original_units import raw_weights
 from boltdp.export.sql import _write_row, probability_expression, scoring_expression
@@ -276,7 +276,7 @@ def test_curves_score_as_the_model_does(
 @pytest.mark.parametrize("standardized", [False, True])
 def test_steps_in_sql_have_the_bits_of_the_encoder(standardized: bool) -> None:
     schema = curved_schema(standardized=standardized)
-    (cells,) = encoded(open_source(curved_rows()), schema, label=False)
+    (cells,) = encode_rows(open_source(curved_rows()), schema, label=False)
     packed = schema.encoding.read_features(cells)
     rows = in_duckdb(curved_rows(), _write_row(schema, DIALECTS["duckdb"]))
     np.testing.assert_array_equal(np.array(rows), packed[:, 1:].astype(np.float64))

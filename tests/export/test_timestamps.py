@@ -14,7 +14,7 @@ import pytest
 from boltdp import Model
 from boltdp.encoding.timestamps import PARTS
 from boltdp.engines import Engine, open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.export.effects import effects
 from boltdp.export.sql import (
     MAX_TERMS,
@@ -53,7 +53,7 @@ def models(columns: tuple[TimePart, ...] = COLUMNS) -> Iterator[Model]:
 
 def check_sql(run: Run, engine: Engine, dialect: str, columns: tuple[TimePart, ...] = COLUMNS) -> None:
     """SQL must find the codes of the encoder, and give the class and the probability of the model."""
-    packed = np.vstack([*encoded(engine, Schema(Classes("sick", (0, 1)), columns), label=False)])
+    packed = np.vstack([*encode_rows(engine, Schema(Classes("sick", (0, 1)), columns), label=False)])
     of_two, of_three, decided = models(columns)
     expressions = [_write_part_code(column.rule, DIALECTS[dialect]) for column in columns]
     expressions += [scoring_expression(model, dialect) for model in (of_two, of_three, decided)]
@@ -109,7 +109,7 @@ def test_names_that_the_sql_itself_binds_are_columns_too(name: str) -> None:
 
 def test_the_row_in_sql_has_the_bits_of_the_encoder() -> None:
     for model in models():
-        (cells,) = encoded(open_source(table()), model.schema, label=False)
+        (cells,) = encode_rows(open_source(table()), model.schema, label=False)
         read = model._reading
         assert read is not None
         with duckdb.connect() as connection:
@@ -139,7 +139,7 @@ def test_effects_are_those_of_each_part() -> None:
 def test_scikit_learn_takes_the_parts_by_name() -> None:
     columns = tuple(TimePart("admitted", part) for part in PARTS)
     model = make_model(Schema(Classes("sick", (0, 1)), columns), seed=4)
-    (cells,) = encoded(open_source(table()), model.schema, label=False)
+    (cells,) = encode_rows(open_source(table()), model.schema, label=False)
     estimator = model.to_sklearn()
     assert list(estimator.feature_names_in_[:2]) == ["admitted.hour=0", "admitted.hour=1"]
     hot = [cells[:, [place]] == np.arange(len(column.categories)) for place, column in enumerate(columns, 1)]

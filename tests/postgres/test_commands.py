@@ -153,7 +153,7 @@ def test_extension_comes_with_what_it_is_made_of() -> None:
     assert {
         "Makefile",
         "boltdp.control",
-        "train.c",
+        "sgd_aggregate.c",
         "columns.c",
         "predict.c",
         f"boltdp--{build.VERSION}.sql",

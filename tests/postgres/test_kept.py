@@ -9,7 +9,7 @@ import pytest
 
 from boltdp.engines.postgres.local_server import Server
 
-KEEP = "SELECT boltdp.keep(7, 'secret')"
+KEEP = "SELECT boltdp.put_state(7, 'secret')"
 SECRET = (b"secret",)
 
 
@@ -25,7 +25,7 @@ def pooled(server: Server, admin: psycopg.Connection) -> Iterator[psycopg.Connec
 
 
 def kept(connection: psycopg.Connection) -> tuple[bytes | None]:
-    answer = connection.execute("SELECT boltdp.kept(7)").fetchone()
+    answer = connection.execute("SELECT boltdp.get_state(7)").fetchone()
     assert answer is not None
     return (answer[0],)
 
@@ -55,7 +55,7 @@ def test_a_session_that_is_handed_on_keeps_nothing(pooled: psycopg.Connection, s
 def test_others_get_nothing_however_they_come_to_be_there(pooled: psycopg.Connection, setting: str) -> None:
     pooled.execute("SELECT set_config(%s, 'next_user', false)", [setting])
     assert kept(pooled) == (None,)
-    assert pooled.execute("SELECT boltdp.forget(7)").fetchone() == (False,)
+    assert pooled.execute("SELECT boltdp.drop_state(7)").fetchone() == (False,)
     pooled.execute("SELECT set_config(%s, %s, false)", [setting, "none" if setting == "role" else "postgres"])
     assert kept(pooled) == SECRET
 
@@ -77,7 +77,7 @@ def test_what_a_transaction_kept_goes_with_it_if_it_is_undone(pooled: psycopg.Co
         pooled.execute(KEEP)
     assert kept(pooled) == SECRET
     with pytest.raises(psycopg.errors.DivisionByZero):
-        pooled.execute("SELECT boltdp.keep(7, 'other'), 1 / (length(boltdp.kept(7)) - 5)")
+        pooled.execute("SELECT boltdp.put_state(7, 'other'), 1 / (length(boltdp.get_state(7)) - 5)")
     assert kept(pooled) == (None,)
 
 
@@ -85,9 +85,9 @@ def test_what_a_savepoint_kept_goes_with_it(pooled: psycopg.Connection) -> None:
     with pooled.transaction():
         pooled.execute("SAVEPOINT outer_one")
         pooled.execute("SAVEPOINT inner_one")
-        pooled.execute("SELECT boltdp.keep(8, 'inner')")
+        pooled.execute("SELECT boltdp.put_state(8, 'inner')")
         pooled.execute("RELEASE inner_one")
         pooled.execute("ROLLBACK TO outer_one")
-        assert pooled.execute("SELECT boltdp.kept(8)").fetchone() == (None,)
+        assert pooled.execute("SELECT boltdp.get_state(8)").fetchone() == (None,)
         assert kept(pooled) == SECRET
     assert kept(pooled) == SECRET

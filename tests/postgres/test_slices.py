@@ -17,7 +17,7 @@ from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.postgres import PostgresEngine, PreparedTable
 from boltdp.engines.postgres.local_server import Server
-from boltdp.engines.prepared_rows import Prepared
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import DataError
 from boltdp.kernel.feature_sums import UNIT, Moments
 from boltdp.model import Model
@@ -36,7 +36,7 @@ def table(server: Server, admin: psycopg.Connection) -> Iterator[str]:
     admin.execute("DROP TABLE sliced")
 
 
-def content(prepared: Prepared) -> list[tuple[float, ...]]:
+def content(prepared: PreparedRows) -> list[tuple[float, ...]]:
     return sorted(tuple(row.tolist()) for block in prepared.blocks() for row in block)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from boltdp.context import Context
 from boltdp.encoding.timestamps import PARTS
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.export.sql import _write_part_code
@@ -63,7 +63,7 @@ def test_no_moment_is_an_error_and_each_is_read_alike_in_the_server_and_here(ser
                 packed.append(np.concatenate([np.array(block) for block in prepared.blocks()]))
     np.testing.assert_array_equal(packed[0], packed[1])
     with PostgresEngine(server.uri, query=f"SELECT * FROM ({QUERY}) m WHERE id >= 5000", where="client") as engine:
-        cells = np.vstack([*encoded(engine, schema)])[:, 1:]
+        cells = np.vstack([*encode_rows(engine, schema)])[:, 1:]
     names = [column.source for column in COLUMNS]
     dated = [place for place, name in enumerate(names) if name != "written"]
     # All are outside the calendar, but its first and its last moment.

@@ -196,7 +196,7 @@ def test_any_number_of_parallel_workers_sums_to_the_same_bits(server: Server, ta
         rows = np.concatenate([block.copy() for block in prepared.blocks()])
     expected = SUMMED[aggregate]()
     expected.add(rows)
-    call = f"SELECT boltdp.{aggregate}((SELECT boltdp.kept(1)), block) FROM blocks"
+    call = f"SELECT boltdp.{aggregate}((SELECT boltdp.get_state(1)), block) FROM blocks"
     with psycopg.connect(server.uri, autocommit=True) as connection:
         for setting in ("parallel_setup_cost", "parallel_tuple_cost", "min_parallel_table_scan_size"):
             connection.execute(f"SET {setting} = 0")
@@ -209,7 +209,7 @@ def test_any_number_of_parallel_workers_sums_to_the_same_bits(server: Server, ta
                 connection.execute("ANALYZE blocks")
                 for workers in (0, 1, 2):
                     connection.execute(f"SET max_parallel_workers_per_gather = {workers}")
-                    connection.execute("SELECT boltdp.keep(1, %s)", [SUMMED[aggregate]().to_bytes()])
+                    connection.execute("SELECT boltdp.put_state(1, %s)", [SUMMED[aggregate]().to_bytes()])
                     plan = str(connection.execute(f"EXPLAIN {call}").fetchall())
                     assert ("Parallel Seq Scan" in plan) == (workers > 0)
                     assert f"'Workers Planned: {workers}'" in plan.replace("  ", "") or workers == 0
@@ -801,7 +801,7 @@ def test_drawn_positions_are_dropped_whatever_happens(server: Server, table: str
         state = State(recipe)
 
         def kept() -> bytes | None:
-            held: bytes | None = session.ask("SELECT boltdp.kept($1)", [session._drawn_handle], fault="")[0][0]
+            held: bytes | None = session.ask("SELECT boltdp.get_state($1)", [session._drawn_handle], fault="")[0][0]
             return held
 
         with session.drawn(np.arange(2)):
@@ -832,7 +832,7 @@ def test_states_are_kept_while_they_are_needed_and_no_longer(
 
         def kept() -> bytes | None:
             """What is kept under any handle."""
-            query = "SELECT string_agg(boltdp.kept(handle), '') FROM unnest($1::bigint[]) AS handle"
+            query = "SELECT string_agg(boltdp.get_state(handle), '') FROM unnest($1::bigint[]) AS handle"
             held: bytes | None = session.ask(query, [session._handles], fault="")[0][0]
             return held
 
@@ -949,7 +949,7 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
     assert not any("CREATE" in line for line in said[0])
     assert said[0] == said[1]
     assert not any(f"rows={ROWS - 100 - seed}" in written for seed in (1, 2))
-    assert "boltdp.keep" in written
+    assert "boltdp.put_state" in written
     assert ("Query Text" in written) == ("auto_explain" in watchers)
     header = 256
     weights = [state[at : at + 8] for state in seen for at in range(header, header + 8 * DIMS, 8)]

@@ -18,7 +18,7 @@ from boltdp.algorithms._base import Job
 from boltdp.algorithms._sgd import averaged
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.context import Context
-from boltdp.engines.local_store import spool
+from boltdp.engines.local_store import store_rows
 from boltdp.kernel import source_position
 from boltdp.losses import HuberSVM, Multinomial
 from boltdp.privacy.certificate import certify
@@ -37,7 +37,7 @@ def trained(recipe: Recipe, rows: Rows, *, classes: int = 2, seed: int = 0) -> W
     """The weights that would be released but for the noise."""
     context = Context(seed=seed, threads=1)
     job = Job(certify(Noiseless(recipe), None), Randomness())
-    with spool([rows], rows=len(rows), width=rows.shape[1], context=context, in_memory=True) as prepared:
+    with store_rows([rows], rows=len(rows), width=rows.shape[1], context=context, in_memory=True) as prepared:
         (weights,) = BoltOn().run(prepared, [job], classes=classes, context=context)
     return weights
 

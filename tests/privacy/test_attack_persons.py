@@ -18,7 +18,7 @@ from scipy import optimize
 from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.context import Context
-from boltdp.engines import Prepared, open_source
+from boltdp.engines import PreparedRows, open_source
 from boltdp.kernel import source_position
 from boltdp.kernel.loss_derivatives import Sums
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
@@ -54,7 +54,7 @@ def schema_of(dims: int, classes: int, g: int) -> Schema:
     )
 
 
-def prepared_of(entries: Sequence[Entry], schema: Schema, *, seed: int = 0) -> Prepared:
+def prepared_of(entries: Sequence[Entry], schema: Schema, *, seed: int = 0) -> PreparedRows:
     """Rows as they come out of the rule of the schema, if it has a person_id."""
     ids, cells, labels = zip(*entries, strict=True)
     table = pa.table(

@@ -17,7 +17,7 @@ import pytest
 from boltdp.audit.confidence import rate_bounds
 from boltdp.context import Context
 from boltdp.engines.arrays import ArrayEngine
-from boltdp.engines.base import Prepared
+from boltdp.engines.base import PreparedRows
 from boltdp.losses import HuberSVM
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
@@ -36,7 +36,7 @@ SCHEMA = Schema(Classes("label", (0, 1)), (Vector("x", 1, -1.0, 1.0),), intercep
 MISTAKE = 0.001
 
 
-def prepared_rows(rows: int, label: int) -> Prepared:
+def prepared_rows(rows: int, label: int) -> PreparedRows:
     """All rows zero but the first."""
     features = np.zeros((rows, 1))
     features[0] = 1.0

@@ -17,7 +17,7 @@ from boltdp.encoding import python_cells
 from boltdp.encoding.encode import Encoder
 from boltdp.encoding.timestamps import FIRST_DAY, LAST_DAY, LONGEST, PARTS, PATTERN, part_codes
 from boltdp.engines import open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.schema.check import check_source
@@ -31,7 +31,7 @@ ALL = tuple(TimePart("at", part) for part in PARTS)
 
 def codes(rows: Any, columns: tuple[TimePart, ...] = ALL) -> list[list[int]]:
     """What a column `at` is packed as."""
-    packed = np.vstack([*encoded(open_source(rows), Schema(Classes("y", (0, 1)), columns), label=False)])
+    packed = np.vstack([*encode_rows(open_source(rows), Schema(Classes("y", (0, 1)), columns), label=False)])
     return [[int(code) for code in row] for row in packed[:, 1:]]
 
 
@@ -205,18 +205,18 @@ def test_categories_of_pandas_are_read_too() -> None:
 def test_the_hour_of_dates_is_refused_before_a_row_is_read() -> None:
     dates = open_source(pa.table({"at": pa.array([0], pa.date32())}))
     with pytest.raises(DataError, match=r"^column 'at' must have timestamps for an hour to be declared") as caught:
-        encoded(dates, Schema(Classes("y", (0, 1)), ALL), label=False)
+        encode_rows(dates, Schema(Classes("y", (0, 1)), ALL), label=False)
     assert caught.value.hint == "declare its weekday, month or day"
     numbers = open_source(pa.table({"at": [1.0]}))
     with pytest.raises(DataError, match=r"^column 'at' must have timestamps, dates or texts, its type is 'number'$"):
-        encoded(numbers, Schema(Classes("y", (0, 1)), ALL), label=False)
+        encode_rows(numbers, Schema(Classes("y", (0, 1)), ALL), label=False)
 
 
 def test_a_timestamp_is_no_number_and_no_category() -> None:
     rows = open_source(pa.table({"at": pa.array([0], pa.timestamp("s"))}))
     for column in (Numeric("at", 0, 1), Categorical("at", ("a",))):
         with pytest.raises(DataError, match=r"its type is 'timestamp'$"):
-            encoded(rows, Schema(Classes("y", (0, 1)), (column,)), label=False)
+            encode_rows(rows, Schema(Classes("y", (0, 1)), (column,)), label=False)
 
 
 def test_bad_cells_of_public_rows_are_told() -> None:

@@ -34,9 +34,9 @@ SETTINGS = {
     "sequential": replace(BOLTON, partitions=1),
 }
 TASKS = {
-    "objective": ("Encode", "SumKept"),
+    "objective": ("Encode", "SumCached"),
     "bolton": ("Encode", "Scatter", "Train"),
-    "sequential": ("Encode", "Scatter", "Settle", "Run"),
+    "sequential": ("Encode", "Scatter", "PutInOrder", "Run"),
 }
 
 

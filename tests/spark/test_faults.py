@@ -43,9 +43,9 @@ def test_model_has_the_same_bits_if_every_kind_of_task_fails_once(tmp_path: Path
     done = subprocess.run(program, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines() == [
-        "objective same Encode SumKept",
+        "objective same Encode SumCached",
         "bolton same Encode Scatter Train",
-        "sequential same Encode Run Scatter Settle",
+        "sequential same Encode Run Scatter PutInOrder",
     ]
     logs = done.stdout + done.stderr + "".join(path.read_text() for path in (home / "work").rglob("std*"))
     assert ("a task of boltdp failed: ValueError" in logs) == (how == "raise")
@@ -87,7 +87,7 @@ def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, or
         before = sums.value.tolist()
         # As if all executors were gone with what they had.
         assert isinstance(prepared, PreparedBlocks)
-        stored = prepared._blocks.settled()
+        stored = prepared._blocks.apply_moves()
         for lost in (stored._named, stored.frame):
             lost.unpersist(blocking=True)
         with pytest.raises(DataError, match=f"^{CHANGED}$") as caught:
@@ -124,7 +124,7 @@ def test_a_block_that_is_not_the_first_one_made_is_not_shuffled() -> None:
 @pytest.mark.parametrize("change", ["twice", "missing", "a fault"])
 def test_chunks_that_come_twice_or_not_at_all_are_an_error(change: str) -> None:
     chunks = [chunk for chunk in scatter()(some_blocks()) if chunk["part"][0].as_py() == 1]
-    settle = executor_tasks.Settle((0, 30, 100), 2, executor_tasks.Sealing(b"k" * 16))
+    settle = executor_tasks.PutInOrder((0, 30, 100), 2, executor_tasks.Sealing(b"k" * 16))
     (block,) = settle(iter(chunks))
     assert block["start"][0].as_py() == 30
     one = chunks[0].to_pydict()
@@ -176,6 +176,6 @@ def test_places_are_known_and_nothing_of_the_rows(spark: Any) -> None:
     frame = spark.range(10).selectExpr("CAST(id AS double) AS age", "id % 2 AS sick")
     with SparkEngine(frame).prepare(SCHEMA, Context(seed=1), ordered=False) as prepared:
         assert isinstance(prepared, PreparedBlocks)
-        stored: Stored = prepared._blocks.settled()
+        stored: Stored = prepared._blocks.apply_moves()
         assert sum(place.rows for place in stored.places) == 10
         assert {type(place) for place in stored.places} == {Place}

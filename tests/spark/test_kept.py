@@ -110,7 +110,7 @@ def test_rows_of_a_sample_are_kept_beside_the_blocks_and_spark_knows_nothing_of_
         return [sums.rows, *sums.value.ravel().tolist()]
 
     expected, stored = summed(prepared), set(files(directory))
-    with prepared.sampled(0.1) as few:
+    with prepared.sample_rows(0.1) as few:
         for damage in (False, False, True):
             if damage:
                 for path in files(directory):
@@ -144,10 +144,10 @@ def test_there_may_be_no_place_to_keep_blocks(monkeypatch: pytest.MonkeyPatch, t
             monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
         else:
             monkeypatch.setenv("SPARK_LOCAL_DIRS", place)
-        block_cache.keep("run", "block", rows)
-        assert block_cache.kept("run", "block", rows=3, width=2) is None
-        block_cache.in_use("run")
-        block_cache.forget("run")
+        block_cache.save("run", "block", rows)
+        assert block_cache.load("run", "block", rows=3, width=2) is None
+        block_cache.touch("run")
+        block_cache.remove("run")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -18,7 +18,7 @@ import pytest
 from boltdp.algorithms import ALGORITHMS
 from boltdp.context import Context
 from boltdp.engines import ArrayEngine, Engine, open_source
-from boltdp.engines.base import Slice, encoded
+from boltdp.engines.base import Slice, encode_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.export.original_units import raw_weights, to_sklearn
 from boltdp.export.sql import probability_expression, scoring_expression
@@ -89,7 +89,7 @@ def moments_of(settings: Settings, schema: Schema = SCHEMA) -> NoisyMoments:
 
 
 def accuracy(model: Model, engine: Engine) -> float:
-    labels = np.concatenate([block[:, 0] for block in encoded(engine, model.schema)])
+    labels = np.concatenate([block[:, 0] for block in encode_rows(engine, model.schema)])
     return float(np.mean(predict(model, engine) == labels))
 
 
@@ -162,7 +162,7 @@ def test_rows_are_cut_to_the_clip_norm_without_the_intercept(
 
 def read(engine: Engine, schema: Schema, *, label: bool = True) -> npt.NDArray[np.float64]:
     """The labels and features of all rows."""
-    return schema.encoding.read_features(np.concatenate(list(encoded(engine, schema, label=label))))
+    return schema.encoding.read_features(np.concatenate(list(encode_rows(engine, schema, label=label))))
 
 
 def standardized(engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context) -> Schema:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from boltdp.engines import open_source
-from boltdp.engines.base import encoded
+from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.workflows.synthesize import synthesize, synthetic_blocks, synthetic_schema
 
@@ -51,7 +51,7 @@ def test_written_rows_are_the_drawn_ones_and_fit_the_schema(tmp_path: Path, endi
     assert told == sorted(told)
     assert told[-1] == 70_000
     features, labels = drawn(rows=70_000, dims=3, classes=classes, seed=9)
-    rows = np.concatenate(list(encoded(open_source(path, table="rows" if ending == "duckdb" else None), schema)))
+    rows = np.concatenate(list(encode_rows(open_source(path, table="rows" if ending == "duckdb" else None), schema)))
     np.testing.assert_array_equal(rows, np.column_stack([labels.astype(np.float32), features]))
 
 

@@ -16,7 +16,7 @@ from experiments.datasets import BENCHMARKS, Benchmark
 from boltdp.algorithms import ALGORITHMS, Job, choose_algorithm
 from boltdp.context import Context
 from boltdp.engines import ArrayEngine, open_source
-from boltdp.engines.base import Engine, Prepared, encoded
+from boltdp.engines.base import Engine, PreparedRows, encode_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import source_position
 from boltdp.losses import HuberSVM, Logistic, MarginLogistic, Multinomial
@@ -51,7 +51,9 @@ def binary(schema: Schema) -> Schema:
 
 
 def accuracy(model: Model, engine: Engine) -> float:
-    right = [(model.choices(model.margins(packed)) == packed[:, 0]).mean() for packed in encoded(engine, model.schema)]
+    right = [
+        (model.choices(model.margins(packed)) == packed[:, 0]).mean() for packed in encode_rows(engine, model.schema)
+    ]
     return float(np.mean(right))
 
 
@@ -60,7 +62,7 @@ def test_noiseless_training_equals_the_reference(multiclass: str) -> None:
     engine, schema = people()
     settings = Settings(epsilon=None, multiclass=multiclass, passes=2, batch_size=7, seed=5)  # type: ignore[arg-type]
     model = train(engine, schema, settings)
-    rows = schema.encoding.read_features(np.concatenate(list(encoded(engine, schema))))
+    rows = schema.encoding.read_features(np.concatenate(list(encode_rows(engine, schema))))
     rows = rows[source_position(0, ROWS, rows=ROWS, seed=5)]
     recipe = model.certificate.problem
     assert isinstance(recipe, Recipe)
@@ -393,12 +395,12 @@ def test_too_few_rows_are_refused(rows: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def mnist() -> Iterator[tuple[Benchmark, Prepared, npt.NDArray[np.float32]]]:
+def mnist() -> Iterator[tuple[Benchmark, PreparedRows, npt.NDArray[np.float32]]]:
     """MNIST in 50 random directions: prepared training rows and encoded test rows."""
     benchmark = BENCHMARKS["mnist50"]
     if not benchmark.available():
         pytest.skip("MNIST is not in the directory that BOLTDP_DATA names")
-    test = np.concatenate(list(encoded(open_source(benchmark.source("test")), benchmark.schema)))
+    test = np.concatenate(list(encode_rows(open_source(benchmark.source("test")), benchmark.schema)))
     with open_source(benchmark.source("train")).prepare(benchmark.schema, Context(seed=1)) as prepared:
         yield benchmark, prepared, test
 
@@ -406,7 +408,7 @@ def mnist() -> Iterator[tuple[Benchmark, Prepared, npt.NDArray[np.float32]]]:
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 @pytest.mark.parametrize("approximate", [False, True])
 def test_multinomial_beats_one_vs_all_on_projected_mnist(
-    mnist: tuple[Benchmark, Prepared, npt.NDArray[np.float32]], epsilon: float, approximate: bool
+    mnist: tuple[Benchmark, PreparedRows, npt.NDArray[np.float32]], epsilon: float, approximate: bool
 ) -> None:
     benchmark, prepared, test = mnist
     delta = 1 / prepared.rows**2 if approximate else 0.0

@@ -15,8 +15,8 @@ from boltdp._arrays import Doubles, PackedRows
 from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.context import Context
 from boltdp.engines import ArrayEngine, Engine
-from boltdp.engines.base import Prepared, Slice
-from boltdp.engines.local_store import spool
+from boltdp.engines.base import PreparedRows, Slice
+from boltdp.engines.local_store import store_rows
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import source_position
 from boltdp.model import Model
@@ -353,7 +353,7 @@ class ChangedEngine(CountedEngine):
         super().__init__(inside)
         self._later = later
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         return self._later.prepare(schema, context, ordered=ordered)
 
 
@@ -396,7 +396,7 @@ def test_errors_are_those_that_numpy_counts(classes: int, shape: tuple[int, int]
     rows[random.random(count) < 0.05, 0] = classes  # not declared
     rows[random.random(count) < 0.05, 0] = -1
     released = [random.standard_normal((*shape, dims)) for _ in range(7)]
-    with spool([rows], rows=count, width=1 + dims, context=Context(seed=seed), in_memory=True) as prepared:
+    with store_rows([rows], rows=count, width=1 + dims, context=Context(seed=seed), in_memory=True) as prepared:
         counted = error_counts(released, prepared, classes=classes)
         part = error_counts(released, prepared.portion(100, 900), classes=classes)
         within = np.concatenate(list(prepared.blocks()))[100:900]

@@ -29,19 +29,19 @@ SELECT boltdp.sgd(m || m, b) = boltdp.sgd(m, b) || boltdp.sgd(m, b) AS together 
 -- Two trainings in one query, and in one session, do not mix.
 SELECT boltdp.sgd(m, b) = boltdp.sgd(m, c) AS same, boltdp.sgd(m, b) = (SELECT boltdp.sgd(m, b) FROM model, blocks) AS own
 	FROM model, (SELECT b, b[4:4] || b[3:3] || b[2:2] || b[1:1] AS c FROM blocks) AS s;
-SELECT length(boltdp.keep(1, boltdp.sgd(m, b[1:2]))) AS first, length(boltdp.keep(2, boltdp.sgd(m, b[3:4]))) AS second
+SELECT length(boltdp.put_state(1, boltdp.sgd(m, b[1:2]))) AS first, length(boltdp.put_state(2, boltdp.sgd(m, b[3:4]))) AS second
 	FROM model, blocks;
-SELECT boltdp.keep(1, boltdp.sgd((SELECT boltdp.kept(1)), b[3:4])) = (SELECT boltdp.sgd(m, b) FROM model, blocks) AS own
+SELECT boltdp.put_state(1, boltdp.sgd((SELECT boltdp.get_state(1)), b[3:4])) = (SELECT boltdp.sgd(m, b) FROM model, blocks) AS own
 	FROM blocks;
-SELECT boltdp.kept(2) = (SELECT boltdp.sgd(m, b[3:4]) FROM model, blocks) AS other;
-SELECT boltdp.forget(1), boltdp.forget(1) AS again, boltdp.kept(1) IS NULL AS gone, boltdp.forget(2);
-SELECT boltdp.kept(NULL) IS NULL AS no_handle, boltdp.keep(3, NULL) IS NULL AS no_model, boltdp.kept(3) IS NULL AS not_kept;
+SELECT boltdp.get_state(2) = (SELECT boltdp.sgd(m, b[3:4]) FROM model, blocks) AS other;
+SELECT boltdp.drop_state(1), boltdp.drop_state(1) AS again, boltdp.get_state(1) IS NULL AS gone, boltdp.drop_state(2);
+SELECT boltdp.get_state(NULL) IS NULL AS no_handle, boltdp.put_state(3, NULL) IS NULL AS no_model, boltdp.get_state(3) IS NULL AS not_kept;
 
 -- A transaction that fails leaves what was kept before it.
-SELECT length(boltdp.keep(1, m)) FROM model;
-SELECT pg_temp.fails('SELECT boltdp.keep(1, boltdp.sgd((SELECT boltdp.kept(1)), b)) FROM (SELECT b FROM blocks UNION ALL SELECT b[1:1][1:2] FROM blocks) s');
-SELECT boltdp.kept(1) = m AS unchanged FROM model;
-SELECT boltdp.forget(1);
+SELECT length(boltdp.put_state(1, m)) FROM model;
+SELECT pg_temp.fails('SELECT boltdp.put_state(1, boltdp.sgd((SELECT boltdp.get_state(1)), b)) FROM (SELECT b FROM blocks UNION ALL SELECT b[1:1][1:2] FROM blocks) s');
+SELECT boltdp.get_state(1) = m AS unchanged FROM model;
+SELECT boltdp.drop_state(1);
 
 -- What is sent to the inbox is kept as it is, the last for each handle, and is nowhere else.
 COPY boltdp.inbox FROM STDIN;
@@ -49,16 +49,16 @@ COPY boltdp.inbox FROM STDIN;
 2	\\x
 1	\\xcafe
 \.
-SELECT boltdp.kept(1), boltdp.kept(2), boltdp.kept(3), (SELECT count(*) FROM boltdp.inbox) AS stored;
+SELECT boltdp.get_state(1), boltdp.get_state(2), boltdp.get_state(3), (SELECT count(*) FROM boltdp.inbox) AS stored;
 INSERT INTO boltdp.inbox SELECT 2, m FROM model;
-SELECT boltdp.kept(2) = m AS whole FROM model;
-SELECT boltdp.forget(1), boltdp.forget(2);
+SELECT boltdp.get_state(2) = m AS whole FROM model;
+SELECT boltdp.drop_state(1), boltdp.drop_state(2);
 
 -- Not without a handle or a state, not to be changed, not by another kind of trigger or for other columns.
 SELECT pg_temp.fails('INSERT INTO boltdp.inbox VALUES (NULL, ''\xcafe'')');
 SELECT pg_temp.fails('INSERT INTO boltdp.inbox (handle) VALUES (1)');
 SELECT pg_temp.fails('INSERT INTO boltdp.inbox VALUES (1, ''\x0'')');
-SELECT boltdp.kept(1) IS NULL AS not_kept;
+SELECT boltdp.get_state(1) IS NULL AS not_kept;
 SELECT pg_temp.fails('UPDATE boltdp.inbox SET handle = 2');
 SELECT pg_temp.fails('DELETE FROM boltdp.inbox');
 SELECT pg_temp.fails('SELECT boltdp.receive()');
@@ -75,7 +75,7 @@ SELECT pg_temp.fails('INSERT INTO longer VALUES (1, ''\xcafe'', 1)');
 -- A state takes the place of the one before: of 10 MB, nothing stays in the memory of the session.
 CREATE TEMP TABLE used AS SELECT used_bytes AS before FROM pg_backend_memory_contexts WHERE name = 'TopMemoryContext';
 INSERT INTO boltdp.inbox SELECT 1, convert_to(repeat('x', 10000), 'UTF8') FROM generate_series(1, 1000);
-SELECT boltdp.forget(1);
+SELECT boltdp.drop_state(1);
 SELECT used_bytes - before < 100000 AS nothing_stays FROM pg_backend_memory_contexts, used WHERE name = 'TopMemoryContext';
 
 -- No rows, no model; groups have one each.

@@ -64,7 +64,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         yield aside
         with open(aside, "rb") as written:
             os.fsync(written.fileno())
-        with _interrupts.uninterrupted():
+        with _interrupts.check_and_shield():
             aside.replace(target)
             replaced.append(target)
 
@@ -109,7 +109,7 @@ def own_directory(parent: Path, *, prefix: str) -> Iterator[Path]:
     held: list[tuple[Path, int | None]] = []
     try:
         # Whole, or a signal between making it and noting it would leave it there.
-        with _interrupts.shielded():
+        with _interrupts.shield():
             _remove_left(parent, prefix)
             held.append(_locked_directory(parent, prefix))
         yield held[0][0]
@@ -122,7 +122,7 @@ def own_directory(parent: Path, *, prefix: str) -> Iterator[Path]:
 
 
 def _remove(held: list[tuple[Path, int | None]]) -> None:
-    with _interrupts.shielded():
+    with _interrupts.shield():
         while held:
             folder, lock = held[-1]
             shutil.rmtree(folder, ignore_errors=True)

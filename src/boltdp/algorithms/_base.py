@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from boltdp._arrays import Doubles
 from boltdp.context import Context
-from boltdp.engines.prepared_rows import Prepared
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
@@ -93,7 +93,7 @@ class Algorithm(ABC):
         """
 
     @abstractmethod
-    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
+    def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """Weights of shape (models, vectors, dims) for each job, from as few scans of the rows as all need together.
 
         They are as private as the rows until they are released.
@@ -124,7 +124,7 @@ class Algorithm(ABC):
         return tuple(form.format(forecast[name]) for name, (_, form) in self.columns.items())
 
 
-def check_rows(prepared: Prepared, planned: int) -> None:
+def check_rows(prepared: PreparedRows, planned: int) -> None:
     """Refuse rows that are not as many as were planned for."""
     if prepared.rows != planned:
         raise DataError("the data changed while it was read: its number of rows is not what it was")

@@ -27,7 +27,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from boltdp._arrays import Doubles
-from boltdp.engines.prepared_rows import Prepared
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import SolverError
 from boltdp.kernel.feature_map import Reading
 from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, Sums
@@ -71,11 +71,11 @@ WIDEST_FACTORS = 200
 MOST_NUMBERS = 4_000_000
 
 
-def solve(prepared: Prepared, solvers: Sequence[Solver]) -> list[Doubles]:
+def solve(prepared: PreparedRows, solvers: Sequence[Solver]) -> list[Doubles]:
     """What each solver finds; every scan serves all that wait."""
     solutions: dict[int, Doubles] = {}
     waiting: dict[int, Sums] = {}
-    samples: dict[float, Prepared] = {}
+    samples: dict[float, PreparedRows] = {}
 
     def resume(number: int) -> None:
         waiting.pop(number, None)
@@ -98,7 +98,7 @@ def solve(prepared: Prepared, solvers: Sequence[Solver]) -> list[Doubles]:
             share = min(sums.share for sums in waiting.values())
             served = {number: sums for number, sums in waiting.items() if sums.share == share}
             if share < 1.0 and share not in samples:
-                samples[share] = held.enter_context(prepared.sampled(share))
+                samples[share] = held.enter_context(prepared.sample_rows(share))
             samples.get(share, prepared).sum(list(served.values()))
             for number in served:
                 resume(number)
@@ -120,11 +120,11 @@ def minimise(
     plus (m*Lambda/2)*||w||^2 + <q, w>.
 
     >>> from boltdp.context import Context
-    >>> from boltdp.engines.local_store import spool
+    >>> from boltdp.engines.local_store import store_rows
     >>> from boltdp.losses import Logistic
     >>> rows = np.array([[1, 0.5], [0, -0.5]], dtype=np.float32)
     >>> problem = Problem(loss=Logistic(), dims=1, rows=2, regularization=0.1)
-    >>> with spool([rows], rows=2, width=2, context=Context(seed=1)) as prepared:
+    >>> with store_rows([rows], rows=2, width=2, context=Context(seed=1)) as prepared:
     ...     solve(prepared, [minimise(problem, np.zeros((1, 1)), noise=None)])[0].round(4)
     array([[1.5675]])
     """

@@ -21,7 +21,7 @@ from boltdp.algorithms._base import (
     replace_problem,
 )
 from boltdp.context import Context
-from boltdp.engines.prepared_rows import Partition, Prepared
+from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.errors import ParameterError, whole_number
 from boltdp.kernel import State
 from boltdp.kernel.feature_map import Reading
@@ -133,7 +133,7 @@ class PassesOfSGD(Algorithm):
                 return strongly_convex_constant(step(), beta=beta)
         return constant(step())
 
-    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
+    def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         """All passes of all jobs; those that read the rows in order share every scan."""
         streams = [job.randomness.stream() for job in jobs]
         recipes = [_recipe(job.certificate) for job in jobs]
@@ -166,7 +166,7 @@ class PassesOfSGD(Algorithm):
 
     def _run_drawn(
         self,
-        prepared: Prepared,
+        prepared: PreparedRows,
         recipes: Sequence[Recipe],
         states: Sequence[Sequence[State]],
         streams: Sequence[RandomBytes],

@@ -18,7 +18,7 @@ from boltdp.algorithms._base import (
     main_noise,
 )
 from boltdp.context import Context
-from boltdp.engines.prepared_rows import Prepared
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import Reading
 from boltdp.losses import Loss
@@ -88,7 +88,7 @@ class NoisyGD(Algorithm):
             step = default_step(problem, budget, clip=clip, scans=scans)
         return make_noisy_gradients(problem, budget, clip=clip, scans=scans, step=step, momentum=MOMENTUM)
 
-    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
+    def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         descents = [_Descent(job, classes, prepared.reading) for job in jobs]
         scans = max(descent.event.scans for descent in descents)
         stage = context.start_stage("descending", scans * prepared.rows)

@@ -20,7 +20,7 @@ from boltdp.algorithms._base import (
     main_noise,
 )
 from boltdp.context import Context
-from boltdp.engines.prepared_rows import Prepared
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import Reading
 from boltdp.losses import Loss
@@ -92,7 +92,7 @@ class Objective(Algorithm):
             return Noiseless(problem)
         return make_objective_perturbation(problem, budget)
 
-    def run(self, prepared: Prepared, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
+    def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
         from boltdp.algorithms._newton import MOST_NUMBERS, solve  # only here: SciPy comes with it
 
         # How many scans it takes depends on the rows: only the beginning and the end are reported.

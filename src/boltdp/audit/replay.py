@@ -43,7 +43,7 @@ from boltdp.workflows.train import train_prepared
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from boltdp.engines.prepared_rows import Prepared
+    from boltdp.engines.prepared_rows import PreparedRows
     from boltdp.model import Model
 
 AddNoise: TypeAlias = Callable[[Mechanism, Doubles, RandomBytes], Doubles]
@@ -188,7 +188,7 @@ def _recorded(subject: Subject, table: pa.Table) -> _Run:
 
     slopes: list[Doubles] = []
 
-    def look(prepared: Prepared) -> None:
+    def look(prepared: PreparedRows) -> None:
         slopes.extend(_slopes(subject, prepared, draws))
 
     with watched(record):
@@ -215,7 +215,7 @@ def _answered(subject: Subject, table: pa.Table, first: _Run) -> _Run:
         draws.append(Draw(noise, given.copy(), released))
         return released.copy()
 
-    def look(prepared: Prepared) -> None:
+    def look(prepared: PreparedRows) -> None:
         for ours, theirs in zip(first.slopes, _slopes(subject, prepared, first.draws), strict=True):
             basis = event.problem.loss.basis
             difference = ours - theirs
@@ -255,8 +255,8 @@ def _run(
     subject: Subject,
     table: pa.Table,
     *,
-    before: Callable[[Prepared], None] | None = None,
-    after: Callable[[Prepared], None] | None = None,
+    before: Callable[[PreparedRows], None] | None = None,
+    after: Callable[[PreparedRows], None] | None = None,
 ) -> Model:
     """Train as `boltdp.train` does, with a look at the prepared rows before or after."""
     from boltdp.engines.arrays import ArrayEngine
@@ -278,7 +278,7 @@ def _run(
     return model
 
 
-def _slopes(subject: Subject, prepared: Prepared, draws: Sequence[Draw]) -> list[Doubles]:
+def _slopes(subject: Subject, prepared: PreparedRows, draws: Sequence[Draw]) -> list[Doubles]:
     """Of each model of objective perturbation: the gradient of all rows at the weights that were found."""
     from boltdp.kernel.loss_derivatives import Sums
 
@@ -296,7 +296,7 @@ def _slopes(subject: Subject, prepared: Prepared, draws: Sequence[Draw]) -> list
             problem.loss,
             at,
             positive=positive,
-            classes=len(subject.schema.classes),
+            classes=subject.schema.target.label_count,
             class_weights=problem.class_weights,
             reading=prepared.reading,
         )

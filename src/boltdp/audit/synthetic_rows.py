@@ -68,7 +68,7 @@ class Pair:
 
         random = np.random.default_rng(self.seed)
         if self.shared is None:
-            classes = len(schema.classes)
+            classes = len(schema.target.examples)
             shared = [Row("either", int(random.integers(classes + 1)) % (classes + 1)) for _ in range(SHARED)]
             shared = [Row(row.kind, None) if row.label == classes else row for row in shared]
         else:
@@ -78,7 +78,9 @@ class Pair:
             rule.source: pa.array([_make_value(rule, row.kind, random) for row in kinds], rule.accept(_ArrowType()))
             for rule in schema.encoding.rules
         }
-        columns[schema.label] = pa.array([None if row.label is None else schema.classes[row.label] for row in kinds])
+        columns[schema.label] = pa.array(
+            [None if row.label is None else schema.target.examples[row.label] for row in kinds]
+        )
         distinct = pa.table(columns)
         order = 2 + random.integers(len(shared), size=rows)
         tables = []
@@ -104,7 +106,7 @@ def pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) -> Iterator
     high values, class 1 or high values, class 2, among rows of missing values, no class
     """
     random = np.random.default_rng(seed)
-    last, nothing = len(schema.classes) - 1, Row("missing", None)
+    last, nothing = len(schema.target.examples) - 1, Row("missing", None)
 
     def places(first: int | None = None) -> tuple[int, ...]:
         if first is not None:

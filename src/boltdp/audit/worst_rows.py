@@ -14,7 +14,7 @@ from boltdp.audit.audited_training import Stage, resized
 from boltdp.audit.objective_density import Row
 from boltdp.audit.synthetic_rows import ORDER
 from boltdp.context import Context
-from boltdp.engines.prepared_rows import Prepared
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
@@ -214,9 +214,9 @@ def certified(event: Training, budget: Budget) -> Certificate:
     return Certificate(budget=budget, spent=event)
 
 
-def prepared(rows: Floats) -> Prepared:
+def prepared(rows: Floats) -> PreparedRows:
     """The rows, ready for training."""
-    from boltdp.engines.local_store import spool
+    from boltdp.engines.local_store import store_rows
 
     context = Context(seed=ORDER, threads=1)
-    return spool([rows], rows=len(rows), width=rows.shape[1], context=context, in_memory=True)
+    return store_rows([rows], rows=len(rows), width=rows.shape[1], context=context, in_memory=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from boltdp._interrupts import ending_at_once
+from boltdp._interrupts import let_signal_end_process
 from boltdp._version import __version__
 from boltdp.cli._memory import check_limit
 
 # Before anything large is imported.
 check_limit()
-with ending_at_once():
+with let_signal_end_process():
     import click
 
     from boltdp.cli._terminal import Commands, add_common_options, emit, examples

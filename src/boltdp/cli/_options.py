@@ -15,7 +15,6 @@ from boltdp._files import OutputError, check_writable
 from boltdp.algorithms import ALGORITHMS, AUTO
 from boltdp.cli._terminal import note
 from boltdp.context import Context
-from boltdp.encoding.values import format_value
 from boltdp.engines import open_source
 from boltdp.engines.registry import find_engine
 from boltdp.errors import DataError, ParameterError
@@ -288,12 +287,10 @@ def check_output(path: str, *, overwrite: bool) -> None:
 
 
 def remind_of_classes(schema: Schema) -> None:
-    """Say which labels count. Whether the rows have others must not be told of private ones."""
-    names = [format_value(value) for value in schema.classes]
-    shown = ", ".join(names if len(names) <= SHOWN_CLASSES else [*names[: SHOWN_CLASSES - 1], "…", names[-1]])
+    """Say which labels are used. Whether private rows have others must not be said."""
     note(
-        f"classes {shown}: a label spelt otherwise teaches nothing; `boltdp check` on rows that you may look at shows "
-        "whether any are"
+        f"{schema.target.describe_known(SHOWN_CLASSES)}: rows with an unknown {schema.target.key} are ignored; "
+        "`boltdp check` on public rows shows whether there are any"
     )
 
 

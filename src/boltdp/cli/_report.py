@@ -11,7 +11,6 @@ from boltdp.cli._options import (
     remind_of_classes,
 )
 from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table
-from boltdp.encoding.values import format_value
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
@@ -52,7 +51,7 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
             *([] if model.trained_where is None else [("rows", model.trained_where)]),
             *decision(model),
             *ledger_line(account),
-            ("model", f"{output}: {model.weights.size:,} weights for {len(model.classes)} classes"),
+            ("model", f"{output}: {model.weights.size:,} weights for {model.schema.target.summary}"),
         ]
     )
 
@@ -61,8 +60,7 @@ def decision(model: Model) -> list[tuple[str, str]]:
     """By which threshold it decides, if it has one."""
     if model.threshold is None:
         return []
-    second = format_value(model.classes[1])
-    return [("threshold", f"{second!r} where its probability exceeds {model.threshold:g}; this costs no privacy")]
+    return [("threshold", f"{model.schema.target.describe_threshold(model.threshold)}; this costs no privacy")]
 
 
 def persons(certificate: Certificate) -> list[tuple[str, str]]:

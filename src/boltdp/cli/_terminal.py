@@ -61,7 +61,7 @@ class Commands(click.Group):
         if cmd_name not in self._lines:
             return None
         # A library that is interrupted while it is imported may swallow that, or stay half imported.
-        with _interrupts.uninterrupted():
+        with _interrupts.check_and_shield():
             command: click.Command = getattr(import_module(f"{self._package}.{cmd_name}"), cmd_name)
         _interrupts.check()
         command.short_help = self._lines[cmd_name]
@@ -158,7 +158,7 @@ def _stopping_cleanly(stopped: list[int]) -> Iterator[None]:
 
     def stop(number: int, _: object) -> None:
         nonlocal since
-        interruptible, now = _interrupts.ask(), time.monotonic()
+        interruptible, now = _interrupts.request_stop(), time.monotonic()
         if stopped and now - since < PATIENCE:
             return  # a second one must not stop the cleaning
         stopped.append(number)
@@ -174,7 +174,7 @@ def _stopping_cleanly(stopped: list[int]) -> Iterator[None]:
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if ours and (found := signal.getsignal(each)) in usual
     }
-    _interrupts.forget()
+    _interrupts.reset()
     for each in handled:
         signal.signal(each, stop)
     try:
@@ -182,7 +182,7 @@ def _stopping_cleanly(stopped: list[int]) -> Iterator[None]:
     finally:
         for each, found in handled.items():
             signal.signal(each, found)
-        _interrupts.forget()
+        _interrupts.reset()
 
 
 def examples(*lines: str) -> str:

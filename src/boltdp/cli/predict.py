@@ -131,7 +131,7 @@ def _predictions(
     import pyarrow as pa
 
     from boltdp.encoding.arrow_buffers import plain_array
-    from boltdp.engines.base import scanned_keeping
+    from boltdp.engines.base import scan_rows_keeping
     from boltdp.workflows.predict import score_batches
 
     def scored(margins: Doubles) -> list[pa.Array]:
@@ -143,7 +143,7 @@ def _predictions(
 
     # Asked for here, so that columns that are not there are told before anything is written.
     plain = score_batches(model, engine, context) if not keep else iter(())
-    keeping = scanned_keeping(engine, model.schema, work, keep, context=context) if keep else iter(())
+    keeping = scan_rows_keeping(engine, model.schema, work, keep, context=context) if keep else iter(())
 
     def batches() -> Iterator[pa.RecordBatch]:
         for margins in plain:

@@ -6,7 +6,6 @@ import click
 
 from boltdp.cli._options import FILE, SHOWN_CLASSES, as_json, load_model, scoring_threshold
 from boltdp.cli._terminal import emit, emit_json, examples, note
-from boltdp.encoding.values import format_value
 from boltdp.errors import ParameterError
 from boltdp.export.sql import probability_expression, scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
@@ -40,20 +39,27 @@ def sql(
     if of is not None and not proba:
         raise ParameterError("--class is for probabilities, and must be given with --proba")
     model = load_model(model_path, threshold)
-    classes = {format_value(value): value for value in model.classes}
-    if of is not None and of not in classes:
-        raise ParameterError(f"--class must be one of {', '.join(classes)}, got {of!r}")
-    if proba:
-        expression = probability_expression(model, dialect, of=None if of is None else classes[of])
-    else:
+    if not proba:
         expression = scoring_expression(model, dialect)
-    every = proba and of is None and len(classes) > 2
+        if as_json:
+            emit_json({"dialect": dialect, "expression": expression})
+        else:
+            emit(expression)
+        return
+    classes = model.schema.target.as_classes()
+    if of is not None and of not in classes.names:
+        raise ParameterError(f"--class must be one of {', '.join(classes.names)}, got {of!r}")
+    value = None if of is None else classes.values[classes.names.index(of)]
+    expression = probability_expression(model, dialect, of=value)
+    every = of is None and not classes.is_binary
     if as_json:
-        told = {"classes": list(model.classes)} if every else {}
-        emit_json({"dialect": dialect, "expression": expression, **told})
+        emit_json(
+            {"dialect": dialect, "expression": expression, **({"classes": list(classes.values)} if every else {})}
+        )
         return
     emit(expression)
     if every:
         first = DIALECTS[dialect].first
-        places = ", ".join(f"[{first + place}] {name}" for place, name in enumerate([*classes][:SHOWN_CLASSES]))
-        note(f"this is an array: {places}{', …' if len(classes) > SHOWN_CLASSES else ''}; --class gives one of them")
+        places = ", ".join(f"[{first + place}] {name}" for place, name in enumerate(classes.names[:SHOWN_CLASSES]))
+        more = ", …" if len(classes.names) > SHOWN_CLASSES else ""
+        note(f"this is an array: {places}{more}; --class gives one of them")

@@ -14,7 +14,7 @@ __all__ = [
     "ColumnType",
     "DuckDBEngine",
     "Engine",
-    "Prepared",
+    "PreparedRows",
     "Slice",
     "Summation",
     "open_source",
@@ -23,7 +23,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from boltdp.engines.arrays import ArrayEngine
-    from boltdp.engines.base import Engine, Prepared, Slice, Summation
+    from boltdp.engines.base import Engine, PreparedRows, Slice, Summation
     from boltdp.engines.duckdb import DuckDBEngine
     from boltdp.schema.source_columns import ColumnType
 else:
@@ -37,7 +37,7 @@ else:
             "ColumnType": "boltdp.schema.source_columns",
             "DuckDBEngine": "boltdp.engines.duckdb",
             "Engine": "boltdp.engines.base",
-            "Prepared": "boltdp.engines.prepared_rows",
+            "PreparedRows": "boltdp.engines.prepared_rows",
             "Slice": "boltdp.engines.base",
             "Summation": "boltdp.engines.prepared_rows",
         },
@@ -60,7 +60,7 @@ def open_source(
     query; so are postgresql://..., Spark by local[2], spark://... or sc://..., and an engine or a connection of
     SQLAlchemy, whose query may be a selectable. An engine of ours is taken as it is.
 
-    Tables are those of pandas, Polars (lazy ones too), Arrow (data sets and readers too) and ibis, relations of DuckDB,
+    Tables are those of pandas, Polars (lazy ones too), Arrow (datasets and readers too) and ibis, relations of DuckDB,
     and data frames of PySpark, whose rows stay in its cluster.
     `spool` is the directory for prepared rows that do not fit in memory. `where` is for PostgreSQL: "server" refuses to
     stream the rows to this process.

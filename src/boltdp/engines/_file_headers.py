@@ -101,9 +101,9 @@ def has_blank_line(file: str, separator: str) -> bool:
 
 
 def csv_fault(files: Files, separator: str | None = None) -> str | None:
-    """Where a CSV file is at fault, and what the fault is, for rows that may be looked at; None if there is none.
+    """Where a CSV file is at fault, and what the fault is, for public rows; None if there is none.
 
-    Only the number of a line is told, and how many cells it has.
+    Only the number of a line is stated, and how many cells it has.
     """
     for file in files.paths:
         own = find_separator(file) if separator is None else separator

@@ -20,7 +20,7 @@ from boltdp.context import Context
 from boltdp.encoding import python_cells
 from boltdp.engines._data_frames import is_lazy_frame, is_table
 from boltdp.engines.base import Engine
-from boltdp.engines.local_store import PreparedRows
+from boltdp.engines.local_store import LocalRows
 from boltdp.errors import DataError, quoted
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, Kind, batch_rows
@@ -141,21 +141,17 @@ class ArrayEngine(Engine):
         return ArrayEngine({**self._columns, name: _column(added)}, rows=self._rows)
 
     def count(self) -> int:
-        """Number of rows."""
         return self._rows
 
     def columns(self) -> dict[str, ColumnType]:
-        """Names and types of the columns."""
         return {name: _type(column) for name, column in self._columns.items()}
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in order; cells of untyped columns that are not what `parse` declares are missing."""
         return self.batches_keeping(columns, (), parse=parse)
 
     def batches_keeping(
         self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The same with other columns, or the same ones again, as they are."""
         kinds = [*((parse or {}).get(name) for name in columns), *("kept" for _ in keep)]
         columns = [*columns, *keep]
         chosen = [self._columns[name] for name in columns]
@@ -177,8 +173,7 @@ class ArrayEngine(Engine):
             yield pa.RecordBatch.from_arrays([*map(_without_view, parts)], list(columns))
             start = stop
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
-        """Encode the rows into an array, and permute them unless they are for sums only."""
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> LocalRows:
         dense = not any(isinstance(column, _Sparse) for column in self._columns.values())
         return self._spooled(schema, context, ordered=ordered, in_memory=dense)
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from boltdp._arrays import PackedRows
-from boltdp._threads import ending, in_order
+from boltdp._threads import close_at_end, map_in_order
 from boltdp.context import Context
 from boltdp.encoding.encode import Encoder
-from boltdp.engines.local_store import PreparedRows, spool
-from boltdp.engines.person_limit import CountedEncoder, check_unit, counted
-from boltdp.engines.prepared_rows import Prepared, check_part
+from boltdp.engines.local_store import LocalRows, store_rows
+from boltdp.engines.person_limit import LimitingEncoder, check_person_id, mark_rows_within_limit
+from boltdp.engines.prepared_rows import PreparedRows, check_part
 from boltdp.errors import DataError, near
 from boltdp.kernel.sum_state import Summation
 from boltdp.schema.schema import Schema
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Engine",
-    "Prepared",
+    "PreparedRows",
     "Slice",
     "Summation",
     "check_columns",
-    "counted_scan",
-    "encoded",
-    "scanned",
-    "scanned_keeping",
+    "encode_rows",
+    "scan_limited_rows",
+    "scan_rows",
+    "scan_rows_keeping",
 ]
 
 R = TypeVar("R")
@@ -91,7 +91,7 @@ class Engine(ABC):
         }
         names = [*columns, *keep]
         batches = self.batches([*dict.fromkeys(names)], parse=parsed)
-        with ending(batches):
+        with close_at_end(batches):
             for batch in batches:
                 yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], names)
 
@@ -104,24 +104,24 @@ class Engine(ABC):
     ) -> Iterator[R]:
         """What `work` makes of each block of packed rows, in the original order: in several threads of this process.
 
-        Where the rows are elsewhere, an engine may send it there. Use `scanned`, which looks at the columns first.
+        Where the rows are elsewhere, an engine may send it there. Use `scan_rows`, which looks at the columns first.
         """
         encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
         batches = _batches(self, schema, context, label=label)
-        return in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
+        return map_in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         """Encode the rows once, and permute them unless they are for sums only: in memory if they are few, else a file.
 
         With a projection they are read and projected too.
         """
         return self._spooled(schema, context, ordered=ordered)
 
-    def _spooled(self, schema: Schema, context: Context, *, ordered: bool, in_memory: bool = False) -> PreparedRows:
+    def _spooled(self, schema: Schema, context: Context, *, ordered: bool, in_memory: bool = False) -> LocalRows:
         check_columns(schema, self.columns())
-        check_unit(schema, self.columns(), context)
+        check_person_id(schema, self.columns(), context)
         batches, encoder = _for_training(self, schema, context)
-        return spool(
+        return store_rows(
             batches,
             encode=encoder.encode,
             rows=self.count(),
@@ -162,18 +162,15 @@ class Slice(Engine):
         self.spool, self.memory_bytes = engine.spool, engine.memory_bytes
 
     def count(self) -> int:
-        """Number of rows."""
         return self._stop - self._start
 
     def columns(self) -> dict[str, ColumnType]:
-        """Names and types of the columns."""
         return self._engine.columns()
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows in order."""
         at, self._engine.threads = 0, self.threads
         batches = self._engine.batches(columns, parse=parse)
-        with ending(batches):
+        with close_at_end(batches):
             for batch in batches:
                 first, last = max(self._start - at, 0), min(self._stop - at, len(batch))
                 if first < last:
@@ -218,14 +215,14 @@ def _missing(absent: str, declared: Sequence[str], columns: Mapping[str, ColumnT
     return near(absent, [name for name in columns if name not in declared])
 
 
-def encoded(
+def encode_rows(
     engine: Engine, schema: Schema, *, label: bool = True, context: Context | None = None
 ) -> Iterator[PackedRows]:
     """Packed rows in the original order; without the label, for prediction, it need not be in the data."""
-    return scanned(engine, schema, lambda block: block, label=label, context=context)
+    return scan_rows(engine, schema, lambda block: block, label=label, context=context)
 
 
-def scanned(
+def scan_rows(
     engine: Engine,
     schema: Schema,
     work: Callable[[PackedRows], R],
@@ -238,7 +235,9 @@ def scanned(
     return engine.scan(schema, work, Context() if context is None else context, label=label)
 
 
-def counted_scan(engine: Engine, schema: Schema, work: Callable[[PackedRows], R], *, context: Context) -> Iterator[R]:
+def scan_limited_rows(
+    engine: Engine, schema: Schema, work: Callable[[PackedRows], R], *, context: Context
+) -> Iterator[R]:
     """What `work` makes of each block of packed rows, of which a person's rows beyond those that count are neutral.
 
     With a person_id, rows are streamed through this process.
@@ -247,18 +246,18 @@ def counted_scan(engine: Engine, schema: Schema, work: Callable[[PackedRows], R]
     >>> from boltdp.schema.schema import Classes, Numeric
     >>> rows = ArrayEngine.from_arrow(pa.table({"who": ["a", "a", "b"], "age": [3, 4, 5], "y": [1, 1, 1]}))
     >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 10),), person_id="who", max_rows_per_person=1)
-    >>> [block[:, 1].tolist() for block in counted_scan(rows, schema, lambda block: block, context=Context())]
+    >>> [block[:, 1].tolist() for block in scan_limited_rows(rows, schema, lambda block: block, context=Context())]
     [[-0.4000000059604645, nan, 0.0]]
     """
     if schema.person_id is None:
-        return scanned(engine, schema, work, context=context)
+        return scan_rows(engine, schema, work, context=context)
     check_columns(schema, engine.columns())
-    check_unit(schema, engine.columns(), context)
+    check_person_id(schema, engine.columns(), context)
     batches, encoder = _for_training(engine, schema, context)
-    return in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
+    return map_in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
 
-def scanned_keeping(
+def scan_rows_keeping(
     engine: Engine,
     schema: Schema,
     work: Callable[[PackedRows], R],
@@ -272,7 +271,7 @@ def scanned_keeping(
     >>> from boltdp.schema.schema import Classes, Numeric
     >>> rows = ArrayEngine.from_arrow(pa.table({"id": ["a", "b"], "age": [30, 40]}))
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> [(found, kept.to_pydict()) for found, kept in scanned_keeping(rows, schema, len, ["id"])]
+    >>> [(found, kept.to_pydict()) for found, kept in scan_rows_keeping(rows, schema, len, ["id"])]
     [(2, {'id': ['a', 'b']})]
     """
     context = Context() if context is None else context
@@ -292,7 +291,7 @@ def scanned_keeping(
         return work(encoder.encode(batch.select([*range(len(names))]))), batch.select([*kept])
 
     engine.threads = context.threads
-    return in_order(both, engine.batches_keeping(names, keep, parse=parse), threads=context.threads)
+    return map_in_order(both, engine.batches_keeping(names, keep, parse=parse), threads=context.threads)
 
 
 def _parsed(schema: Schema) -> tuple[list[str], dict[str, Kind]]:
@@ -312,7 +311,7 @@ def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = 
 
 def _for_training(
     engine: Engine, schema: Schema, context: Context
-) -> tuple[Iterator[pa.RecordBatch], Encoder | CountedEncoder]:
+) -> tuple[Iterator[pa.RecordBatch], Encoder | LimitingEncoder]:
     """The columns of a schema, and what encodes them such that rows of a person beyond those that count are neutral."""
     encoder = Encoder(schema.encoding, on_bad_row=context.on_bad_row)
     if schema.person_id is None or schema.max_rows_per_person is None:
@@ -320,4 +319,4 @@ def _for_training(
     names, parse = _parsed(schema)
     engine.threads = context.threads
     batches = engine.batches_keeping([*names, schema.label], [schema.person_id], parse=parse)
-    return counted(batches, schema.max_rows_per_person), CountedEncoder(encoder)
+    return mark_rows_within_limit(batches, schema.max_rows_per_person), LimitingEncoder(encoder)

@@ -2,7 +2,7 @@
 
 DuckDB counts the rows, chooses the columns and parses cells; the rest is done here, as they are streamed.
 
-DuckDB's own error messages quote rows, so few of them leave this file: a fault is told in our words, and DuckDB's
+DuckDB's own error messages quote rows, so few of them leave this file: a fault is stated in our words, and DuckDB's
 exception is not chained to it. Only what it says of a query before a row is read is passed on, if it quotes nothing
 but the query.
 """
@@ -41,7 +41,7 @@ SPILL_PREFIX, FETCHED_PREFIX = "boltdp-spill-", "boltdp-fetched-"
 #: What the rows of the source are named in a query over files.
 SOURCE = "source"
 #: What to do about CSV data that cannot be read: which line it is would tell of a row.
-CSV_HINT = f"`boltdp check` tells the line, for rows that may be looked at; {ENCODING_HINT}"
+CSV_HINT = f"`boltdp check` names the line, if the rows are public; {ENCODING_HINT}"
 #: Words of types that DuckDB says.
 _TYPES = frozenset(
     (
@@ -182,7 +182,7 @@ class DuckDBEngine(Engine):
     ) -> DuckDBEngine:
         """A table, or the rows of a query, in a DuckDB file, which is opened for reading only.
 
-        The promise is about one row of the query's result being another, at its place, while all others stay as and
+        The guarantee is about one row of the query's result being another, at its place, while all others stay as and
         where they are. So each row of the result must come from one person's row, and the places must not depend on
         private values: choose and order rows by public columns only, such as an id, and use no window function,
         aggregate or LIMIT that lets one row change others. The order must be the same each time the query runs.
@@ -256,7 +256,6 @@ class DuckDBEngine(Engine):
         return engine
 
     def count(self) -> int:
-        """Number of rows."""
         if self._count is None:
             self._check_once()
             answer = self._await(lambda: self._relation.aggregate("count(*)").fetchall())
@@ -264,7 +263,6 @@ class DuckDBEngine(Engine):
         return self._count
 
     def columns(self) -> dict[str, ColumnType]:
-        """Names and types of the columns."""
         if self._untyped.issuperset(self._relation.columns):
             return dict.fromkeys(self._relation.columns, ColumnType("untyped"))
         empty = _ask(lambda: self._relation.limit(0).to_arrow_table(), self._fault)
@@ -274,13 +272,11 @@ class DuckDBEngine(Engine):
         }
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in order, only the columns asked for; cells of untyped columns that do not parse are missing."""
         return self.batches_keeping(columns, (), parse=parse)
 
     def batches_keeping(
         self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The same with other columns, or the same ones again, as they are."""
         parse = parse or {}
         asked = [self._expression(name, parse.get(name)) for name in columns]
         # Under names of their own: DuckDB would make up others for those that are there already.
@@ -313,7 +309,6 @@ class DuckDBEngine(Engine):
             wait([ahead])
 
     def close(self) -> None:
-        """Close the connection, if the engine opened it."""
         self._end_work()
         self._worker.shutdown()
         if self._close is not None:
@@ -445,7 +440,7 @@ def _scan(connection: duckdb.DuckDBPyConnection, files: Files, *, delimiter: str
     partitions = frozenset(files.partitions)
     paths = [str(Path(path).absolute()) for path in files.paths] if partitions else [*files.paths]
     hive = f"hive_partitioning = {'true, hive_types_autocast = false' if partitions else 'false'}"
-    # DuckDB looks at the whole path, and so at directories outside of what was asked for.
+    # DuckDB looks at the whole path, and so at directories outside of the one given.
     outside = {part.partition("=")[0] for path in paths for part in Path(path).parent.parts if part.find("=") > 0}
     without = sorted(outside - partitions) if partitions else []
     columns = f"* EXCLUDE ({', '.join(map(_identifier, without))})" if without else "*"
@@ -533,7 +528,7 @@ def _path_of_table(table: str, source: str) -> Path | None:
 def paths_in_query(source: str, query: str) -> list[str]:
     """The files, patterns and directories of this machine that a query names.
 
-    >>> paths_in_query("", "SELECT * FROM 'visits.parquet' JOIN people USING (id)")
+    >>> paths_in_query("", "SELECT * FROM 'visits.parquet' JOIN patients USING (id)")
     ['visits.parquet']
     """
     with closing(duckdb.connect()) as connection:

@@ -29,17 +29,14 @@ import numpy.typing as npt
 
 from boltdp import _interrupts, kernel
 from boltdp._arrays import Integers, PackedRows
-from boltdp._threads import ending, in_order
+from boltdp._threads import close_at_end, map_in_order
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import (
     Partition,
     Passes,
-    Prepared,
-    check_ordered,
-    check_part,
+    StoredRows,
     check_parts,
     check_width,
-    joined_positions,
     run_part,
 )
 from boltdp.errors import DataError
@@ -48,7 +45,7 @@ from boltdp.kernel.feature_map import Reading
 from boltdp.kernel.sum_state import Summation
 
 T = TypeVar("T", bound=Sized)
-#: Positions of the rows from one on, so many.
+#: Positions of a number of rows from one on.
 Order: TypeAlias = Callable[[int, int], Integers]
 
 #: Rows up to this size stay in memory, if there is four times as much of it.
@@ -57,17 +54,17 @@ MEMORY_BYTES = 1 << 30
 #: whether to stop.
 BUCKET_BYTES = 64 << 20
 #: A bucket of a file, at most; it and its ordered copy are what a thread needs to put it in order.
-SETTLED_BYTES = 16 << 20
+MAX_BUCKET_BYTES = 16 << 20
 #: All that threads use for putting buckets in order, at most.
-SETTLING_BYTES = 128 << 20
+ORDERING_BYTES = 128 << 20
 #: Rows that all threads together encode before they are written, so that each write to a bucket is long.
 GATHER_BYTES = 32 << 20
 #: Rows mapped at a time in a pass.
 WINDOW_BYTES = 32 << 20
 #: Rows up to this size are summed by one thread: others would begin when it is done.
-ALONE_BYTES = 16 << 20
+SINGLE_THREAD_BYTES = 16 << 20
 #: Positions of rows in memory that the kernel gets at a time: few enough to stay in the processor's cache.
-DRAWN_AT_ONCE = 1 << 14
+MAX_DRAWS = 1 << 14
 
 
 def spool_directory(directory: str | Path | None = None) -> Path:
@@ -86,8 +83,8 @@ def available_memory() -> int:
     True
     """
     try:
-        told = Path("/proc/meminfo").read_text()
-        free = 1024 * int(told.split("MemAvailable:")[1].split()[0])
+        text = Path("/proc/meminfo").read_text()
+        free = 1024 * int(text.split("MemAvailable:")[1].split()[0])
     except (OSError, IndexError, ValueError):
         return 0
     group = Path("/sys/fs/cgroup")
@@ -97,8 +94,8 @@ def available_memory() -> int:
     return free
 
 
-class PreparedRows(Prepared):
-    """The rows of a store from one position to another: the `Prepared` of engines that bring rows to the kernel."""
+class LocalRows(StoredRows):
+    """The rows of a store from one position to another: the prepared rows of engines that bring rows to the kernel."""
 
     def __init__(
         self,
@@ -110,52 +107,32 @@ class PreparedRows(Prepared):
         ordered: bool = True,
         threads: int = 1,
     ) -> None:
-        self._store = store
-        self._start = start
-        self._threads = threads
-        self.rows = stop - start
-        self.cells = store.width - 1
-        self.ordered = ordered
-        self.reading = reading
+        super().__init__(start, stop, cells=store.width - 1, reading=reading, ordered=ordered)
+        self._store, self._threads = store, threads
 
     def blocks(self) -> Iterator[PackedRows]:
-        """The packed rows in order, a block at a time."""
-        return self._store.blocks(self._start, self._start + self.rows)
+        return self._store.blocks(self._start, self._stop)
 
-    def portion(self, start: int, stop: int) -> PreparedRows:
-        """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
-        check_ordered(self)
-        check_part(start, stop, rows=self.rows, what="a portion")
-        at = self._start
-        return PreparedRows(self._store, at + start, at + stop, reading=self.reading, threads=self._threads)
-
-    def reshuffle(self, seed: int) -> None:
-        """Permute the current order again: position p takes the row now at source_position(p; seed)."""
-        check_ordered(self)
-        self._store.shuffle(self._start, self._start + self.rows, seed)
+    def _shuffle(self, seed: int) -> None:
+        self._store.shuffle(self._start, self._stop, seed)
 
     def run_drawn(self, states: Sequence[kernel.State], positions: Iterable[Integers]) -> None:
-        """Feed the rows at these positions, in this order, to every state; `BATCH_END` ends a batch."""
-        check_ordered(self)
-        stop = self._start + self.rows
-        parts = joined_positions(positions, start=self._start, stop=stop, size=self._store.drawn_at_once)
-        for block, drawn in self._store.drawn(parts):
+        parts = self._join_positions(states, positions, self._store.max_draws)
+        for block, drawn in self._store.draw_rows(parts):
             _interrupts.check()
             kernel.run(states, block, positions=drawn)
 
     def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
-        """Make all passes over each of several parts, one part in each thread at a time."""
         check_parts(self, parts)
         passes = Passes(parts, context)
         # A single one stays in the calling thread, which can be interrupted.
         threads = min(self._threads, max(len(parts), 1))
-        for _ in in_order(lambda part: run_part(self, part, passes), parts, threads=threads):
+        for _ in map_in_order(lambda part: run_part(self, part, passes), parts, threads=threads):
             pass
 
     def sum(self, sums: Sequence[Summation]) -> None:
-        """Add every row once to each of the sums, in one scan by several threads, each of which has sums of its own."""
         size = 4 * self._store.width * self.rows
-        if self._threads == 1 or size <= ALONE_BYTES:
+        if self._threads == 1 or size <= SINGLE_THREAD_BYTES:
             super().sum(sums)
             return
         check_width(sums, self.cells)
@@ -171,7 +148,7 @@ class PreparedRows(Prepared):
                     each.add(block)
             idle.append(own)
 
-        for _ in in_order(add, self._parts(), threads=self._threads):
+        for _ in map_in_order(add, self._parts(), threads=self._threads):
             pass
         for own in idle:
             for each, other in zip(sums, own, strict=True):
@@ -180,24 +157,22 @@ class PreparedRows(Prepared):
     def _parts(self) -> Iterator[range]:
         """All positions, several ranges for each thread, so that none has to wait long for the last of another."""
         window, share = WINDOW_BYTES // (4 * self._store.width), -(-self.rows // (4 * self._threads))
-        step, stop = max(1, min(window, share)), self._start + self.rows
+        step, stop = max(1, min(window, share)), self._stop
         return (range(at, min(at + step, stop)) for at in range(self._start, stop, step))
 
     @contextmanager
-    def sampled(self, share: float) -> Iterator[PreparedRows]:
-        """Rows that are all that sums of this share take: a copy of them, in memory."""
+    def sample_rows(self, share: float) -> Iterator[LocalRows]:
 
         def sample(part: range) -> PackedRows:
             return np.concatenate(
                 [packing.sampled(block, share) for block in self._store.blocks(part.start, part.stop)]
             )
 
-        parts = in_order(sample, self._parts(), threads=self._threads)
+        parts = map_in_order(sample, self._parts(), threads=self._threads)
         few = np.concatenate([np.empty((0, self._store.width), np.float32), *parts])
-        yield PreparedRows(MemoryStore(few), 0, len(few), reading=self.reading, ordered=False, threads=self._threads)
+        yield LocalRows(MemoryStore(few), 0, len(few), reading=self.reading, ordered=False, threads=self._threads)
 
     def close(self) -> None:
-        """Remove the rows."""
         self._store.close()
 
 
@@ -205,13 +180,13 @@ class Store(Protocol):
     """Packed rows that can be read in order, drawn and shuffled."""
 
     width: int
-    drawn_at_once: int  #: most positions in a part of those drawn
+    max_draws: int  #: most positions in a part of those drawn
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         """The rows from start to stop - 1, a block at a time."""
         ...
 
-    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
+    def draw_rows(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
         """The rows at these positions, in this order: blocks of rows, and positions in each of them, or `BATCH_END`."""
         ...
 
@@ -230,27 +205,24 @@ class MemoryStore:
     def __init__(self, array: PackedRows) -> None:
         self._array = array
         self.width = array.shape[1]
-        self.drawn_at_once = DRAWN_AT_ONCE
+        self.max_draws = MAX_DRAWS
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
-        """Views of the rows, short enough for progress to be shown."""
         # The kernel cuts what it is given to the size of the cache itself.
         step = max(1, BUCKET_BYTES // (4 * self.width))
         for at in range(start, stop, step):
             yield self._array[at : min(at + step, stop)]
 
-    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
+    def draw_rows(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
         """All rows, and which to take: the kernel has them fetched while it works on others."""
         for part in parts:
             yield self._array, part
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
-        """Permute the rows from start to stop - 1."""
         part = self._array[start:stop]
         packing.put(part.copy(), kernel.permuted_position(0, len(part), rows=len(part), seed=seed), part)
 
     def close(self) -> None:
-        """Let go of the rows."""
         self._array = self._array[:0]
 
 
@@ -262,11 +234,11 @@ class FileStore:
         self._row_bytes = 4 * width
         self._directory = directory
         # A power of two, so that a position is cut into its bucket and its slot there without a division.
-        bucket_rows = max(1, min(bucket_bytes, SETTLED_BYTES) // self._row_bytes)
+        bucket_rows = max(1, min(bucket_bytes, MAX_BUCKET_BYTES) // self._row_bytes)
         self._shift = bucket_rows.bit_length() - 1
         self._threads = threads
         # Each takes 8 bytes, and so do its place in the sorted order and the way back: together less than two buckets.
-        self.drawn_at_once = max(1, bucket_bytes // 16)
+        self.max_draws = max(1, bucket_bytes // 16)
         # One shuffle at a time: it has as many threads and buckets as there is memory for.
         self._shuffling = threading.Lock()
         self._file = self._create(rows * self._row_bytes)
@@ -282,15 +254,15 @@ class FileStore:
                     scatter.add(block, positions)
                 return len(block)
 
-            for count in in_order(write, parts, threads=self._threads):
+            for count in map_in_order(write, parts, threads=self._threads):
                 done += count
                 context.report_rows(done)
 
-            def settle(bucket: int) -> None:
-                with scatter.settled(bucket) as block:
+            def put_in_order(bucket: int) -> None:
+                with scatter.read_bucket(bucket) as block:
                     self._write(self._file, block, bucket << self._shift)
 
-            for _ in in_order(settle, range(scatter.buckets), threads=self._settling_threads):
+            for _ in map_in_order(put_in_order, range(scatter.buckets), threads=self._ordering_threads):
                 pass
 
     def append(self, parts: Iterable[Part[Any]], *, context: Context) -> None:
@@ -302,16 +274,15 @@ class FileStore:
             return len(block)
 
         done = 0
-        for count in in_order(write, parts, threads=self._threads):
+        for count in map_in_order(write, parts, threads=self._threads):
             done += count
             context.report_rows(done)
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
-        """The rows, mapped a window at a time; while one is used, another thread has the next ones fetched."""
         windows = self._windows(start, stop)
         if self._threads == 1 or stop - start <= self._window_rows:
             return windows
-        return in_order(_fetched, windows, threads=2)
+        return map_in_order(_fetch_pages, windows, threads=2)
 
     def _windows(self, start: int, stop: int) -> Iterator[PackedRows]:
         """The rows, a window at a time: mapped pages count as resident memory."""
@@ -328,7 +299,7 @@ class FileStore:
             )
             yield np.frombuffer(window, np.float32, count * self.width, skip).reshape(count, self.width)
 
-    def drawn(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
+    def draw_rows(self, parts: Iterable[Integers]) -> Iterator[tuple[PackedRows, Integers]]:
         """The rows of each part read in the order of the file, then shuffled to that drawn by way of a second file."""
         for part in parts:
             order = np.argsort(part)
@@ -338,7 +309,7 @@ class FileStore:
                     scatter.add(block, order[done : done + len(block)])
                     done += len(block)
                 for bucket in range(scatter.buckets):
-                    with scatter.settled(bucket) as block:
+                    with scatter.read_bucket(bucket) as block:
                         positions = np.where(part[: len(block)] < 0, kernel.BATCH_END, np.arange(len(block)))
                         yield block, positions
                         part = part[len(block) :]
@@ -359,7 +330,6 @@ class FileStore:
             at += len(part)
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
-        """Permute the rows from start to stop - 1, by way of a second file."""
         rows = stop - start
         with (
             self._shuffling,
@@ -372,19 +342,18 @@ class FileStore:
                     at = part.start - start
                     scatter.add(block, kernel.permuted_position(at, len(block), rows=rows, seed=seed))
 
-            def settle(bucket: int) -> None:
-                with scatter.settled(bucket) as block:
+            def put_in_order(bucket: int) -> None:
+                with scatter.read_bucket(bucket) as block:
                     self._write(self._file, block, start + (bucket << self._shift))
 
             step = self._window_rows
             parts = (range(at, min(at + step, stop)) for at in range(start, stop, step))
-            for _ in in_order(write, parts, threads=self._threads):
+            for _ in map_in_order(write, parts, threads=self._threads):
                 pass
-            for _ in in_order(settle, range(scatter.buckets), threads=self._settling_threads):
+            for _ in map_in_order(put_in_order, range(scatter.buckets), threads=self._ordering_threads):
                 pass
 
     def close(self) -> None:
-        """Close the file, which removes it."""
         self._file.close()
 
     @property
@@ -392,9 +361,9 @@ class FileStore:
         return max(1, WINDOW_BYTES // self._row_bytes)
 
     @property
-    def _settling_threads(self) -> int:
+    def _ordering_threads(self) -> int:
         """As many as there is memory for."""
-        return max(1, min(self._threads, SETTLING_BYTES // (2 * (self._row_bytes << self._shift))))
+        return max(1, min(self._threads, ORDERING_BYTES // (2 * (self._row_bytes << self._shift))))
 
     @contextmanager
     def _scattering(self, file: IO[bytes], rows: int) -> Iterator[_Scatter]:
@@ -468,7 +437,7 @@ class _Scatter:
                 self._store._write(self._slots, slots[part], at)
 
     @contextmanager
-    def settled(self, bucket: int) -> Iterator[PackedRows]:
+    def read_bucket(self, bucket: int) -> Iterator[PackedRows]:
         """A bucket in the order of output."""
         start = bucket << self._shift
         count = min(1 << self._shift, self._rows - start)
@@ -489,7 +458,7 @@ class _Buffers:
 
     @contextmanager
     def of(self, rows: int) -> Iterator[PackedRows]:
-        """So many rows, of any content."""
+        """Lend memory for a number of rows, of any content."""
         try:
             buffer = self._idle.pop()
         except IndexError:
@@ -525,29 +494,29 @@ class Part(Generic[T]):
             yield block
 
 
-def _copied(block: Any, out: PackedRows) -> None:
+def _copy_rows(block: Any, out: PackedRows) -> None:
     out[:] = block
 
 
-def spool(
+def store_rows(
     items: Iterable[T],
     *,
     rows: int,
     width: int,
     context: Context,
-    encode: Callable[[T, PackedRows], object] = _copied,
+    encode: Callable[[T, PackedRows], object] = _copy_rows,
     reading: Reading | None = None,
     ordered: bool = True,
     directory: str | Path | None = None,
     memory_bytes: int | None = None,
     in_memory: bool = False,
-) -> PreparedRows:
+) -> LocalRows:
     """Encode and permute rows that come in original order; in memory if asked to, or if they are few.
 
     Items are blocks of packed rows, or what `encode` makes as many rows of, in any of the context's threads.
 
     >>> block = np.array([[0, 0.5], [1, 0.25], [1, 0.75]], np.float32)
-    >>> with spool([block], rows=3, width=2, context=Context(seed=7)) as prepared:
+    >>> with store_rows([block], rows=3, width=2, context=Context(seed=7)) as prepared:
     ...     sorted(float(row[1]) for part in prepared.blocks() for row in part)
     [0.25, 0.5, 0.75]
     """
@@ -558,7 +527,7 @@ def spool(
         if memory_bytes is None:
             memory_bytes = max(BUCKET_BYTES, min(MEMORY_BYTES, available_memory() // 4))
         if in_memory or rows * width * 4 <= memory_bytes:
-            store = MemoryStore(_filled(parts, rows=rows, width=width, ordered=ordered, context=context))
+            store = MemoryStore(_fill_memory(parts, rows=rows, width=width, ordered=ordered, context=context))
         else:
             store = FileStore(
                 rows=rows,
@@ -573,10 +542,10 @@ def spool(
             else:
                 store.append(parts, context=context)
         held.pop_all()
-    return PreparedRows(store, 0, rows, reading=reading, ordered=ordered, threads=threads)
+    return LocalRows(store, 0, rows, reading=reading, ordered=ordered, threads=threads)
 
 
-def _filled(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, context: Context) -> PackedRows:
+def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, context: Context) -> PackedRows:
     """All rows in memory."""
     array = np.empty((rows, width), np.float32)
 
@@ -589,7 +558,7 @@ def _filled(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, c
         return part.rows
 
     done = 0
-    for count in in_order(write, parts, threads=context.threads):
+    for count in map_in_order(write, parts, threads=context.threads):
         done += count
         context.report_rows(done)
     return array
@@ -598,12 +567,12 @@ def _filled(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, c
 def _parts(
     items: Iterable[T], encode: Callable[[T, PackedRows], object], *, rows: int, width: int, threads: int
 ) -> Iterator[Part[T]]:
-    """The items joined to longer parts, if together they have the promised number of rows."""
+    """Join the items to longer parts; together they must have the expected number of rows."""
     most = max(1, GATHER_BYTES // (4 * width * threads))
     buffers = _Buffers(width)
     some: list[T] = []
     start, count = 0, 0
-    with ending(items):
+    with close_at_end(items):
         for item in items:
             if start + count + len(item) > rows:
                 raise DataError(_CHANGED.format(rows))
@@ -621,7 +590,7 @@ def _parts(
 _CHANGED = "the data must keep its {} rows while it is read, and it has changed"
 
 
-def _fetched(block: PackedRows) -> PackedRows:
+def _fetch_pages(block: PackedRows) -> PackedRows:
     """Rows whose every page has been read."""
     block.reshape(-1)[:: mmap.PAGESIZE // block.itemsize].max()
     return block

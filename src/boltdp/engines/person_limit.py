@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boltdp._arrays import Booleans, Integers, PackedRows
-from boltdp._threads import ending
+from boltdp._threads import close_at_end
 from boltdp.context import Context
 from boltdp.encoding.arrow_buffers import plain_array, values
 from boltdp.encoding.encode import Encoder
@@ -27,12 +27,12 @@ from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType
 
 
-def check_unit(schema: Schema, columns: Mapping[str, ColumnType], context: Context) -> None:
+def check_person_id(schema: Schema, columns: Mapping[str, ColumnType], context: Context) -> None:
     """Refuse data without the ids that a schema declares, before any row is read.
 
     >>> from boltdp.schema.schema import Classes, Numeric
     >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 1),), person_id="patient", max_rows_per_person=2)
-    >>> check_unit(schema, {"age": ColumnType("number"), "y": ColumnType("number")}, Context())
+    >>> check_person_id(schema, {"age": ColumnType("number"), "y": ColumnType("number")}, Context())
     Traceback (most recent call last):
     boltdp.errors.DataError: the data must have the column 'patient', which the schema declares as its person_id
     """
@@ -66,35 +66,35 @@ class FirstRows:
 
     def count(self, ids: pa.Array) -> Booleans:
         """Which of the rows with these ids, the next ones, count."""
-        codes, people = _coded(ids)
-        earlier = np.fromiter((self._counted.get(one, 0) for one in people), np.int64, len(people))
-        here = np.bincount(codes, minlength=len(people))
+        codes, persons = _encode_ids(ids)
+        earlier = np.fromiter((self._counted.get(one, 0) for one in persons), np.int64, len(persons))
+        here = np.bincount(codes, minlength=len(persons))
         # The place of each row among those of its person in this batch: rows sorted by person, in their order.
         order = np.argsort(codes, kind="stable")
         begin = np.cumsum(here) - here
         place = np.empty(len(codes), np.int64)
         place[order] = np.arange(len(codes)) - begin[codes[order]]
-        self._counted.update(zip(people, np.minimum(earlier + here, self._most).tolist(), strict=True))
+        self._counted.update(zip(persons, np.minimum(earlier + here, self._most).tolist(), strict=True))
         counts: Booleans = earlier[codes] + place < self._most
         return counts
 
 
-def counted(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+def mark_rows_within_limit(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
     """Batches whose last column has the ids; in its place comes whether each row counts.
 
     >>> batch = pa.RecordBatch.from_pydict({"age": [30, 31, 50], "patient": [7, 7, 8]})
-    >>> [found.to_pydict() for found in counted([batch], 1)]
+    >>> [found.to_pydict() for found in mark_rows_within_limit([batch], 1)]
     [{'age': [30, 31, 50], 'patient': [True, False, True]}]
     """
     first = FirstRows(most)
-    with ending(batches):
+    with close_at_end(batches):
         for batch in batches:
             *cells, ids = batch.columns
             yield pa.RecordBatch.from_arrays([*cells, plain_array(first.count(ids))], batch.schema.names)
 
 
-class CountedEncoder:
-    """Encodes batches of `counted`: rows that do not count are encoded as if all their cells were missing."""
+class LimitingEncoder:
+    """Encodes batches of `mark_rows_within_limit`: all cells of a row that does not count are missing."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -109,12 +109,12 @@ class CountedEncoder:
         return rows
 
 
-def _coded(ids: pa.Array) -> tuple[Integers, list[Any]]:
+def _encode_ids(ids: pa.Array) -> tuple[Integers, list[Any]]:
     """A number for each row, and the person that each number stands for: None is the unknown one."""
     kind = ids.type
     try:
         if pa.types.is_dictionary(kind):
-            return _coded(ids.dictionary_decode())
+            return _encode_ids(ids.dictionary_decode())
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             ids = ids.cast(pa.large_binary())  # some texts of Arrow cannot be decoded
         elif pa.types.is_floating(kind):
@@ -126,6 +126,6 @@ def _coded(ids: pa.Array) -> tuple[Integers, list[Any]]:
         raise DataError(
             f"the person_id must be a column of ids, such as numbers or texts, its type is {kind}"
         ) from None
-    people = found.dictionary.to_pylist()
-    codes = found.indices.fill_null(len(people)).to_numpy(zero_copy_only=False).astype(np.int64)
-    return codes, [*people, None]
+    persons = found.dictionary.to_pylist()
+    codes = found.indices.fill_null(len(persons)).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes, [*persons, None]

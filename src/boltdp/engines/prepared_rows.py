@@ -40,7 +40,7 @@ class Partition:
         return self.stop - self.start
 
 
-class Prepared(ABC):
+class PreparedRows(ABC):
     """Encoded rows, in permuted order unless they are there for sums only. Closing it removes them.
 
     States and sums that are fed with the rows must have been made with its `reading`. `run_pass` and `sum` are made of
@@ -71,7 +71,7 @@ class Prepared(ABC):
         """The packed rows in order, a block at a time."""
 
     @abstractmethod
-    def portion(self, start: int, stop: int) -> Prepared:
+    def portion(self, start: int, stop: int) -> PreparedRows:
         """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class Prepared(ABC):
 
         `kernel.BATCH_END` among the positions ends a batch. How the positions are cut into arrays changes nothing. They
         are as secret as the rows, since the guarantee of a sampled algorithm rests on them, and so is their number: no
-        message, statement or file that stays has any, and no progress is told.
+        message, statement or file that stays has any, and no progress is reported.
         """
 
     @abstractmethod
@@ -114,7 +114,7 @@ class Prepared(ABC):
     def sum(self, sums: Sequence[Summation]) -> None:
         """Add every row once to each of the sums, in one scan.
 
-        No progress is told: how many scans a solver makes depends on the rows.
+        No progress is reported: how many scans a solver makes depends on the rows.
         """
         check_width(sums, self.cells)
         for block in self.blocks():
@@ -123,7 +123,7 @@ class Prepared(ABC):
                 each.add(block)
 
     @contextmanager
-    def sampled(self, share: float) -> Iterator[Prepared]:
+    def sample_rows(self, share: float) -> Iterator[PreparedRows]:
         """Rows that are all that sums of this share take, in any order: these, or a copy of the few, quick to scan."""
         del share
         yield self
@@ -136,7 +136,7 @@ class Prepared(ABC):
 
 
 class Passes:
-    """How far the passes over parts are: of one part each is told as it goes, of several what is done of all."""
+    """How far the passes over parts are: of one part each is reported as it goes, of several their sum."""
 
     def __init__(self, parts: Sequence[Partition], context: Context) -> None:
         self._several = len(parts) > 1
@@ -160,7 +160,7 @@ class Passes:
                 self._context.report_rows(self._done)
 
 
-def run_part(prepared: Prepared, part: Partition, passes: Passes) -> None:
+def run_part(prepared: PreparedRows, part: Partition, passes: Passes) -> None:
     """Make all passes over one part."""
     own = prepared if part.rows == prepared.rows else prepared.portion(part.start, part.stop)
     for number, seed in enumerate(part.seeds, 1):
@@ -177,6 +177,39 @@ class _Wide(Protocol):
     def cells(self) -> int: ...
 
 
+class StoredRows(PreparedRows):
+    """The rows of a store from one position to another; a part of them is a view with other positions."""
+
+    def __init__(self, start: int, stop: int, *, cells: int, reading: Reading | None, ordered: bool = True) -> None:
+        self._start, self.rows = start, stop - start
+        self.cells, self.reading, self.ordered = cells, reading, ordered
+
+    @property
+    def _stop(self) -> int:
+        return self._start + self.rows
+
+    def portion(self, start: int, stop: int) -> Self:
+        check_ordered(self)
+        check_part(start, stop, rows=self.rows, what="a portion")
+        view = copy.copy(self)
+        view._start, view.rows = self._start + start, stop - start
+        return view
+
+    def reshuffle(self, seed: int) -> None:
+        check_ordered(self)
+        self._shuffle(seed)
+
+    @abstractmethod
+    def _shuffle(self, seed: int) -> None:
+        """Permute the rows of the store from `_start` to `_stop` - 1."""
+
+    def _join_positions(self, states: Sequence[State], positions: Iterable[Integers], size: int) -> Iterator[Integers]:
+        """Check draws and the states that they are for, and return them as positions in the store."""
+        check_ordered(self)
+        check_width(states, self.cells)
+        return join_positions(positions, start=self._start, stop=self._stop, size=size)
+
+
 def check_width(fed: Iterable[_Wide], cells: int) -> None:
     """Refuse states or sums for rows of another width, before anything is read or sent."""
     for each in fed:
@@ -184,13 +217,13 @@ def check_width(fed: Iterable[_Wide], cells: int) -> None:
             raise ParameterError(f"rows must have 1 + {each.cells} columns, got {1 + cells}")
 
 
-def check_ordered(prepared: Prepared) -> None:
+def check_ordered(prepared: PreparedRows) -> None:
     """Refuse rows in any order for what needs them in the permuted one."""
     if not prepared.ordered:
         raise ParameterError("rows must be prepared in a permuted order for anything but sums, these are in any")
 
 
-def check_parts(prepared: Prepared, parts: Sequence[Partition]) -> None:
+def check_parts(prepared: PreparedRows, parts: Sequence[Partition]) -> None:
     """Refuse parts that share rows, and rows or states that cannot be passed over, before anything is read or sent."""
     check_ordered(prepared)
     for part in parts:
@@ -212,13 +245,13 @@ def check_part(start: int, stop: int, *, rows: int, what: str) -> None:
         raise ParameterError(f"{what} must have 0 <= start < stop <= {rows}, got start={start} and stop={stop}")
 
 
-def joined_positions(positions: Iterable[Integers], *, start: int, stop: int, size: int) -> Iterator[Integers]:
+def join_positions(positions: Iterable[Integers], *, start: int, stop: int, size: int) -> Iterator[Integers]:
     """Positions drawn of the rows start to stop - 1 and counted from there, made positions of the whole; -1 stays.
 
     They are checked, and come `size` at a time, in a buffer that is used again, however they were cut.
 
     >>> drawn = [np.array([2, -1]), np.array([0, 0, -1])]
-    >>> [part.tolist() for part in joined_positions(drawn, start=10, stop=13, size=4)]
+    >>> [part.tolist() for part in join_positions(drawn, start=10, stop=13, size=4)]
     [[12, -1, 10, 10], [-1]]
     """
     buffer = np.empty(size, np.int64)

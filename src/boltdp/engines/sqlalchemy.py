@@ -61,15 +61,12 @@ class SQLAlchemyEngine(Engine):
             raise DataError("the columns of the data must have different names, and two have the same")
 
     def count(self) -> int:
-        """Number of rows."""
         return int(self._ask(lambda: self._run(self._around("count(*)")).scalar_one()))
 
     def columns(self) -> dict[str, ColumnType]:
-        """Names of the columns; none has a type."""
         return dict.fromkeys(self._names, ColumnType("untyped"))
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in the order of the database; cells that are not what `parse` declares are missing."""
         places = [self._names.index(name) for name in columns]
         result = self._ask(lambda: self._run(self._rows, stream_results=True))
         try:
@@ -84,7 +81,6 @@ class SQLAlchemyEngine(Engine):
             self._ask(result.close)
 
     def close(self) -> None:
-        """Give the connection back, if it was opened here."""
         self._held.close()
 
     def _of_table(self, name: str) -> Any:

@@ -37,7 +37,7 @@ def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Co
 
     `by` is a categorical column of the schema, for the figures of each of its categories.
     """
-    from boltdp.engines.base import scanned  # only here: a model is read and checked without any rows
+    from boltdp.engines.base import scan_rows  # only here: a model is read and checked without any rows
 
     _check_weights(model)
     found = ExactEvaluation(model, by)
@@ -46,7 +46,7 @@ def evaluate(model: Model, engine: Engine, *, by: str | None = None, context: Co
     def score(packed: PackedRows) -> tuple[PackedRows, Doubles, PackedRows | None]:
         return packed[:, 0].copy(), model.margins(packed), None if place is None else packed[:, place].copy()
 
-    for labels, margins, codes in scanned(engine, model.schema, score, context=context):
+    for labels, margins, codes in scan_rows(engine, model.schema, score, context=context):
         found.add(labels, margins, codes)
     if not found.statistics.decisions.table.any():
         raise DataError(
@@ -81,14 +81,14 @@ def evaluate_privately(
     (True, ())
     """
     from boltdp.context import Context
-    from boltdp.engines.base import check_columns, counted_scan
-    from boltdp.engines.person_limit import check_unit
+    from boltdp.engines.base import check_columns, scan_limited_rows
+    from boltdp.engines.person_limit import check_person_id
 
     _check_weights(model)
     context = replace(Context() if context is None else context, on_bad_row="neutral")
     groups = name_groups(model.schema, by)
     check_columns(model.schema, engine.columns())
-    check_unit(model.schema, engine.columns(), context)
+    check_person_id(model.schema, engine.columns(), context)
     rows = engine.count()
     event = make_noisy_counts(budget, releases=1, summed=True, person_rows=model.schema.max_rows_per_person)
     bins = plan_bins(model, rows=rows, groups=len(groups), noise=event.noise.deviation)
@@ -98,7 +98,7 @@ def evaluate_privately(
     def release() -> NoisyEvaluation:
         place = None if by is None else model.schema.encoding.locate_cell(by)
         counts, stage = np.zeros(bins.cells, np.int64), context.start_stage("counting", rows)
-        for block in counted_scan(engine, model.schema, _Count(model, bins, place), context=context):
+        for block in scan_limited_rows(engine, model.schema, _Count(model, bins, place), context=context):
             counts += block
             stage.report_rows(int(counts.sum()))
         if counts.sum() != rows:

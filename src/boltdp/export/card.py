@@ -21,7 +21,7 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_updates import NoisyUpdates
 from boltdp.privacy.mechanisms import Mechanism
-from boltdp.schema.columns import Column, list_values
+from boltdp.schema.columns import Column
 
 if TYPE_CHECKING:
     from boltdp.evaluation.classes import NoisyEvaluation
@@ -129,16 +129,17 @@ def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
 
 def markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
     """The card as Markdown, with the metadata that model hubs read at its head."""
+    task = model.schema.target.task
     lines = [
         "---",
         "library_name: boltdp",
-        "pipeline_tag: tabular-classification",
+        f"pipeline_tag: tabular-{task}",
         "tags:",
         "- differential-privacy",
-        "- tabular-classification",
+        f"- tabular-{task}",
         "---",
         "",
-        f"# Model card: {_plain(owner.get('name') or f'a classifier of {model.schema.label}')}",
+        f"# Model card: {_plain(_title(model, owner))}",
     ]
     for section in sections(model, owner, evaluation):
         lines += ["", f"## {_plain(section.title)}"]
@@ -172,7 +173,7 @@ def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
             body += f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
         if section.command is not None:
             body += f"<pre>{text_of(section.command)}</pre>"
-    return document(f"Model card: {text_of(owner.get('name') or f'a classifier of {model.schema.label}')}", body)
+    return document(f"Model card: {text_of(_title(model, owner))}", body)
 
 
 def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> dict[str, Any]:
@@ -202,7 +203,7 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
         raise ParameterError(
             f"a model for the registry must be private, and this one is not: {'; '.join(certificate.reasons)}"
         )
-    budget = certificate.budget
+    budget, target = certificate.budget, model.schema.target
     slug = re.sub(r"[^a-z0-9]+", "-", " ".join(owner.get(name, "") for name in ("name", "curator")).lower()).strip("-")
     basic = {
         "name": owner.get("name", ""),
@@ -238,7 +239,7 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
                 "data_domain": _listed(
                     [f"Tables of {certificate.rows:,} rows with these columns, whatever is in them:"],
                     [": ".join(filter(None, line)) for line in _columns(model.schema.columns).lines],
-                    [f"{model.schema.label}: the label, {list_values(model.classes)}"],
+                    [f"{target.column}: the {target.key}, {target.describe_values()}"],
                 ),
                 "unprotected_quantities": _public(model),
             },
@@ -356,12 +357,18 @@ def _stated(owner: Owner, *names: str) -> tuple[tuple[str, str], ...]:
     return tuple((name, owner.get(name) or f"____ (to be stated by the owner: {OWNER[name]})") for name in names)
 
 
+def _title(model: Model, owner: Owner) -> str:
+    target = model.schema.target
+    return owner.get("name") or f"a {target.predictor} of {target.column}"
+
+
 def _description(model: Model) -> str:
-    certificate, count = model.certificate, len(model.schema.columns)
+    certificate, target, count = model.certificate, model.schema.target, len(model.schema.columns)
     return (
-        f"A linear classifier with the {certificate.problem.loss.name} loss that predicts {model.schema.label} "
-        f"({list_values(model.classes)}) from {count:,} {'column' if count == 1 else 'columns'}. It was trained on "
-        f"{certificate.rows:,} rows by boltdp {certificate.version} with the algorithm {certificate.algorithm}."
+        f"A linear {target.predictor} with the {certificate.problem.loss.name} loss that predicts {target.column} "
+        f"({target.describe_values()}) from {count:,} {'column' if count == 1 else 'columns'}. It was "
+        f"trained on {certificate.rows:,} rows by boltdp {certificate.version} with the algorithm "
+        f"{certificate.algorithm}."
     )
 
 

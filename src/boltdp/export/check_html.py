@@ -1,4 +1,4 @@
-"""What a schema makes of rows, as one page of HTML with a drawing of each column."""
+"""The report of a check as one page of HTML with a drawing of each column."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 GAP = 6.0
 
 
-def checked_page(report: Report, schema: str) -> str:
-    """The page; `schema` is the name of the schema, and what the report says of itself stands on top."""
+def write_page(report: Report, schema: str) -> str:
+    """The page of a report; `schema` is the name of the schema file."""
     from boltdp.schema.check import NOT_PRIVATE, RULE
 
-    title = f"What {text_of(schema)} makes of {report.rows:,} rows"
+    title = f"{report.rows:,} rows compared with {text_of(schema)}"
     lines = "".join(f"<li>{text_of(problem, 1000)}</li>" for problem in report.problems)
     verdict = (
         f"<p>Training would learn garbage:</p><ul>{lines}</ul>"
@@ -49,10 +49,9 @@ def checked_page(report: Report, schema: str) -> str:
 
 
 def _figure(column: CheckedColumn) -> str:
-    said = (() if column.problem is None else (f"GARBAGE: {column.problem}",)) + column.remarks
-    told = "".join(f"<span>{text_of(remark, 1000)}</span>" for remark in said) or "<span>as declared</span>"
+    findings = "".join(f"<span>{text_of(finding, 1000)}</span>" for finding in column.findings)
     drawing = _histogram(column) if column.bars else _counts(column)
-    head = f"{text_of(column.name)} <span>{column.role}</span>{told}"
+    head = f"{text_of(column.name)} <span>{column.role}</span>{findings}"
     return f"<figure><figcaption>{head}</figcaption>{drawing if column.fault is None else ''}</figure>"
 
 

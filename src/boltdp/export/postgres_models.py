@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg import sql
 
-from boltdp.encoding.values import format_value
 from boltdp.errors import BoltdpError
 from boltdp.schema.schema import Schema
 
@@ -77,7 +76,7 @@ def model_row(name: str, model: Model) -> dict[str, Any]:
         "name": name,
         "private": model.certificate.private,
         "loss": model.certificate.problem.loss.name,
-        "classes": [format_value(value) for value in model.classes],
+        "classes": list(model.schema.target.as_classes().names),
         "weights": model.weights.tolist(),
         **input_scaling(schema),
         "cut": model.cut,

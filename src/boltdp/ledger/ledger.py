@@ -354,7 +354,7 @@ class Account:
                 yield reservation
             except KeyboardInterrupt:
                 if not drawn():
-                    with _interrupts.shielded():
+                    with _interrupts.shield():
                         reservation.give_back()
                 raise
 

@@ -332,7 +332,7 @@ class PostgresStore(Store):
                 "a ledger in PostgreSQL needs the package psycopg", hint="pip install 'boltdp[postgres]'"
             ) from None
         try:
-            with _interrupts.shielded():
+            with _interrupts.shield():
                 connection, ask = self._answering()
                 try:
                     yield ask

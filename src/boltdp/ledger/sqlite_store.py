@@ -99,7 +99,7 @@ class SQLiteStore(Store):
             # In this mode SQLite makes no file where there is none.
             address = f"{self.path.as_uri()}?mode=rw"
             with (
-                _interrupts.shielded(),
+                _interrupts.shield(),
                 closing(sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)) as connection,
             ):
                 # FULL: a power failure leaves a whole file. EXTRA: nor does it undo what was committed just before.

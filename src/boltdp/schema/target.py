@@ -21,7 +21,7 @@ from boltdp.encoding.values import Matcher, Value, check_count, check_number, ch
 from boltdp.errors import ParameterError, real_number, shown
 from boltdp.losses import Loss
 from boltdp.privacy.training_problem import SMALLEST_CLASS_WEIGHT
-from boltdp.schema.columns import Categorical, Column, check_list, check_name
+from boltdp.schema.columns import Categorical, Column, check_list, check_name, list_values
 
 #: A probability of the second of two classes, or "prior": that class's share in the schema.
 Threshold: TypeAlias = float | Literal["prior"]
@@ -39,6 +39,8 @@ class Target(ABC):
     """What a model predicts. A kind is a frozen dataclass that answers everything asked here."""
 
     kind: ClassVar[str]  #: its name, by which a loss says what it is for
+    task: ClassVar[str]  #: what predicting it is called
+    predictor: ClassVar[str]  #: what a linear model of it is called
     key: ClassVar[str]  #: the key of a schema file that names the column
     other_keys: ClassVar[tuple[str, ...]]  #: the other keys that declare it
 
@@ -62,9 +64,27 @@ class Target(ABC):
     def label_count(self) -> int:
         """How many different labels the kernel may read."""
 
+    @property
     @abstractmethod
+    def examples(self) -> tuple[Value, ...]:
+        """Cells that an audit puts into its rows: the most different ones."""
+
+    @property
+    @abstractmethod
+    def summary(self) -> str:
+        """What is declared about the column, in a few words."""
+
     def describe(self) -> str:
-        """What is declared about the column, in words."""
+        """The column and what is declared about it, in words."""
+        return f"the {self.key} {self.column!r} with {self.summary}"
+
+    @abstractmethod
+    def describe_known(self, limit: int) -> str:
+        """Which cells are used in training, in words, of which no more than `limit` are values."""
+
+    @abstractmethod
+    def describe_values(self) -> str:
+        """What a cell can be, in words."""
 
     @abstractmethod
     def default_loss(self, *, plain: bool) -> str:
@@ -103,6 +123,10 @@ class Target(ABC):
         """The threshold as a probability, for a model with this loss."""
         self._refuse("a threshold")
 
+    def describe_threshold(self, threshold: float) -> str:
+        """What a model with this threshold predicts, in words."""
+        self._refuse("a threshold")
+
     def as_classes(self) -> Classes:
         """The target as classes, for what only classes can do."""
         self._refuse("classes")
@@ -124,6 +148,8 @@ class Classes(Target):
     prior: tuple[float, ...] | None = None  #: the share of each class among rows to come, if that is public
 
     kind = "classes"
+    task = "classification"
+    predictor = "classifier"
     key = "label"
     other_keys = ("classes", "prior")
 
@@ -181,8 +207,20 @@ class Classes(Target):
         """The classes as texts."""
         return tuple(format_value(value) for value in self.values)
 
-    def describe(self) -> str:
-        return f"the label {self.column!r} with {len(self.values)} classes"
+    @property
+    def examples(self) -> tuple[Value, ...]:
+        return self.values
+
+    @property
+    def summary(self) -> str:
+        return f"{len(self.values)} classes"
+
+    def describe_known(self, limit: int) -> str:
+        names = self.names if len(self.names) <= limit else (*self.names[: limit - 1], "…", self.names[-1])
+        return f"classes {', '.join(names)}"
+
+    def describe_values(self) -> str:
+        return list_values(self.values)
 
     def default_loss(self, *, plain: bool) -> str:
         return "logistic" if plain else "margin"
@@ -284,6 +322,9 @@ class Classes(Target):
             raise ParameterError(f"threshold must be between 0 and 1, without these, got {probability:g}")
         loss.cut(probability)  # refuses one that the loss does not reach
         return probability
+
+    def describe_threshold(self, threshold: float) -> str:
+        return f"{self.names[1]!r} where its probability exceeds {threshold:g}"
 
     def as_classes(self) -> Classes:
         return self

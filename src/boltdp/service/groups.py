@@ -14,7 +14,7 @@ from boltdp.workflows.standardize import standardize_schema
 from boltdp.workflows.train import train_prepared
 
 if TYPE_CHECKING:
-    from boltdp.engines.base import Prepared
+    from boltdp.engines.base import PreparedRows
     from boltdp.engines.postgres import PostgresGroups
 
 
@@ -26,7 +26,7 @@ def train_groups(groups: PostgresGroups, plans: Sequence[Plan], context: Context
     """
     schemas = [plan.schema for plan in plans]
 
-    def standardize(tables: Sequence[Prepared]) -> Iterator[Schema]:
+    def standardize(tables: Sequence[PreparedRows]) -> Iterator[Schema]:
         for prepared, schema, plan in zip(tables, schemas, plans, strict=True):
             moments, rows = plan.certificate.moments, plan.certificate.rows
             yield standardize_schema(prepared, schema, moments, context.randomness, rows=rows)

@@ -45,7 +45,7 @@ from boltdp.workflows.train import run_plan
 
 Refusal = Literal["not allowed", "bad budget", "over budget", "not possible"]
 
-#: All that an analyst is ever told about why there is no model: no more than public things decide.
+#: The only reasons that an analyst is given for a missing model: public facts decide them.
 REASONS: dict[Refusal | Literal["failed"], str] = {
     "not allowed": "no such table, label, columns or groups are allowed to this role",
     "bad budget": "epsilon must be between 1e-12 and 1e6, and delta in [0, 1)",
@@ -53,7 +53,7 @@ REASONS: dict[Refusal | Literal["failed"], str] = {
     "not possible": "no model can be trained on these columns with this budget",
     "failed": "the training was interrupted or failed; what it was to cost counts as spent",
 }
-#: Seconds after which a worker looks for requests that nobody told it of, such as those of a worker that was killed.
+#: Seconds after which a worker looks for requests without a notification, such as those of a worker that was killed.
 PATROL = 30.0
 
 _CLAIM = """
@@ -242,7 +242,7 @@ class _Work:
 
 
 class Worker:
-    """A session that serves requests, one after the other; `say` is told what it does, in words without a row."""
+    """A session that serves requests, one after the other; `say` gets what it does, in words without a row."""
 
     def __init__(self, uri: str, ledger: Ledger, *, say: Callable[[str], None]) -> None:
         self._uri, self._ledger, self._say = uri, ledger, say
@@ -298,7 +298,7 @@ class Worker:
 
     def serve_next(self) -> bool:
         """Serve the request that waits longest, if any does that nobody serves."""
-        with _interrupts.uninterrupted(), self._connection.cursor(row_factory=class_row(Request)) as cursor:
+        with _interrupts.check_and_shield(), self._connection.cursor(row_factory=class_row(Request)) as cursor:
             request = cursor.execute(_CLAIM).fetchone()
         if request is None:
             return False
@@ -307,7 +307,7 @@ class Worker:
         except KeyboardInterrupt:
             self._let_go(request)
             raise
-        with _interrupts.shielded():
+        with _interrupts.shield():
             try:
                 self._answer(request, state, reason, models)
             except psycopg.errors.UniqueViolation:
@@ -328,8 +328,8 @@ class Worker:
             raise  # of our own session
         except Exception as fault:
             # That of a library may quote a row.
-            told = str(fault) if isinstance(fault, BoltdpError) else type(fault).__name__
-            self._say(f"{request.name}: {told}")
+            reason = str(fault) if isinstance(fault, BoltdpError) else type(fault).__name__
+            self._say(f"{request.name}: {reason}")
             return "failed", REASONS["failed"], {}
 
     def _trained(self, request: Request) -> dict[str, Model]:
@@ -374,7 +374,7 @@ class Worker:
     def _check_ledger(self, dataset: str) -> None:
         if self._ledger.spent(dataset).composition != "basic":
             raise LedgerError(
-                f"the budget of the data set {dataset!r} must have the composition 'basic': analysts may ask for more "
+                f"the budget of the dataset {dataset!r} must have the composition 'basic': analysts may ask for more "
                 "by what they saw of earlier models"
             )
 
@@ -399,7 +399,7 @@ class Worker:
 
     def _charge(self, request: Request, allowance: Allowance, budget: Budget) -> None:
         """Mark the request as charged to the role of the allowance, one worker at a time."""
-        with _interrupts.uninterrupted(), self._connection.transaction():
+        with _interrupts.check_and_shield(), self._connection.transaction():
             self._connection.execute("SELECT FROM boltdp.serving FOR UPDATE")
             if not self._has(allowance, budget):
                 raise Refused("over budget")
@@ -407,12 +407,12 @@ class Worker:
 
     def _uncharge(self, request: Request) -> None:
         """Nothing was reserved in the ledger."""
-        with _interrupts.shielded():
+        with _interrupts.shield():
             self._mark(request, "charged_to = %s", None)
 
     def _let_go(self, request: Request) -> None:
         """Interrupted from outside: whoever comes next finds the request as it would after a kill."""
-        with _interrupts.shielded():
+        with _interrupts.shield():
             self._mark(request, "worker_pid = %s", None)
 
     def _mark(self, request: Request, change: Literal["charged_to = %s", "worker_pid = %s"], value: object) -> None:

@@ -28,7 +28,7 @@ from boltdp.workflows.standardize import apply_moments, sum_moments
 from boltdp.workflows.train import train_prepared
 
 if TYPE_CHECKING:
-    from boltdp.engines.base import Engine, Prepared
+    from boltdp.engines.base import Engine, PreparedRows
 
 FORMAT = "boltdp-comparison"
 
@@ -222,7 +222,7 @@ def compare(
         return made
     context = settings.context() if context is None else context
 
-    def prepare(stack: ExitStack, schema: Schema) -> tuple[Prepared, Prepared]:
+    def prepare(stack: ExitStack, schema: Schema) -> tuple[PreparedRows, PreparedRows]:
         """The rows for training and those for testing."""
         prepared = stack.enter_context(engine.prepare(schema, context.start_stage("preparing", rows)))
         if test is not None:
@@ -260,7 +260,7 @@ def compare(
                 start = time.perf_counter()
                 model = train_prepared(training, used, certificate, own)
                 seconds = time.perf_counter() - start
-                errors = error_counts([model.weights], testing, classes=len(schema.classes))
+                errors = error_counts([model.weights], testing, classes=schema.target.label_count)
                 accuracy = 1 - errors[0] / testing.rows
             one = Run(algorithm, epsilon, repeat, accuracy, seconds, certificate.private)
             made = Comparison(about, (*made.runs, one))

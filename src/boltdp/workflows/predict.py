@@ -12,7 +12,7 @@ from boltdp._arrays import Doubles
 from boltdp.encoding.python_cells import matrix
 from boltdp.engines import use_source
 from boltdp.engines.arrays import rows_of
-from boltdp.engines.base import scanned
+from boltdp.engines.base import scan_rows
 from boltdp.errors import hints_shown
 from boltdp.model import Model
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def score_batches(model: Model, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:
     """Yield the margins of the rows of `engine`, in their own order; the label need not be there."""
-    return scanned(engine, model.schema, model.margins, label=False, context=context)
+    return scan_rows(engine, model.schema, model.margins, label=False, context=context)
 
 
 def predict(model: Model, source: Any, context: Context | None = None, **options: Any) -> npt.NDArray[Any]:

@@ -39,7 +39,7 @@ from boltdp.schema.schema import Schema
 from boltdp.workflows.plan import PlanCandidate
 
 if TYPE_CHECKING:
-    from boltdp.engines.base import Engine, Prepared
+    from boltdp.engines.base import Engine, PreparedRows
 
 #: Trials in the mean. More cost no epsilon, only time and a little of delta.
 TRIALS = 100.0
@@ -95,7 +95,7 @@ def plan_public(
 
 
 def choose_by_portions(
-    prepared: Prepared, certificates: Sequence[Certificate], *, classes: int, context: Context
+    prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
 ) -> Chosen:
     """Algorithm 3: the portions of all candidates together are one scan a pass."""
     selection, forks, count = certificates[0].selection, context.randomness.spawn(), len(certificates)
@@ -119,7 +119,7 @@ def choose_by_portions(
 
 
 def choose_by_trials(
-    prepared: Prepared, certificates: Sequence[Certificate], *, classes: int, context: Context
+    prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
 ) -> Chosen:
     """A trial releases one of the candidates. How many trials were made is told to nobody."""
     forks, selection = context.randomness.spawn(), certificates[0].selection
@@ -156,10 +156,12 @@ def choose_in_public(
     with public.prepare(schema.of_rows, Context(seed=0, threads=context.threads)) as prepared:
         rehearsals = [_rehearsal(certificate, rows=cut) for certificate in certificates]
         open_context = Context(seed=0, progress=context.progress).prefix_stages("on public rows, ")
-        candidates = Candidates(prepared.portion(0, cut), rehearsals, classes=len(schema.classes), context=open_context)
+        candidates = Candidates(
+            prepared.portion(0, cut), rehearsals, classes=schema.target.label_count, context=open_context
+        )
         numbers = [number for number in range(count) for _ in range(REHEARSALS)]
         released = candidates.release(numbers, forks)
-        errors = error_counts(released, prepared.portion(cut, rows), classes=len(schema.classes))
+        errors = error_counts(released, prepared.portion(cut, rows), classes=schema.target.label_count)
     totals = np.bincount(numbers, weights=errors)
     return int(np.argmin(totals))
 
@@ -174,7 +176,7 @@ class Candidates:
     """
 
     def __init__(
-        self, prepared: Prepared, certificates: Sequence[Certificate], *, classes: int, context: Context
+        self, prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
     ) -> None:
         self._prepared, self._certificates, self._classes = prepared, certificates, classes
         self._context = context
@@ -198,7 +200,7 @@ class Candidates:
         )
 
 
-def error_counts(released: Sequence[Doubles], prepared: Prepared, *, classes: int) -> list[int]:
+def error_counts(released: Sequence[Doubles], prepared: PreparedRows, *, classes: int) -> list[int]:
     """How many rows each model gets wrong, in one scan, where the rows are; rows without a declared class count too.
 
     One row changes each count by at most 1, a person by at most as many as count of theirs. The counts are as private

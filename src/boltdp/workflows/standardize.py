@@ -17,7 +17,7 @@ from boltdp.algorithms import choose_algorithm
 from boltdp.algorithms._base import check_rows as check_count
 from boltdp.context import Context
 from boltdp.encoding.plan import STEP_HEIGHT
-from boltdp.engines.prepared_rows import Prepared
+from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import Moments
 from boltdp.privacy.budget import Budget
@@ -134,7 +134,7 @@ def standardization_share(budget: Budget, *, features: int, rows: int, changed: 
 @contextmanager
 def prepare_rows(
     engine: Engine, schema: Schema, event: NoisyMoments | None, context: Context, *, rows: int, ordered: bool
-) -> Iterator[tuple[Prepared, Schema]]:
+) -> Iterator[tuple[PreparedRows, Schema]]:
     """Prepare as many rows as were planned for, and give them with the schema, standardized if there is an event.
 
     Rows are encoded once: standardizing changes how cells are read as features. Only a projection, which follows it,
@@ -163,7 +163,7 @@ def prepare_rows(
 
 
 def standardize_schema(
-    prepared: Prepared, schema: Schema, event: NoisyMoments | None, randomness: Randomness, *, rows: int
+    prepared: PreparedRows, schema: Schema, event: NoisyMoments | None, randomness: Randomness, *, rows: int
 ) -> Schema:
     """Return the schema standardized by noisy moments of the rows; unchanged without an event, or if it already is."""
     if event is None or schema.standardization is not None:
@@ -172,7 +172,7 @@ def standardize_schema(
     return apply_moments(sum_moments(prepared, schema), schema, event, randomness, rows=rows)
 
 
-def sum_moments(prepared: Prepared, schema: Schema) -> Integers:
+def sum_moments(prepared: PreparedRows, schema: Schema) -> Integers:
     """Sum the encoded features, of rows clipped to the clip norm, and their squares, exactly: `kernel.moments`.
 
     Before any division, standardization or projection, and without the intercept. The sums are as private as the rows.

@@ -20,7 +20,7 @@ from boltdp.workflows.plan import Plan, make_plan, resolve_settings
 from boltdp.workflows.standardize import prepare_rows
 
 if TYPE_CHECKING:
-    from boltdp.engines.base import Engine, Prepared
+    from boltdp.engines.base import Engine, PreparedRows
     from boltdp.ledger import Account
     from boltdp.privacy.accounting.charges import Charge
 
@@ -82,10 +82,10 @@ def charge_account(
         yield lambda model: model
         return
     from boltdp.engines.base import check_columns  # it reads rows, which a plan does not
-    from boltdp.engines.person_limit import check_unit
+    from boltdp.engines.person_limit import check_person_id
 
     check_columns(schema, engine.columns())
-    check_unit(schema, engine.columns(), context)
+    check_person_id(schema, engine.columns(), context)
 
     def commit(model: Model) -> Model:
         reservation.note(digest(model.to_dict()))
@@ -95,12 +95,12 @@ def charge_account(
         yield commit
 
 
-def train_prepared(prepared: Prepared, schema: Schema, certificate: Certificate, context: Context) -> Model:
+def train_prepared(prepared: PreparedRows, schema: Schema, certificate: Certificate, context: Context) -> Model:
     """Train as `certificate` plans on rows that are prepared already, and release the result."""
     check_rows(prepared, certificate.problem.rows)
     algorithm = get_algorithm(certificate.algorithm)
     job = Job(certificate, context.randomness)
-    (weights,) = algorithm.run(prepared, [job], classes=len(schema.classes), context=context)
+    (weights,) = algorithm.run(prepared, [job], classes=schema.target.label_count, context=context)
     released = release_weights(weights, certificate, context.randomness)
     return Model.of_release(schema, released, certificate)
 

@@ -114,7 +114,7 @@ def tune(
                 model = train_prepared(prepared, standardized, certificates[number], own)
             else:
                 choose = select.choose_by_portions if method == "portions" else select.choose_by_trials
-                chosen = choose(prepared, certificates, classes=len(schema.classes), context=context)
+                chosen = choose(prepared, certificates, classes=schema.target.label_count, context=context)
                 model = Model.of_release(standardized, chosen.weights, certificates[chosen.number])
         return commit(replace(model, trained_where=engine.where))
 

@@ -3,8 +3,8 @@
 Prepare once: encode, project, permute, and write packed rows into a temporary table. It is private to the session,
 not logged, and the server drops it however the session ends. Then one statement per pass.
 
-The un-noised models go from pass to pass in the memory of the session (`boltdp.keep`) and come back as results. They
-get there by COPY into a view that keeps them and stores nothing (`boltdp.inbox`). Statements have no values, and
+The un-noised models go from pass to pass in the memory of the session (`boltdp.put_state`) and come back as results.
+They get there by COPY into a view that keeps them and stores nothing (`boltdp.inbox`). Statements have no values, and
 their parameters are public: a server that logs every statement with its parameters logs nothing private.
 
 Without the extension, or where no temporary table may be made, the rows are streamed once to this process by

@@ -18,7 +18,7 @@ Blocks = Iterable[tuple[PackedRows, npt.NDArray[np.int32]]]
 #: What a binary COPY starts with: the signature, no flags, no extension.
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _REAL = psycopg.postgres.types["float4"].oid
-_MOST_COLUMNS = 1600
+MAX_COLUMNS = 1600
 
 
 def load_rows(
@@ -34,8 +34,8 @@ def load_rows(
 
     `progress` is called with the number of rows done so far.
     """
-    if not as_array and dims >= _MOST_COLUMNS:
-        raise DataError(f"a PostgreSQL table can have {_MOST_COLUMNS} columns, {dims} features and a label are more")
+    if not as_array and dims >= MAX_COLUMNS:
+        raise DataError(f"a PostgreSQL table can have {MAX_COLUMNS} columns, {dims} features and a label are more")
     try:
         with psycopg.connect(uri) as connection:
             _fill(connection, table, blocks, dims=dims, as_array=as_array, progress=progress)

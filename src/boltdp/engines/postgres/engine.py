@@ -19,8 +19,8 @@ import pyarrow as pa
 from psycopg import sql
 
 from boltdp.context import Context
-from boltdp.engines.base import Engine, Prepared, check_columns
-from boltdp.engines.person_limit import check_unit
+from boltdp.engines.base import Engine, PreparedRows, check_columns
+from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.postgres.encoding_plan import compile_plan
 from boltdp.engines.postgres.packed_table import Layout, Packing, PreparedTable, Shuffle
 from boltdp.engines.postgres.session import MEMORY, Composed, Session
@@ -28,8 +28,8 @@ from boltdp.engines.postgres.source import (
     SourceColumn,
     describe,
     find_table,
-    first_rows_source,
     grouped_source,
+    limited_source,
     part_source,
     query_source,
     read_arrays,
@@ -40,9 +40,9 @@ from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 
 Where = Literal["auto", "server", "client"]
-LEAST_MEMORY = 2**20
+MIN_MEMORY = 2**20
 #: Each has a table while models are trained, for which the server keeps some locks.
-MOST_GROUPS = 500
+MAX_GROUPS = 500
 
 
 class PostgresEngine(Engine):
@@ -55,9 +55,9 @@ class PostgresEngine(Engine):
     session may take for each of temporary tables, a sort and drawn rows: bytes, or a size such as "1GB"; without it,
     that of the environment variable BOLTDP_PG_MEMORY, or 256MB.
 
-    The promise is about rows at their places. A table is read as it is stored; a query, or the one inside a view, must
-    give one row for each person's row and nothing of others', and choose (WHERE, LIMIT, joins) and order (ORDER BY,
-    windows) rows by public columns only. So must a table that is partitioned or clustered: by a public column.
+    The guarantee is about rows at their places. A table is read as it is stored; a query, or the one inside a view,
+    must give one row for each person's row and nothing of others', and choose (WHERE, LIMIT, joins) and order (ORDER
+    BY, windows) rows by public columns only. So must a table that is partitioned or clustered: by a public column.
     """
 
     def __init__(
@@ -109,11 +109,9 @@ class PostgresEngine(Engine):
 
     @property
     def where(self) -> str:
-        """Where the rows are prepared and the passes run, in words: the server, or here and why."""
         return "in the server" if self._streamed is None else f"streamed to this process: {self._streamed}"
 
     def count(self) -> int:
-        """Number of rows; from here until they, or those of a slice, are prepared, others' changes are not seen."""
         if self._count is None:
             self._session.begin()
             answer = self._session.ask(
@@ -125,17 +123,14 @@ class PostgresEngine(Engine):
         return self._count
 
     def columns(self) -> dict[str, ColumnType]:
-        """Names and types of the columns, with what the database declares of them, and nothing about their values."""
         return {name: column.type for name, column in self._described().items()}
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in order, only the columns asked for, by binary COPY; columns parsed as numbers come as floats."""
         return self.batches_keeping(columns, (), parse=parse)
 
     def batches_keeping(
         self, columns: Sequence[str], keep: Sequence[str], *, parse: Mapping[str, Kind] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The same with other columns, or the same ones again: of types other than the plainest, what they print as."""
         described = self._described()
         kept = [described[name].as_printed() for name in keep]
         numbers = [name for name in columns if (parse or {}).get(name) == "number"]
@@ -159,7 +154,6 @@ class PostgresEngine(Engine):
             yield pa.RecordBatch.from_arrays(found, [*columns, *keep])
 
     def slice(self, start: int, stop: int) -> PostgresSlice:
-        """The rows at positions start to stop - 1, as they are now, and in the server if this engine's are."""
         check_part(start, stop, rows=self.count(), what="a slice")
         part = PostgresSlice(self, part_source(self._source, start, stop), stop - start)
         self._slices.append(part)
@@ -169,12 +163,11 @@ class PostgresEngine(Engine):
         """The rows whose public `column`, as text, is each of the values: counted now, to be prepared together."""
         return PostgresGroups(self, column, values)
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
-        """Encode the rows as they are now, and permute them if asked to: in the server, or streamed to this process."""
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         check_columns(schema, self.columns())
-        check_unit(schema, self.columns(), context)
+        check_person_id(schema, self.columns(), context)
         rows = self.count()
-        prepared: Prepared
+        prepared: PreparedRows
         try:
             if self._stays(context):
                 self._session.begin()  # so that a table that cannot be filled goes with the transaction
@@ -185,7 +178,7 @@ class PostgresEngine(Engine):
                 prepared = super().prepare(schema, context, ordered=ordered)
             self._session.commit()
             if isinstance(prepared, PreparedTable):
-                prepared.settle()
+                prepared.vacuum()
         except BaseException:
             self._session.rollback()
             raise
@@ -194,7 +187,6 @@ class PostgresEngine(Engine):
         return prepared
 
     def close(self) -> None:
-        """End the session, and with it everything it has made, and those of its slices."""
         for part in self._slices:
             part.close()
         self._session.close()
@@ -229,7 +221,7 @@ class PostgresEngine(Engine):
             return self._source
         described = self._described()
         names = [schema.label, *schema.sources]
-        return first_rows_source(
+        return limited_source(
             self._source, [described[name] for name in names], described[schema.person_id], schema.max_rows_per_person
         )
 
@@ -249,7 +241,7 @@ def memory_bytes(memory: int | str | None) -> int:
     size = re.fullmatch(r"(\d+)\s*(B|kB|MB|GB|TB)?", str(given).strip())
     units = {None: 0, "B": 0, "kB": 1, "MB": 2, "GB": 3, "TB": 4}
     number = int(size[1]) * 1024 ** units[size[2]] if size else 0
-    if number < LEAST_MEMORY:
+    if number < MIN_MEMORY:
         raise ParameterError(f"memory must be a size of at least 1MB, such as 256MB, got {given!r}")
     return number
 
@@ -275,15 +267,13 @@ class PostgresSlice(PostgresEngine):
         self._session = whole._session.beside()
 
     def count(self) -> int:
-        """Number of rows, which stays what it is."""
         if super().count() != self._rows:
             self._session.rollback()
             self._count = None
             raise DataError(f"the data must keep its {self._rows} rows while it is read, and it has changed")
         return self._rows
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
-        """Encode the rows, and permute them if asked to: in the server, or streamed to this process."""
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         prepared = super().prepare(schema, context, ordered=ordered)
         # Passes may take hours: no transaction stays open for them.
         self._whole._end_snapshot()
@@ -299,8 +289,8 @@ class PostgresGroups:
 
     def __init__(self, whole: PostgresEngine, column: str, values: Sequence[str]) -> None:
         """Use `PostgresEngine.groups`."""
-        if not 0 < len(set(values)) == len(values) <= MOST_GROUPS:
-            raise ParameterError(f"groups must be 1 to {MOST_GROUPS} different values, got {len(values)}")
+        if not 0 < len(set(values)) == len(values) <= MAX_GROUPS:
+            raise ParameterError(f"groups must be 1 to {MAX_GROUPS} different values, got {len(values)}")
         if column not in whole.columns():
             raise DataError(f"the data must have the column {column!r}, by which it is in groups")
         self._whole, self._session = whole, whole._session
@@ -345,7 +335,7 @@ class PostgresGroups:
             if last:
                 whole._end_snapshot()
                 for table in tables:
-                    table.settle()
+                    table.vacuum()
         except BaseException:
             self._session.rollback()
             whole._count = None

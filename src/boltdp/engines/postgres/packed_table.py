@@ -20,7 +20,7 @@ from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.engines.postgres.session import Composed, Session
-from boltdp.engines.prepared_rows import Prepared, check_ordered, check_part, check_width, joined_positions
+from boltdp.engines.prepared_rows import StoredRows, check_ordered, check_width
 from boltdp.errors import DataError
 from boltdp.kernel import State
 from boltdp.kernel.feature_map import Reading
@@ -34,7 +34,7 @@ Shuffle = Literal["seeded", "random"]
 #: A tuple as large as fits on a page, with room for its header and the array's.
 TUPLE_BYTES = 8160 - 96
 
-#: Memory of the session for drawn rows, about and at most: a scan of the table puts so many in order.
+#: Bytes of drawn rows, about and at most, that one scan of the table puts in order in the memory of the session.
 DRAWN_BYTES = 256 * 2**20
 #: Of it, for the position of a row: as it was sent, as the aggregate gets it, and twice where it is sorted.
 POSITION_BYTES = 48
@@ -53,16 +53,12 @@ class Packing:
     which: Composed | None = None  #: a condition on public columns; None: all rows
 
 
-class PreparedTable(Prepared):
+class PreparedTable(StoredRows):
     """Packed rows in a temporary table, or those of them from one position to another."""
 
     def __init__(self, table: _Table, start: int, stop: int, *, reading: Reading | None) -> None:
+        super().__init__(start, stop, cells=table.cells, reading=reading, ordered=table.ordered)
         self._table = table
-        self._start = start
-        self.rows = stop - start
-        self.cells = table.cells
-        self.reading = reading
-        self.ordered = table.ordered
 
     @classmethod
     def create(
@@ -100,60 +96,43 @@ class PreparedTable(Prepared):
             raise DataError("the data changed while it was read: its number of rows is not what it was")
         return [cls(table, 0, one.rows, reading=one.reading) for table, one in zip(tables, packings, strict=True)]
 
-    def settle(self) -> None:
+    def vacuum(self) -> None:
         """Make the rows quicker to scan, once the transaction that wrote them has ended."""
-        self._table.settle()
+        self._table.vacuum()
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
-        """Feed every row once, in order, to every state: one statement."""
         check_ordered(self)
         check_width(states, self.cells)
-        self._table.run(states, self._start, self._start + self.rows)
+        self._table.run(states, self._start, self._stop)
         context.report_rows(self.rows)
 
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
-        """Feed the rows at these positions, in this order, to every state; `BATCH_END` ends a batch."""
         _interrupts.check()
-        check_ordered(self)
-        check_width(states, self.cells)
-        stop = self._start + self.rows
-        parts = joined_positions(positions, start=self._start, stop=stop, size=BATCH_ROWS)
+        parts = self._join_positions(states, positions, BATCH_ROWS)
         drawn = np.concatenate([np.empty(0, np.int64), *(part.copy() for part in parts)])
-        self._table.run_drawn(states, drawn, self._start, stop)
+        self._table.run_drawn(states, drawn, self._start, self._stop)
 
     def sum(self, sums: Sequence[Summation]) -> None:
-        """Add every row once to each of the sums, where the rows are: one statement."""
         _interrupts.check()
         check_width(sums, self.cells)
         if sums:
-            self._table.sum(sums, self._start, self._start + self.rows)
+            self._table.sum(sums, self._start, self._stop)
 
-    def reshuffle(self, seed: int) -> None:
-        """Permute the current order again: position p takes the row now at source_position(p; seed)."""
-        check_ordered(self)
-        self._table.shuffle(self._start, self._start + self.rows, seed)
-
-    def portion(self, start: int, stop: int) -> PreparedTable:
-        """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
-        check_ordered(self)
-        check_part(start, stop, rows=self.rows, what="a portion")
-        return PreparedTable(self._table, self._start + start, self._start + stop, reading=self.reading)
+    def _shuffle(self, seed: int) -> None:
+        self._table.shuffle(self._start, self._stop, seed)
 
     def blocks(self) -> Iterator[PackedRows]:
-        """The packed rows in order, a block at a time; they leave the server."""
-        return self._table.blocks(self._start, self._start + self.rows)
+        return self._table.blocks(self._start, self._stop)
 
     @contextmanager
-    def sampled(self, share: float) -> Iterator[PreparedTable]:
-        """Rows that are all that sums of this share take, in a table of their own."""
-        few = self._table.sampled(share, self._start, self._start + self.rows)
+    def sample_rows(self, share: float) -> Iterator[PreparedTable]:
+        few = self._table.sample_rows(share, self._start, self._stop)
         try:
             yield PreparedTable(few, 0, self.rows, reading=self.reading)
         finally:
             few.drop()
 
     def close(self) -> None:
-        """Drop the table and the models."""
         self._table.drop()
 
 
@@ -171,7 +150,7 @@ class _Table:
         self._name = self._new_name()
 
     def pack(self, plan: int, columns: Composed, *, seed: int | None, memory: int) -> Composed:
-        """The aggregate that encodes rows by the plan that is sent as so many-th, and puts each in its place."""
+        """Return the aggregate that encodes rows by the plan that is this parameter, and puts each in its place."""
         order = sql.SQL("{}, {}").format(sql.Literal(self._rows), _seed(seed))
         return sql.SQL("boltdp.pack({}, {}::pg_catalog.bytea, {}, {}, {}, {})").format(
             self._target(),
@@ -203,7 +182,7 @@ class _Table:
         # Rows too wide for a page are put aside as they are: numbers hardly get shorter by compression.
         self._session.ask(sql.SQL("ALTER TABLE {} ALTER block SET STORAGE EXTERNAL").format(self._name), fault=fault)
 
-    def settle(self) -> None:
+    def vacuum(self) -> None:
         """Mark pages as visible to all, so that scans need not check each tuple; blocks are too few to gain by it."""
         if self._block_rows == 1:
             self._session.ask(sql.SQL("VACUUM {}").format(self._name), fault="the rows cannot be prepared")
@@ -211,16 +190,16 @@ class _Table:
     def run(self, states: Sequence[State], start: int, stop: int) -> None:
         """Feed the rows from start to stop - 1 to the models."""
         source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
-        call = sql.SQL("boltdp.sgd((SELECT boltdp.kept($1)), {})").format(self._block(start, stop))
+        call = sql.SQL("boltdp.sgd((SELECT boltdp.get_state($1)), {})").format(self._block(start, stop))
         self._feed(states, call, source)
 
-    def sampled(self, share: float, start: int, stop: int) -> _Table:
+    def sample_rows(self, share: float, start: int, stop: int) -> _Table:
         """Those of the rows from start to stop - 1 that sums of a share take; how many they are is private."""
         few = copy.copy(self)
         few._name, few._rows, few.ordered = self._new_name(), stop - start, False
         few.make()
         # Once for each block: a subquery without OFFSET would be merged, and its function called twice.
-        sampled = sql.SQL("SELECT start, boltdp.sampled({}, {}) AS few FROM {} WHERE {} OFFSET 0").format(
+        sampled = sql.SQL("SELECT start, boltdp.sample_block({}, {}) AS few FROM {} WHERE {} OFFSET 0").format(
             self._block(start, stop), sql.Literal(of_hashes(share)), self._name, self._within(start, stop)
         )
         fill = "INSERT INTO {} SELECT start, few FROM ({}) AS blocks WHERE few IS NOT NULL"
@@ -235,14 +214,16 @@ class _Table:
         scans = -(-(stop - start) * (4 * (1 + self.cells) + POSITION_BYTES) // most)
         for part in np.array_split(positions, scans):
             with self._session.drawn(part) as handle:
-                call = sql.SQL("boltdp.sgd_drawn((SELECT boltdp.kept($1)), (SELECT boltdp.kept($2)), start, block)")
+                call = sql.SQL(
+                    "boltdp.sgd_drawn((SELECT boltdp.get_state($1)), (SELECT boltdp.get_state($2)), start, block)"
+                )
                 self._feed(states, call, source, handle)
 
     def sum(self, sums: Sequence[Summation], start: int, stop: int) -> None:
         """Add the rows from start to stop - 1 to each of the sums: an aggregate for each, in one scan."""
         block = self._block(start, stop)
         calls = [
-            sql.SQL(f"boltdp.{each.aggregate}((SELECT boltdp.kept(${number})), {{}})").format(block)
+            sql.SQL(f"boltdp.{each.aggregate}((SELECT boltdp.get_state(${number})), {{}})").format(block)
             for number, each in enumerate(sums, 1)
         ]
         query = sql.SQL("SELECT {} FROM {} WHERE {}").format(
@@ -264,7 +245,7 @@ class _Table:
         if joined != self._session.known:
             self._session.lend(joined)
         self._session.known = None
-        query = sql.SQL("SELECT boltdp.keep($1, {}) FROM {}").format(call, source)
+        query = sql.SQL("SELECT boltdp.put_state($1, {}) FROM {}").format(call, source)
         answer = self._session.ask(query, [self._session.handle, *handles], fault="a pass cannot be run", ours=True)
         done = bytes(answer[0][0])
         self._session.known = done
@@ -300,7 +281,7 @@ class _Table:
             self._name = old
             raise
         self._session.ask(sql.SQL("DROP TABLE {}").format(old), fault="the rows cannot be dropped")
-        self.settle()
+        self.vacuum()
 
     def drop(self) -> None:
         """Drop the table and the models, once; where the session has ended, the server has done so."""

@@ -233,7 +233,7 @@ class Session:
 
     def _drop(self, handles: Sequence[int], *, fault: str) -> None:
         if not self.closed:
-            query: LiteralString = "SELECT boltdp.forget(handle) FROM pg_catalog.unnest($1::bigint[]) AS handle"
+            query: LiteralString = "SELECT boltdp.drop_state(handle) FROM pg_catalog.unnest($1::bigint[]) AS handle"
             self.ask(query, [handles], fault=fault)
 
     def begin(self) -> None:
@@ -257,7 +257,7 @@ class Session:
         return other
 
     def reserve(self, size: int) -> None:
-        """Let temporary tables of so many bytes stay in memory, up to `memory` and what the server's own cache has.
+        """Let temporary tables of this many bytes stay in memory, up to `memory` and what the server's own cache has.
 
         It can be set only before the session's first temporary table; the memory is the session's, and goes with it.
         """

@@ -108,10 +108,8 @@ def part_source(source: Composed, start: int, stop: int) -> Composed:
     )
 
 
-def first_rows_source(
-    source: Composed, columns: Sequence[SourceColumn], person_id: SourceColumn, most: int
-) -> Composed:
-    """The columns of a source, in the same order; all cells of rows that do not count are missing: `engines.people`."""
+def limited_source(source: Composed, columns: Sequence[SourceColumn], person_id: SourceColumn, most: int) -> Composed:
+    """Return the columns of a source; of rows beyond the limit per person all cells are missing (`person_limit`)."""
     number, place = (sql.Identifier(f"boltdp_{secrets.token_hex(8)}") for _ in range(2))
     counted = "CASE WHEN source.{place} OPERATOR(pg_catalog.<=) {most} THEN {cell} END AS {name}"
     names = [sql.Identifier(column.name) for column in (*columns, person_id)]

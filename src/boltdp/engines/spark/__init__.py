@@ -10,8 +10,8 @@ Each block has a digest, by a key of the run, and whoever uses blocks compares: 
 never a row that counts twice.
 
 What Spark shows and logs (plans, job names, metrics, messages of exceptions) has nothing of rows: functions go there
-with sums and states inside, which are pickled and not printed, and whatever goes wrong in a task or a job is told in
-our words.
+with sums and states inside, which are pickled and not printed, and whatever goes wrong in a task or a job is stated
+in our words.
 """
 
 from boltdp.engines.spark.engine import SparkEngine, SparkSlice

@@ -35,7 +35,7 @@ def local_directory() -> str | None:
     return (os.environ.get("SPARK_LOCAL_DIRS") or "").split(",")[0] or None
 
 
-def keep(run: str, name: str, rows: PackedRows) -> None:
+def save(run: str, name: str, rows: PackedRows) -> None:
     """Keep a block by a name, if there is room for it."""
     folder = _folder(run)
     if folder is None:
@@ -54,7 +54,7 @@ def keep(run: str, name: str, rows: PackedRows) -> None:
             raise
 
 
-def kept(run: str, name: str, *, width: int, rows: int | None = None) -> PackedRows | None:
+def load(run: str, name: str, *, width: int, rows: int | None = None) -> PackedRows | None:
     """The block of a name, mapped, if it is here and has as many rows as it should."""
     folder = _folder(run)
     if folder is None:
@@ -70,7 +70,7 @@ def kept(run: str, name: str, *, width: int, rows: int | None = None) -> PackedR
     return np.frombuffer(data, np.float32).reshape(-1, width)
 
 
-def in_use(run: str) -> None:
+def touch(run: str) -> None:
     """Let the blocks stay for some more minutes."""
     folder = _folder(run)
     if folder is not None:
@@ -78,7 +78,7 @@ def in_use(run: str) -> None:
             os.utime(folder)
 
 
-def forget(run: str) -> None:
+def remove(run: str) -> None:
     """Remove the blocks of a run that are here."""
     folder = _folder(run)
     if folder is not None:

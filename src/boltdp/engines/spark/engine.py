@@ -14,10 +14,10 @@ import pyarrow as pa
 from boltdp._arrays import PackedRows
 from boltdp._version import __version__
 from boltdp.context import Context
-from boltdp.engines.base import Engine, Prepared, Slice, check_columns
-from boltdp.engines.person_limit import check_unit
+from boltdp.engines.base import Engine, PreparedRows, Slice, check_columns
+from boltdp.engines.person_limit import check_person_id
 from boltdp.engines.spark import executor_tasks
-from boltdp.engines.spark.packed_blocks import Place, PreparedBlocks, Stored, check_faults, level, part_bounds, rows_of
+from boltdp.engines.spark.packed_blocks import Place, PreparedBlocks, Stored, level, part_bounds, raise_faults, rows_of
 from boltdp.engines.spark.session import Session, quietly
 from boltdp.errors import DataError, ParameterError, listed, near
 from boltdp.schema.schema import Schema
@@ -33,7 +33,7 @@ ORIGINS = [
 ]
 
 #: Columns of floats of one type that are handed over in one.
-LEAST_TOGETHER = 4
+MIN_TOGETHER = 4
 
 _CHANGED = "the data must keep its {} rows while it is read, and it has changed"
 _NUMBERS = ("ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "DecimalType")
@@ -52,7 +52,7 @@ class SparkEngine(Engine):
 
     `parts` is how many partitions ordered rows are prepared in; without it, as many as fit them.
 
-    The promise is about rows at their places. Rows of files are at their places in these, in the order of the files'
+    The guarantee is about rows at their places. Rows of files are at their places in these, in the order of the files'
     names, however Spark cuts them to partitions; others, cached ones too, are where they are in the partitions. So each
     row must come from one person's row, and rows must be chosen and ordered by public columns only: a DataFrame that is
     not read from files as it is should end in an `orderBy` of a public key. Sums need no order.
@@ -109,17 +109,14 @@ class SparkEngine(Engine):
 
     @property
     def where(self) -> str:
-        """Where the rows are prepared and the passes run, in words."""
         return "in Spark"
 
     def count(self) -> int:
-        """Number of rows."""
         if self._count is None:
             self._count = int(self._session.ask(lambda: self._frame.count(), "the rows cannot be counted"))
         return self._count
 
     def columns(self) -> dict[str, ColumnType]:
-        """Names and types of the columns."""
         if self._types is None:
             fields = self._session.ask(lambda: self._frame.schema.fields, "the columns cannot be read", names_only=True)
             names = [field.name for field in fields]
@@ -131,36 +128,31 @@ class SparkEngine(Engine):
         return dict(self._types)
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in order, only the columns asked for: they leave the cluster."""
         del parse  # every column has a type
         for shipped in self._shipped(columns, None):
             yield executor_tasks.arrow_batch(shipped)
 
     def slice(self, start: int, stop: int) -> SparkSlice:
-        """The rows at positions start to stop - 1."""
         return SparkSlice(self, start, stop)
 
     def scan(
         self, schema: Schema, work: Callable[[PackedRows], R], context: Context, *, label: bool = True
     ) -> Iterator[R]:
-        """What `work` makes of blocks of encoded rows, in the cluster, in the original order: it is sent there."""
         names = schema.sources
         make = executor_tasks.EncodedWork(schema, context.on_bad_row, work, secrets.token_bytes(16))
         for shipped in self._shipped([*names, schema.label] if label else names, make):
             yield pickle.loads(executor_tasks.shown(shipped))
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
-        """Encode the rows in the cluster, and permute them if asked to; they stay there."""
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         return self._prepared(schema, context, 0, self.count(), ordered=ordered)
 
     def close(self) -> None:
-        """Stop the session, if it was opened here."""
         self._session.close()
 
     def _prepared(self, schema: Schema, context: Context, start: int, stop: int, *, ordered: bool) -> PreparedBlocks:
         """Of the rows at positions start to stop - 1."""
         check_columns(schema, self.columns())
-        check_unit(schema, self.columns(), context)
+        check_person_id(schema, self.columns(), context)
         rows, names = self.count(), [*schema.sources, schema.label]
         whole = (start, stop) == (0, rows)
         if schema.person_id is None or schema.max_rows_per_person is None:
@@ -168,7 +160,7 @@ class SparkEngine(Engine):
         else:
             # Not as many parts as the session shuffles into, which few rows are not worth.
             parts = len(part_bounds(rows, width=1 + schema.encoding.cells, scanned=rows, parts=self.parts)) - 1
-            counted = self._first_rows(names, schema.person_id, schema.max_rows_per_person, parts=parts)
+            counted = self._limit_rows_per_person(names, schema.person_id, schema.max_rows_per_person, parts=parts)
             source, batches, files = self._source(names, placed=False, frame=counted)
         width, read_by = 1 + schema.encoding.cells, schema.encoding.feature_map
         # Rows in order are scanned once, if at all, before they move.
@@ -177,7 +169,7 @@ class SparkEngine(Engine):
             schema, context.on_bad_row, batches, executor_tasks.Sealing(secrets.token_bytes(16), run)
         )
         context.report_rows(0)
-        stored = Stored(self._session, self._session.mapped(source, encode), width=width, run=run)
+        stored = Stored(self._session, self._session.map_partitions(source, encode), width=width, run=run)
         kept = False
         try:
             if stored.rows != rows:
@@ -200,7 +192,7 @@ class SparkEngine(Engine):
                 run = self._session.new_run()
                 sealing = executor_tasks.Sealing(secrets.token_bytes(16), run)
                 cut = executor_tasks.Cut(stored.known(starts), stop - start, width, sealing)
-                some = Stored(self._session, self._session.mapped(stored.frame, cut), width=width, run=run)
+                some = Stored(self._session, self._session.map_partitions(stored.frame, cut), width=width, run=run)
                 if some.rows != stop - start:
                     some.drop()
                     raise DataError(executor_tasks.CHANGED, hint=executor_tasks.CHANGED_HINT)
@@ -223,7 +215,7 @@ class SparkEngine(Engine):
 
         frame = self._frame if frame is None else frame
         floats = [[name for name in names if self._kinds.get(name) == kind] for kind in ("FloatType", "DoubleType")]
-        arrays = tuple(tuple(some) for some in floats if encoded and len(some) >= LEAST_TOGETHER)
+        arrays = tuple(tuple(some) for some in floats if encoded and len(some) >= MIN_TOGETHER)
         single = [name for name in names if not any(name in some for some in arrays)]
         with quietly():
             cells = [functions.col(_identifier(name)).alias(f"c{place}") for place, name in enumerate(single)]
@@ -237,8 +229,8 @@ class SparkEngine(Engine):
         source = self._session.ask(lambda: _analysed(frame.select(*cells)), "the columns cannot be read")
         return source, executor_tasks.Batches(tuple(single), bool(files), __version__, arrays), files
 
-    def _first_rows(self, names: Sequence[str], person_id: str, most: int, *, parts: int) -> Any:
-        """The columns, in the original order; all cells of rows that do not count are missing: `engines.people`."""
+    def _limit_rows_per_person(self, names: Sequence[str], person_id: str, most: int, *, parts: int) -> Any:
+        """The columns, in the original order; of rows that do not count all cells are missing (`person_limit`)."""
         from pyspark.sql import functions
 
         files, origin = self._files()
@@ -311,12 +303,12 @@ class SparkEngine(Engine):
         """
         session, fault = self._session, "the rows cannot be read"
         source, batches, files = self._source(columns, placed=True, encoded=make is not None)
-        frame = session.mapped(source, executor_tasks.Ship(batches, make))
+        frame = session.map_partitions(source, executor_tasks.Ship(batches, make))
         session.ask(lambda: frame.persist(level()), fault)
         try:
             names = ("part", "number", "file", "split", "rows", "fault")
             found = session.ask(lambda: frame.select(*names).collect(), fault)
-            check_faults(found)
+            raise_faults(found)
             places = [
                 Place(one["part"], one["number"], one["file"], one["split"], None, one["rows"], b"") for one in found
             ]
@@ -324,7 +316,7 @@ class SparkEngine(Engine):
             order = in_file_order(places, files)
             if order == list(range(len(places))):
                 for one in rows_of(session, frame, fault):
-                    check_faults([one])
+                    raise_faults([one])
                     yield bytes(one["shipped"])
                 return
             runs = [[*run] for _, run in groupby(order, key=lambda i: _run(places[i]))]
@@ -333,10 +325,10 @@ class SparkEngine(Engine):
                 for target, run in enumerate(runs)
                 for place, i in enumerate(run)
             }
-            ordered = session.mapped(frame, executor_tasks.Order(targets)).repartitionById(len(runs), "target")
+            ordered = session.map_partitions(frame, executor_tasks.Order(targets)).repartitionById(len(runs), "target")
             for _, several in groupby(rows_of(session, ordered, fault), key=lambda one: one["target"]):
                 for one in sorted(several, key=lambda one: one["place"] or 0):
-                    check_faults([one])
+                    raise_faults([one])
                     yield bytes(one["shipped"])
         finally:
             session.ask(lambda: frame.unpersist(), fault)
@@ -352,11 +344,9 @@ class SparkSlice(Slice):
 
     @property
     def where(self) -> str:
-        """Where the rows are prepared and the passes run, in words."""
         return self._of.where
 
-    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> Prepared:
-        """Encode the rows in the cluster, and permute them if asked to."""
+    def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         if schema.person_id is not None:
             raise ParameterError(
                 "a schema with a person_id must be of all rows of a DataFrame, got some of them",
@@ -397,15 +387,15 @@ def _starts(places: Sequence[Place], files: Mapping[int, str]) -> list[int]:
 
 
 def _table(session: Session, name: str) -> Any:
-    """A table or view; if it cannot be read, those that there are are named."""
+    """A table or view; if it cannot be read, the error names the tables of the catalogue."""
     spark = session.spark
     try:
         return session.ask(lambda: _analysed(spark.table(name)), f"the table {name!r} cannot be read", names_only=True)
     except DataError as error:
-        told = str(error)
+        fault = str(error)
     names = session.ask(lambda: [one.name for one in spark.catalog.listTables()], "the tables cannot be listed")
     hint = near(name, names) or (f"there are the tables {listed(names)}" if names else None)
-    raise DataError(told, hint=hint)
+    raise DataError(fault, hint=hint)
 
 
 def _analysed(frame: Any) -> Any:

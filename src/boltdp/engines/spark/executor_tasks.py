@@ -29,7 +29,7 @@ from boltdp.context import Context
 from boltdp.encoding.arrow_buffers import missing, values
 from boltdp.encoding.encode import Encoder
 from boltdp.encoding.values import OnBadRow
-from boltdp.engines.local_store import MemoryStore, PreparedRows, spool
+from boltdp.engines.local_store import LocalRows, MemoryStore, store_rows
 from boltdp.engines.prepared_rows import Partition, Passes, run_part
 from boltdp.engines.spark import block_cache
 from boltdp.errors import BoltdpError, DataError
@@ -46,10 +46,10 @@ DIGEST_BYTES = 16
 PAGE_BYTES = 4096
 
 #: What is said where blocks are not those that were made first.
-CHANGED = "the data must stay as it is while it is read, and Spark has computed some rows anew and differently"
+CHANGED = "the data must stay as it is while it is read, and Spark has computed some rows again, differently"
 CHANGED_HINT = "write the rows to a table first, and train on that"
 
-#: Columns of what tasks make, as Spark is told of them.
+#: Columns of what tasks make, as Spark is given them.
 BLOCKS = "part int, number int, file long, split long, start long, rows int, digest binary, packed binary, fault string"
 #: The same without the rows.
 PLACES = ("part", "number", "file", "split", "start", "rows", "digest", "fault")
@@ -80,7 +80,7 @@ class Task(ABC):
         except GeneratorExit:
             raise
         except BaseException as error:
-            # Whatever it says may quote a row, and Spark logs it: only its kind is told.
+            # Whatever it says may quote a row, and Spark logs it: only its type is named.
             kind = type(error).__name__
             raise RuntimeError(f"a task of boltdp failed: {kind}") from None
         else:
@@ -144,7 +144,7 @@ class Sealing:
         """A row of `BLOCKS`."""
         digest = block_digest(self.key, rows, part, number, file, split, -1 if start is None else start)
         if self.run is not None:
-            block_cache.keep(self.run, digest.hex(), rows)
+            block_cache.save(self.run, digest.hex(), rows)
         places = {"part": part, "number": number, "file": file, "split": split, "start": start, "rows": len(rows)}
         return result_row(BLOCKS, **places, digest=digest, packed=rows.tobytes())
 
@@ -236,7 +236,6 @@ class Ship(Task):
     columns: ClassVar[str] = SHIPPED
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """A value for each batch."""
         part, number = partition_number(), 0
         make = arrow_bytes if self.make is None else self.make.begun()
         for file, split, table in self.batches.runs(batches):
@@ -275,7 +274,6 @@ class Order(Task):
     columns: ClassVar[str] = ORDERED
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Each value with its partition and its place there."""
         for batch in batches:
             for one in batch.to_pylist():
                 check_fault(one["fault"])
@@ -369,7 +367,6 @@ class Cut(Task):
     columns: ClassVar[str] = BLOCKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What lies within, of each block."""
         for block in read_blocks(batches, self.width):
             at = self.places.start(block)
             first, last = max(-at, 0), min(self.rows - at, len(block.rows))
@@ -398,7 +395,6 @@ class Scatter(Task):
     columns: ClassVar[str] = CHUNKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """A chunk of each block for each range that gets some of it: the rows, and their slots in the range."""
         starts, stops = (np.array(edges, np.int64) for edges in zip(*self.ranges, strict=True))
         for block in read_blocks(batches, self.width):
             positions = self._positions(self.places.start(block), len(block.rows))
@@ -472,7 +468,7 @@ def gathered(
 
 
 @dataclass(frozen=True)
-class Settle(Task):
+class PutInOrder(Task):
     """The chunks of a range, put in order to blocks."""
 
     bounds: tuple[int, ...]  #: where ranges begin, and the end of the last
@@ -483,7 +479,6 @@ class Settle(Task):
     columns: ClassVar[str] = BLOCKS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Blocks in order, once every row of the range is there."""
         most, sizes = max(1, BLOCK_BYTES // (4 * self.width)), np.diff(self.bounds).tolist()
         for part, rows in gathered(batches, sizes, self.width, self.memory_bytes).items():
             for number, at in enumerate(range(0, len(rows), most)):
@@ -501,7 +496,6 @@ class Train(Task):
     columns: ClassVar[str] = RESULTS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row of states for each range."""
         parts: list[tuple[int, list[bytes], list[int | None]]] = delivered(self.parts)
         sizes = [size for size, *_ in parts]
         for part, rows in gathered(batches, sizes, self.width, self.memory_bytes).items():
@@ -513,14 +507,14 @@ class Train(Task):
             yield self.row(part=part, rows=size, result=returned(states, self.parts, part))
 
 
-def _spooled(rows: PackedRows, *, fresh: bool) -> PreparedRows:
+def _spooled(rows: PackedRows, *, fresh: bool) -> LocalRows:
     """Rows as they are; those that are many and will be permuted go to a file that can be."""
     size, width = rows.shape
     if isinstance(rows, np.memmap) and fresh:
         step = max(1, MEMORY_BYTES // (4 * width))
         windows = (rows[at : at + step] for at in range(0, size, step))
         context = Context(seed=0, threads=1)
-        prepared = spool(
+        prepared = store_rows(
             windows,
             rows=size,
             width=width,
@@ -531,7 +525,7 @@ def _spooled(rows: PackedRows, *, fresh: bool) -> PreparedRows:
         )
         prepared.ordered = True  # as they are
         return prepared
-    return PreparedRows(MemoryStore(rows), 0, size)
+    return LocalRows(MemoryStore(rows), 0, size)
 
 
 def hidden(data: bytes, key: bytes) -> bytes:
@@ -606,14 +600,13 @@ class Sum(Task):
     columns: ClassVar[str] = RESULTS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row of what was summed, if there was a block."""
         sums: list[Summation] = [each.fresh() for each in delivered(self.sums)]
         digests, count = [], 0
         for block in read_blocks(batches, self.width):
             if self.missed is not None and block.digest not in self.missed:
                 continue
             if self.run is not None:
-                block_cache.keep(self.run, block.digest.hex(), block.rows)
+                block_cache.save(self.run, block.digest.hex(), block.rows)
             rows = block.rows if self.window is None else self.window.within(block)
             for each in sums:
                 each.add(rows)
@@ -626,7 +619,7 @@ class Sum(Task):
 
 
 @dataclass(frozen=True)
-class SumKept(Task):
+class SumCached(Task):
     """A partition's part of sums, of blocks that are where they were packed; Spark tells only which they are.
 
     Sums of a share take few rows of a block, which are kept beside it. Spark knows nothing of them: how many there are
@@ -641,12 +634,11 @@ class SumKept(Task):
     columns: ClassVar[str] = RESULTS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row of what was summed, and which blocks are not here, if there was a block."""
         sums: list[Summation] = [each.fresh() for each in delivered(self.sums)]
         digests: list[bytes] = []
         missing: list[bytes] = []
         count = 0
-        block_cache.in_use(self.run)
+        block_cache.touch(self.run)
         for batch in batches:
             for one in batch.to_pylist():
                 check_fault(one["fault"])
@@ -671,15 +663,15 @@ class SumKept(Task):
     def _kept(self, digest: bytes, count: int) -> PackedRows | None:
         """The rows of a block that the sums take, or all of them."""
         if self.share == 1.0:
-            return block_cache.kept(self.run, digest.hex(), rows=count, width=self.width)
+            return block_cache.load(self.run, digest.hex(), rows=count, width=self.width)
         name = f"{digest.hex()}-{self.share!r}"
-        few = block_cache.kept(self.run, name, width=self.width)
+        few = block_cache.load(self.run, name, width=self.width)
         if few is None:
-            rows = block_cache.kept(self.run, digest.hex(), rows=count, width=self.width)
+            rows = block_cache.load(self.run, digest.hex(), rows=count, width=self.width)
             if rows is None:
                 return None
             few = packing.sampled(rows, self.share)
-            block_cache.keep(self.run, name, few)
+            block_cache.save(self.run, name, few)
         return few
 
 
@@ -692,8 +684,7 @@ class Forget(Task):
     columns: ClassVar[str] = RESULTS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Nothing."""
-        block_cache.forget(self.run)
+        block_cache.remove(self.run)
         for _ in batches:  # all of them: Spark ends a worker that leaves some
             yield from ()
 
@@ -707,7 +698,6 @@ class Join(Task):
     columns: ClassVar[str] = RESULTS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row of what was joined, if there was any."""
         sums: list[Summation] = [each.fresh() for each in delivered(self.sums)]
         fingerprints: list[bytes] = []
         missing: list[bytes] = []
@@ -749,7 +739,6 @@ class Run(Task):
     columns: ClassVar[str] = RESULTS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row of states, if there was a block."""
         states = [State.from_bytes(state) for state in delivered(self.states)]
         digests: list[bytes] = []
         expected, count = None, 0

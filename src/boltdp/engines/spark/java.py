@@ -69,8 +69,8 @@ def wrapped(java: Path) -> Path:
 def _release(java: Path) -> int:
     """Its first number, 0 if it does not run."""
     try:
-        told = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False, timeout=60)
+        answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = re.search(r'version "(\d+)', told.stderr)
+    found = re.search(r'version "(\d+)', answer.stderr)
     return int(found[1]) if found else 0

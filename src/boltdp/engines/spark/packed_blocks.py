@@ -7,6 +7,7 @@ and spooled here.
 
 from __future__ import annotations
 
+import copy
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,17 +21,8 @@ import numpy as np
 from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
 from boltdp.context import Context
-from boltdp.engines.local_store import PreparedRows, spool
-from boltdp.engines.prepared_rows import (
-    Partition,
-    Passes,
-    Prepared,
-    check_ordered,
-    check_part,
-    check_parts,
-    check_width,
-    joined_positions,
-)
+from boltdp.engines.local_store import LocalRows, store_rows
+from boltdp.engines.prepared_rows import Partition, Passes, StoredRows, check_ordered, check_parts, check_width
 from boltdp.engines.spark import executor_tasks
 from boltdp.engines.spark.executor_tasks import CHANGED, CHANGED_HINT, PLACES, Places, Window
 from boltdp.engines.spark.session import Session
@@ -42,7 +34,7 @@ from boltdp.kernel.sum_state import Summation
 #: Bytes of a part, at most: a task that puts one in order has all of it in memory.
 PART_BYTES = 128 << 20
 #: Smaller parts are not worth a task.
-LEAST_PART_BYTES = 8 << 20
+MIN_PART_BYTES = 8 << 20
 #: Bytes of partial sums that this process joins; executors join more than that among themselves first.
 JOINED_BYTES = 256 << 20
 
@@ -97,7 +89,7 @@ class Stored:
             # As many tasks as there may be executors; where none of them comes to, the blocks go by themselves.
             tries = max(FORGETTING, len({place.part for place in self.places}))
             with suppress(DataError):
-                ended = self.session.mapped(
+                ended = self.session.map_partitions(
                     self.session.spark.range(0, tries, 1, tries), executor_tasks.Forget(self._run)
                 )
                 self.session.ask(lambda: ended.collect(), fault)
@@ -111,10 +103,12 @@ class Stored:
         """
         carried, chosen = executor_tasks.carried([each.fresh() for each in sums]), self.overlapping(window)
         if self._run is None or window is not None:
-            found = self._joined(self.mapped(executor_tasks.Sum(carried, window, self.width), window), sums, carried)
+            found = self._joined(
+                self.map_partitions(executor_tasks.Sum(carried, window, self.width), window), sums, carried
+            )
         else:
-            task = executor_tasks.SumKept(carried, self.width, self._run, share)
-            found = self._joined(self.session.mapped(self._named, task), sums, carried)
+            cached = executor_tasks.SumCached(carried, self.width, self._run, share)
+            found = self._joined(self.session.map_partitions(self._named, cached), sums, carried)
             found += self._missed(found, sums, carried)
         self._check(found, chosen)
         for one in found:
@@ -123,13 +117,15 @@ class Stored:
     def _joined(self, partial: Any, sums: Sequence[Summation], carried: bytes) -> list[Any]:
         joiners = max(1, JOINED_BYTES // sum(len(each.to_bytes()) for each in sums))
         if len({place.part for place in self.places}) > joiners:
-            partial = self.session.mapped(partial.repartitionById(joiners, "part"), executor_tasks.Join(carried))
+            partial = self.session.map_partitions(
+                partial.repartitionById(joiners, "part"), executor_tasks.Join(carried)
+            )
         found: list[Any] = self.session.ask(lambda: partial.collect(), "the rows cannot be summed")
         return found
 
     def _missed(self, found: Sequence[Any], sums: Sequence[Summation], carried: bytes) -> list[Any]:
         """What a scan of kept blocks has not found, from what Spark has persisted."""
-        check_faults(found)
+        raise_faults(found)
         missing = b"".join(bytes(one["missing"] or b"") for one in found)
         size = executor_tasks.DIGEST_BYTES
         missed = frozenset(missing[at : at + size] for at in range(0, len(missing), size))
@@ -138,11 +134,11 @@ class Stored:
         parts = ", ".join(str(part) for part in sorted({p.part for p in self.places if p.digest in missed}))
         task = executor_tasks.Sum(carried, None, self.width, missed, self._run)
         frame = self.frame.where(f"part IN ({parts or -1})")
-        return self._joined(self.session.mapped(frame, task), sums, carried)
+        return self._joined(self.session.map_partitions(frame, task), sums, carried)
 
     def _made(self) -> list[Place]:
         found = self.session.ask(lambda: self._named.collect(), FAULT)
-        check_faults(found)
+        raise_faults(found)
         return [
             Place(
                 one["part"], one["number"], one["file"], one["split"], one["start"], one["rows"], bytes(one["digest"])
@@ -159,10 +155,10 @@ class Stored:
             }
         )
 
-    def mapped(self, task: executor_tasks.Task, window: Window | None, *, part: int | None = None) -> Any:
+    def map_partitions(self, task: executor_tasks.Task, window: Window | None, *, part: int | None = None) -> Any:
         """What a task makes of blocks that have rows of a window, or all, and of one part, or all."""
         frame = self.frame if window is None else self.frame.where(_overlap(window))
-        return self.session.mapped(frame if part is None else frame.where(f"part = {part}"), task)
+        return self.session.map_partitions(frame if part is None else frame.where(f"part = {part}"), task)
 
     def checked(self, frame: Any, chosen: Sequence[Place], fault: str) -> list[Any]:
         """The rows of results, if they are of the chosen blocks, as these were made first."""
@@ -172,7 +168,7 @@ class Stored:
 
     def _check(self, found: Sequence[Any], chosen: Sequence[Place]) -> None:
         """See to it that results are of the chosen blocks, as these were made first."""
-        check_faults(found)
+        raise_faults(found)
         met = executor_tasks.fingerprint([bytes(one["fingerprint"]) for one in found])
         if met != executor_tasks.fingerprint([place.digest for place in chosen]):
             raise DataError(CHANGED, hint=CHANGED_HINT)
@@ -182,7 +178,7 @@ class Stored:
         frame = self.frame if window is None else self.frame.where(_overlap(window))
         expected, last = {place.digest: place for place in self.overlapping(window)}, -1
         for one in rows_of(self.session, frame, "the rows cannot be read"):
-            check_faults([one])
+            raise_faults([one])
             place = expected.pop(bytes(one["digest"]), None)
             if place is None or (place.start is not None and place.start <= last):
                 raise DataError(CHANGED, hint=CHANGED_HINT)
@@ -204,17 +200,12 @@ class Stored:
         ]
 
 
-class PreparedBlocks(Prepared):
+class PreparedBlocks(StoredRows):
     """Packed blocks in a cluster, or those of them from one position to another."""
 
     def __init__(self, blocks: Blocks, start: int, stop: int, *, reading: Reading | None, share: float = 1.0) -> None:
-        self._blocks = blocks
-        self._share = share
-        self._start = start
-        self.rows = stop - start
-        self.cells = blocks.width - 1
-        self.reading = reading
-        self.ordered = blocks.ordered
+        super().__init__(start, stop, cells=blocks.width - 1, reading=reading, ordered=blocks.ordered)
+        self._blocks, self._share = blocks, share
 
     @property
     def parts(self) -> int:
@@ -222,26 +213,16 @@ class PreparedBlocks(Prepared):
         return len(self._blocks.bounds) - 1
 
     def blocks(self) -> Iterator[PackedRows]:
-        """The packed rows in order, a block at a time; they leave the cluster."""
-        return self._blocks.settled().streamed(self._window)
+        return self._blocks.apply_moves().streamed(self._window)
 
-    def portion(self, start: int, stop: int) -> PreparedBlocks:
-        """The rows at positions start to stop - 1, as a view: it shares the rows and needs no closing."""
-        check_ordered(self)
-        check_part(start, stop, rows=self.rows, what="a portion")
-        return PreparedBlocks(self._blocks, self._start + start, self._start + stop, reading=self.reading)
-
-    def reshuffle(self, seed: int) -> None:
-        """Permute the current order again: position p takes the row now at source_position(p; seed)."""
-        check_ordered(self)
-        self._blocks.move([(self._start, self._start + self.rows, seed)])
+    def _shuffle(self, seed: int) -> None:
+        self._blocks.move([(self._start, self._stop, seed)])
 
     def run_pass(self, states: Sequence[State], context: Context) -> None:
-        """Feed every row once, in order, to every state: a job for each part, one after another."""
         check_ordered(self)
         check_width(states, self.cells)
         context.report_rows(0)
-        for done in self._blocks.run(states, Window(self._start, self._start + self.rows)):
+        for done in self._blocks.run(states, Window(self._start, self._stop)):
             context.report_rows(done)
 
     def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
@@ -263,28 +244,21 @@ class PreparedBlocks(Prepared):
                 passes.ended(part)
 
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
-        """Feed the rows at these positions, in this order, to every state: in this process, to which they come once."""
-        check_ordered(self)
-        check_width(states, self.cells)
-        stop = self._start + self.rows
-        self._blocks.local().run_drawn(states, joined_positions(positions, start=self._start, stop=stop, size=1 << 16))
+        self._blocks.local().run_drawn(states, self._join_positions(states, positions, 1 << 16))
 
     def sum(self, sums: Sequence[Summation]) -> None:
-        """Add every row once to each of the sums, where the rows are: one job."""
         _interrupts.check()
         check_width(sums, self.cells)
         if sums:
             self._blocks.sum(sums, self._window, self._share)
 
     @contextmanager
-    def sampled(self, share: float) -> Iterator[PreparedBlocks]:
-        """The same blocks, of which executors keep what sums of this share take."""
-        yield PreparedBlocks(
-            self._blocks, self._start, self._start + self.rows, reading=self.reading, share=min(share, self._share)
-        )
+    def sample_rows(self, share: float) -> Iterator[PreparedBlocks]:
+        view = copy.copy(self)
+        view._share = min(share, self._share)
+        yield view
 
     def close(self) -> None:
-        """Let Spark forget the rows."""
         self._blocks.close()
 
     @classmethod
@@ -314,7 +288,7 @@ class PreparedBlocks(Prepared):
     @property
     def _window(self) -> Window | None:
         whole = (self._start, self.rows) == (0, self._blocks.rows)
-        return None if whole else Window(self._start, self._start + self.rows)
+        return None if whole else Window(self._start, self._stop)
 
 
 class Blocks:
@@ -338,7 +312,7 @@ class Blocks:
         self._starts = starts or []
         self._rounds: list[tuple[executor_tasks.Move, ...]] = []  #: those of one share no rows
         self._spool = spool
-        self._local: PreparedRows | None = None
+        self._local: LocalRows | None = None
 
     def move(self, moves: Sequence[executor_tasks.Move]) -> None:
         """Permute rows, when they are next needed in order."""
@@ -346,7 +320,7 @@ class Blocks:
             self._rounds.append(tuple(sorted(moves)))
             self._forget()
 
-    def settled(self) -> Stored:
+    def apply_moves(self) -> Stored:
         """The blocks, when all moves are made."""
         while self._rounds:
             self._make_moves()
@@ -356,9 +330,9 @@ class Blocks:
         """Make those of one round, to new blocks, one partition for each part."""
         old, session = self._stored, self._stored.session
         sealing = executor_tasks.Sealing(secrets.token_bytes(16))
-        settle = executor_tasks.Settle(self.bounds, self.width, sealing, session.memory_bytes)
+        settle = executor_tasks.PutInOrder(self.bounds, self.width, sealing, session.memory_bytes)
         chunks = self._chunks([*pairwise(self.bounds)])
-        new = Stored(session, session.mapped(chunks, settle), width=self.width)
+        new = Stored(session, session.map_partitions(chunks, settle), width=self.width)
         if new.rows != self.rows:
             new.drop()
             raise DataError(CHANGED, hint=CHANGED_HINT)
@@ -371,11 +345,11 @@ class Blocks:
         moves = self._rounds[0] if self._rounds else ()
         known = self._stored.known(self._starts)
         scatter = executor_tasks.Scatter(known, moves, tuple(ranges), self.width, secrets.token_bytes(16))
-        return self._stored.session.mapped(self._stored.frame, scatter).repartitionById(len(ranges), "part")
+        return self._stored.session.map_partitions(self._stored.frame, scatter).repartitionById(len(ranges), "part")
 
     def _scanned(self, window: Window | None) -> Stored:
         """Blocks whose rows within a window, or all rows, are those that are asked for."""
-        return self._stored if window is None and self._stored.rows == self.rows else self.settled()
+        return self._stored if window is None and self._stored.rows == self.rows else self.apply_moves()
 
     def sum(self, sums: Sequence[Summation], window: Window | None, share: float) -> None:
         """One job."""
@@ -383,12 +357,12 @@ class Blocks:
 
     def run(self, states: Sequence[State], window: Window) -> Iterator[int]:
         """A job for each part, which goes on where the last has ended; how many rows are done."""
-        stored, done = self.settled(), 0
+        stored, done = self.apply_moves(), 0
         for part, of_part in groupby(stored.overlapping(window), key=lambda place: place.part):
             task = executor_tasks.Run(
                 executor_tasks.carried([state.to_bytes() for state in states]), window, self.width
             )
-            results = stored.mapped(task, window, part=part)
+            results = stored.map_partitions(task, window, part=part)
             (one,) = stored.checked(results, [*of_part], "a pass cannot be run")
             _update(states, one)
             done += one["rows"]
@@ -403,9 +377,9 @@ class Blocks:
         given = [(part.rows, [state.to_bytes() for state in part.states], [*part.seeds]) for part in parts]
         session = self._stored.session
         task = executor_tasks.Train(executor_tasks.carried(given), self.width, session.memory_bytes)
-        results = session.mapped(self._chunks(ranges), task)
+        results = session.map_partitions(self._chunks(ranges), task)
         found = session.ask(lambda: results.collect(), "the passes cannot be run")
-        check_faults(found)
+        raise_faults(found)
         if sorted(one["part"] for one in found) != [*range(len(parts))]:
             raise DataError(CHANGED, hint=CHANGED_HINT)
         for one in found:
@@ -414,11 +388,11 @@ class Blocks:
             seeds = [part.seeds[number] if number < len(part.seeds) else None for part in parts]
             self.move([(*of, seed) for of, seed in zip(ranges, seeds, strict=True) if seed is not None])
 
-    def local(self) -> PreparedRows:
+    def local(self) -> LocalRows:
         """The rows in this process, in their order."""
-        stored = self.settled()
+        stored = self.apply_moves()
         if self._local is None:
-            self._local = spool(
+            self._local = store_rows(
                 stored.streamed(None),
                 rows=self.rows,
                 width=self.width,
@@ -456,7 +430,7 @@ def part_bounds(rows: int, *, width: int, scanned: int, parts: int | None = None
     """
     if parts is None:
         size = 4 * width * rows
-        parts = max(-(-size // PART_BYTES), min(scanned, size // LEAST_PART_BYTES), 1)
+        parts = max(-(-size // PART_BYTES), min(scanned, size // MIN_PART_BYTES), 1)
     parts = min(parts, rows)
     return tuple(part * rows // parts for part in range(parts + 1))
 
@@ -473,7 +447,7 @@ def _overlap(window: Window) -> str:
     return f"start < {window.stop} AND start + rows > {window.start}"
 
 
-def check_faults(found: Sequence[Any]) -> None:
+def raise_faults(found: Sequence[Any]) -> None:
     """Raise what a task has found."""
     for one in found:
         fault = one["fault"]

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 #: Settings of a session that is opened here, unless PYSPARK_SUBMIT_ARGS has them.
 SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
-#: Reasons that are told, by what Spark says: they are about the cluster, never about rows.
+#: Reasons that are stated, by what Spark says: they are about the cluster, never about rows.
 REASONS = {
     r"No module named '?boltdp": "the executors have no boltdp",
     r"No module named '?(numpy|pyarrow|pandas)": "the executors lack a package that boltdp needs",
@@ -52,8 +52,8 @@ class Session:
     def _encrypted(self) -> bool:
         """Whether Spark encrypts what it writes to disks, which files of ours would not be."""
         name = "spark.io.encryption.enabled"
-        told = self.ask(lambda: self.spark.conf.get(name, "false"), "the settings of Spark cannot be read")
-        return str(told).lower() == "true"
+        value = self.ask(lambda: self.spark.conf.get(name, "false"), "the settings of Spark cannot be read")
+        return str(value).lower() == "true"
 
     @property
     def memory_bytes(self) -> int:
@@ -127,7 +127,7 @@ class Session:
             fault if reason is None else f"{fault}: {reason}", hint=INSTALL if "executors" in str(reason) else None
         )
 
-    def mapped(self, frame: Any, task: Task) -> Any:
+    def map_partitions(self, frame: Any, task: Task) -> Any:
         """What a task makes of each partition of a DataFrame, when it is asked for."""
         return self.ask(lambda: frame.mapInArrow(task, task.columns), "the rows cannot be read")
 
@@ -174,7 +174,7 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _reason(error: Exception, *, names_only: bool) -> str | None:
-    """Why, as far as it can be told without a row."""
+    """Say why, as far as that is possible without a row."""
     said = str(error)
     for pattern, reason in REASONS.items():
         if re.search(pattern, said):

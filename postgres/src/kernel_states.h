@@ -1,6 +1,6 @@
-/* states.h: what the aggregates around the kernel have in common. */
-#ifndef BOLTDP_STATES_H
-#define BOLTDP_STATES_H
+/* kernel_states.h: what the aggregates around the kernel have in common. */
+#ifndef BOLTDP_KERNEL_STATES_H
+#define BOLTDP_KERNEL_STATES_H
 
 #include "postgres.h"
 

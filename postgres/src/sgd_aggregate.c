@@ -1,5 +1,5 @@
 /*
- * train.c: a pass of SGD as an aggregate around the kernel.
+ * sgd_aggregate.c: a pass of SGD as an aggregate around the kernel.
  *
  * What the aggregates refuse: NULL or corrupt models, blocks of the wrong width, more rows than the passes have left,
  * to be merged (no combine function), to be a window function. What they don't do: allocate for a row, keep anything
@@ -9,8 +9,8 @@
 
 #include "arrays.h"
 #include "sgd.h"
-#include "states.h"
-#include "train.h"
+#include "kernel_states.h"
+#include "sgd_aggregate.h"
 #include "utils/float.h"
 
 PG_MODULE_MAGIC;

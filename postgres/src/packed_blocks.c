@@ -1,5 +1,5 @@
 /*
- * blocks.c: writing packed rows into a temporary table, in blocks of one page, in a permuted order or as they come.
+ * packed_blocks.c: writing packed rows into a temporary table, in blocks of one page, in a permuted order or as they come.
  *
  * A row's place follows from its position and the seed alone, so nothing is sorted: rows are put into their places in
  * memory, and what is more than the memory allows waits in temporary files, one for each range of places. The aggregates
@@ -22,13 +22,13 @@
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "rows.h"
-#include "states.h"
+#include "kernel_states.h"
 #include "storage/buffile.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 
 /* Ranges of places, at most: each has a file. */
-#define MOST_RANGES 65536
+#define MAX_RANGES 65536
 
 /* The size of a large page, on most systems. */
 #define LARGE_PAGE (2 * 1024 * 1024)
@@ -46,7 +46,7 @@ typedef struct Writer
 	HeapTuple	tuple;
 	char	   *start;			/* in the tuple: the position of the block's first row */
 	char	   *block;			/* and its rows, which need not be aligned */
-	int			capacity;		/* of which there are so many */
+	int			capacity;		/* and how many of them fit */
 	int64		written;		/* rows */
 	MemoryContext scratch;		/* for storing one tuple */
 } Writer;
@@ -69,7 +69,7 @@ typedef struct Packing
 	float4	   *range;			/* rows in their places; of the only range, or when all rows have been met */
 	BufFile   **files;			/* of more than one: each row after its place */
 	char	   *record;			/* such a row */
-	Columns    *columns;		/* NULL where blocks are packed anew */
+	Columns    *columns;		/* NULL where blocks are packed again */
 	float4	   *waiting;		/* encoded rows that are to be projected together */
 	int			n_waiting;
 	int			filled;			/* rows of the block that is being filled with them as they come */
@@ -124,7 +124,7 @@ CloseTable(Writer *writer)
 	writer->table = NULL;
 }
 
-/* Have a tuple with room for so many rows. */
+/* Make a tuple with room for this many rows. */
 static void
 NewTuple(Writer *writer, int rows)
 {
@@ -238,10 +238,10 @@ OpenPlaces(Packing *packing, int64 memory)
 		packing->range = AllocateRange(packing->total * row_bytes);
 		return;
 	}
-	if ((packing->total - 1) / packing->range_rows >= MOST_RANGES)
+	if ((packing->total - 1) / packing->range_rows >= MAX_RANGES)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("the memory must hold at least one row in %d", MOST_RANGES)));
+				 errmsg("the memory must hold at least one row in %d", MAX_RANGES)));
 	packing->n_ranges = (int) ((packing->total - 1) / packing->range_rows) + 1;
 	packing->files = palloc0(packing->n_ranges * sizeof(BufFile *));
 	for (int i = 0; i < packing->n_ranges; i++)

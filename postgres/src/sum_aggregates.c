@@ -1,9 +1,9 @@
 /*
- * sums.c: what is summed over all rows, as aggregates around the kernel: a derivative of the loss, the errors of models,
+ * sum_aggregates.c: what is summed over all rows, as aggregates around the kernel: a derivative of the loss, the errors of models,
  * the moments of the features.
  *
  * Each takes a kernel state before its first row and returns it after the last. Sums are exact, so that rows may come in
- * any order and be shared among any number of processes, whose parts are joined. Blocks are refused as in train.c. The
+ * any order and be shared among any number of processes, whose parts are joined. Blocks are refused as in sgd_aggregate.c. The
  * state may have weights that are not noised: it must not be a parameter of a statement, which a server that logs
  * statements logs.
  */
@@ -16,7 +16,7 @@
 #include "moments.h"
 #include "objective.h"
 #include "rows.h"
-#include "states.h"
+#include "kernel_states.h"
 
 /* What there is to sum, as the kernel knows it. */
 typedef struct Kind
@@ -94,7 +94,7 @@ GetSummation(FunctionCallInfo fcinfo, const Kind *kind)
 	return OpenSummation(kind, VARDATA_ANY(given), VARSIZE_ANY_EXHDR(given), context);
 }
 
-/* Room for so many rows, aligned. */
+/* Return room for this many rows, aligned. */
 static float4 *
 AlignedRows(FunctionCallInfo fcinfo, Summation *sum, size_t rows)
 {
@@ -212,9 +212,9 @@ AGGREGATE(errors)
 AGGREGATE(moments)
 
 /* Those rows of a block that sums of a share take, 2^32 of it all; NULL if there are none. Strict. */
-PG_FUNCTION_INFO_V1(boltdp_sampled);
+PG_FUNCTION_INFO_V1(boltdp_sample_block);
 Datum
-boltdp_sampled(PG_FUNCTION_ARGS)
+boltdp_sample_block(PG_FUNCTION_ARGS)
 {
 	NumberArray block = OpenArray(PG_GETARG_DATUM(0));
 	int64		share = PG_GETARG_INT64(1);

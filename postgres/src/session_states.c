@@ -1,5 +1,5 @@
 /*
- * keep.c: where a session keeps models on their way from one pass to the next.
+ * session_states.c: where a session keeps models on their way from one pass to the next.
  *
  * In its memory alone: passed as a parameter of the next statement they would be in the server's log when statements are
  * logged, and in a table they would be on disk. Behind a pooler a session has one user after another, so what is kept
@@ -22,54 +22,54 @@
 
 PGDLLEXPORT void _PG_init(void);
 
-typedef struct Kept
+typedef struct SessionState
 {
 	int64		handle;			/* the key */
 	Oid			session_user;	/* whose they are */
 	Oid			current_user;
 	SubTransactionId kept_in;	/* of the transaction that runs, 0 if an earlier one kept them */
 	bytea	   *models;
-} Kept;
+} SessionState;
 
-static HTAB *kept = NULL;
+static HTAB *session_states = NULL;
 static ProcessUtility_hook_type next_utility = NULL;
 
-/* Overwrite models, and forget them. */
+/* Overwrite a state, and remove it. */
 static void
-Remove(Kept *entry)
+RemoveState(SessionState *entry)
 {
 	bytea	   *models = entry->models;
 
-	hash_search(kept, &entry->handle, HASH_REMOVE, NULL);
+	hash_search(session_states, &entry->handle, HASH_REMOVE, NULL);
 	explicit_bzero(models, VARSIZE(models));
 	pfree(models);
 }
 
-/* Forget what was kept in a subtransaction, or, for 0, in any transaction. */
+/* Remove the states that were put in a subtransaction, or, for 0, in any transaction. */
 static void
-RemoveAll(SubTransactionId kept_in)
+RemoveStates(SubTransactionId kept_in)
 {
 	HASH_SEQ_STATUS scan;
-	Kept	   *entry;
+	SessionState *entry;
 
-	if (kept == NULL)
+	if (session_states == NULL)
 		return;
-	hash_seq_init(&scan, kept);
+	hash_seq_init(&scan, session_states);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 		if (kept_in == InvalidSubTransactionId || entry->kept_in == kept_in)
-			Remove(entry);
+			RemoveState(entry);
 }
 
-/* What was kept in one subtransaction is from here on as if another one had kept it. */
+/* From here on states of one subtransaction are those of another. */
 static void
-HandOver(SubTransactionId from, SubTransactionId to, bool all)
+MoveStates(SubTransactionId from, SubTransactionId to, bool all)
 {
 	HASH_SEQ_STATUS scan;
-	Kept	   *entry;
+	SessionState *entry;
 
-	if (kept == NULL)
+	if (session_states == NULL)
 		return;
-	hash_seq_init(&scan, kept);
+	hash_seq_init(&scan, session_states);
 	while ((entry = hash_seq_search(&scan)) != NULL)
 		if (all || entry->kept_in == from)
 			entry->kept_in = to;
@@ -79,18 +79,18 @@ static void
 AtTransactionEnd(XactEvent event, void *arg)
 {
 	HASH_SEQ_STATUS scan;
-	Kept	   *entry;
+	SessionState *entry;
 
-	if (kept == NULL)
+	if (session_states == NULL)
 		return;
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE)
-		HandOver(InvalidSubTransactionId, InvalidSubTransactionId, true);
+		MoveStates(InvalidSubTransactionId, InvalidSubTransactionId, true);
 	else if (event == XACT_EVENT_ABORT)
 	{
-		hash_seq_init(&scan, kept);
+		hash_seq_init(&scan, session_states);
 		while ((entry = hash_seq_search(&scan)) != NULL)
 			if (entry->kept_in != InvalidSubTransactionId)
-				Remove(entry);
+				RemoveState(entry);
 	}
 }
 
@@ -98,12 +98,12 @@ static void
 AtSubtransactionEnd(SubXactEvent event, SubTransactionId mine, SubTransactionId parent, void *arg)
 {
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
-		HandOver(mine, parent, false);
+		MoveStates(mine, parent, false);
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
-		RemoveAll(mine);
+		RemoveStates(mine);
 }
 
-/* A session that is handed on to someone else is told to discard what it has, or to be another user's. */
+/* A session that is handed on to someone else gets a statement to discard what it has, or to change the user. */
 static void
 Utility(PlannedStmt *planned, const char *query, bool read_only, ProcessUtilityContext context, ParamListInfo params,
 		QueryEnvironment *environment, DestReceiver *destination, QueryCompletion *completion)
@@ -125,7 +125,7 @@ Utility(PlannedStmt *planned, const char *query, bool read_only, ProcessUtilityC
 	}
 	/* Before it is run: whether or not it succeeds, it is meant to be the end. */
 	if (ends)
-		RemoveAll(InvalidSubTransactionId);
+		RemoveStates(InvalidSubTransactionId);
 	if (next_utility != NULL)
 		next_utility(planned, query, read_only, context, params, environment, destination, completion);
 	else
@@ -142,10 +142,10 @@ _PG_init(void)
 }
 
 /* What is kept under a handle, if it is the caller's. */
-static Kept *
-Find(int64 handle)
+static SessionState *
+FindState(int64 handle)
 {
-	Kept	   *entry = kept == NULL ? NULL : hash_search(kept, &handle, HASH_FIND, NULL);
+	SessionState *entry = session_states == NULL ? NULL : hash_search(session_states, &handle, HASH_FIND, NULL);
 
 	if (entry == NULL || entry->session_user != GetSessionUserId() || entry->current_user != GetUserId())
 		return NULL;
@@ -153,11 +153,11 @@ Find(int64 handle)
 }
 
 /* The models under a handle, NULL if there are none, or someone else's. */
-PG_FUNCTION_INFO_V1(boltdp_kept);
+PG_FUNCTION_INFO_V1(boltdp_get_state);
 Datum
-boltdp_kept(PG_FUNCTION_ARGS)
+boltdp_get_state(PG_FUNCTION_ARGS)
 {
-	Kept	   *entry = Find(PG_GETARG_INT64(0));
+	SessionState *entry = FindState(PG_GETARG_INT64(0));
 
 	if (entry == NULL)
 		PG_RETURN_NULL();
@@ -165,35 +165,35 @@ boltdp_kept(PG_FUNCTION_ARGS)
 }
 
 /* Remove the models under a handle; whether there were any. */
-PG_FUNCTION_INFO_V1(boltdp_forget);
+PG_FUNCTION_INFO_V1(boltdp_drop_state);
 Datum
-boltdp_forget(PG_FUNCTION_ARGS)
+boltdp_drop_state(PG_FUNCTION_ARGS)
 {
-	Kept	   *entry = Find(PG_GETARG_INT64(0));
+	SessionState *entry = FindState(PG_GETARG_INT64(0));
 
 	if (entry == NULL)
 		PG_RETURN_BOOL(false);
-	Remove(entry);
+	RemoveState(entry);
 	PG_RETURN_BOOL(true);
 }
 
-/* Keep a copy of the models under a handle, in the place of any that are there. */
+/* Keep a copy of the models under a handle, which replaces any that are there. */
 static void
-Keep(int64 handle, bytea *models)
+PutState(int64 handle, bytea *models)
 {
 	bytea	   *copy;
 	bool		found;
-	Kept	   *entry;
+	SessionState *entry;
 
-	if (kept == NULL)
+	if (session_states == NULL)
 	{
-		HASHCTL		control = {.keysize = sizeof(int64), .entrysize = sizeof(Kept)};
+		HASHCTL		control = {.keysize = sizeof(int64), .entrysize = sizeof(SessionState)};
 
-		kept = hash_create("boltdp models", 16, &control, HASH_ELEM | HASH_BLOBS);
+		session_states = hash_create("boltdp models", 16, &control, HASH_ELEM | HASH_BLOBS);
 	}
 	copy = MemoryContextAllocHuge(TopMemoryContext, VARSIZE(models));
 	memcpy(copy, models, VARSIZE(models));
-	entry = hash_search(kept, &handle, HASH_ENTER, &found);
+	entry = hash_search(session_states, &handle, HASH_ENTER, &found);
 	if (found)
 	{
 		explicit_bzero(entry->models, VARSIZE(entry->models));
@@ -206,13 +206,13 @@ Keep(int64 handle, bytea *models)
 }
 
 /* Keep models under a handle, and return them. */
-PG_FUNCTION_INFO_V1(boltdp_keep);
+PG_FUNCTION_INFO_V1(boltdp_put_state);
 Datum
-boltdp_keep(PG_FUNCTION_ARGS)
+boltdp_put_state(PG_FUNCTION_ARGS)
 {
 	bytea	   *models = PG_GETARG_BYTEA_P(1);
 
-	Keep(PG_GETARG_INT64(0), models);
+	PutState(PG_GETARG_INT64(0), models);
 	PG_RETURN_BYTEA_P(models);
 }
 
@@ -243,6 +243,6 @@ boltdp_receive(PG_FUNCTION_ARGS)
 	if (nulls[0] || nulls[1])
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("the handle and the state must not be NULL")));
-	Keep(DatumGetInt64(values[0]), DatumGetByteaP(values[1]));
+	PutState(DatumGetInt64(values[0]), DatumGetByteaP(values[1]));
 	return PointerGetDatum(data->tg_trigtuple);
 }

@@ -1,8 +1,8 @@
 /*
- * draw.c: SGD over drawn rows, in the order of the draw, as an aggregate around the kernel: for batches drawn at random.
+ * drawn_sgd_aggregate.c: SGD over drawn rows, in the order of the draw, as an aggregate around the kernel: for batches drawn at random.
  *
  * One scan of all blocks, in order, puts each drawn row where the draw wants it; then the rows are fed as they lie. What
- * it refuses, beside what train.c does: positions without a row, blocks that come out of order. Positions are as secret as
+ * it refuses, beside what sgd_aggregate.c does: positions without a row, blocks that come out of order. Positions are as secret as
  * the rows: no message has one.
  */
 #include "postgres.h"
@@ -11,8 +11,8 @@
 #include "miscadmin.h"
 #include "port/pg_bswap.h"
 #include "sgd.h"
-#include "states.h"
-#include "train.h"
+#include "kernel_states.h"
+#include "sgd_aggregate.h"
 #include "utils/memutils.h"
 
 /* Rows are fed this many bytes at a time: in between, the statement can be cancelled. */

@@ -1,6 +1,6 @@
-/* train.h: models that are fed rows, for the aggregates that feed them. */
-#ifndef BOLTDP_TRAIN_H
-#define BOLTDP_TRAIN_H
+/* sgd_aggregate.h: models that are fed rows, for the aggregates that feed them. */
+#ifndef BOLTDP_SGD_AGGREGATE_H
+#define BOLTDP_SGD_AGGREGATE_H
 
 #include "postgres.h"
 
