@@ -20,7 +20,7 @@ from boltdp.encoding.encode import Encoder
 from boltdp.encoding.plan import RuleVisitor
 from boltdp.encoding.timestamps import Part
 from boltdp.engines import open_source
-from boltdp.engines.base import check_columns, encoded
+from boltdp.engines.base import check_columns, encode_rows
 from boltdp.engines.postgres import PostgresEngine
 from boltdp.engines.postgres.local_server import Server
 from boltdp.errors import BoltdpError, DataError
@@ -190,7 +190,7 @@ def test_a_schema_file_says_the_same(case: Case) -> None:
 
 @every_case
 def test_features_are_those_of_the_values(case: Case) -> None:
-    (packed,) = encoded(open_source(case.rows), case.schema)
+    (packed,) = encode_rows(open_source(case.rows), case.schema)
     plan = case.schema.encoding
     assert packed.shape == (len(case.rows), 1 + plan.cells)
     assert (len(case.column.names), len(case.schema.feature_names)) == (plan.rules[0].features, plan.dims)
@@ -248,7 +248,7 @@ def test_postgres_encodes_and_predicts_as_this_process_does(case: Case, server: 
             asked = "SELECT boltdp.predict('every kind', %s::float8[])"
             (given,) = connection.execute(asked, [case.inputs(cell)]).fetchone() or ()
             assert given == str(prediction).lower()
-    (local,) = encoded(open_source(rows), case.schema)
+    (local,) = encode_rows(open_source(rows), case.schema)
     for where in ("server", "client"):
         with (
             PostgresEngine(server.uri, table="every_kind", where=where) as engine,
@@ -311,7 +311,7 @@ def test_the_audit_makes_up_rows_that_can_be_encoded(case: Case) -> None:
     for _, pair in zip(range(40), made, strict=False):
         for table in pair.tables(case.schema, 30):
             check_columns(case.schema, open_source(table).columns())
-            (packed,) = encoded(open_source(table), case.schema)
+            (packed,) = encode_rows(open_source(table), case.schema)
             assert packed.shape == (30, 1 + case.schema.encoding.cells)
 
 
