@@ -108,14 +108,14 @@ class Rule(ABC):
         categories = [1.0 / len(self.values) for _ in self.values]
         return np.concatenate([np.zeros(self.numbers), steps, categories])
 
-    def list_packing(self) -> Iterator[Numbers | Steps | Codes]:
-        """List what the packer makes of a value, cell by cell."""
+    def list_packing(self, *, missing: float = -1.0) -> Iterator[Numbers | Steps | Codes]:
+        """List what the packer makes of a value, cell by cell; a missing code is `missing`, a missing number NaN."""
         if self.numbers:
             yield Numbers(*self.bounds, self.numbers)
         if self.places:
             yield Steps(self.places)
         if self.values:
-            yield Codes()
+            yield Codes(missing)
 
     def has_missing(self, cells: PackedRows) -> bool:
         """Whether a value is missing in packed cells of this column."""

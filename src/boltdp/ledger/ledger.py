@@ -46,14 +46,18 @@ CONDITIONS = {
 
 
 class BudgetExceeded(BoltdpError):  # noqa: N818 - a refusal, and not a fault
-    """A release that would exceed the budget of its data set; nothing was read. All of it is public."""
+    """A release that would exceed the budget of its dataset; nothing was read. All of it is public."""
 
     def __init__(self, dataset: str, block: str | None, *, asked: Budget, spent: Spent, budget: Budget) -> None:
-        where = f"{dataset!r}" + (f", block {block!r}," if block is not None else "")
+        where = f"{dataset!r}" + (f", block {block!r}" if block is not None else "")
+        epsilon, delta = max(budget.epsilon - spent.epsilon, 0.0), max(budget.delta - spent.delta, 0.0)
+        remaining = f"epsilon = {epsilon:.6g}" + (f", delta = {delta:g}" if budget.delta else "")
+        if spent.composed is not None:
+            remaining = f"delta = {max(budget.delta - spent.composed, 0.0):.3g} at epsilon = {budget.epsilon:g}"
         super().__init__(
-            f"the release asks for {asked.describe()}, which the budget of the data set {where} does not have: "
-            f"{spent.describe(budget)}",
-            hint=f"ask for less; `boltdp ledger history` shows what the budget of {budget.describe()} was spent on",
+            f"budget exceeded for dataset {where}: requested {asked.describe()}, remaining {remaining} "
+            f"({spent.describe(budget)})",
+            hint=f"request less; `boltdp ledger history` shows what the budget of {budget.describe()} was spent on",
         )
         self.dataset, self.block = dataset, block
         self.asked, self.spent, self.budget = asked, spent, budget

@@ -288,14 +288,7 @@ def subtract_spent(whole: Budget, before: BudgetedEvent | None, training: Event 
 
 
 def fits_budget(event: Event, budget: Budget) -> bool:
-    """Return whether an event spends no more than a budget, but for the last digits.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> fits_budget(make_objective_perturbation(problem, Budget(1.0)), Budget(0.9))
-    False
-    """
+    """Return whether an event spends no more than a budget, but for the last digits."""
     target = budget.delta or 1e-9
     if event.delta(budget.epsilon, target=target) <= budget.delta:
         return True
@@ -303,14 +296,7 @@ def fits_budget(event: Event, budget: Budget) -> bool:
 
 
 def why_not_private(event: Event, budget: Budget | None) -> tuple[str, ...]:
-    """Why a release that claims to spend no more than a budget is not private; empty if it is.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> why_not_private(make_objective_perturbation(problem, Budget(1.0)), None)
-    ('no epsilon is claimed',)
-    """
+    """Why a release that claims to spend no more than a budget is not private; empty if it is."""
     if event.non_private_reasons:
         return event.non_private_reasons
     if budget is None:
@@ -323,11 +309,6 @@ def verify(certificate: Certificate) -> None:
 
     Of a model that is not private for a reason that it states, the noise is checked all the same; but not of one whose
     noise is as published, which is claimed by nobody here to be enough.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> verify(certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0)))
     """
     event = certificate.spent
     while isinstance(event, NonPrivate):
