@@ -22,7 +22,7 @@ from boltdp.encoding.plan import (
     ValueRule,
 )
 from boltdp.encoding.values import format_value
-from boltdp.export.original_units import encoded_weights, matrix_of
+from boltdp.export.original_units import encoded_weights
 from boltdp.losses import Logistic, Multinomial
 from boltdp.privacy.weight_uncertainty import WeightDeviation, weight_deviation
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Kind = Literal["number", "categories", "vector"]
 
 #: Classes that are shown, at most.
-MOST_PANELS = 100
+MAX_PANELS = 100
 #: How many times the largest effect a picture reaches, to show bands.
 WIDEST = 2.5
 #: Pieces of the line of a number with steps, between which the width of the noise is straight.
@@ -135,10 +135,10 @@ def effects(model: Model) -> Effects:
     """
     schema, names = model.schema, [format_value(value) for value in model.classes]
     spread = weight_deviation(model.certificate.training)
-    favoured = (names[1:] if len(model.weights) == 1 else names)[:MOST_PANELS]
-    matrix = matrix_of(schema)
+    favoured = (names[1:] if len(model.weights) == 1 else names)[:MAX_PANELS]
+    matrix = schema.encoding.matrix
     panels = []
-    for favours, weights in zip(favoured, encoded_weights(schema, model.weights[:MOST_PANELS]), strict=True):
+    for favours, weights in zip(favoured, encoded_weights(schema, model.weights[:MAX_PANELS]), strict=True):
         at, found = 0, []
         for scaled in schema.encoding.scaled:
             part = slice(at, at + scaled.rule.features)

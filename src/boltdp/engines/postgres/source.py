@@ -16,7 +16,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from boltdp._arrays import Doubles
-from boltdp.encoding.timestamps import HOUR_AT, LONGEST, PATTERN, Part
+from boltdp.encoding.timestamps import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
 from boltdp.engines.postgres.declared_schema import declarations
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, listed, near
@@ -252,7 +252,7 @@ class SourceColumn:
             " AND pg_catalog.length({text}) OPERATOR(pg_catalog.>) {least} THEN {code} END END"
         ).format(
             text=text,
-            longest=sql.Literal(LONGEST),
+            longest=sql.Literal(MAX_CHARACTERS),
             pattern=sql.Literal(f"^({PATTERN})$"),
             least=sql.Literal(least),
             code=code,
