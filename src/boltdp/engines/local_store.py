@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from boltdp import _interrupts, kernel
 from boltdp._arrays import Integers, PackedRows
-from boltdp._threads import close_at_end, map_in_order
+from boltdp._threads import close_at_end, map_in_order, run_all
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import (
     Partition,
@@ -127,8 +127,7 @@ class LocalRows(StoredRows):
         passes = Passes(parts, context)
         # A single one stays in the calling thread, which can be interrupted.
         threads = min(self._threads, max(len(parts), 1))
-        for _ in map_in_order(lambda part: run_part(self, part, passes), parts, threads=threads):
-            pass
+        run_all(lambda part: run_part(self, part, passes), parts, threads=threads)
 
     def sum(self, sums: Sequence[Summation]) -> None:
         size = 4 * self._store.width * self.rows
@@ -148,8 +147,7 @@ class LocalRows(StoredRows):
                     each.add(block)
             idle.append(own)
 
-        for _ in map_in_order(add, self._parts(), threads=self._threads):
-            pass
+        run_all(add, self._parts(), threads=self._threads)
         for own in idle:
             for each, other in zip(sums, own, strict=True):
                 each.join(other)
@@ -246,7 +244,6 @@ class FileStore:
     def fill(self, parts: Iterable[Part[Any]], *, rows: int, context: Context) -> None:
         """Write rows where the permutation puts them."""
         with self._scattering(self._file, rows) as scatter:
-            done = 0
 
             def write(part: Part[Any]) -> int:
                 with part.encoded() as block:
@@ -254,16 +251,13 @@ class FileStore:
                     scatter.add(block, positions)
                 return len(block)
 
-            for count in map_in_order(write, parts, threads=self._threads):
-                done += count
-                context.report_rows(done)
+            _write_parts(write, parts, context)
 
             def put_in_order(bucket: int) -> None:
                 with scatter.read_bucket(bucket) as block:
                     self._write(self._file, block, bucket << self._shift)
 
-            for _ in map_in_order(put_in_order, range(scatter.buckets), threads=self._ordering_threads):
-                pass
+            run_all(put_in_order, range(scatter.buckets), threads=self._ordering_threads)
 
     def append(self, parts: Iterable[Part[Any]], *, context: Context) -> None:
         """Write rows as they come."""
@@ -273,10 +267,7 @@ class FileStore:
                 self._write(self._file, block, part.start)
             return len(block)
 
-        done = 0
-        for count in map_in_order(write, parts, threads=self._threads):
-            done += count
-            context.report_rows(done)
+        _write_parts(write, parts, context)
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         windows = self._windows(start, stop)
@@ -348,10 +339,8 @@ class FileStore:
 
             step = self._window_rows
             parts = (range(at, min(at + step, stop)) for at in range(start, stop, step))
-            for _ in map_in_order(write, parts, threads=self._threads):
-                pass
-            for _ in map_in_order(put_in_order, range(scatter.buckets), threads=self._ordering_threads):
-                pass
+            run_all(write, parts, threads=self._threads)
+            run_all(put_in_order, range(scatter.buckets), threads=self._ordering_threads)
 
     def close(self) -> None:
         self._file.close()
@@ -362,7 +351,6 @@ class FileStore:
 
     @property
     def _ordering_threads(self) -> int:
-        """As many as there is memory for."""
         return max(1, min(self._threads, ORDERING_BYTES // (2 * (self._row_bytes << self._shift))))
 
     @contextmanager
@@ -480,7 +468,6 @@ class Part(Generic[T]):
     buffers: _Buffers
 
     def encode_into(self, out: PackedRows) -> None:
-        """Make the rows."""
         at = 0
         for item in self.items:
             self.encode(item, out[at : at + len(item)])
@@ -488,7 +475,6 @@ class Part(Generic[T]):
 
     @contextmanager
     def encoded(self) -> Iterator[PackedRows]:
-        """The rows."""
         with self.buffers.of(self.rows) as block:
             self.encode_into(block)
             yield block
@@ -546,7 +532,6 @@ def store_rows(
 
 
 def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, context: Context) -> PackedRows:
-    """All rows in memory."""
     array = np.empty((rows, width), np.float32)
 
     def write(part: Part[T]) -> int:
@@ -557,11 +542,16 @@ def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bo
             part.encode_into(array[part.start : part.start + part.rows])
         return part.rows
 
+    _write_parts(write, parts, context)
+    return array
+
+
+def _write_parts(write: Callable[[Part[Any]], int], parts: Iterable[Part[Any]], context: Context) -> None:
+    """Write parts in the context's threads, and report how many rows are done."""
     done = 0
     for count in map_in_order(write, parts, threads=context.threads):
         done += count
         context.report_rows(done)
-    return array
 
 
 def _parts(
@@ -591,6 +581,5 @@ _CHANGED = "the data must keep its {} rows while it is read, and it has changed"
 
 
 def _fetch_pages(block: PackedRows) -> PackedRows:
-    """Rows whose every page has been read."""
     block.reshape(-1)[:: mmap.PAGESIZE // block.itemsize].max()
     return block
