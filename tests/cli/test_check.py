@@ -55,7 +55,7 @@ def test_options_of_a_draft_that_exclude_each_other_are_refused(run: Run, rows: 
     alone = run("schema", rows, "--label", "sick", "--delta", 1e-6)
     assert "--delta must be given only with --epsilon" in alone.stderr
     pure = run("schema", rows, "--label", "sick", "--epsilon", 8)
-    assert "without --delta no category and no class can be found" in pure.stderr
+    assert "without --delta no categories and no classes can be inferred" in pure.stderr
     assert "classes = []" in pure.stdout
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import boltdp
 from boltdp.engines import open_source
-from boltdp.export.check_html import checked_page
+from boltdp.export.check_html import write_page
 from boltdp.schema.check import CheckedColumn, Report, UnexpectedValue, check_source
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Schema, Vector
 
@@ -40,6 +40,8 @@ def test_cells_of_csv_that_are_no_numbers_are_told_with_how_often(tmp_path: Path
     assert (stay.cells, stay.missing, stay.unparsed) == (7, 2, 3)
     assert stay.unparsed_values == (UnexpectedValue("5h", 2), UnexpectedValue("1,234", 1))
     assert stay.problem == "60.0 % of the cells are not as declared"
+    ward = checked(csv_of(tmp_path, ward=["a", "b", "c", "d"], y=YES), Numeric("ward", 0, 10)).columns[1]
+    assert (ward.unparsed, ward.constant) == (4, False)
 
 
 def test_cells_of_a_frame_of_objects_that_are_no_numbers_are_told() -> None:
@@ -164,7 +166,7 @@ def test_page_escapes_what_cells_say() -> None:
         undeclared=1,
         undeclared_values=(UnexpectedValue("<script>", 1),),
     )
-    text = checked_page(Report(rows=2, columns=(column,), unused=(("<u>", "why"),)), "<a>")
+    text = write_page(Report(rows=2, columns=(column,), unused=(("<u>", "why"),)), "<a>")
     for tag in ("<b>", "<i>", "<script>", "<u>", "<a>"):
         assert tag not in text
     assert "NOT PRIVATE" in text

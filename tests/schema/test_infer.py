@@ -190,6 +190,17 @@ def test_constant_column_has_bounds_too() -> None:
     assert Schema.from_toml(text).columns == (Numeric("a", 7, 8),)
 
 
+def test_numbers_too_far_apart_for_bounds_are_left_to_the_user() -> None:
+    text = draft_schema(open_source(pa.table({"a": [-1e308, 1e308], "y": [0, 1]})), "y", public=True)
+    assert "a = []  # [low, high]" in text
+
+
+def test_public_values_that_cannot_be_declared_together_are_declared_once() -> None:
+    rows = pa.table({"a": ["1", "1.0", "true", "x", " ", "1"], "y": [0, 1] * 3})
+    (column,) = Schema.from_toml(draft_schema(open_source(rows), "y", public=True)).columns
+    assert column == Categorical("a", ("1", "x"))
+
+
 def test_label_that_is_not_there_is_told() -> None:
     with pytest.raises(DataError, match=r"^the data must have the column 'z' for the label$"):
         draft_schema(open_source(pa.table(ROWS)), "z")

@@ -23,7 +23,7 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.export.original_units import raw_weights, to_sklearn
 from boltdp.export.sql import probability_expression, scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
-from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify
@@ -38,8 +38,8 @@ from boltdp.workflows.predict import predict, score_batches
 from boltdp.workflows.standardize import (
     CLIP_NORM,
     INTERCEPT,
-    SMALLEST_NORM,
-    SMALLEST_SCALE,
+    MIN_NORM,
+    MIN_SCALE,
     derive_standardization,
     plan_standardization,
     prepare_rows,
@@ -172,7 +172,7 @@ def standardized(engine: Engine, schema: Schema, event: NoisyMoments | None, con
 
 def summed(engine: Engine, schema: Schema, clip_norm: float) -> npt.NDArray[np.int64]:
     """The exact moments."""
-    sums = Moments(schema.unscaled.encoding.feature_map, clip_norm=clip_norm)
+    sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=clip_norm)
     with engine.prepare(schema, Context(), ordered=False) as prepared:
         prepared.sum([sums])
     return sums.value
@@ -185,7 +185,7 @@ def test_without_noise_the_rows_come_out_standardized() -> None:
     assert made is not None
     x = read(engine, SCHEMA.unscaled)
     np.testing.assert_allclose(made.centers, x[:, 1:].mean(axis=0), atol=1e-6)
-    deviations = np.maximum(x[:, 1:].std(axis=0), SMALLEST_SCALE)
+    deviations = np.maximum(x[:, 1:].std(axis=0), MIN_SCALE)
     np.testing.assert_allclose(made.scales, deviations, rtol=1e-4)
     z = (x[:, 1:] - np.array(made.centers)) / np.array(made.scales)
     norm = math.sqrt((z**2).sum(axis=1).mean())
@@ -267,8 +267,8 @@ def test_any_noise_gives_a_standardization(squares: bool, size: float) -> None:
         numbers = [True, False, False, False, True, True]
         for center, number in zip(made.centers, numbers, strict=True):
             assert (-1 if number else 0) <= center <= 1
-        assert all(scale == 1.0 or (squares and SMALLEST_SCALE <= scale < math.inf) for scale in made.scales)
-        assert SMALLEST_NORM * math.sqrt(6) * CLIP_NORM <= made.clip_norm * (1 + 1e-12)
+        assert all(scale == 1.0 or (squares and MIN_SCALE <= scale < math.inf) for scale in made.scales)
+        assert MIN_NORM * math.sqrt(6) * CLIP_NORM <= made.clip_norm * (1 + 1e-12)
         assert made.clip_norm <= CLIP_NORM * math.sqrt(6) * (1 + 1e-12)
         assert made.intercept == pytest.approx(INTERCEPT / CLIP_NORM * made.clip_norm)
         packed = read(rows, replace(SCHEMA, standardization=made))

@@ -29,8 +29,8 @@ from threadpoolctl import threadpool_limits
 from boltdp._arrays import Doubles
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import SolverError
-from boltdp.kernel.feature_map import Reading
-from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, Sums
+from boltdp.kernel.feature_map import FeatureMap
+from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, DerivativeSums
 from boltdp.privacy.events.objective_perturbation import (
     SHORTEST_STEP,
     SUM_GRID,
@@ -45,36 +45,36 @@ from boltdp.privacy.training_problem import Problem
 
 Linear: TypeAlias = Callable[[Doubles], Doubles]
 #: Asks for sums, goes on when they are there, and returns weights that are as private as the rows.
-Solver: TypeAlias = Generator[Sums, None, Doubles]
+Solver: TypeAlias = Generator[DerivativeSums, None, Doubles]
 
-#: How much of the gradient a Newton step may leave.
-COARSEST_SOLUTION = 0.1
-#: How much of it the proof can bear that a step leaves.
-COARSEST_STEP = 0.4
-#: Conjugate gradients: so many times the usual rounds, at most, for a step that leaves more than that.
-MOST_ROUNDS = 10
-#: The Hessian of the sample is taken anew where a step leaves more than so much of the gradient,
+#: The part of the gradient that a Newton step may leave.
+MAX_NEWTON_REST = 0.1
+#: The part of the gradient that a step may leave by the proof.
+MAX_STEP_REST = 0.4
+#: The limit of conjugate gradients' rounds for a step that leaves more, in units of the usual number.
+MAX_ROUNDS = 10
+#: The Hessian of the sample is summed again where a step leaves more than this part of the gradient
 SLOW = 0.35
-#: and so many steps have been made with the last.
+#: and at least this many steps were made with the last one.
 OLD = 3
-#: Steps that are remembered.
-MOST_STEPS = 40
-#: Numbers of the sample, at most: more tell little that is new.
-MOST_SAMPLED = 10_000_000
-#: The minimum of the sample is looked for first, if it is at most this share of the rows: scans of it are short.
-LARGEST_SAMPLE = 0.25
-#: How precisely: the gradient of all rows there, so many times the root of rows / share, is unknown anyway.
+#: The number of remembered steps.
+MAX_STEPS = 40
+#: The largest number of cells of a sample: more of them tell little.
+MAX_SAMPLED = 10_000_000
+#: The largest share of the rows for which the minimum of the sample is found first.
+MAX_SAMPLE = 0.25
+#: The precision of that minimum, in units of the root of rows / share, by which a sample differs from all rows.
 SAMPLE_PRECISION = 0.1
-#: Features up to which a matrix of them is factored,
-WIDEST_FACTORS = 200
-#: and the numbers of all classes' matrices: 100 MB, as the kernel sums them.
-MOST_NUMBERS = 4_000_000
+#: The largest number of features for which a matrix is factored.
+MAX_FACTORED = 200
+#: The largest size of all classes' matrices: 100 MB, as the kernel sums them.
+MAX_NUMBERS = 4_000_000
 
 
 def solve(prepared: PreparedRows, solvers: Sequence[Solver]) -> list[Doubles]:
     """What each solver finds; every scan serves all that wait."""
     solutions: dict[int, Doubles] = {}
-    waiting: dict[int, Sums] = {}
+    waiting: dict[int, DerivativeSums] = {}
     samples: dict[float, PreparedRows] = {}
 
     def resume(number: int) -> None:
@@ -112,7 +112,7 @@ def minimise(
     noise: Mechanism | None,
     positive: int = 1,
     classes: int = 2,
-    reading: Reading | None = None,
+    feature_map: FeatureMap | None = None,
 ) -> Solver:
     """A solver of the weights at which the gradient is certainly within the tolerance.
 
@@ -132,35 +132,37 @@ def minimise(
     check_solvable(problem, noise)
     strength = problem.rows * problem.regularization
     drawn, length = drawing_error(noise), float(np.linalg.norm(linear))
-    few = sampled_share(problem, reading)
+    few = choose_sample(problem, feature_map)
     new_sums = partial(
-        Sums,
+        DerivativeSums,
         problem.loss,
         positive=positive,
         classes=classes,
         class_weights=problem.class_weights,
-        reading=reading,
+        feature_map=feature_map,
     )
 
-    def summed(weights: Doubles, **what: Any) -> Generator[Sums, None, Doubles]:
+    def summed(weights: Doubles, **what: Any) -> Generator[DerivativeSums, None, Doubles]:
         sums = new_sums(weights, **what)
         yield sums
         # Rows that are alike are all in the sample or none of them is, so that it can be empty.
         return sums.value if sums.share == 1.0 else problem.rows / max(sums.rows, 1) * sums.value
 
-    def at(weights: Doubles, share: float) -> Generator[Sums, None, _Point]:
+    def at(weights: Doubles, share: float) -> Generator[DerivativeSums, None, _Point]:
         return _Point(weights, (yield from summed(weights, share=share)) + strength * weights + linear)
 
-    def curvature(weights: Doubles, share: float, along: Doubles) -> Generator[Sums, None, Doubles]:
+    def curvature(weights: Doubles, share: float, along: Doubles) -> Generator[DerivativeSums, None, Doubles]:
         return (yield from summed(weights, direction=along, share=share)) + strength * along
 
-    def rough_inverse(weights: Doubles) -> Generator[Sums, None, Linear | None]:
+    def rough_inverse(weights: Doubles) -> Generator[DerivativeSums, None, Linear | None]:
         if not few:
             return None
         hessian = yield from summed(weights, hessian=True, share=few)
         return _rough_inverse(strength, hessian, unsure=problem.rows * SUM_GRID)
 
-    def newton_move(point: _Point, known: _Curvature, share: float, left: float) -> Generator[Sums, None, _Point]:
+    def newton_move(
+        point: _Point, known: _Curvature, share: float, left: float
+    ) -> Generator[DerivativeSums, None, _Point]:
         """Along Newton's step as far as shortens the gradient: it always does so somewhere."""
         step = yield from _newton_step(
             partial(curvature, point.weights, share), known.roughly, point.slope, precision=left * point.left
@@ -174,7 +176,7 @@ def minimise(
             if size < SHORTEST_STEP:
                 raise SolverError("the minimum could not be found to the precision that the privacy proof needs")
 
-    def descend(point: _Point, share: float, within: float) -> Generator[Sums, None, _Point]:
+    def descend(point: _Point, share: float, within: float) -> Generator[DerivativeSums, None, _Point]:
         """From a point to one at which the gradient is certainly within the tolerance."""
         first, known = point.left, _Curvature((yield from rough_inverse(point.weights)), strength)
         while True:
@@ -193,8 +195,8 @@ def minimise(
             else:
                 # Coarse far from the minimum, precise near it, and never more than is needed to end.
                 left = max(
-                    min(COARSEST_SOLUTION, math.sqrt(point.left / first)),
-                    min(COARSEST_STEP, 0.25 * within / point.left),
+                    min(MAX_NEWTON_REST, math.sqrt(point.left / first)),
+                    min(MAX_STEP_REST, 0.25 * within / point.left),
                 )
                 ahead = yield from newton_move(point, known, share, left)
                 known.learn(ahead.weights - point.weights, ahead.slope - point.slope)
@@ -202,7 +204,7 @@ def minimise(
             point = ahead
 
     within, origin = tolerance(problem, noise), np.zeros_like(linear)
-    if not 0.0 < few <= LARGEST_SAMPLE:
+    if not 0.0 < few <= MAX_SAMPLE:
         return (yield from descend((yield from at(origin, 1.0)), 1.0, within)).weights
     nearby = yield from descend(
         (yield from at(origin, few)), few, max(within, SAMPLE_PRECISION * math.sqrt(problem.rows / few))
@@ -254,7 +256,7 @@ class _Curvature:
         product = float(np.vdot(step, change))
         # In exact arithmetic it is at least twice that; what rounding makes of a short step tells nothing.
         if product > 0.5 * self._least * float(np.vdot(step, step)):
-            self._steps = [*self._steps[1 - MOST_STEPS :], (step, change, product)]
+            self._steps = [*self._steps[1 - MAX_STEPS :], (step, change, product)]
 
     def solved(self, slope: Doubles) -> Doubles:
         """About the inverse of the Hessian times the slope: BFGS, of all steps that are known."""
@@ -268,21 +270,21 @@ class _Curvature:
         return solution
 
 
-def sampled_share(problem: Problem, reading: Reading | None = None) -> float:
+def choose_sample(problem: Problem, feature_map: FeatureMap | None = None) -> float:
     """The part of the rows that tells the shape of the Hessian well; 0 where factoring it takes longer than scans.
 
     >>> from boltdp.losses import Logistic
-    >>> round(sampled_share(Problem(loss=Logistic(), dims=50, rows=10**6)), 3)
+    >>> round(choose_sample(Problem(loss=Logistic(), dims=50, rows=10**6)), 3)
     0.042
     """
-    slots = problem.dims if reading is None else reading.slots
-    if problem.dims > WIDEST_FACTORS or slots > MAX_HESSIAN_SLOTS or problem.loss.vectors * slots**2 > MOST_NUMBERS:
+    slots = problem.dims if feature_map is None else feature_map.slots
+    if problem.dims > MAX_FACTORED or slots > MAX_HESSIAN_SLOTS or problem.loss.vectors * slots**2 > MAX_NUMBERS:
         return 0.0
-    return min(1.0, max(1000 + 40 * problem.dims, min(problem.rows // 24, MOST_SAMPLED // problem.dims)) / problem.rows)
+    return min(1.0, max(1000 + 40 * problem.dims, min(problem.rows // 24, MAX_SAMPLED // problem.dims)) / problem.rows)
 
 
 def _newton_step(
-    curvature: Callable[[Doubles], Generator[Sums, None, Doubles]],
+    curvature: Callable[[Doubles], Generator[DerivativeSums, None, Doubles]],
     roughly: Linear,
     slope: Doubles,
     *,
@@ -299,8 +301,8 @@ def _newton_step(
     step, residual = np.zeros_like(slope), -slope
     along = better = roughly(residual)
     square = float(np.vdot(residual, better))
-    usual, enough = 2 * slope.size + 10, COARSEST_STEP * float(np.linalg.norm(slope))
-    for rounds in range(1, MOST_ROUNDS * usual + 1):
+    usual, enough = 2 * slope.size + 10, MAX_STEP_REST * float(np.linalg.norm(slope))
+    for rounds in range(1, MAX_ROUNDS * usual + 1):
         product = yield from curvature(along)
         rate = square / float(np.vdot(along, product))
         step = step + rate * along

@@ -1,4 +1,4 @@
-"""`boltdp check`: what a schema makes of rows that may be looked at."""
+"""`boltdp check`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from boltdp.schema.schema import Schema
 if TYPE_CHECKING:
     from boltdp.schema.check import CheckedColumn
 
-#: Heights of a bar, and a bound; and the same where a terminal has no such characters.
-BLOCKS, LETTERS = (" ▁▂▃▄▅▆▇█", "│"), (" .:-=+*#@", "|")
+#: Heights of a bar, and a bound.
+BLOCKS = (" ▁▂▃▄▅▆▇█", "│")
+#: The same for a terminal that has no such characters.
+LETTERS = (" .:-=+*#@", "|")
 #: Categories in a picture, at most.
-MOST_DRAWN = 24
+MAX_DRAWN = 24
 
 
 @click.command(
@@ -32,7 +34,7 @@ MOST_DRAWN = 24
 )
 @source_options
 @click.option("--schema", "schema_path", metavar="TOML", required=True, help="The schema to compare the rows with.")
-@click.option("--html", metavar="FILE", help="Write a page that needs nothing else, with a drawing of each column.")
+@click.option("--html", metavar="FILE", help="Write a self-contained page with a drawing of each column.")
 @as_json
 def check(
     source: str,
@@ -43,7 +45,7 @@ def check(
     html: str | None,
     as_json: bool,
 ) -> None:
-    """Compare the rows of SOURCE, which you may look at, with a schema: a sample, or last year's public file.
+    """Compare non-sensitive rows of SOURCE, such as a sample or last year's public file, with a schema.
 
     For each column: cells that are no numbers, cells beyond the bounds, classes and categories that are not declared or
     never occur, missing cells, and a picture: numbers between the bounds, which are marked, and beyond them.
@@ -68,20 +70,20 @@ def check(
         if not any(name in columns for name in (schema.label, *schema.sources)):
             check_columns(schema, columns)  # which says what may be wrong
         rows = engine.count()
-        report = check_source(engine, schema, progress=lambda done: bar("looking", done, rows))
+        report = check_source(engine, schema, progress=lambda done: bar("checking", done, rows))
     if html is not None:
-        from boltdp.export.check_html import checked_page
+        from boltdp.export.check_html import write_page
 
         with replacing(html) as aside:
-            aside.write_text(checked_page(report, schema_path), "utf-8")
+            aside.write_text(write_page(report, schema_path), "utf-8")
     if as_json:
         emit_json(report.to_dict())
     else:
         lines = [("rows", "", f"{report.rows:,}", "")]
         for column in report.columns:
-            said = column.remarks or (("as declared",) if column.fault is None else (column.fault,))
+            remarks = column.remarks or (column.fault or "as declared",)
             mark = "ok" if column.problem is None else "GARBAGE"
-            lines += [(column.name, picture(column), mark, said[0]), *(("", "", "", more) for more in said[1:])]
+            lines += [(column.name, draw(column), mark, remarks[0]), *(("", "", "", more) for more in remarks[1:])]
         lines += [(name, "", "not used", why) for name, why in report.unused]
         emit_table(lines)
         if html is not None:
@@ -92,23 +94,23 @@ def check(
         click.get_current_context().exit(USERS_FAULT)
 
 
-def picture(column: CheckedColumn) -> str:
-    """How often numbers occur between the bounds and beyond them, or each declared value and all others.
+def draw(column: CheckedColumn) -> str:
+    """Draw how often numbers occur between the bounds and beyond them, or each declared value and all others.
 
     >>> from boltdp.schema.check import CheckedColumn
-    >>> picture(CheckedColumn(name="age", role="numeric", cells=9, bars=(1, 4, 0), above=4)).isprintable()
+    >>> draw(CheckedColumn(name="age", role="numeric", cells=9, bars=(1, 4, 0), above=4)).isprintable()
     True
     """
     if column.fault is not None:
         return ""
     heights, bound = BLOCKS if has_characters("".join(BLOCKS)) else LETTERS
-    inner = column.bars or tuple(count for _, count in column.counts[:MOST_DRAWN])
+    inner = column.bars or tuple(count for _, count in column.counts[:MAX_DRAWN])
     before = [column.below] if column.bars else []
     after = [column.above if column.bars else column.undeclared]
     largest = max(1, *inner, *before, *after)
 
-    def drawn(counts: Sequence[int]) -> str:
-        # What occurs at all is seen.
+    def bars(counts: Sequence[int]) -> str:
+        # A count above 0 is never drawn as 0.
         return "".join(heights[-(-count * (len(heights) - 1) // largest)] for count in counts)
 
-    return f"{drawn(before)}{bound}{drawn(inner)}{bound}{drawn(after)}"
+    return f"{bars(before)}{bound}{bars(inner)}{bound}{bars(after)}"

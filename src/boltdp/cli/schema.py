@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 )
 @source_options
 @click.option("--label", required=True, help="The column to predict.")
-@click.option("--public", is_flag=True, help="Look at the values, for data that is no secret, to fill in the draft.")
-@click.option("--epsilon", type=float, help="Find bounds within this budget, which each model of the schema pays for.")
-@click.option("--delta", type=float, default=0.0, show_default=True, help="Above 0: find categories and classes too.")
+@click.option("--public", is_flag=True, help="Fill in the draft from the values, for non-sensitive data.")
+@click.option("--epsilon", type=float, help="Infer bounds within this budget, which each model of the schema pays for.")
+@click.option("--delta", type=float, default=0.0, show_default=True, help="Above 0: infer categories and classes too.")
 @click.option("-o", "--output", metavar="TOML", type=FILE, help="Where to write the draft, instead of standard output.")
 @ledger_options
 def schema(
@@ -57,14 +57,14 @@ def schema(
 ) -> None:
     """Draft a schema for SOURCE from the names and types of its columns.
 
-    What a PostgreSQL database declares by enum types and CHECK constraints is filled in. What only the values could
-    tell (bounds, categories, classes) is left empty, to be completed from what is publicly known: whatever is
-    learned from private rows is not covered by the promise.
+    What a PostgreSQL database declares by enum types and CHECK constraints is filled in. Bounds, categories and
+    classes that are not declared are left empty, to be completed from public knowledge: whatever is learned from
+    private rows is not covered by the guarantee.
 
-    With --epsilon the rows are looked at within the promise, by noisy counts: bounds of the middle 99 % of a column's
-    numbers, or of what noise does not hide of them, and, with a --delta, the values of text columns and of the label
-    that are frequent enough. The schema states what this has cost, and `boltdp train` adds it up: its --epsilon is that
-    of schema and model together.
+    With --epsilon they are inferred from the rows within the guarantee, by noisy counts: bounds of the middle 99 % of a
+    column's numbers, or of what noise does not hide of them, and, with a --delta, the values of text columns and of the
+    label that are frequent enough. The schema states what this has cost, and `boltdp train` subtracts it: its
+    --epsilon is that of schema and model together.
     """
     from boltdp.workflows.summarize import draft_schema
 
@@ -76,13 +76,13 @@ def schema(
         raise ParameterError("--ledger, --dataset and --blocks must be given only with --epsilon")
     if output is not None:
         check_new(output)
-    told = telling_csv_fault(source, query) if public else nullcontext()
-    with told, open_source(source, table=table, query=query) as engine:
+    faults = telling_csv_fault(source, query) if public else nullcontext()
+    with faults, open_source(source, table=table, query=query) as engine:
         if epsilon is None:
             text = draft_schema(engine, label, public=public)
         else:
             account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
-            text = _drafted(engine, label, Budget(epsilon, delta), query=query, account=account)
+            text = _draft_privately(engine, label, Budget(epsilon, delta), query=query, account=account)
     if public:
         state_condition("the draft was filled in from the values, which must be public data")
     if output is None:
@@ -91,14 +91,11 @@ def schema(
     with replacing(output) as aside:
         aside.write_text(text, "utf-8")
     empty = any("[]" in line.partition("#")[0] for line in text.splitlines())
-    what = (
-        "what is empty is to be filled in from what is publicly known" if empty else "and drop what is not to be used"
-    )
-    note(f"look through {output}{':' if empty else ','} {what}")
+    task = "fill in what is empty from public knowledge" if empty else "drop what is not to be used"
+    note(f"review {output}: {task}")
 
 
-def _drafted(engine: Engine, label: str, budget: Budget, *, query: str | None, account: Account | None) -> str:
-    """A draft from private rows, and what must be said of it."""
+def _draft_privately(engine: Engine, label: str, budget: Budget, *, query: str | None, account: Account | None) -> str:
     from boltdp.cli._options import QUERY_CONDITION
     from boltdp.context import Context
     from boltdp.workflows.summarize import draft_private_schema
@@ -106,10 +103,8 @@ def _drafted(engine: Engine, label: str, budget: Budget, *, query: str | None, a
     if query is not None:
         state_condition(QUERY_CONDITION)
     if not budget.delta:
-        note("without --delta no category and no class can be found from the rows: they are left empty")
+        note("without --delta no categories and no classes can be inferred from the rows: they are left empty")
     with RowsBar() as bar:
         text = draft_private_schema(engine, label, budget, context=Context(progress=bar), account=account)
-    note(
-        f"the rows were looked at for {budget.describe()}, which the draft states and every model trained with it pays"
-    )
+    note(f"the draft has spent {budget.describe()}, which it states and every model trained with it pays for")
     return text

@@ -7,13 +7,13 @@ from typing import get_args
 import numpy as np
 import pyarrow as pa
 
-from boltdp import kernel
 from boltdp._arrays import PackedRows
 from boltdp.encoding.arrow_cells import Cells, Readers
 from boltdp.encoding.plan import EncodingPlan
 from boltdp.encoding.values import OnBadRow
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.packing import Codes, Packer, Values
+from boltdp.kernel import sgd
+from boltdp.kernel.packing import Packer
 
 
 class Encoder:
@@ -39,7 +39,8 @@ class Encoder:
         readers = Readers()
         self._read_label = plan.label.accept(readers)
         self._columns = [(rule, rule.accept(readers), len([*rule.list_packing()])) for rule in plan.rules]
-        self._packer = Packer([Codes(missing=np.nan), *(part for rule in plan.rules for part in rule.list_packing())])
+        label = plan.label.list_packing(missing=np.nan)
+        self._packer = Packer([*label, *(part for rule in plan.rules for part in rule.list_packing())])
 
     def encode(self, batch: pa.RecordBatch, out: PackedRows | None = None) -> PackedRows:
         """Return packed rows of a batch, in `out` if it is given; without a label (for prediction) it is NaN."""
@@ -49,7 +50,7 @@ class Encoder:
             return out
         cells = np.empty((batch.num_rows, self._packer.width), np.float32)
         self._pack(batch, cells)
-        kernel.project(self.plan.unprojected_map.features(cells).astype(np.float32), self.plan.matrix, out)
+        sgd.project(self.plan.unprojected_map.features(cells).astype(np.float32), self.plan.matrix, out)
         return out
 
     def _pack(self, batch: pa.RecordBatch, out: PackedRows) -> None:
@@ -57,7 +58,7 @@ class Encoder:
         if not count:
             return
         labelled = label in batch.schema.names
-        given = [self._read_label(Cells(batch.column(label))) if labelled else Values.of(np.full(count, -1, np.int32))]
+        given = [self._read_label(Cells(batch.column(label) if labelled else pa.nulls(count)))]
         sources = {rule.source: Cells(batch.column(rule.source)) for rule in self.plan.rules}
         for rule, read, parts in self._columns:
             given += [read(sources[rule.source])] * parts
@@ -67,7 +68,7 @@ class Encoder:
 
     def _refuse_missing(self, out: PackedRows, *, labelled: bool) -> None:
         if labelled and np.isnan(out[:, 0]).any():
-            raise _incomplete(self.plan.label.source, "an undeclared class")
+            raise _incomplete(self.plan.label.source, "one that is not declared")
         place = 1
         for rule in self.plan.rules:
             if rule.has_missing(out[:, place : place + rule.cells]):

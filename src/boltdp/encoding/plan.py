@@ -28,7 +28,7 @@ from boltdp._arrays import Doubles, PackedRows
 from boltdp.encoding.projection import Projection
 from boltdp.encoding.timestamps import PARTS, Part
 from boltdp.encoding.values import Value
-from boltdp.kernel.feature_map import Reading, Segment
+from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.packing import Codes, Numbers, Steps
 
 T = TypeVar("T")
@@ -108,14 +108,14 @@ class Rule(ABC):
         categories = [1.0 / len(self.values) for _ in self.values]
         return np.concatenate([np.zeros(self.numbers), steps, categories])
 
-    def list_packing(self) -> Iterator[Numbers | Steps | Codes]:
-        """List what the packer makes of a value, cell by cell."""
+    def list_packing(self, *, missing: float = -1.0) -> Iterator[Numbers | Steps | Codes]:
+        """List what the packer makes of a value, cell by cell; a missing code is `missing`, a missing number NaN."""
         if self.numbers:
             yield Numbers(*self.bounds, self.numbers)
         if self.places:
             yield Steps(self.places)
         if self.values:
-            yield Codes()
+            yield Codes(missing)
 
     def has_missing(self, cells: PackedRows) -> bool:
         """Whether a value is missing in packed cells of this column."""
@@ -331,15 +331,15 @@ class EncodingPlan:
         return sum(rule.cells for rule in self.rules) if self.projection is None else self.projection.dims
 
     @cached_property
-    def unprojected_map(self) -> Reading:
+    def unprojected_map(self) -> FeatureMap:
         """The map from cells to features, before they are projected."""
         segments = [segment for scaled in self.scaled for segment in scaled.list_segments()]
         if self.constant is not None:
             segments.append(Segment("constant", np.array([self.constant]), np.zeros(1)))
-        return Reading(segments)
+        return FeatureMap(segments)
 
     @property
-    def feature_map(self) -> Reading | None:
+    def feature_map(self) -> FeatureMap | None:
         """The map from the cells of packed rows to features; None if rows are projected: their cells are features."""
         return self.unprojected_map if self.projection is None else None
 

@@ -94,7 +94,7 @@ def to_sklearn(model: Model) -> Any:
     if not loss.probabilistic:
         return fitted(LinearSVC(), every, classes)
     estimator = LogisticRegression() if loss.softmax else LinkedLogisticRegression(loss)
-    if loss.vectors > 1 or len(classes) == 2:
+    if loss.vectors > 1 or model.schema.target.as_classes().is_binary:
         plain = fitted(estimator, every, classes)
         if not model.cut:
             return plain

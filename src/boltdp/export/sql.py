@@ -63,20 +63,18 @@ def scoring_expression(model: Model, dialect: str) -> str:
     """
     sql = find_dialect(dialect)
     weights = encoded_weights(model.schema, model.weights)
-    classes = [sql.literal(value) for value in np.array(model.classes).tolist()]
+    target = model.schema.target
+
+    def predict(scores: Sequence[str]) -> str:
+        return target.write_prediction(scores, model.cut, sql)
+
+    if target.depends_on_size(model.cut):
+        return _clip_row(model, sql, predict)
     if len(weights) == 1:
-        decision = f"THEN {classes[1]} ELSE {classes[0]} END"
-        if model.cut:
-            cut = sql.constant(model.cut)
-            return _clip_row(model, sql, lambda margins: f"CASE WHEN {margins[0]} > {cut}\n{decision}")
-        return f"CASE WHEN\n{_write_margin(model.schema, weights[0], sql)} > 0\n{decision}"
-    margins = [sql.element("margin", index) for index in range(len(classes))]
-    # The first of the classes that reach the greatest margin, as numpy.argmax has it.
-    cases = [f"WHEN {margin} THEN {name}" for margin, name in zip(margins, classes, strict=True)]
-    choice = f"CASE {sql.maximum(margins)} {' '.join(cases)} END"
+        return predict([_write_margin(model.schema, weights[0], sql)])
     products = sql.join([sql.dot.format("x", sql.constants(row)) for row in weights])
-    chosen = sql.bind("margin", products, choice)
-    return sql.bind("x", _write_row(model.schema, sql), chosen)
+    predicted = predict([sql.element("margin", index) for index in range(len(weights))])
+    return sql.bind("x", _write_row(model.schema, sql), sql.bind("margin", products, predicted))
 
 
 def probability_expression(model: Model, dialect: str, *, of: Value | None = None) -> str:
@@ -95,7 +93,7 @@ def probability_expression(model: Model, dialect: str, *, of: Value | None = Non
     >>> rows.project(probability_expression(model, "duckdb")).limit(1).fetchall()[0][0] < 0.5
     True
     """
-    sql, classes = find_dialect(dialect), model.classes
+    sql, classes = find_dialect(dialect), model.schema.target.as_classes().values
     loss = model.certificate.problem.loss
     if not loss.probabilistic:
         raise ParameterError(f"a probability must be that of a model that gives some, got the loss {loss.name!r}")
@@ -200,6 +198,7 @@ class _ColumnSql(ABC):
     def __init__(self, scaled: ScaledRule, sql: Dialect) -> None:
         self.scaled, self.sql = scaled, sql
         self.source = sql.quote_column(scaled.rule.source)
+        self.cell = self.source  #: a cell as the type that its features are made of
 
     @property
     @abstractmethod
@@ -278,7 +277,7 @@ class _NumberSql(_BoundedSql):
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
         if len(group) == 1:
             return super().make_array(group)
-        cells = self.sql.array.format(", ".join(column.cell for column in group if isinstance(column, _NumberSql)))
+        cells = self.sql.array.format(", ".join(column.cell for column in group))
         return self.sql.map.format(name="v", value=cells, body=self.write_number("v", 0))
 
     def _write_steps(self, places: Sequence[float], values: Sequence[float]) -> str:

@@ -53,7 +53,6 @@ class UnexpectedValue:
     looks_like: str | None = None
 
     def describe(self) -> str:
-        """In words."""
         meant = "" if self.looks_like is None else f", looks like {_quote(self.looks_like)}"
         return f"{_quote(self.value)} ({self.count:,}{meant})"
 
@@ -82,43 +81,27 @@ class CheckedColumn:
     fault: str | None = None  #: why it could not be read
 
     @classmethod
-    def of_numbers(cls, name: str, role: str, summary: Summary, low: float, high: float) -> CheckedColumn:
-        """Compare a summary of numbers with declared bounds."""
-        assert summary.histogram is not None
+    def of(cls, name: str, role: str, cells: int, summary: Summary) -> CheckedColumn:
+        """Compare the summary of a column with what is declared."""
+        met = {value: summary.values[value] for value in summary.declared}
+        others = _list_most_frequent({v: n for v, n in summary.values.items() if v not in met}, summary.declared)
+        checked = cls(name=name, role=role, cells=cells, missing=summary.missing, unparsed=summary.unparsed)
+        if summary.declared_bounds is None:
+            constant = role != "label" and sum(count > 0 for count in summary.values.values()) == 1
+            checked = replace(checked, counts=(*met.items(),), constant=constant)
+            return replace(checked, undeclared=int(summary.others), undeclared_values=others)
         below, *bars, above = summary.histogram.counts.tolist()
-        return cls(
-            name=name,
-            role=role,
-            cells=summary.missing + summary.unparsed + int(summary.numbers),
-            missing=summary.missing,
-            unparsed=summary.unparsed,
-            unparsed_values=_list_most_frequent(summary.values),
-            low=low,
-            high=high,
+        return replace(
+            checked,
+            unparsed_values=others,
+            low=summary.declared_bounds[0],
+            high=summary.declared_bounds[1],
             below=below,
             above=above,
             smallest=summary.low if summary.numbers else None,
             largest=summary.high if summary.numbers else None,
             bars=tuple(bars),
             constant=summary.low == summary.high,
-        )
-
-    @classmethod
-    def of_values(cls, name: str, role: str, summary: Summary) -> CheckedColumn:
-        """Compare a summary of values with the declared ones."""
-        declared = summary.declared
-        counts = tuple((value, summary.values[value]) for value in declared)
-        others = {value: count for value, count in summary.values.items() if value not in dict(counts)}
-        undeclared = int(summary.others)
-        return cls(
-            name=name,
-            role=role,
-            cells=summary.missing + undeclared + sum(count for _, count in counts),
-            missing=summary.missing,
-            counts=counts,
-            undeclared=undeclared,
-            undeclared_values=_list_most_frequent(others, declared),
-            constant=role != "label" and sum(count > 0 for count in summary.values.values()) == 1,
         )
 
     @property
@@ -210,11 +193,9 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether training could learn from rows like these."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-able values."""
         columns = [asdict(column) | {"never": column.never, "problem": column.problem} for column in self.columns]
         return {
             "private": False,
@@ -265,12 +246,12 @@ def check_source(source: Source, schema: Schema, *, progress: Callable[[int], ob
         for name, mask in unparsed.items():
             summaries[name].add_unparsed(batch.column(name).filter(pa.array(mask[at : at + batch.num_rows])))
         at += batch.num_rows
-    checked = []
+    checked: list[CheckedColumn] = []
     for column in declared:
-        found = column.check_summary(summaries.get(column.name) or column.start_summary())
-        cells = rows * len(column.names) if column.parsed_as == "list" else rows
-        checked.append(replace(found, cells=cells, fault=faults[column.name]))
-    checked[0] = replace(checked[0], role="label", constant=False)
+        summary = summaries.get(column.name) or column.start_summary()
+        role = column.table if checked else "label"
+        found = CheckedColumn.of(column.name, role, rows * (summary.length or 1), summary)
+        checked.append(replace(found, fault=faults[column.name]))
     used = {column.source for column in declared}
     unused = tuple((name, _explain_unused(column)) for name, column in columns.items() if name not in used)
     return Report(rows=rows, columns=tuple(checked), unused=unused)

@@ -23,7 +23,6 @@ from boltdp.errors import DataError, ParameterError, near, shown
 from boltdp.schema.curves import MAX_PLACES, choose_places, curve_places
 
 if TYPE_CHECKING:
-    from boltdp.schema.check import CheckedColumn
     from boltdp.schema.source_columns import ColumnType, Kind
     from boltdp.schema.summary import Summary
 
@@ -113,10 +112,6 @@ class Column(ABC):
     @abstractmethod
     def start_summary(self) -> Summary:
         """Start an empty summary that counts what the column is checked for."""
-
-    @abstractmethod
-    def check_summary(self, summary: Summary) -> CheckedColumn:
-        """Compare a summary with what is declared."""
 
     @abstractmethod
     def add_curve(self, count: int) -> Column:
@@ -233,14 +228,9 @@ class Numeric(Column):
         return Draft(cls.table, [], "a key: drop it?" if column.key else "[low, high]")
 
     def start_summary(self) -> Summary:
-        from boltdp.schema.summary import Histogram, Summary  # only here: it needs Arrow
+        from boltdp.schema.summary import Summary  # only here: it needs Arrow
 
-        return Summary(histogram=Histogram.between(self.low, self.high))
-
-    def check_summary(self, summary: Summary) -> CheckedColumn:
-        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
-
-        return CheckedColumn.of_numbers(self.name, self.table, summary, self.low, self.high)
+        return Summary(declared_bounds=(self.low, self.high))
 
     def add_curve(self, count: int) -> Numeric:
         return self if self.curve else replace(self, curve=choose_places(self, count))
@@ -307,14 +297,9 @@ class Categorical(Column):
         return Draft(cls.table, [*summary.categories], "" if summary.categories else '["value", ...]')
 
     def start_summary(self) -> Summary:
-        from boltdp.schema.summary import declared_summary  # only here: it needs Arrow
+        from boltdp.schema.summary import Summary  # only here: it needs Arrow
 
-        return declared_summary(self.categories)
-
-    def check_summary(self, summary: Summary) -> CheckedColumn:
-        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
-
-        return CheckedColumn.of_values(self.name, self.table, summary)
+        return Summary(declared_values=self.categories)
 
     def add_curve(self, count: int) -> Categorical:
         return self
@@ -392,15 +377,9 @@ class TimePart(Column):
         return Draft(cls.table, parts, comment, used=False)
 
     def start_summary(self) -> Summary:
-        from boltdp.encoding.arrow_cells import PartCoder  # only here: it needs Arrow
-        from boltdp.schema.summary import declared_summary
+        from boltdp.schema.summary import Summary  # only here: it needs Arrow
 
-        return declared_summary(self.categories, PartCoder(self.part))
-
-    def check_summary(self, summary: Summary) -> CheckedColumn:
-        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
-
-        return CheckedColumn.of_values(self.name, self.table, summary)
+        return Summary(declared_values=self.categories, part=self.part)
 
     def find_type_fault(self, given: ColumnType) -> str | None:
         if self.part == "hour" and given.kind == "date":
@@ -477,14 +456,9 @@ class Vector(Column):
         return Draft(cls.table, entry, summary.bounds_comment if summary is not None and bounds else "")
 
     def start_summary(self) -> Summary:
-        from boltdp.schema.summary import Histogram, Summary  # only here: it needs Arrow
+        from boltdp.schema.summary import Summary  # only here: it needs Arrow
 
-        return Summary(histogram=Histogram.between(self.low, self.high), length=self.length)
-
-    def check_summary(self, summary: Summary) -> CheckedColumn:
-        from boltdp.schema.check import CheckedColumn  # only here: it needs Arrow
-
-        return CheckedColumn.of_numbers(self.name, self.table, summary, self.low, self.high)
+        return Summary(declared_bounds=(self.low, self.high), length=self.length)
 
     def add_curve(self, count: int) -> Vector:
         return self

@@ -25,7 +25,7 @@ from boltdp._arrays import Booleans, Doubles, Integers
 from boltdp.encoding.arrow_buffers import missing, values
 from boltdp.encoding.arrow_cells import Coder, PartCoder, numbers_of, vectors_of
 from boltdp.encoding.python_cells import number
-from boltdp.encoding.timestamps import HOUR_AT, PATTERN
+from boltdp.encoding.timestamps import HOUR_AT, PATTERN, Part
 from boltdp.encoding.values import Matcher, Value, format_value
 from boltdp.errors import ParameterError, printable
 from boltdp.schema.source_columns import ColumnType, Kind, Source
@@ -44,6 +44,7 @@ MAX_EXAMPLES = 3
 #: Intervals between the declared bounds.
 BARS = 24
 
+_NUMBER = r"^\s*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _TIMESTAMP = re.compile(PATTERN)
 
 
@@ -82,9 +83,9 @@ class Summary:
     (2, 2, False, ('1.5', '30', 'x'))
     """
 
-    coder: Coder | PartCoder | None = None  #: finds the declared value of a cell, if values are declared
-    declared: tuple[str, ...] = ()  #: these values, in the order of the coder
-    histogram: Histogram | None = None  #: of the numbers, if bounds are declared
+    declared_values: tuple[Value, ...] = ()
+    part: Part | None = None  #: of timestamps, whose values these are
+    declared_bounds: tuple[float, float] | None = None
     length: int | None = None  #: of lists
     noise: NoisyCounts | None = None  #: what the counts were released with, unless they are exact
     missing: int = 0
@@ -96,6 +97,11 @@ class Summary:
     inside: float | None = None  #: the share of the numbers that is in the range at least, if there is noise
     whole: bool = True  #: whether all numbers are whole
     values: Counter[Value] = field(default_factory=Counter)  #: how often each of the first MAX_DISTINCT values occurs
+
+    def __post_init__(self) -> None:
+        self.declared = tuple(map(format_value, self.declared_values))  #: the declared values as texts
+        self.coder = Coder(self.declared_values) if self.part is None else PartCoder(self.part)
+        self.histogram = Histogram.between(*(self.declared_bounds or (0.0, 1.0)))  #: of numbers with declared bounds
 
     @property
     def many(self) -> bool:
@@ -164,23 +170,27 @@ class Summary:
         if kind == "list":
             cells = cells.drop_null()
             self.length = len(cells[0]) if len(cells) else self.length
-            self._add_numbers(finite_numbers(cells.flatten()))
+            self._add_numbers(read_numbers(cells.flatten()))
         elif kind == "text":
-            counts = count_values(cells)
-            numbers, texts = split_numbers(counts)
-            self._add_numbers(numbers)
+            plain = pc.match_substring_regex(cells, _NUMBER)
+            numbers, texts = cells.filter(plain), count_values(cells.filter(pc.invert(plain)))
+            self._add_typed(numbers, pc.utf8_trim_whitespace(numbers))
             self.others += texts.total()
-            self._add_values(counts)
+            self._add_values(texts)
         else:
-            self._add_numbers(finite_numbers(cells))
-            if not self.many or max(self.values.values()) == 1:  # else neither categories nor an id
-                self._add_values(count_values(cells))
+            self._add_typed(cells, cells)
+
+    def _add_typed(self, cells: pa.Array, numbers: pa.Array) -> None:
+        """Count cells that are numbers, and their values unless they can be neither categories nor ids."""
+        self._add_numbers(read_numbers(numbers))
+        if not self.many or (self.whole and len(self.values) < MAX_DISTINCT and max(self.values.values()) == 1):
+            self._add_values(count_values(cells))
 
     def add_declared(self, cells: pa.Array) -> None:
         """Count cells as the declared column has them encoded."""
         cells = _plain(cells)
         gaps, length = find_missing(cells), 1 if self.length is None else self.length
-        if self.coder is not None:
+        if self.declared:
             self._add_codes(cells, self.coder.codes(cells), gaps)
         elif pa.types.is_null(cells.type):
             self.missing += len(cells) * length
@@ -207,7 +217,7 @@ class Summary:
 
     def _add_numbers(self, numbers: Doubles) -> None:
         self.numbers += len(numbers)
-        if self.histogram is not None:
+        if self.declared_bounds is not None:
             self.histogram.add(numbers)
         if len(numbers):
             self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
@@ -228,15 +238,11 @@ class Summary:
             self._add_values(_count_texts(cells.filter(pa.array(undeclared))))
 
     def _add_values(self, counts: Mapping[Value, int]) -> None:
-        for value, count in counts.items():
-            if value in self.values or len(self.values) < MAX_DISTINCT + len(self.declared):
-                self.values[value] += count
-
-
-def declared_summary(values: Sequence[Value], coder: Coder | PartCoder | None = None) -> Summary:
-    """The empty summary of a column with declared values."""
-    names = tuple(format_value(value) for value in values)
-    return Summary(coder=Coder(values) if coder is None else coder, declared=names)
+        room = MAX_DISTINCT + len(self.declared) - len(self.values)
+        if len(counts) > room:
+            new = [value for value in counts if value not in self.values][:room]
+            counts = {value: counts[value] for value in (*(counts.keys() & self.values.keys()), *new)}
+        self.values.update(counts)
 
 
 def scan_rows(
@@ -285,7 +291,7 @@ def split_numbers(counts: Mapping[Value, int]) -> tuple[Doubles, Counter[Value]]
     return np.repeat(np.array([*numbers.values()], np.float64), np.array(repeats, np.int64)), texts
 
 
-def finite_numbers(cells: pa.Array) -> Doubles:
+def read_numbers(cells: pa.Array) -> Doubles:
     """The finite numbers among cells of numbers."""
     if pa.types.is_null(cells.type):
         return np.zeros(0)
@@ -293,10 +299,10 @@ def finite_numbers(cells: pa.Array) -> Doubles:
     return numbers[np.isfinite(numbers)]
 
 
-def largest_numbers(cells: pa.Array) -> Doubles:
+def read_largest_numbers(cells: pa.Array) -> Doubles:
     """Of each list the finite number that is farthest from 0; nothing of a list that has none.
 
-    >>> largest_numbers(pa.array([[1.0, -3.0], [], None, [2.0, float("nan")]]))
+    >>> read_largest_numbers(pa.array([[1.0, -3.0], [], None, [2.0, float("nan")]]))
     array([-3.,  2.])
     """
     if pa.types.is_null(cells.type):

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NoReturn, TypeAlias
+from typing import Any, ClassVar, Literal, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,16 @@ ClassWeights: TypeAlias = Literal["balanced"] | Mapping[Any, float] | Sequence[f
 MAX_CLASSES = 10_000
 #: How far from 1 the sum of a prior may be.
 PRIOR_TOLERANCE = 1e-6
+
+
+class SqlWriter(Protocol):
+    """What a target needs of a dialect of SQL."""
+
+    def literal(self, value: Value) -> str: ...
+
+    def constant(self, value: float) -> str: ...
+
+    def maximum(self, expressions: Sequence[str]) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -110,6 +120,14 @@ class Target(ABC):
     @abstractmethod
     def predict(self, scores: Doubles, cut: float) -> npt.NDArray[Any]:
         """The prediction for each row of scores."""
+
+    @abstractmethod
+    def depends_on_size(self, cut: float) -> bool:
+        """Whether a prediction can change if all scores of a row are divided by the same number above 1."""
+
+    @abstractmethod
+    def write_prediction(self, scores: Sequence[str], cut: float, sql: SqlWriter) -> str:
+        """The prediction as an expression of SQL, from those of the scores."""
 
     def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         """The probability of each class for each row of scores."""
@@ -242,6 +260,17 @@ class Classes(Target):
         """The index of the predicted class for each row of scores; `cut` is the score above which it is the second."""
         chosen: npt.NDArray[np.intp] = np.argmax(scores, axis=1)
         return (scores[:, 0] > cut).astype(np.intp) if scores.shape[1] == 1 else chosen
+
+    def depends_on_size(self, cut: float) -> bool:
+        return cut != 0
+
+    def write_prediction(self, scores: Sequence[str], cut: float, sql: SqlWriter) -> str:
+        names = [sql.literal(value) for value in np.array(self.values).tolist()]
+        if len(scores) == 1:
+            return f"CASE WHEN {scores[0]} > {sql.constant(cut) if cut else 0}\nTHEN {names[1]} ELSE {names[0]} END"
+        # The first of the classes that reach the greatest score, as numpy.argmax has it.
+        cases = " ".join(f"WHEN {score} THEN {name}" for score, name in zip(scores, names, strict=True))
+        return f"CASE {sql.maximum(scores)} {cases} END"
 
     def probabilities(self, scores: Doubles, loss: Loss) -> Doubles:
         odds = loss.probabilities(scores)

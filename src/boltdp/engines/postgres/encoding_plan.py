@@ -24,21 +24,20 @@ _BY_TEXT, _BY_INTEGER, _BY_FLOAT = range(3)
 
 def compile_plan(plan: EncodingPlan, columns: Mapping[str, SourceColumn]) -> tuple[bytes, Composed]:
     """Compile a plan to the words that columns.c reads, of public facts alone, and the columns that it is for."""
-    label = columns[plan.label.source]
-    compiled = [rule.accept(_Compiler(columns[rule.source])) for rule in plan.rules]
-    given = [label.argument(), *(argument for argument, _ in compiled)]
+    label = plan.label.accept(_Compiler(columns[plan.label.source], values=_CLASS))
+    compiled = [label, *(rule.accept(_Compiler(columns[rule.source])) for rule in plan.rules)]
+    given = [argument for argument, _ in compiled]
     arguments: Composed = sql.SQL(", ").join(given)
     if len(given) > MAX_ARGUMENTS:
         arguments = sql.SQL("ROW({})").format(arguments)
-    head = [_MAGIC, _words(len(given), _CLASS), _entries(label, Matcher.of(plan.label.values))]
-    return b"".join([*head, *(words for _, words in compiled), _projection(plan)]), arguments
+    return b"".join([_MAGIC, _words(len(given)), *(words for _, words in compiled), _projection(plan)]), arguments
 
 
 class _Compiler(RuleVisitor[tuple[Composed, bytes]]):
-    """The argument that `boltdp.pack` takes for a column, and its words of the plan."""
+    """The argument that `boltdp.pack` takes for a column, and its words of the plan; `values` is what values become."""
 
-    def __init__(self, source: SourceColumn) -> None:
-        self._source = source
+    def __init__(self, source: SourceColumn, *, values: int = _CATEGORY) -> None:
+        self._source, self._values = source, values
 
     def number(self, rule: NumberRule) -> tuple[Composed, bytes]:
         return self._source.argument(), _words(_NUMBER, *rule.bounds, len(rule.places), *rule.places)
@@ -47,7 +46,7 @@ class _Compiler(RuleVisitor[tuple[Composed, bytes]]):
         return self._source.argument(), _words(_VECTOR, *rule.bounds, rule.length)
 
     def value(self, rule: ValueRule) -> tuple[Composed, bytes]:
-        return self._source.argument(), _words(_CATEGORY) + _entries(self._source, Matcher.of(rule.values))
+        return self._source.argument(), _words(self._values) + _entries(self._source, Matcher.of(rule.values))
 
     def time_part(self, rule: TimePartRule) -> tuple[Composed, bytes]:
         # The server makes a code of it, which stands for itself.
