@@ -82,7 +82,7 @@ def _proved(box: BlackBox) -> str:
 
 def page(report: Report, *, planned: bool = False) -> str:
     """The report as a page: the findings, and the same drawings."""
-    kind = "promise none" if report.broken else "promise"
+    kind = "guarantee none" if report.broken else "guarantee"
     lines = "".join(
         f"<dt>{text_of(one.method)}, {text_of(one.what)}</dt><dd>{'<b>BROKEN</b>: ' if one.broken else ''}"
         f"{text_of(one.found, 500)} <span class='legend'>(claimed: {text_of(one.claimed)})</span></dd>"

@@ -20,7 +20,7 @@ MOST_BARS, LONGEST_NAME = 24, 18
 WIDEST = 1.5
 #: Steps of a curve that are this many times as far apart in one place as in another are drawn equally far apart.
 UNEVEN = 8.0
-#: Places below a drawing that are told: the ends and so many between them, at most.
+#: Places below a drawing that are written: the ends and so many between them, at most.
 MOST_PLACES = 2
 
 #: Of a drawing of a number, in units of the picture: the frame, and the room to its left and below it.
@@ -36,8 +36,8 @@ _STYLE = """
 body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 68rem; margin: 0 auto; padding: 1.5rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
-.promise { border-left: 4px solid var(--good); padding: .5rem 1rem; }
-.promise.none { border-color: var(--warn); color: var(--warn); font-weight: 700; }
+.guarantee { border-left: 4px solid var(--good); padding: .5rem 1rem; }
+.guarantee.none { border-color: var(--warn); color: var(--warn); font-weight: 700; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; }
 dt { color: var(--soft); } dd { margin: 0; }
 .legend { color: var(--soft); }
@@ -58,9 +58,9 @@ svg text { fill: var(--soft); font-size: 11px; }
 
 
 def page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, top: int) -> str:
-    """The page; `facts` are lines below the promise, and `top` columns are drawn for each class."""
+    """The page; `facts` are lines below the guarantee, and `top` columns are drawn for each class."""
     certificate = model.certificate
-    kind = "promise" if certificate.private else "promise none"
+    kind = "guarantee" if certificate.private else "guarantee none"
     title = f"What a model says of {text_of(model.schema.label)}"
     lines = "".join(f"<dt>{text_of(name)}</dt><dd>{text_of(value, 2000)}</dd>" for name, value in facts)
     panels = "".join(_panel(panel, top, effects) for panel in effects.panels)
@@ -105,16 +105,16 @@ def _panel(panel: Panel, top: int, effects: Effects) -> str:
 
 
 def _legend(reach: float, effects: Effects, *, uneven: bool) -> str:
-    told = f"Lines and bars are effects: {effects.unit}, from {-reach:+.2g} to {reach:+.2g} in every drawing."
+    text = f"Lines and bars are effects: {effects.unit}, from {-reach:+.2g} to {reach:+.2g} in every drawing."
     if uneven:
-        told += (
+        text += (
             " Where the steps of a line are close in one place and far in another, they are drawn equally far apart."
         )
     if effects.spread is None or not effects.spread.deviation:
-        return told
+        return text
     if effects.at_most:
-        return f"{told} Thin and dashed: the most that one and two standard deviations of noise can be."
-    return f"{told} Shaded: one and two standard deviations of noise."
+        return f"{text} Thin and dashed: the most that one and two standard deviations of noise can be."
+    return f"{text} Shaded: one and two standard deviations of noise."
 
 
 def _figure(effect: Effect, reach: float, *, at_most: bool) -> str:
@@ -125,13 +125,13 @@ def _figure(effect: Effect, reach: float, *, at_most: bool) -> str:
             f"<p>A vector: its weights are {effect.difference:.3g} long{noise}.</p></figure>"
         )
     if effect.kind == "number":
-        told = f"{place_of(effect.places[0])} to {place_of(effect.places[-1])}: {effect.difference:+.3g}{noise}"
+        text = f"{place_of(effect.places[0])} to {place_of(effect.places[-1])}: {effect.difference:+.3g}{noise}"
         drawing = _line(effect, reach, at_most=at_most)
     else:
         between = "smallest to largest: " if len(effect.labels) > 1 else ""
-        told = f"{between}{effect.difference:+.3g}{noise}"
+        text = f"{between}{effect.difference:+.3g}{noise}"
         drawing = _bars(effect, reach, at_most=at_most)
-    return f"<figure><figcaption>{text_of(effect.name)} <span>{told}</span></figcaption>{drawing}</figure>"
+    return f"<figure><figcaption>{text_of(effect.name)} <span>{text}</span></figcaption>{drawing}</figure>"
 
 
 def _line(effect: Effect, reach: float, *, at_most: bool) -> str:
@@ -163,11 +163,11 @@ def _line(effect: Effect, reach: float, *, at_most: bool) -> str:
             bands += f'<polygon class="{name}" points="{points([*upper, *lower])}"/>'
     line = points(zip(effect.places, effect.effects, strict=True))
     ticks = "".join(f"M{LEFT + spot:.1f} {HEIGHT:g}v4" for spot in spots)
-    told, bottom = "", HEIGHT + BELOW - 2
+    text, bottom = "", HEIGHT + BELOW - 2
     for mark in sorted({round(part) for part in np.linspace(0, len(marks) - 1, MOST_PLACES + 2)}):
         anchor = "start" if mark == 0 else "end" if mark == len(marks) - 1 else "middle"
         place = place_of(marks[mark])
-        told += f'<text x="{LEFT + spots[mark]:.1f}" y="{bottom:g}" text-anchor="{anchor}">{place}</text>'
+        text += f'<text x="{LEFT + spots[mark]:.1f}" y="{bottom:g}" text-anchor="{anchor}">{place}</text>'
     return (
         f'<svg viewBox="0 0 {LEFT + WIDTH:g} {HEIGHT + BELOW:g}" role="img" aria-label="{text_of(effect.name)}">'
         f'<path class="axis" d="M{LEFT:g} 0V{HEIGHT:g}M{LEFT:g} {HEIGHT / 2:g}H{LEFT + WIDTH:g}{ticks}"/>'
@@ -176,7 +176,7 @@ def _line(effect: Effect, reach: float, *, at_most: bool) -> str:
         f'<polyline class="line" points="{line}"/></svg>'
         f'<text x="{LEFT - 4:g}" y="10" text-anchor="end">{reach:+.2g}</text>'
         f'<text x="{LEFT - 4:g}" y="{HEIGHT / 2 + 4:g}" text-anchor="end">0</text>'
-        f'<text x="{LEFT - 4:g}" y="{HEIGHT:g}" text-anchor="end">{-reach:+.2g}</text>{told}</svg>'
+        f'<text x="{LEFT - 4:g}" y="{HEIGHT:g}" text-anchor="end">{-reach:+.2g}</text>{text}</svg>'
     )
 
 

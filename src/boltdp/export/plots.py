@@ -52,13 +52,13 @@ def draw(model: Model, effects: Effects, path: str | Path, *, top: int) -> None:
         axes.set_title(printable(title, longest=48), fontsize=10, parse_math=False)
     for axes in figure.axes[len(drawings) :]:
         axes.set_axis_off()
-    promise = model.certificate.guarantee().partition(":")[0]
+    guarantee = model.certificate.guarantee().partition(":")[0]
     if not model.certificate.private:
-        promise = "NOT PRIVATE"
+        guarantee = "NOT PRIVATE"
     bands = "; dashed: the most that one and two standard deviations of noise can be" if effects.at_most else ""
     if effects.spread is not None and effects.spread.exact and effects.spread.deviation:
         bands = "; shaded: one and two standard deviations of noise"
-    said = f"{promise}\n{effects.unit}{bands}"
+    said = f"{guarantee}\n{effects.unit}{bands}"
     colour = "black" if model.certificate.private else "#b00020"
     figure.suptitle(printable_lines(said), color=colour, fontsize=11, parse_math=False)
     with replacing(path) as aside, warnings.catch_warnings():
