@@ -12,7 +12,7 @@ from boltdp.context import Context
 from boltdp.engines import ArrayEngine
 from boltdp.engines.base import PreparedRows
 from boltdp.schema.schema import array_schema
-from boltdp.workflows.select import error_counts
+from boltdp.workflows.select import count_errors
 
 DIMS = 50
 MODELS = 100  #: as many as tuning by trials makes in the mean
@@ -34,7 +34,7 @@ def run(rows: int = 100_000) -> list[Ratio]:
             # What disturbs one disturbs the other: they take turns, and the best of each counts.
             for _ in range(REPEATS):
                 start = time.process_time()
-                ours = error_counts(list(weights), prepared, classes=classes)
+                ours = count_errors(list(weights), prepared, classes=classes)
                 times["kernel"].append(time.process_time() - start)
                 start = time.process_time()
                 theirs = in_numpy(weights, prepared)

@@ -20,7 +20,7 @@ from boltdp.engines.base import Engine, encode_rows
 from boltdp.model import Model
 from boltdp.schema.schema import Schema, array_schema
 from boltdp.settings import Settings
-from boltdp.workflows.select import error_counts
+from boltdp.workflows.select import count_errors
 from boltdp.workflows.train import train
 from boltdp.workflows.tune import Method, candidates, tune
 from experiments.datasets import BENCHMARKS
@@ -105,7 +105,7 @@ def main() -> None:
                 cells = []
                 for way in WAYS.values():
                     models = [way(training, schema, epsilon) for _ in range(arguments.repeats)]
-                    counts = error_counts([model.weights for model in models], rows, classes=len(schema.classes))
+                    counts = count_errors([model.weights for model in models], rows, classes=len(schema.classes))
                     measured = [1 - errors / rows.rows for errors in counts]
                     cells.append(f"{statistics.mean(measured):.3f} ± {statistics.stdev(measured):.3f}")
                 print(f"| {name} | {training.count():,} | {epsilon:g} |", " | ".join(cells), "|", flush=True)

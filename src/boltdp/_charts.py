@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from boltdp._files import check_writable, replacing
 from boltdp.errors import ParameterError, printable, require
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     from matplotlib.figure import Figure
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -48,9 +47,7 @@ def check_picture(path: str | Path) -> None:
 
 
 @contextmanager
-def picture(
-    path: str | Path, *, across: int, size: tuple[float, float], down: int = 1
-) -> Iterator[tuple[Figure, npt.NDArray[np.object_]]]:
+def picture(path: str | Path, *, across: int, size: tuple[float, float], down: int = 1) -> Iterator[tuple[Figure, Any]]:
     """A figure with `down` rows of `across` axes, which is saved at the end."""
     check_picture(path)
     # Only here: it takes a second to import, and is optional.
@@ -93,3 +90,108 @@ def diagonal(axes: Any) -> None:
 def mark(axes: Any, across: float, up: float, label: str) -> None:
     """A dot."""
     axes.plot(across, up, "o", color=ORANGE, markersize=6.5, markeredgecolor="white", label=label, zorder=5)
+
+
+# ---- inline SVG; the classes of its parts are those of the style in export/html.py ----------------------------------
+
+#: Of a drawing, in units of the picture: its frame, and the room to its left and below it.
+WIDTH, HEIGHT, LEFT, BELOW = 240.0, 120.0, 44.0, 18.0
+#: The height of a bar with the room to the next, and the width of the names to its left.
+BAR, NAMES = 18.0, 128.0
+#: Categories that are drawn, at most, and characters of the name of each.
+MAX_BARS, MAX_NAME = 24, 18
+
+Points: TypeAlias = Iterable[tuple[float, float]]
+
+
+def escape_text(text: str, longest: int = 80) -> str:
+    """A text of unknown origin in HTML: escaped, and without control characters.
+
+    >>> escape_text("a < b")
+    'a &lt; b'
+    """
+    return escape(printable(text, longest=longest))
+
+
+def format_number(value: float) -> str:
+    """A value of a column, in digits where these are few.
+
+    >>> format_number(100_000.0), format_number(-0.25), format_number(3.2e9)
+    ('100,000', '-0.25', '3.2e+09')
+    """
+    return f"{value:,.0f}" if value == round(value) and abs(value) < 1e7 else f"{value:,.4g}"
+
+
+def draw_svg(name: str, width: float, height: float, *parts: str) -> str:
+    """A drawing of parts that are SVG already."""
+    return f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape_text(name)}">{"".join(parts)}</svg>'
+
+
+def draw_text(x: float, y: float, html: str, anchor: str = "start") -> str:
+    """A text that is HTML already; its place is that of its start, middle or end."""
+    return f'<text x="{x:.4g}" y="{y:g}" text-anchor="{anchor}">{html}</text>'
+
+
+def draw_box(kind: str, one: float, other: float, top: float, height: float) -> str:
+    """A rectangle from one place to another.
+
+    >>> draw_box("bar", 2, 1, 0, 9)
+    '<rect class="bar" x="1.0" y="0.0" width="1.0" height="9.0"/>'
+    """
+    left, width = min(one, other), abs(one - other)
+    return f'<rect class="{kind}" x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}"/>'
+
+
+def draw_points(shape: str, kind: str, points: Points) -> str:
+    """A polyline or polygon."""
+    return f'<{shape} class="{kind}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
+
+
+def draw_figure(title: str, said: Iterable[str], drawing: str) -> str:
+    """A drawing with a title and lines below that."""
+    lines = "".join(f"<span>{escape_text(one, 1000)}</span>" for one in said)
+    return f"<figure><figcaption>{escape_text(title)} {lines}</figcaption>{drawing}</figure>"
+
+
+def draw_named_bars(
+    name: str, rows: Sequence[tuple[str, str]], draw_row: Callable[[int, float], str], *below: str
+) -> str:
+    """Rows with a name and what it says of itself, to whose right `draw_row` draws by their index and top."""
+    drawn = ""
+    for index, (label, said) in enumerate(rows):
+        title = f"{escape_text(label, MAX_NAME)}<title>{escape_text(label)}: {said}</title>"
+        drawn += draw_text(NAMES - 6, index * BAR + 13, title, "end") + draw_row(index, index * BAR)
+    return draw_svg(name, LEFT + WIDTH, BAR * len(rows) + (BELOW if below else 0.0), *below, drawn)
+
+
+def draw_lines(
+    lines: Iterable[tuple[str, Points]],
+    *,
+    across: tuple[str, str, str],
+    up: tuple[str, str, str],
+    dot: tuple[float, float] | None = None,
+) -> str:
+    """Lines of points from 0 to 1 in both directions, in a frame with a name and two ends at each side."""
+    width, height, left, above = 300.0, 200.0, 54.0, 8.0
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return left + width * x, above + height * (1.0 - y)
+
+    parts = [draw_points("polyline", kind, [place(*point) for point in points]) for kind, points in lines]
+    if dot is not None:
+        parts.append('<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="4"/>'.format(*place(*dot)))
+    bottom, middle = above + height, above + height / 2
+    (what, first, last), (value, least, most) = (tuple(map(escape_text, one)) for one in (across, up))
+    return draw_svg(
+        up[0],
+        left + width + 8,
+        bottom + 40,
+        f'<path class="axis" d="M{left:g} {above:g}V{bottom:g}H{left + width:g}"/>',
+        *parts,
+        draw_text(left, bottom + 16, first),
+        draw_text(left + width, bottom + 16, last, "end"),
+        draw_text(left + width / 2, bottom + 30, what, "middle"),
+        draw_text(left - 4, bottom, least, "end"),
+        draw_text(left - 4, above + 8, most, "end"),
+        f'<text x="14" y="{middle:g}" text-anchor="middle" transform="rotate(-90 14 {middle:g})">{value}</text>',
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from boltdp.context import Context
     from boltdp.encoding.values import Value
     from boltdp.engines.base import Engine
+    from boltdp.ledger import Account
     from boltdp.privacy.certificate import Certificate
 
 #: How a schema may be given: itself, the path of a TOML file, or a dictionary in the shape of one.
@@ -149,7 +150,7 @@ def train(
     blocks: Sequence[str] = (),
     **chosen: Any,
 ) -> Model:
-    """Train a model on the rows of `source` and release it, with a certificate of what is promised.
+    """Train a model on the rows of `source` and release it, with a certificate of its guarantee.
 
     `source`, `table`, `query`, `spool` and `where` are what `open_source` takes: a data frame, an Arrow table, a pair
     (X, y), a file name, the URI of a database, or an engine.
@@ -178,19 +179,11 @@ def train(
     with hints_shown():
         _check_kind(schema)
         asked = _settings(settings, chosen)
-        with use_source(source, table=table, query=query, spool=spool, where=where) as engine:
-            public = _schema(
-                source,
-                engine,
-                schema,
-                label=label,
-                bounds=bounds,
-                categories=categories,
-                timestamps=timestamps,
-                classes=classes,
-            )
-            _check_threshold(threshold, public, asked)
-            account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+        declared = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "classes": classes}
+        charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
+        where_from = {"table": table, "query": query, "spool": spool, "where": where}
+        with _open_rows(source, schema, asked, threshold, {"label": label, **declared}, charge, where_from) as opened:
+            engine, public, account = opened
             model = train_engine(engine, public, asked, context=context, account=account)
     warn_if_not_private(model.certificate, asked.epsilon)
     return Model.of(model).with_threshold(threshold)
@@ -225,7 +218,7 @@ def tune(
     """Train candidates, choose one and release it; all within the epsilon and delta that they share.
 
     Candidates are the combinations of the values in `grid`, such as {"regularization": [1e-3, 1e-2]}, each with the
-    settings that are given as for `train`; or they are `candidates`. `public` are rows that are no secret, in whatever
+    settings that are given as for `train`; or they are `candidates`. `public` are rows of public data, in whatever
     form `open_source` takes, to compare them on; the `method` is then "public", else "trials". All else is as for
     `train`; `certificate.selection` of the result says which candidate was chosen.
 
@@ -240,25 +233,36 @@ def tune(
     with hints_shown():
         _check_kind(schema)
         tried = _candidates(candidates, grid, settings, chosen)
-        with use_source(source, table=table, query=query, spool=spool, where=where) as engine:
-            declared = _schema(
-                source,
-                engine,
-                schema,
-                label=label,
-                bounds=bounds,
-                categories=categories,
-                timestamps=timestamps,
-                classes=classes,
-            )
-            for one in tried[:1]:
-                _check_threshold(threshold, declared, one)
-            account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+        first = tried[0] if tried else None
+        declared = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "classes": classes}
+        charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
+        where_from = {"table": table, "query": query, "spool": spool, "where": where}
+        with _open_rows(source, schema, first, threshold, {"label": label, **declared}, charge, where_from) as opened:
+            engine, declared_schema, account = opened
             run: dict[str, Any] = {"method": method, "trials": trials, "context": context, "account": account}
-            with _public_rows(public) as rows:
-                model = tune_engine(engine, declared, tried, public=rows, **run)
+            with nullcontext() if public is None else use_source(public) as rows:
+                model = tune_engine(engine, declared_schema, tried, public=rows, **run)
     warn_if_not_private(model.certificate, tried[0].epsilon)
     return Model.of(model).with_threshold(threshold)
+
+
+@contextmanager
+def _open_rows(
+    source: Any,
+    schema: SchemaLike | None,
+    settings: Settings | None,
+    threshold: Threshold | None,
+    declared: Mapping[str, Any],
+    charge: Mapping[str, Any],
+    where_from: Mapping[str, Any],
+) -> Iterator[tuple[Engine, Schema, Account | None]]:
+    """The rows, their schema and the account to charge, checked as far as that needs no row."""
+    with use_source(source, **where_from) as engine:
+        public = _schema(source, engine, schema, **declared)
+        if threshold is not None and settings is not None:
+            # Before a row is read, since a budget that is spent cannot be refunded.
+            public.target.resolve_threshold(threshold, settings.choose_loss(public.target)[0])
+        yield engine, public, find_account(source, table=where_from["table"], query=where_from["query"], **charge)
 
 
 def warn_if_not_private(certificate: Certificate, epsilon: float | None, *, stacklevel: int = 3) -> None:
@@ -366,7 +370,7 @@ def _schema(
             hint=suggest_columns(columns, bounds if isinstance(bounds, Mapping) else ()),
         )
     public, unused = declare(columns, str(label), **declared)
-    warn_of_unused(unused)
+    warn_of_unused(unused, stacklevel=6)
     return public
 
 
@@ -387,18 +391,3 @@ def _check_kind(schema: Any) -> None:
             f"a schema must be a Schema, the path of a TOML file or a dictionary, got {described(schema)}",
             hint="settings=..." if isinstance(schema, Settings) else "rows and labels go together: train((X, y), ...)",
         )
-
-
-def _check_threshold(threshold: Threshold | None, schema: Schema, settings: Settings) -> None:
-    """Before a row is read: what a model costs is not given back."""
-    if threshold is not None:
-        schema.target.resolve_threshold(threshold, settings.choose_loss(schema.target)[0])
-
-
-@contextmanager
-def _public_rows(public: Any) -> Iterator[Engine | None]:
-    if public is None:
-        yield None
-        return
-    with use_source(public) as engine:
-        yield engine

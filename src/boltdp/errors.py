@@ -40,7 +40,7 @@ class DataError(BoltdpError, ValueError):
 
 
 class SolverError(BoltdpError):
-    """Training could not be brought to the end that the privacy proof asks for, and nothing was released."""
+    """Training did not reach the accuracy that the privacy proof requires, and nothing was released."""
 
 
 class MissingPackageError(BoltdpError, ImportError):

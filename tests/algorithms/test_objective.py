@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from boltdp._files.sealed import sealed
 from boltdp.algorithms import ALGORITHMS, Job, _newton, objective
-from boltdp.algorithms._newton import Solver, minimise, sampled_share, solve
+from boltdp.algorithms._newton import Solver, choose_sample, minimise, solve
 from boltdp.algorithms._sgd import PASSES
 from boltdp.audit.confidence import rate_bounds
 from boltdp.cli import main
@@ -93,7 +93,7 @@ def some_rows(classes: int, *, rows: int, dims: int, separable: bool = False) ->
 def test_gradient_is_within_the_tolerance_at_the_weights_found(
     loss: Loss, penalty: float, separable: bool, noise: float, sampled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_newton, "sampled_share", lambda *_: sampled / 2000)
+    monkeypatch.setattr(_newton, "choose_sample", lambda *_: sampled / 2000)
     classes = loss.classes if isinstance(loss, Multinomial) else 2
     rows = some_rows(classes, rows=2000, dims=7, separable=separable)
     problem = problem_of(loss, rows, penalty=penalty)
@@ -120,9 +120,9 @@ def test_a_few_rows_make_the_scans_fewer_and_bad_ones_do_no_harm(monkeypatch: py
     rows = some_rows(4, rows=5000, dims=20)
     rows[5, 3], rows[6, 0], rows[7, 1] = np.nan, -1, np.inf
     problem = problem_of(Multinomial(4), rows, penalty=1e-4)
-    assert sampled_share(problem) == 0.36
+    assert choose_sample(problem) == 0.36
     preconditioned = scans(problem, rows)
-    monkeypatch.setattr(_newton, "sampled_share", lambda *_: 0.0)
+    monkeypatch.setattr(_newton, "choose_sample", lambda *_: 0.0)
     assert 2 * preconditioned < scans(problem, rows)
 
 
@@ -159,7 +159,7 @@ def test_directions_that_no_row_has_are_no_obstacle(penalty: float, monkeypatch:
 )
 def test_a_hessian_that_is_too_large_is_not_asked_for(loss: Loss, dims: int, sampled: int) -> None:
     problem = Problem(loss=loss, dims=dims, rows=50_000, regularization=0.1)
-    assert sampled_share(problem) == sampled / 50_000
+    assert choose_sample(problem) == sampled / 50_000
     solver = minimise(problem, np.zeros((loss.vectors, dims)), noise=None)
     next(solver).add(some_rows(loss.vectors if loss.vectors > 1 else 2, rows=100, dims=dims))
     assert (next(solver).value.ndim == 3) == (sampled > 0)
@@ -182,7 +182,7 @@ def test_a_search_that_makes_no_progress_is_an_error_without_a_number(monkeypatc
     monkeypatch.setattr(_newton, "Sums", Wrong)
     rows = some_rows(2, rows=100, dims=2)
     for sampled in (0, 100):
-        monkeypatch.setattr(_newton, "sampled_share", lambda *_, sampled=sampled: sampled / 100)
+        monkeypatch.setattr(_newton, "choose_sample", lambda *_, sampled=sampled: sampled / 100)
         with pytest.raises(SolverError) as caught:
             solved(rows, minimise(problem_of(Logistic(), rows, penalty=0.01), np.zeros((1, 2)), noise=None))
         assert str(caught.value) == "the minimum could not be found to the precision that the privacy proof needs"
@@ -231,7 +231,7 @@ def test_solvers_share_their_scans_and_find_what_each_finds_alone(
     sampled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not sampled:
-        monkeypatch.setattr(_newton, "sampled_share", lambda *_: 0.0)
+        monkeypatch.setattr(_newton, "choose_sample", lambda *_: 0.0)
     rows = some_rows(4, rows=3000, dims=12)
     needed, alone = [], []
     with spooled(rows) as prepared:
@@ -259,7 +259,7 @@ def test_most_of_the_way_is_made_on_a_sample(monkeypatch: pytest.MonkeyPatch) ->
     scans = []
     with spooled(rows) as prepared:
         for largest in (0.25, 0.0):
-            monkeypatch.setattr(_newton, "LARGEST_SAMPLE", largest)
+            monkeypatch.setattr(_newton, "MAX_SAMPLE", largest)
             counted = CountedRows(prepared)
             solve(counted, [minimise(problem, np.zeros((1, 8)), noise=None)])
             assert counted.counts["sampled"] == 1  # for the Hessian it is always used
@@ -270,7 +270,7 @@ def test_most_of_the_way_is_made_on_a_sample(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("label", [1, 7])
 def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is of the rows of one class alone, whose minimum is far from that of all, or of none."""
-    monkeypatch.setattr(_newton, "sampled_share", lambda *_: 0.2)
+    monkeypatch.setattr(_newton, "choose_sample", lambda *_: 0.2)
     rows = some_rows(2, rows=2000, dims=3)
     problem = problem_of(Logistic(), rows, penalty=1e-3)
     expected = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
@@ -292,7 +292,7 @@ def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeyp
 
 
 def test_a_start_with_a_longer_gradient_than_the_origin_can_have_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_newton, "sampled_share", lambda *_: 0.2)
+    monkeypatch.setattr(_newton, "choose_sample", lambda *_: 0.2)
     rows = some_rows(2, rows=2000, dims=3)
     problem = problem_of(Logistic(), rows, penalty=1e-3)
     expected = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]

@@ -52,7 +52,7 @@ def test_the_ledger_beside_the_rows_is_charged_and_refuses(run: Run, model: Path
     assert "epsilon 0.75 of 1 spent by 1 release" in first.stdout
     second = run("evaluate", model, "rows.parquet", "--epsilon", 0.75, "-o", "second.json")
     assert second.exit_code == 1
-    assert "does not have" in second.stderr
+    assert "budget exceeded" in second.stderr
     assert not second.stdout
     assert not Path("second.json").exists()
     assert ledger.spent("rows.parquet").spent.epsilon == 0.75

@@ -29,7 +29,7 @@ def test_a_model_for_persons_says_so_wherever_it_is_shown(run: Run, visits: Path
     result = run("train", visits, *options, "-o", "model.json")
     assert result.exit_code == 0, result.output
     promised = "changing the rows of any one person, of which at most 2 are used,"
-    line = ["persons", "the first 2 rows of each count, and others are read as empty ones"]
+    line = ["persons", "the first 2 rows of each are used, and others are ignored"]
     for told in (result, run("verify", "model.json")):
         assert promised in told.stdout
         assert line in [text.split(maxsplit=1) for text in told.stdout.splitlines()]

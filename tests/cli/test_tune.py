@@ -99,7 +99,7 @@ def test_compare_prints_a_table_and_keeps_results_and_a_picture(run: Run, rows: 
     result = run(*command)
     assert result.exit_code == 0, result.output
     assert "NOT PRIVATE" in result.stdout
-    assert "for data that you may look at" in result.stderr
+    assert "for non-sensitive data" in result.stderr
     lines = [line.split() for line in result.stdout.splitlines() if line.startswith(("bolton", "noiseless"))]
     assert [line[:2] for line in lines] == [["noiseless", "(not"], ["bolton", "0.1"], ["bolton", "1"]]
     assert Path("comparison.png").read_bytes().startswith(b"\x89PNG")

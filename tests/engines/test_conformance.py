@@ -36,7 +36,7 @@ from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.check import check_source
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Standardization, TimePart, Vector
-from boltdp.schema.source_columns import LONGEST_BATCH
+from boltdp.schema.source_columns import MAX_BATCH_ROWS
 from boltdp.settings import Settings
 from boltdp.workflows.train import train_prepared
 from boltdp.workflows.tune import candidates, tune
@@ -90,7 +90,7 @@ def test_columns_tell_names_and_kinds(source: Source) -> None:
 def test_batches_are_short_and_in_order(source: Source) -> None:
     name = source.schema.label
     sizes = [batch.num_rows for batch in source.engine.batches([name])]
-    assert max(sizes) <= LONGEST_BATCH
+    assert max(sizes) <= MAX_BATCH_ROWS
     assert sum(sizes) == ROWS
 
 

@@ -48,7 +48,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(spools, "GATHER_BYTES", 1 << 16)
     monkeypatch.setattr(spools, "WINDOW_BYTES", 1 << 14)
     monkeypatch.setattr(spools, "SINGLE_THREAD_BYTES", 0)
-    monkeypatch.setattr("boltdp.schema.source_columns.LONGEST_BATCH", 700)
+    monkeypatch.setattr("boltdp.schema.source_columns.MAX_BATCH_ROWS", 700)
     if request.param == "csv":
         table().to_pandas().to_csv(tmp_path / "rows.csv", index=False)
         source = open_source(tmp_path / "rows.csv", spool=tmp_path)

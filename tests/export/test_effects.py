@@ -14,12 +14,13 @@ import pyarrow as pa
 import pytest
 
 from boltdp import Model
+from boltdp._charts import MAX_BARS, MAX_NAME
 from boltdp.encoding.plan import ScaledRule
 from boltdp.engines import open_source
 from boltdp.errors import MissingPackageError, ParameterError, printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, Panel, effects
-from boltdp.export.html import LONGEST_NAME, MOST_BARS, page
+from boltdp.export.html import page
 from boltdp.export.plots import draw
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.weight_uncertainty import weight_deviation
@@ -207,7 +208,7 @@ def test_large_columns_need_no_square_of_their_size() -> None:
     found = effects(model)
     assert sorted(len(effect.effects) for effect in found.panels[0].effects) == [1, 20_000]
     text = page(model, found, [], top=5)
-    assert f"{20_000 - MOST_BARS:,} categories with smaller effects are not drawn" in text
+    assert f"{20_000 - MAX_BARS:,} categories with smaller effects are not drawn" in text
     assert len(text) < 50_000
 
 
@@ -297,7 +298,7 @@ def test_long_names_of_categories_are_cut_and_told_in_full_beside() -> None:
     text = drawn(Categorical("country", (name, "Cuba")))
     assert re.search(r">([^<>]+)<title>Outlying-US\(Guam-USVI-etc\): \+[0-9.]+</title>", text)
     (short,) = re.findall(r">(Outlying[^<>]*)<title>", text)
-    assert len(short) <= LONGEST_NAME
+    assert len(short) <= MAX_NAME
     assert "smallest to largest: +0<" in text
 
 
@@ -372,9 +373,9 @@ def test_a_picture_is_written(tmp_path: Path, ending: str, model: Model) -> None
 
 def test_a_picture_that_cannot_be_drawn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = made(Settings(epsilon=1.0))
-    with pytest.raises(ParameterError, match=r"^a picture must end in \.png or \.svg, got '.*model\.pdf'$"):
-        draw(model, effects(model), tmp_path / "model.pdf", top=4)
-    monkeypatch.setattr("boltdp.export.plots.MOST_DRAWINGS", 3)
+    with pytest.raises(ParameterError, match=r"^a picture must end in \.png, \.svg, \.pdf, got '.*model\.bmp'$"):
+        draw(model, effects(model), tmp_path / "model.bmp", top=4)
+    monkeypatch.setattr("boltdp.export.plots.MAX_DRAWINGS", 3)
     with pytest.raises(ParameterError, match=r"^a picture must have at most 3 drawings, got 4$"):
         draw(model, effects(model), tmp_path / "model.png", top=4)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

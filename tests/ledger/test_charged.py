@@ -192,7 +192,7 @@ def test_commands_charge_show_and_refuse(boltdp_command: Boltdp, ledger: Ledger)
     done = boltdp_command(*train_it, "--epsilon", 0.6, "-o", "a.json")
     assert done.exit_code == 0, done.stderr
     assert "epsilon 0.6 of 1 spent by 1 release, by basic composition" in done.stdout
-    assert "the data set 'rows.parquet' of the ledger .boltdp-ledger.db is charged" in done.stderr
+    assert "the dataset 'rows.parquet' of the ledger .boltdp-ledger.db is charged" in done.stderr
     refused = boltdp_command(*train_it, "--epsilon", 0.6, "-o", "b.json")
     assert refused.exit_code == 1
     assert "epsilon 0.6 of 1 spent by 1 release" in refused.stderr
@@ -220,7 +220,7 @@ def test_a_private_draft_of_a_schema_is_charged_before_a_row_is_read(boltdp_comm
     assert [entry.kind for entry in ledger.history("rows.parquet")] == ["budget", "reserve", "release"]
     refused = boltdp_command("schema", "rows.parquet", "--label", "sick", "--epsilon", "0.8", "-o", "again.toml")
     assert (refused.exit_code, Path("again.toml").exists()) == (1, False)
-    assert "does not have" in refused.output
+    assert "budget exceeded for dataset" in refused.output
 
 
 def test_the_ledger_in_a_directory_of_files_is_found(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_ten_tenths_are_released_and_an_eleventh_is_refused(ledger: Ledger) -> N
     for _ in range(10):
         ledger.reserve("visits", charge()).commit(DIGEST)
     with pytest.raises(
-        BudgetExceeded, match=r"asks for epsilon = 0.1, .*epsilon 1 of 1 and delta 0 of 1e-06"
+        BudgetExceeded, match=r"requested epsilon = 0.1, remaining epsilon = 0, .*epsilon 1 of 1 and delta 0 of 1e-06"
     ) as refused:
         ledger.reserve("visits", charge())
     assert (refused.value.dataset, refused.value.block, refused.value.asked) == ("visits", None, Budget(0.1))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from boltdp.algorithms import _sgd
 from boltdp.algorithms._base import Job
-from boltdp.algorithms._sgd import averaged
+from boltdp.algorithms._sgd import average_partitions
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.context import Context
 from boltdp.engines.local_store import store_rows
@@ -174,7 +174,7 @@ def plain_mean(weights: Sequence[Weights], shares: Sequence[float]) -> Weights:
 
 
 def shares_of_others(weights: Sequence[Weights], shares: Sequence[float]) -> Weights:
-    return averaged(weights, [*shares[1:], shares[0]])
+    return average_partitions(weights, [*shares[1:], shares[0]])
 
 
 @pytest.mark.parametrize("average", [plain_mean, shares_of_others])
@@ -185,7 +185,7 @@ def test_another_average_would_break_the_bound(
     recipe = replace(pulled(constant(0.01), partitions=2, batch_size=3), rows=7)
     assert [run.rows for run in recipe.runs] == [run.largest_batch for run in recipe.runs] == [3, 4]
     assert max(worst_in_each(recipe)) <= sensitivity(recipe).total
-    monkeypatch.setattr(_sgd, "averaged", average)
+    monkeypatch.setattr(_sgd, "average_partitions", average)
     assert max(worst_in_each(recipe)) > 1.1 * sensitivity(recipe).total
 
 
@@ -195,7 +195,7 @@ def test_the_average_rounds_no_more_than_the_margin_allows(partitions: int, dims
     sizes = random.integers(2, 10_000, partitions)
     rows = int(sizes.sum())
     weights = [random.standard_normal(dims) * 10.0 ** random.integers(-9, 3) for _ in sizes]
-    computed = averaged(weights, [int(size) / rows for size in sizes])
+    computed = average_partitions(weights, [int(size) / rows for size in sizes])
     exact = [
         sum(Fraction(int(size), rows) * Fraction(float(one[i])) for size, one in zip(sizes, weights, strict=True))
         for i in range(dims)

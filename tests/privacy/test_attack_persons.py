@@ -36,7 +36,7 @@ from boltdp.privacy.release import Randomness
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Problem, Recipe
 from boltdp.schema.schema import Classes, Schema, Vector
-from boltdp.workflows.select import error_counts
+from boltdp.workflows.select import count_errors
 from boltdp.workflows.standardize import sum_moments
 from tests.privacy.test_objective_corners import SCALES, Array, Neighbours, leaning, nodes_for, problem, quadrature
 from tests.privacy.test_sgd_sensitivity import recipes
@@ -268,7 +268,7 @@ def test_counts_of_errors_change_by_g_and_no_more() -> None:
         counts = []
         for entries in (rows, other):
             with prepared_of(entries, schema) as prepared:
-                counts.append(np.array(error_counts(models, prepared, classes=2)))
+                counts.append(np.array(count_errors(models, prepared, classes=2)))
         farthest = max(farthest, int(np.abs(counts[0] - counts[1]).max()))
     assert farthest == g
 

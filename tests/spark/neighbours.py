@@ -115,7 +115,7 @@ def main(folder: Path, algorithm: str, source: str, instead: str) -> None:
     before = os.environ.get("PYSPARK_SUBMIT_ARGS", "").removesuffix("pyspark-shell")
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"{before} {shlex.join(arguments)} pyspark-shell"
     # A sample is taken of large tables only; here of a small one.
-    _newton.MOST_SAMPLED = 6000
+    _newton.MAX_SAMPLED = 6000
     # One thread: of two, the one that ends first is another every time.
     session = Session.open("local[1]")
     engine = SparkEngine(frame(session.spark, source, rows(instead), folder), session=session, parts=2)

@@ -38,8 +38,8 @@ from boltdp.workflows.predict import predict, score_batches
 from boltdp.workflows.standardize import (
     CLIP_NORM,
     INTERCEPT,
-    SMALLEST_NORM,
-    SMALLEST_SCALE,
+    MIN_NORM,
+    MIN_SCALE,
     derive_standardization,
     plan_standardization,
     prepare_rows,
@@ -185,7 +185,7 @@ def test_without_noise_the_rows_come_out_standardized() -> None:
     assert made is not None
     x = read(engine, SCHEMA.unscaled)
     np.testing.assert_allclose(made.centers, x[:, 1:].mean(axis=0), atol=1e-6)
-    deviations = np.maximum(x[:, 1:].std(axis=0), SMALLEST_SCALE)
+    deviations = np.maximum(x[:, 1:].std(axis=0), MIN_SCALE)
     np.testing.assert_allclose(made.scales, deviations, rtol=1e-4)
     z = (x[:, 1:] - np.array(made.centers)) / np.array(made.scales)
     norm = math.sqrt((z**2).sum(axis=1).mean())
@@ -267,8 +267,8 @@ def test_any_noise_gives_a_standardization(squares: bool, size: float) -> None:
         numbers = [True, False, False, False, True, True]
         for center, number in zip(made.centers, numbers, strict=True):
             assert (-1 if number else 0) <= center <= 1
-        assert all(scale == 1.0 or (squares and SMALLEST_SCALE <= scale < math.inf) for scale in made.scales)
-        assert SMALLEST_NORM * math.sqrt(6) * CLIP_NORM <= made.clip_norm * (1 + 1e-12)
+        assert all(scale == 1.0 or (squares and MIN_SCALE <= scale < math.inf) for scale in made.scales)
+        assert MIN_NORM * math.sqrt(6) * CLIP_NORM <= made.clip_norm * (1 + 1e-12)
         assert made.clip_norm <= CLIP_NORM * math.sqrt(6) * (1 + 1e-12)
         assert made.intercept == pytest.approx(INTERCEPT / CLIP_NORM * made.clip_norm)
         packed = read(rows, replace(SCHEMA, standardization=made))

@@ -31,7 +31,7 @@ from boltdp.schema.schema import Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan_certificate, plan_models
 from boltdp.workflows.predict import predict
-from boltdp.workflows.select import error_counts, plan_trials
+from boltdp.workflows.select import count_errors, plan_trials
 from boltdp.workflows.train import BAD_ROWS_SHOWN, train_prepared
 from boltdp.workflows.tune import Method, candidates, tune
 from tests.algorithms.counted import CountedEngine
@@ -58,7 +58,7 @@ def patients(seed: int = 0, rows: int = ROWS) -> ArrayEngine:
 
 def accuracy(model: Model, engine: ArrayEngine) -> float:
     with engine.prepare(SCHEMA, Context(seed=0)) as rows:
-        return 1 - error_counts([model.weights], rows, classes=2)[0] / rows.rows
+        return 1 - count_errors([model.weights], rows, classes=2)[0] / rows.rows
 
 
 def tuned(method: Method, *, seed: int | None = None, grid: tuple[Settings, ...] = GRID) -> Model:
@@ -171,12 +171,12 @@ def test_errors_are_those_of_predict_and_bad_rows_are_errors() -> None:
     model = tuned("portions")
     engine = patients(3)
     with engine.prepare(SCHEMA, Context(seed=0)) as prepared:
-        counted = error_counts([model.weights, model.weights], prepared, classes=2)
+        counted = count_errors([model.weights, model.weights], prepared, classes=2)
     labels = next(engine.batches(["sick"])).column(0).to_numpy()
     assert counted == [int((predict(model, engine) != labels).sum())] * 2
     unlabelled = ArrayEngine.from_arrow(pa.table({"age": [1.0, 2.0], "dose": [0.0, 0.0], "sick": [7, None]}))
     with unlabelled.prepare(SCHEMA, Context(seed=0)) as prepared:
-        assert error_counts([model.weights], prepared, classes=2) == [2]
+        assert count_errors([model.weights], prepared, classes=2) == [2]
 
 
 def test_noiseless_candidates_are_compared_without_noise() -> None:
@@ -397,8 +397,8 @@ def test_errors_are_those_that_numpy_counts(classes: int, shape: tuple[int, int]
     rows[random.random(count) < 0.05, 0] = -1
     released = [random.standard_normal((*shape, dims)) for _ in range(7)]
     with store_rows([rows], rows=count, width=1 + dims, context=Context(seed=seed), in_memory=True) as prepared:
-        counted = error_counts(released, prepared, classes=classes)
-        part = error_counts(released, prepared.portion(100, 900), classes=classes)
+        counted = count_errors(released, prepared, classes=classes)
+        part = count_errors(released, prepared.portion(100, 900), classes=classes)
         within = np.concatenate(list(prepared.blocks()))[100:900]
     assert counted == [errors_in_numpy(weights, rows, classes=classes) for weights in released]
     assert part == [errors_in_numpy(weights, within, classes=classes) for weights in released]

@@ -47,28 +47,28 @@ Linear: TypeAlias = Callable[[Doubles], Doubles]
 #: Asks for sums, goes on when they are there, and returns weights that are as private as the rows.
 Solver: TypeAlias = Generator[Sums, None, Doubles]
 
-#: How much of the gradient a Newton step may leave.
-COARSEST_SOLUTION = 0.1
-#: How much of it the proof can bear that a step leaves.
-COARSEST_STEP = 0.4
-#: Conjugate gradients: so many times the usual rounds, at most, for a step that leaves more than that.
-MOST_ROUNDS = 10
-#: The Hessian of the sample is taken anew where a step leaves more than so much of the gradient,
+#: The part of the gradient that a Newton step may leave.
+MAX_NEWTON_REST = 0.1
+#: The part of the gradient that a step may leave by the proof.
+MAX_STEP_REST = 0.4
+#: The limit of conjugate gradients' rounds for a step that leaves more, in units of the usual number.
+MAX_ROUNDS = 10
+#: The Hessian of the sample is summed again where a step leaves more than this part of the gradient
 SLOW = 0.35
-#: and so many steps have been made with the last.
+#: and at least this many steps were made with the last one.
 OLD = 3
-#: Steps that are remembered.
-MOST_STEPS = 40
-#: Numbers of the sample, at most: more tell little that is new.
-MOST_SAMPLED = 10_000_000
-#: The minimum of the sample is looked for first, if it is at most this share of the rows: scans of it are short.
-LARGEST_SAMPLE = 0.25
-#: How precisely: the gradient of all rows there, so many times the root of rows / share, is unknown anyway.
+#: The number of remembered steps.
+MAX_STEPS = 40
+#: The largest number of cells of a sample: more of them tell little.
+MAX_SAMPLED = 10_000_000
+#: The largest share of the rows for which the minimum of the sample is found first.
+MAX_SAMPLE = 0.25
+#: The precision of that minimum, in units of the root of rows / share, by which a sample differs from all rows.
 SAMPLE_PRECISION = 0.1
-#: Features up to which a matrix of them is factored,
-WIDEST_FACTORS = 200
-#: and the numbers of all classes' matrices: 100 MB, as the kernel sums them.
-MOST_NUMBERS = 4_000_000
+#: The largest number of features for which a matrix is factored.
+MAX_FACTORED = 200
+#: The largest size of all classes' matrices: 100 MB, as the kernel sums them.
+MAX_NUMBERS = 4_000_000
 
 
 def solve(prepared: PreparedRows, solvers: Sequence[Solver]) -> list[Doubles]:
@@ -132,7 +132,7 @@ def minimise(
     check_solvable(problem, noise)
     strength = problem.rows * problem.regularization
     drawn, length = drawing_error(noise), float(np.linalg.norm(linear))
-    few = sampled_share(problem, reading)
+    few = choose_sample(problem, reading)
     new_sums = partial(
         Sums,
         problem.loss,
@@ -193,8 +193,8 @@ def minimise(
             else:
                 # Coarse far from the minimum, precise near it, and never more than is needed to end.
                 left = max(
-                    min(COARSEST_SOLUTION, math.sqrt(point.left / first)),
-                    min(COARSEST_STEP, 0.25 * within / point.left),
+                    min(MAX_NEWTON_REST, math.sqrt(point.left / first)),
+                    min(MAX_STEP_REST, 0.25 * within / point.left),
                 )
                 ahead = yield from newton_move(point, known, share, left)
                 known.learn(ahead.weights - point.weights, ahead.slope - point.slope)
@@ -202,7 +202,7 @@ def minimise(
             point = ahead
 
     within, origin = tolerance(problem, noise), np.zeros_like(linear)
-    if not 0.0 < few <= LARGEST_SAMPLE:
+    if not 0.0 < few <= MAX_SAMPLE:
         return (yield from descend((yield from at(origin, 1.0)), 1.0, within)).weights
     nearby = yield from descend(
         (yield from at(origin, few)), few, max(within, SAMPLE_PRECISION * math.sqrt(problem.rows / few))
@@ -254,7 +254,7 @@ class _Curvature:
         product = float(np.vdot(step, change))
         # In exact arithmetic it is at least twice that; what rounding makes of a short step tells nothing.
         if product > 0.5 * self._least * float(np.vdot(step, step)):
-            self._steps = [*self._steps[1 - MOST_STEPS :], (step, change, product)]
+            self._steps = [*self._steps[1 - MAX_STEPS :], (step, change, product)]
 
     def solved(self, slope: Doubles) -> Doubles:
         """About the inverse of the Hessian times the slope: BFGS, of all steps that are known."""
@@ -268,17 +268,17 @@ class _Curvature:
         return solution
 
 
-def sampled_share(problem: Problem, reading: Reading | None = None) -> float:
+def choose_sample(problem: Problem, reading: Reading | None = None) -> float:
     """The part of the rows that tells the shape of the Hessian well; 0 where factoring it takes longer than scans.
 
     >>> from boltdp.losses import Logistic
-    >>> round(sampled_share(Problem(loss=Logistic(), dims=50, rows=10**6)), 3)
+    >>> round(choose_sample(Problem(loss=Logistic(), dims=50, rows=10**6)), 3)
     0.042
     """
     slots = problem.dims if reading is None else reading.slots
-    if problem.dims > WIDEST_FACTORS or slots > MAX_HESSIAN_SLOTS or problem.loss.vectors * slots**2 > MOST_NUMBERS:
+    if problem.dims > MAX_FACTORED or slots > MAX_HESSIAN_SLOTS or problem.loss.vectors * slots**2 > MAX_NUMBERS:
         return 0.0
-    return min(1.0, max(1000 + 40 * problem.dims, min(problem.rows // 24, MOST_SAMPLED // problem.dims)) / problem.rows)
+    return min(1.0, max(1000 + 40 * problem.dims, min(problem.rows // 24, MAX_SAMPLED // problem.dims)) / problem.rows)
 
 
 def _newton_step(
@@ -299,8 +299,8 @@ def _newton_step(
     step, residual = np.zeros_like(slope), -slope
     along = better = roughly(residual)
     square = float(np.vdot(residual, better))
-    usual, enough = 2 * slope.size + 10, COARSEST_STEP * float(np.linalg.norm(slope))
-    for rounds in range(1, MOST_ROUNDS * usual + 1):
+    usual, enough = 2 * slope.size + 10, MAX_STEP_REST * float(np.linalg.norm(slope))
+    for rounds in range(1, MAX_ROUNDS * usual + 1):
         product = yield from curvature(along)
         rate = square / float(np.vdot(along, product))
         step = step + rate * along

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from boltdp.algorithms._base import (
     check_rows,
     describe_kind,
     describe_loss,
+    main_noise,
+    noise_per_weight,
     replace_problem,
 )
 from boltdp.context import Context
@@ -43,9 +45,8 @@ from boltdp.privacy.step_schedules import (
 from boltdp.privacy.training_problem import Problem, Recipe
 from boltdp.settings import OPTIONAL, Settings
 
-PASSES = 10
-BATCH_SIZE = 50
-EXPONENT = 0.5
+#: The defaults of the settings that have these names.
+PASSES, BATCH_SIZE, EXPONENT = 10, 50, 0.5
 #: A guess at the mean of phi'' * ||x||^2, the curvature that the noise meets.
 TYPICAL_CURVATURE = 0.2
 
@@ -59,6 +60,11 @@ class PassesOfSGD(Algorithm):
     takes = frozenset(OPTIONAL) - {"partitions"}
     sampler: ClassVar[Sampler | None] = None  #: how the rows of a pass are drawn, where they are not fed in order
     marked: ClassVar[bool] = False  #: whether the positions that are drawn say where batches end
+    typical_norm: ClassVar[float] = 1.0  #: what a forecast compares the noise with
+    columns: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "noise_per_weight": ("noise per weight", "{:.3g}"),
+        "noise_to_weights": ("noise / weights", "{:.2g}"),
+    }
 
     @abstractmethod
     def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism | None:
@@ -152,7 +158,7 @@ class PassesOfSGD(Algorithm):
         if self.sampler is None:
             parts = [
                 Partition(start, stop, [state for of_job in of_part for state in of_job], seeds)
-                for (start, stop), of_part, seeds in zip(bounds, states, _reshuffling(recipes, context), strict=True)
+                for (start, stop), of_part, seeds in zip(bounds, states, _shuffle_seeds(recipes, context), strict=True)
             ]
             prepared.run_parts(parts, context)
         else:
@@ -160,7 +166,7 @@ class PassesOfSGD(Algorithm):
             self._run_drawn(prepared, recipes, of_part, streams, context)
         shares = [(stop - start) / rows for start, stop in bounds]
         return [
-            averaged([np.stack([state.weights for state in of_part[i]]) for of_part in states], shares)
+            average_partitions([np.stack([state.weights for state in of_part[i]]) for of_part in states], shares)
             for i in range(len(jobs))
         ]
 
@@ -181,7 +187,7 @@ class PassesOfSGD(Algorithm):
                 for state in of_job if recipe.passes >= number else ():
                     drawn = self.sampler(rows=recipe.rows, batches=recipe.batches, random_bytes=stream)
                     prepared.run_drawn([state], drawn)
-            # How many rows random batches have is secret: only the end of a pass is told.
+            # The size of random batches is secret: only the end of a pass is reported.
             stage.report_rows(prepared.rows)
 
     def _states(
@@ -230,6 +236,10 @@ class PassesOfSGD(Algorithm):
             ("steps", f"{steps}: {why}"),
         ]
 
+    def forecast(self, certificate: Certificate) -> dict[str, Any]:
+        noise_to_weights = main_noise(certificate).expected_norm / self.typical_norm
+        return {"noise_per_weight": noise_per_weight(certificate), "noise_to_weights": noise_to_weights}
+
     def why_these_steps(self, recipe: Recipe, settings: Settings) -> str:
         """Why the steps are what they are, if they were not asked for."""
         if settings.schedule == "auto" and recipe.regularization > 0:
@@ -252,7 +262,7 @@ def _cut(recipe: Recipe) -> str:
     return f"{recipe.partitions:,} of {sizes} rows, each trained on alone; their weights are averaged"
 
 
-def _reshuffling(recipes: Sequence[Recipe], context: Context) -> Iterator[list[int | None]]:
+def _shuffle_seeds(recipes: Sequence[Recipe], context: Context) -> Iterator[list[int | None]]:
     """By what seed each partition is reshuffled before each pass, None where it is not: each has seeds of its own."""
     passes = max(recipe.passes for recipe in recipes)
     fresh = max((recipe.passes for recipe in recipes if recipe.permutation == "fresh"), default=0)
@@ -260,12 +270,12 @@ def _reshuffling(recipes: Sequence[Recipe], context: Context) -> Iterator[list[i
         yield [context.seed + first + number if 0 < number < fresh else None for number in range(passes)]
 
 
-def averaged(weights: Sequence[Doubles], shares: Sequence[float]) -> Doubles:
-    """The weights of all partitions, each times its share of the rows, summed in their order.
+def average_partitions(weights: Sequence[Doubles], shares: Sequence[float]) -> Doubles:
+    """Average the weights of all partitions by their shares of the rows, in their order.
 
     Proof: sgd_sensitivity.md 8
 
-    >>> averaged([np.array([1.0, 2.0]), np.array([3.0, 6.0])], [0.25, 0.75])
+    >>> average_partitions([np.array([1.0, 2.0]), np.array([3.0, 6.0])], [0.25, 0.75])
     array([2.5, 5. ])
     """
     total = shares[0] * weights[0]
@@ -275,7 +285,7 @@ def averaged(weights: Sequence[Doubles], shares: Sequence[float]) -> Doubles:
 
 
 def default_step(recipe: Recipe, share: Budget | None) -> float:
-    """A constant step such that the steps of all updates add up to a good length.
+    """Return a constant step such that the sum of all steps is good.
 
     For a constant step the sensitivity is 2*L*tau/m, tau the sum of all steps, whatever the batches and passes; and, if
     they are the steps of one of several partitions, whatever their number.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from boltdp.algorithms._base import describe_noise, main_noise, noise_per_weight
+from boltdp.algorithms._base import describe_noise, noise_per_weight
 from boltdp.algorithms._sgd import PassesOfSGD
 from boltdp.errors import ParameterError
 from boltdp.losses import Loss
@@ -23,15 +22,11 @@ class WhiteBox(PassesOfSGD):
 
     sampling: ClassVar[Sampling]
     noise_place = "noise in every update"
-    columns: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "noise_per_weight": ("noise per weight", "{:.3g}"),
-        "noise_to_weights": ("noise / weights", "{:.2g}"),
-    }
     explanation = "The noise is that of the averaged gradient of each update; the last column compares it with 1."
 
     @abstractmethod
     def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
-        """The noise of every update, proved or as published."""
+        """Return the noise of every update, proved or as published."""
 
     def check(self, settings: Settings, loss: Loss, budget: Budget | None) -> None:
         super().check(settings, loss, budget)
@@ -47,12 +42,11 @@ class WhiteBox(PassesOfSGD):
         noise = f"{noise_per_weight(certificate):.3g} per weight in each of {certificate.problem.updates:,} updates"
         return [("algorithm", self.name), ("noise", f"{noise} ({describe_noise(certificate)})")]
 
-    def forecast(self, certificate: Certificate) -> dict[str, Any]:
-        return {
-            "noise_per_weight": noise_per_weight(certificate),
-            "noise_to_weights": main_noise(certificate).expected_norm,
-        }
-
     def why_these_steps(self, recipe: Recipe, settings: Settings) -> str:
         del recipe, settings
         return f"those of {self.name}"
+
+    def why_this_noise(self, certificate: Certificate, settings: Settings) -> str:
+        if self.sampler is None:
+            return super().why_this_noise(certificate, settings)
+        return "gaussian: the analysis of random samples is for no other"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
-from boltdp.algorithms._base import TYPICAL_NORM, describe_noise, in_each_model, main_noise, noise_per_weight
+from boltdp.algorithms._base import TYPICAL_NORM, describe_noise, in_each_model, noise_per_weight
 from boltdp.algorithms._sgd import PassesOfSGD
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -21,10 +18,7 @@ class BoltOn(PassesOfSGD):
     about = "once, to the result"
     takes = frozenset(OPTIONAL)
     noise_place = "noise"
-    columns: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "noise_per_weight": ("noise per weight", "{:.3g}"),
-        "noise_to_weights": ("noise / weights", "{:.2g}"),
-    }
+    typical_norm = TYPICAL_NORM
     explanation = (
         "The noise per weight is also that of the margin <w, x> of a row of norm 1, where 1 is a confident margin."
         f"\nThe last column compares the noise with weights of norm {TYPICAL_NORM:g}, which are typical."
@@ -48,9 +42,3 @@ class BoltOn(PassesOfSGD):
             ("sensitivity", sensitivity),
             ("noise", f"{noise} ({describe_noise(certificate)})"),
         ]
-
-    def forecast(self, certificate: Certificate) -> dict[str, Any]:
-        return {
-            "noise_per_weight": noise_per_weight(certificate),
-            "noise_to_weights": main_noise(certificate).expected_norm / TYPICAL_NORM,
-        }

@@ -11,7 +11,6 @@ from boltdp.algorithms._white_box import WhiteBox
 from boltdp.errors import ParameterError
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_updates import bst14_noise, bst14_published
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import Schedule
@@ -29,7 +28,6 @@ class BST14(WhiteBox):
     sampler = staticmethod(fixed_size_batches)
 
     def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
-        """Composed over all updates."""
         return (bst14_noise if settings.analysis == "proved" else bst14_published)(recipe, budget)
 
     def radius(self, settings: Settings, loss: Loss) -> float:
@@ -46,8 +44,3 @@ class BST14(WhiteBox):
         if recipe.gamma > 0:
             return Schedule("linear", scale=1.0 / recipe.gamma)
         return Schedule("sqrt", scale=2.0 * recipe.radius / gradient_norm(recipe, noise))
-
-    def why_this_noise(self, certificate: Certificate, settings: Settings) -> str:
-        """Random samples have one analysis."""
-        del certificate, settings
-        return "gaussian: the analysis of random samples is for no other"

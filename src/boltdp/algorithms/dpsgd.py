@@ -6,7 +6,6 @@ from boltdp.algorithms._sampling import poisson_batches
 from boltdp.algorithms._sgd import noisy_step
 from boltdp.algorithms._white_box import WhiteBox
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_updates import dpsgd_noise
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import Schedule, constant, strongly_convex
@@ -25,7 +24,6 @@ class DPSGD(WhiteBox):
     marked = True
 
     def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
-        """Composed over all updates."""
         del settings
         return dpsgd_noise(recipe, budget)
 
@@ -35,8 +33,3 @@ class DPSGD(WhiteBox):
         if recipe.gamma > 0:
             return strongly_convex(beta=recipe.beta, gamma=recipe.gamma)
         return constant(noisy_step(recipe, noise))
-
-    def why_this_noise(self, certificate: Certificate, settings: Settings) -> str:
-        """Random samples have one analysis."""
-        del certificate, settings
-        return "gaussian: the analysis of random samples is for no other"

@@ -93,13 +93,13 @@ class Objective(Algorithm):
         return make_objective_perturbation(problem, budget)
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        from boltdp.algorithms._newton import MOST_NUMBERS, solve  # only here: SciPy comes with it
+        from boltdp.algorithms._newton import MAX_NUMBERS, solve  # only here: SciPy comes with it
 
         # How many scans it takes depends on the rows: only the beginning and the end are reported.
         stage = context.start_stage("minimising", prepared.rows)
         stage.report_rows(0)
         problem = jobs[0].certificate.problem
-        together = min(MAX_AT_ONCE, max(1, MOST_NUMBERS // (problem.loss.vectors * problem.dims**2)))
+        together = min(MAX_AT_ONCE, max(1, MAX_NUMBERS // (problem.loss.vectors * problem.dims**2)))
         solvers = (solver for job in jobs for solver in _solvers(job, classes, prepared.reading))
         minimisers: list[Doubles] = []
         while group := list(islice(solvers, together)):

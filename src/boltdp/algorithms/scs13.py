@@ -22,7 +22,6 @@ class SCS13(WhiteBox):
     sampling = "permutation"
 
     def noise_inside(self, recipe: Recipe, settings: Settings, budget: Budget) -> Mechanism:
-        """Composed over the passes."""
         return (scs13_noise if settings.analysis == "proved" else scs13_published)(recipe, budget)
 
     def radius(self, settings: Settings, loss: Loss) -> float:

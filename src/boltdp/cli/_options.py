@@ -103,7 +103,7 @@ threads_option = click.option(
 
 _OUTPUT = (
     click.option("-o", "--output", required=True, metavar="JSON", type=FILE, help="Where to write the model."),
-    click.option("--overwrite", is_flag=True, help="Replace what is at --output, such as a model that was paid for."),
+    click.option("--overwrite", is_flag=True, help="Replace the file at --output."),
 )
 
 _SOURCE = (
@@ -158,7 +158,7 @@ _LEDGER = (
     click.option(
         "--blocks",
         metavar="NAME,...",
-        help="Charge these blocks of the data set only, such as months: each row of SOURCE must belong to one of them, "
+        help="Charge these blocks of the dataset only, such as months: each row of SOURCE must belong to one of them, "
         "by something public.",
     ),
 )
@@ -193,17 +193,17 @@ def charged_account(
     dataset: str | None,
     blocks: str | None,
 ) -> Account | None:
-    """What the options say is charged, told on standard error; None: there is no ledger."""
+    """The account that is charged, named on standard error; None: there is no ledger."""
     named = [] if blocks is None else [block.strip() for block in blocks.split(",")]
     account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=named)
     if account is not None:
         only = f", blocks {', '.join(account.blocks)}," if account.blocks else ""
-        note(f"the data set {account.dataset!r}{only} of the ledger {account.ledger.address} is charged")
+        note(f"the dataset {account.dataset!r}{only} of the ledger {account.ledger.address} is charged")
     return account
 
 
 def ledger_line(account: Account | None) -> list[tuple[str, str]]:
-    """What is spent of the budget of the data set, if there is a ledger."""
+    """The spent budget of the dataset, if there is a ledger."""
     if account is None:
         return []
     now = account.ledger.spent(account.dataset)
@@ -369,7 +369,7 @@ def _decorate(command: Command, decorators: tuple[Callable[[Command], Command], 
 
 @contextmanager
 def telling_csv_fault(source: str, query: str | None) -> Iterator[None]:
-    """Where rows may be looked at: if a CSV file cannot be read, tell in which line it is at fault."""
+    """For non-sensitive data: if a CSV file cannot be read, name the line at fault."""
     try:
         yield
     except DataError:

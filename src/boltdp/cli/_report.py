@@ -10,7 +10,7 @@ from boltdp.cli._options import (
     ledger_line,
     remind_of_classes,
 )
-from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table
+from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table, is_given
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
@@ -25,24 +25,24 @@ SHOWN_CURVES = 5
 
 
 def report(model: Model, output: str, *, as_json: bool, account: Account | None = None) -> None:
-    """Print what a new model promises, what that costs, and where it is."""
+    """Print the guarantee of a new model, its cost, and where the model is."""
     remind_of_classes(model.schema)
     certificate = model.certificate
     if as_json:
         cost = {"noise_per_weight": noise_per_weight(certificate)}
-        told: dict[str, Any] = {"model": output, "guarantee": certificate.guarantee(), "where": model.trained_where}
+        stated: dict[str, Any] = {"model": output, "guarantee": certificate.guarantee(), "where": model.trained_where}
         if model.threshold is not None:
-            told["threshold"] = model.threshold
+            stated["threshold"] = model.threshold
         if account is not None:
-            told["ledger"] = account.ledger.address
-            told["dataset"] = account.dataset
-        emit_json({**told, **cost, **certificate.to_dict()})
+            stated["ledger"] = account.ledger.address
+            stated["dataset"] = account.dataset
+        emit_json({**stated, **cost, **certificate.to_dict()})
         return
     emit_guarantee(certificate.guarantee(), private=certificate.private)
     selection, algorithm = certificate.selection, get_algorithm(certificate.algorithm)
     emit_table(
         [
-            *algorithm.describe_cost(certificate),
+            *(line for line in algorithm.describe_cost(certificate) if is_given("verbose") or line[0] != "noise"),
             *persons(certificate),
             *spent_before(certificate),
             *curves(model.schema),
@@ -64,11 +64,11 @@ def decision(model: Model) -> list[tuple[str, str]]:
 
 
 def persons(certificate: Certificate) -> list[tuple[str, str]]:
-    """How many rows of a person count, if the promise is about persons."""
+    """How many rows of a person are used, if the guarantee is about persons."""
     if certificate.person_rows is None:
         return []
-    count = "row of each counts" if certificate.person_rows == 1 else "rows of each count"
-    return [("persons", f"the first {certificate.person_rows:,} {count}, and others are read as empty ones")]
+    used = "row of each is" if certificate.person_rows == 1 else "rows of each are"
+    return [("persons", f"the first {certificate.person_rows:,} {used} used, and others are ignored")]
 
 
 def spent_before(certificate: Certificate) -> list[tuple[str, str]]:
@@ -86,6 +86,8 @@ def curves(schema: Schema) -> list[tuple[str, str]]:
     if not steps:
         return []
     first, *others = [f"{count} of {name}" for name, count in list(steps.items())[:SHOWN_CURVES]]
-    told = ", ".join([first.replace(" of ", " steps of ", 1), *others])
+    stated = ", ".join([first.replace(" of ", " steps of ", 1), *others])
     more = len(steps) - SHOWN_CURVES
-    return [("curves", told + (f" and {sum(list(steps.values())[SHOWN_CURVES:])} of {more} more" if more > 0 else ""))]
+    return [
+        ("curves", stated + (f" and {sum(list(steps.values())[SHOWN_CURVES:])} of {more} more" if more > 0 else ""))
+    ]

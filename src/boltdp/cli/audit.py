@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from boltdp._charts import check_picture
 from boltdp._files import check_writable, replacing
 from boltdp.cli._help import Grouped
 from boltdp.cli._options import FILE, as_json, make_settings, settings_options
@@ -37,7 +38,7 @@ from boltdp.workflows.plan import make_plan
 @click.option("--epsilon", type=float, help="The privacy budget of the settings.  [default: 1]")
 @settings_options
 @click.option(
-    "--trials", type=int, help="Trainings of the black box on each of two data sets.  [default: by the algorithm]"
+    "--trials", type=int, help="Trainings of the black box on each of two datasets.  [default: by the algorithm]"
 )
 @click.option("--html", metavar="FILE", type=FILE, help="Write a page that needs nothing else, with both pictures.")
 @click.option(
@@ -72,9 +73,10 @@ def audit(
 
     if (model_path is None) == (rows is None):
         raise ParameterError("give either MODEL or --rows with the settings of a training")
-    for path in (html, picture):
-        if path is not None:
-            check_writable(path)
+    if html is not None:
+        check_writable(html)
+    if picture is not None:
+        check_picture(picture)
     if model_path is not None:
         if schema_path is not None or features is not None or epsilon is not None:
             raise ParameterError("--schema, --features and --epsilon must not be given with MODEL, which has its own")

@@ -54,7 +54,7 @@ def _owner_options(command: Command) -> Command:
 )
 @_owner_options
 def card(model_path: str, *, output: str | None, evaluation: str | None, **stated: str | None) -> None:
-    """Write the card of MODEL: what is promised, the unit of privacy, the parameters with their curve, and the rest.
+    """Write the card of MODEL: the guarantee, the unit of privacy, the parameters with their curve, and the rest.
 
     Its sections are the points of NIST SP 800-226. All of it follows from the model file, and from an evaluation that
     was released with noise. What only the owner of the data knows is given by options, or left as a visible blank.
@@ -70,15 +70,15 @@ def card(model_path: str, *, output: str | None, evaluation: str | None, **state
         check_writable(output)
     # One line each, whatever a shell makes of them.
     owner = {name.replace("_", "-"): " ".join(text.split()) for name, text in stated.items() if text and text.strip()}
-    told = _evaluation(model, evaluation)
+    found = _evaluation(model, evaluation)
     if ending == ".md":
-        text = cards.markdown(model, owner, told)
+        text = cards.markdown(model, owner, found)
     elif ending == ".html":
-        text = cards.html(model, owner, told)
+        text = cards.html(model, owner, found)
     elif ending == ".json":
-        text = json.dumps(cards.to_dict(model, owner, told), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json.dumps(cards.to_dict(model, owner, found), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     else:
-        text = cards.yaml(cards.registry(model, owner, told))
+        text = cards.yaml(cards.registry(model, owner, found))
     if output is None:
         emit(text, newline=False)
     else:

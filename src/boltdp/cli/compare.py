@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from boltdp._charts import check_picture
 from boltdp._files import check_writable
 from boltdp.cli._help import Grouped
 from boltdp.cli._options import (
@@ -27,7 +28,7 @@ from boltdp.workflows.compare import ALGORITHMS, Comparison, draw
 from boltdp.workflows.compare import compare as compare_algorithms
 
 WARNING = (
-    "NOT PRIVATE: this trains many models and measures them without noise. It is for data that you may look at, "
+    "NOT PRIVATE: this trains many models and measures them without noise. It is for non-sensitive data, "
     "never for private rows."
 )
 
@@ -88,8 +89,8 @@ def compare(
 
     All have the same rows, passes, batch size and curves, those of the schema or of --curves: none is added by auto.
     Results are kept in the output file after every training: after
-    Ctrl-C the same command goes on where it stopped. Accuracies are measured without noise, so this is for data that
-    you may look at, and never for private rows.
+    Ctrl-C the same command goes on where it stopped. Accuracies are measured without noise, so this is for
+    non-sensitive data, and never for private rows.
     """
     try:
         budgets = [float(word) for word in epsilons.split(",")]
@@ -107,7 +108,7 @@ def compare(
     )
     drawn = str(Path(output).with_suffix(".png")) if picture is None else picture
     check_writable(output)
-    check_writable(drawn)
+    check_picture(drawn)
     before = Comparison.load(output) if Path(output).exists() else None
     warn(WARNING)
     kept = 0

@@ -1,4 +1,4 @@
-"""`boltdp ledger`: budgets of data sets, and what was spent of them."""
+"""`boltdp ledger`: budgets of datasets, and what was spent of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ dataset_argument = click.argument("dataset", metavar="DATASET")
     )
 )
 def ledger() -> None:
-    """Keep the budget of a data set: every release is charged before a row is read, or refused.
+    """Keep the budget of a dataset: every release is charged before a row is read, or refused.
 
     LEDGER is a SQLite file, a directory (for .boltdp-ledger.db in it), or the URI of a PostgreSQL database. Whatever
     trains on a file beside such a ledger, or in such a database, is charged without being asked to.
@@ -57,10 +57,10 @@ def ledger() -> None:
     type=click.Choice(get_args(Rule)),
     default="curves",
     show_default=True,
-    help="How releases add up. curves: by their whole curves, for releases whose budgets and settings are not chosen "
-    "by what earlier ones showed; basic: epsilons and deltas are added, however they are chosen.",
+    help="How releases compose. curves: by their privacy profiles, for releases whose budgets and settings are not "
+    "chosen by what earlier ones showed; basic: epsilons and deltas are added, however they are chosen.",
 )
-@click.option("--allow-not-private", is_flag=True, help="Let releases through that promise nothing, and note them.")
+@click.option("--allow-not-private", is_flag=True, help="Allow releases that are not private, and record them.")
 @click.option("--writer", "writers", metavar="ROLE", multiple=True, help="PostgreSQL: let a role append charges.")
 def set_budget(
     ledger_address: str,
@@ -101,7 +101,7 @@ def show(ledger_address: str, *, as_json: bool) -> None:
         emit("no budget was set")
         return
     lines = [line for one in reports for line in _report_lines(one)]
-    emit_table(lines, header=("data set", "epsilon spent", "of", "delta spent", "of", "by", "releases", "unfinished"))
+    emit_table(lines, header=("dataset", "epsilon spent", "of", "delta spent", "of", "by", "releases", "unfinished"))
     for one in reports:
         if one.spent.not_private:
             warn(f"{one.dataset}: {one.spent.not_private} releases were not private: no budget holds for its rows")
@@ -123,7 +123,7 @@ def history(ledger_address: str, dataset: str | None, *, as_json: bool) -> None:
     if not entries:
         emit("no entries")
         return
-    header = ("entry", "when", "by", "data set", "", "epsilon", "delta", "blocks", "what")
+    header = ("entry", "when", "by", "dataset", "", "epsilon", "delta", "blocks", "what")
     emit_table([_entry_line(entry) for entry in entries], header=header)
 
 

@@ -60,7 +60,7 @@ def plan(
     as_json: bool,
     **chosen: Any,
 ) -> None:
-    """Tell how much noise the weights will carry, and which settings will be used, without seeing data."""
+    """Show how much noise the weights will have, and which settings will be used, without reading data."""
     schema = public_schema(schema_path, features=features, classes=classes)
     if max_rows_per_person is not None:
         schema = with_people(schema, person_id=schema.person_id or "person_id", max_rows_per_person=max_rows_per_person)

@@ -141,7 +141,7 @@ def _predictions(
     def work(packed: PackedRows) -> list[pa.Array]:
         return scored(model.margins(packed))
 
-    # Asked for here, so that columns that are not there are told before anything is written.
+    # Asked for here, so that columns that do not exist are an error before anything is written.
     plain = score_batches(model, engine, context) if not keep else iter(())
     keeping = scan_rows_keeping(engine, model.schema, work, keep, context=context) if keep else iter(())
 

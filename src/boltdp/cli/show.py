@@ -76,7 +76,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
 
 
 def facts(model: Model, found: Effects) -> list[tuple[str, str]]:
-    """What stands below the promise."""
+    """The lines below the guarantee."""
     certificate = model.certificate
     where = [] if model.trained_where is None else [("trained", model.trained_where)]
     schema = model.schema

@@ -103,7 +103,7 @@ def train(
 
     Everything that is not set is chosen from public numbers, before a row is read. A missing or undeclared value
     is neutral: a number counts as the middle of its bounds, or as the mean if columns are standardized; a category as
-    none of those declared. A row without a declared class teaches nothing.
+    none of those declared. A row without a declared class is ignored.
     """
     settings = make_settings(epsilon=epsilon, noiseless=noiseless, chosen=chosen)
     schema = load_schema(

@@ -69,10 +69,10 @@ if TYPE_CHECKING:
 )
 @click.option("--trials", type=float, default=TRIALS, show_default=True, help="How many trials, in the mean.")
 @click.option(
-    "--public", metavar="FILE", type=FILE, help="Compare candidates on these rows instead, which are no secret."
+    "--public", metavar="FILE", type=FILE, help="Compare candidates on these rows instead, which must be public data."
 )
 @click.option(
-    "--public-rows", type=int, metavar="N", help="The same with the first N rows of SOURCE, which are no secret."
+    "--public-rows", type=int, metavar="N", help="The same with the first N rows of SOURCE, which must be public data."
 )
 @settings_options
 @training_threshold
@@ -108,8 +108,8 @@ def tune(
 ) -> None:
     """Train candidates on the rows of SOURCE, choose one of them, and write it; all of it costs epsilon once.
 
-    Which candidate was chosen is part of the result and of the promise. How well each did is private, and not told.
-    Candidates are compared by how many rows they get wrong at a threshold of 0.5, whatever --threshold is.
+    The guarantee covers which candidate was chosen. How well each did is private, and not shown. Candidates
+    are compared by how many rows they get wrong at a threshold of 0.5, whatever --threshold is.
     Without tuning, `boltdp train` takes its settings from public numbers, which costs nothing: try it first.
     """
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)

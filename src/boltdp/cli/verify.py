@@ -36,7 +36,7 @@ def verify(
     allow_not_private: bool,
     as_json: bool,
 ) -> None:
-    """Recompute what was spent on MODEL from its certificate; fail if that is more than it claims.
+    """Recompute from its certificate what MODEL has spent; fail if that is more than it claims.
 
     It fails too if MODEL was changed after it was written, if it is not private, if it spends more than --max-epsilon
     or --max-delta, or if its signature is not that of --key.
@@ -60,7 +60,7 @@ def verify(
         )
         return
     emit_guarantee(certificate.guarantee(), private=certificate.private)
-    checked = [("weights", f"{model.weights.size:,} finite numbers, as many as the schema asks for")]
+    checked = [("weights", f"{model.weights.size:,} finite numbers, as many as the schema declares")]
     if certificate.sensitivity is not None:
         sensitivity = certificate.sensitivity
         checked.append(("sensitivity", f"{sensitivity.total:.6g}, recomputed by {sensitivity.derivation}"))

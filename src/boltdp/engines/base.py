@@ -72,7 +72,7 @@ class Engine(ABC):
 
     @abstractmethod
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in a stable order, at most LONGEST_BATCH at a time.
+        """All rows in a stable order, at most MAX_BATCH_ROWS at a time.
 
         Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
         cell that does not parse as missing. One that is declared "timestamp" comes as text in ISO 8601.

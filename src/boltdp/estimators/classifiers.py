@@ -50,11 +50,11 @@ CLASSES_READ = "the classes were read from the labels, which tells something abo
 
 #: Why a model that was fitted by `GridSearchCV`, `CalibratedClassifierCV` and the like has no guarantee.
 SEARCHED = (
-    "it was fitted inside a search or a cross-validation (calibration is one), and the promise covers neither scores "
-    "of private rows nor a choice by them; use PrivateGridSearch, or search on public rows"
+    "it was fitted inside a search or a cross-validation (calibration is one), and the guarantee covers neither "
+    "scores of private rows nor a choice by them; use PrivateGridSearch, or search on public rows"
 )
 
-#: Said on every fit, whatever the rows are: whether it matters cannot be told without looking at them.
+#: Said on every fit, whatever the rows are: whether it matters cannot be known without reading them.
 NOTHING_DECLARED = (
     "neither bounds nor clip_norm is declared: features are clipped to [-1, 1] and rows shortened to length 1; "
     "declare what is publicly known of them, or clip_norm=1 if this is what you want"
@@ -303,7 +303,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
     """Logistic regression with differential privacy; multinomial for more than two classes.
 
     What depends on the data must be declared, from public knowledge: the classes, and the bounds of the features or a
-    clip norm. The promise is for any one row, among a public number of rows; `certificate_` states it.
+    clip norm. The guarantee is for any one row, among a public number of rows; `certificate_` states it.
     Missing and infinite values, and labels outside the declared classes, are neutral and never an error.
     X may be a data frame of pandas or Polars or an Arrow table, whose columns are known by name, an array, or a sparse
     matrix of SciPy: that is made dense a few rows at a time, and what is prepared of it, which is
@@ -324,7 +324,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
     timestamps : dict, optional
         The parts of columns of timestamps that are categories, by name: "hour", "weekday", "month", "day".
     curves : int or dict, optional
-        Beside each feature, steps at so many places, evenly spaced between its bounds; or, by the name of a column
+        Beside each feature, steps at a number of places, evenly spaced between its bounds; or, by the name of a column
         (`"x0"`, `"x1"`, ... in an array), for some features, a number of places or the places themselves. A step is 1
         from its place on, and 0 below.
     clip_norm : float, optional
@@ -359,7 +359,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
         margins of rows inside the bounds and the clip norm; margins of longer rows, which are shortened, have the same
         sign.
     certificate_ : Certificate
-        What is promised, and all that is needed to check it. Where epsilon asks for privacy and there is none, a
+        The guarantee, and all that is needed to verify it. Where epsilon asks for privacy and there is none, a
         PrivacyWarning says so too.
     model_ : Model
         The released model, which can be saved and used without scikit-learn.

@@ -32,8 +32,8 @@ def _estimator_has(name: str) -> Any:
 class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """Fit a private classifier with the best of several settings; all of it has the classifier's epsilon and delta.
 
-    GridSearchCV chooses by scores of private rows, which no promise covers. This search makes the choice a part of
-    the promise. There are no scores to look at: they are private.
+    GridSearchCV chooses by scores of private rows, which no guarantee covers. This search makes the choice a part
+    of the guarantee. There are no scores to look at: they are private.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         "trials" trains each candidate on all rows, with less of epsilon; "portions" each on rows of its own, which
         takes no longer than one training and needs many rows; "public" compares them on `public_rows`.
     public_rows : (X, y), optional
-        Rows that are no secret, for "public".
+        Rows of public data, for "public".
     trials : float, default=100
         How many trials "trials" makes in the mean.
     random_state : int, RandomState or None, default=None
-        In the place of the estimator's, if it is not None: the model is then repeatable, and not private.
+        Instead of the estimator's, if it is not None: the model is then repeatable, and not private.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
     best_index_ : int
         Its position among the candidates.
     certificate_ : Certificate
-        What is promised, and how the model was chosen.
+        The guarantee, and how the model was chosen.
 
     Examples
     --------

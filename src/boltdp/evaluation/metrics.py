@@ -69,7 +69,7 @@ class Counts:
 
     >>> counts = Counts(np.array([[[3, 1], [0, 4]]]), rows=8)
     >>> counts.mean(np.eye(2), np.ones((1, 1, 1))).describe(), counts.area(np.ones((1, 1, 1))).describe()
-    ('0.875 ± 0.229', '0.875 ± 0.212')
+    ('0.875 ± 0.177', '0.875 ± 0.169')
     """
 
     table: Doubles | Integers
@@ -261,7 +261,7 @@ def calibrate(
     >>> rows = Counts(np.array([[[0, 1], [0, 3]]]), rows=4)
     >>> [found] = calibrate(rows, (0.0, 0.5, 1.0), (0, 1, 2), np.array([0.0, 3.2]))
     >>> found.low, found.rows.value, found.mean_probability, found.share.describe()
-    (0.5, 4.0, 0.8, '0.750 ± 0.340')
+    (0.5, 4.0, 0.8, '0.750 ± 0.337')
     """
     found = []
     for first, last in pairwise(places):

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from boltdp._charts import escape_text
 from boltdp.errors import ParameterError, printable
-from boltdp.export.html import document, text_of
+from boltdp.export.html import document
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_updates import NoisyUpdates
@@ -159,21 +160,24 @@ def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
     """The card as one page that needs nothing else."""
     body = ""
     for section in sections(model, owner, evaluation):
-        body += f"<h2>{text_of(section.title)}</h2>"
+        body += f"<h2>{escape_text(section.title)}</h2>"
         kind = ""
         if section.title == GUARANTEE:
             kind = ' class="guarantee"' if model.certificate.private else ' class="guarantee none"'
-        body += "".join(f"<p{kind}>{text_of(text, MAX_LENGTH)}</p>" for text in section.text)
+        body += "".join(f"<p{kind}>{escape_text(text, MAX_LENGTH)}</p>" for text in section.text)
         if section.facts:
-            facts = (f"<dt>{text_of(name)}</dt><dd>{text_of(value, MAX_LENGTH)}</dd>" for name, value in section.facts)
+            facts = (
+                f"<dt>{escape_text(name)}</dt><dd>{escape_text(value, MAX_LENGTH)}</dd>"
+                for name, value in section.facts
+            )
             body += f"<dl>{''.join(facts)}</dl>"
         for table in section.tables:
-            head = "".join(f"<th>{text_of(cell)}</th>" for cell in table.headings)
-            rows = ("".join(f"<td>{text_of(cell, MAX_LENGTH)}</td>" for cell in line) for line in table.lines)
+            head = "".join(f"<th>{escape_text(cell)}</th>" for cell in table.headings)
+            rows = ("".join(f"<td>{escape_text(cell, MAX_LENGTH)}</td>" for cell in line) for line in table.lines)
             body += f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
         if section.command is not None:
-            body += f"<pre>{text_of(section.command)}</pre>"
-    return document(f"Model card: {text_of(_title(model, owner))}", body)
+            body += f"<pre>{escape_text(section.command)}</pre>"
+    return document(f"Model card: {escape_text(_title(model, owner))}", body)
 
 
 def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> dict[str, Any]:

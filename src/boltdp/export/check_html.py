@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from boltdp.export.html import (
+from boltdp._charts import (
     BAR,
     BELOW,
     HEIGHT,
     LEFT,
-    LONGEST_NAME,
-    MOST_BARS,
+    MAX_BARS,
     NAMES,
     WIDTH,
-    box,
-    document,
-    place_of,
-    text_of,
+    draw_box,
+    draw_figure,
+    draw_named_bars,
+    draw_svg,
+    draw_text,
+    escape_text,
+    format_number,
 )
+from boltdp.export.html import document
 
 if TYPE_CHECKING:
     from boltdp.schema.check import CheckedColumn, Report
@@ -30,29 +33,27 @@ def write_page(report: Report, schema: str) -> str:
     """The page of a report; `schema` is the name of the schema file."""
     from boltdp.schema.check import NOT_PRIVATE, RULE
 
-    title = f"{report.rows:,} rows compared with {text_of(schema)}"
-    lines = "".join(f"<li>{text_of(problem, 1000)}</li>" for problem in report.problems)
+    title = f"{report.rows:,} rows compared with {escape_text(schema)}"
+    lines = "".join(f"<li>{escape_text(problem, 1000)}</li>" for problem in report.problems)
     verdict = (
         f"<p>Training would learn garbage:</p><ul>{lines}</ul>"
         if lines
         else "<p>Training can learn from such rows.</p>"
     )
-    unused = "".join(f"<dt>{text_of(name)}</dt><dd>{text_of(why)}</dd>" for name, why in report.unused)
+    unused = "".join(f"<dt>{escape_text(name)}</dt><dd>{escape_text(why)}</dd>" for name, why in report.unused)
     figures = "".join(_figure(column) for column in report.columns)
     return document(
         title,
-        f'<p class="guarantee none">{text_of(NOT_PRIVATE, 1000)}.</p>{verdict}'
-        f'<p class="legend">{text_of(RULE, 1000)}.</p>'
+        f'<p class="guarantee none">{escape_text(NOT_PRIVATE, 1000)}.</p>{verdict}'
+        f'<p class="legend">{escape_text(RULE, 1000)}.</p>'
         f'<div class="drawings">{figures}</div>'
         + (f"<h2>Columns that are not used</h2><dl>{unused}</dl>" if unused else ""),
     )
 
 
 def _figure(column: CheckedColumn) -> str:
-    findings = "".join(f"<span>{text_of(finding, 1000)}</span>" for finding in column.findings)
-    drawing = _histogram(column) if column.bars else _counts(column)
-    head = f"{text_of(column.name)} <span>{column.role}</span>{findings}"
-    return f"<figure><figcaption>{head}</figcaption>{drawing if column.fault is None else ''}</figure>"
+    drawing = "" if column.fault is not None else _histogram(column) if column.bars else _counts(column)
+    return draw_figure(column.name, (column.role, *column.findings), drawing)
 
 
 def _histogram(column: CheckedColumn) -> str:
@@ -63,33 +64,31 @@ def _histogram(column: CheckedColumn) -> str:
 
     def bar(kind: str, left: float, count: int) -> str:
         tall = HEIGHT * count / largest
-        return box(kind, left, left + 0.9 * wide, HEIGHT - tall, tall)
+        return draw_box(kind, left, left + 0.9 * wide, HEIGHT - tall, tall)
 
     inner = wide + GAP
     drawn = bar("one", 0.0, column.below) + bar("one", WIDTH - wide, column.above)
     drawn += "".join(bar("bar", inner + place * wide, count) for place, count in enumerate(column.bars))
     low, high = inner - GAP / 2, WIDTH - inner + GAP / 2
-    bottom = HEIGHT + BELOW - 4
-    return (
-        f'<svg viewBox="0 0 {LEFT + WIDTH:g} {HEIGHT + BELOW:g}" role="img" aria-label="{text_of(column.name)}">{drawn}'
-        f'<path class="axis" d="M{low:g} 0V{HEIGHT:g}M{high:g} 0V{HEIGHT:g}M0 {HEIGHT:g}H{WIDTH:g}"/>'
-        f'<text x="{low:g}" y="{bottom:g}">{place_of(column.low)}</text>'
-        f'<text x="{high:g}" y="{bottom:g}" text-anchor="end">{place_of(column.high)}</text></svg>'
+    return draw_svg(
+        column.name,
+        LEFT + WIDTH,
+        HEIGHT + BELOW,
+        drawn,
+        f'<path class="axis" d="M{low:g} 0V{HEIGHT:g}M{high:g} 0V{HEIGHT:g}M0 {HEIGHT:g}H{WIDTH:g}"/>',
+        draw_text(low, HEIGHT + BELOW - 4, format_number(column.low)),
+        draw_text(high, HEIGHT + BELOW - 4, format_number(column.high), "end"),
     )
 
 
 def _counts(column: CheckedColumn) -> str:
     """How often each declared value occurs, and all others together."""
-    counts = [*column.counts[:MOST_BARS], ("not declared", column.undeclared), ("missing", column.missing)]
-    largest, drawn = max(1, *(count for _, count in counts)), ""
-    for row, (name, count) in enumerate(counts):
+    counts = [*column.counts[:MAX_BARS], ("not declared", column.undeclared), ("missing", column.missing)]
+    largest, left = max(1, *(count for _, count in counts)), len(column.counts) - MAX_BARS
+
+    def draw_row(row: int, top: float) -> str:
         kind = "bar" if row < len(counts) - 2 else "one"
-        top, end = row * BAR, NAMES + (LEFT + WIDTH - NAMES) * count / largest
-        drawn += f'<text x="{NAMES - 6:g}" y="{top + 13:g}" text-anchor="end">{text_of(name, LONGEST_NAME)}'
-        drawn += f"<title>{text_of(name)}: {count:,}</title></text>{box(kind, NAMES, end, top + 4, BAR - 8)}"
-    left = len(column.counts) - MOST_BARS
+        return draw_box(kind, NAMES, NAMES + (LEFT + WIDTH - NAMES) * counts[row][1] / largest, top + 4, BAR - 8)
+
     more = f"<p>{left:,} more are not drawn.</p>" if left > 0 else ""
-    return (
-        f'<svg viewBox="0 0 {LEFT + WIDTH:g} {BAR * len(counts):g}" role="img" aria-label="{text_of(column.name)}">'
-        f"{drawn}</svg>{more}"
-    )
+    return draw_named_bars(column.name, [(name, f"{count:,}") for name, count in counts], draw_row) + more

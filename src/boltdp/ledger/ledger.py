@@ -46,14 +46,18 @@ CONDITIONS = {
 
 
 class BudgetExceeded(BoltdpError):  # noqa: N818 - a refusal, and not a fault
-    """A release that would exceed the budget of its data set; nothing was read. All of it is public."""
+    """A release that would exceed the budget of its dataset; nothing was read. All of it is public."""
 
     def __init__(self, dataset: str, block: str | None, *, asked: Budget, spent: Spent, budget: Budget) -> None:
-        where = f"{dataset!r}" + (f", block {block!r}," if block is not None else "")
+        where = f"{dataset!r}" + (f", block {block!r}" if block is not None else "")
+        epsilon, delta = max(budget.epsilon - spent.epsilon, 0.0), max(budget.delta - spent.delta, 0.0)
+        remaining = f"epsilon = {epsilon:.6g}" + (f", delta = {delta:g}" if budget.delta else "")
+        if spent.composed is not None:
+            remaining = f"delta = {max(budget.delta - spent.composed, 0.0):.3g} at epsilon = {budget.epsilon:g}"
         super().__init__(
-            f"the release asks for {asked.describe()}, which the budget of the data set {where} does not have: "
-            f"{spent.describe(budget)}",
-            hint=f"ask for less; `boltdp ledger history` shows what the budget of {budget.describe()} was spent on",
+            f"budget exceeded for dataset {where}: requested {asked.describe()}, remaining {remaining} "
+            f"({spent.describe(budget)})",
+            hint=f"request less; `boltdp ledger history` shows what the budget of {budget.describe()} was spent on",
         )
         self.dataset, self.block = dataset, block
         self.asked, self.spent, self.budget = asked, spent, budget
@@ -109,25 +113,7 @@ class Reservation:
 
 
 class Ledger:
-    """The ledger at an address; it holds nothing open, so that it can be copied, pickled and used after a fork.
-
-    >>> import tempfile
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.accounting.charges import Release
-    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-    >>> from boltdp.privacy.training_problem import Problem
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> release = Release(Budget(1.0), make_objective_perturbation(problem, Budget(1.0)))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     ledger = open_ledger(f"{folder}/ledger.db")
-    ...     ledger.set_budget("visits", Budget(1.5), composition="basic")
-    ...     ledger.reserve("visits", release).commit("sha256:0")
-    ...     try:
-    ...         ledger.reserve("visits", release)
-    ...     except BudgetExceeded as refused:
-    ...         print(refused.spent.epsilon)
-    1.0
-    """
+    """The ledger at an address; it holds nothing open, so that it can be copied, pickled and used after a fork."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

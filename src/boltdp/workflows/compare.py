@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from boltdp import algorithms
+from boltdp._charts import picture
 from boltdp._files import replacing
 from boltdp.context import Context
-from boltdp.errors import BoltdpError, ParameterError, require, whole_number
+from boltdp.errors import BoltdpError, ParameterError, whole_number
 from boltdp.privacy.events.output_perturbation import Analysis
 from boltdp.privacy.release import Randomness
 from boltdp.schema.curves import add_curves
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 from boltdp.workflows.plan import make_plan
-from boltdp.workflows.select import error_counts
+from boltdp.workflows.select import count_errors
 from boltdp.workflows.standardize import apply_moments, sum_moments
 from boltdp.workflows.train import train_prepared
 
@@ -260,7 +261,7 @@ def compare(
                 start = time.perf_counter()
                 model = train_prepared(training, used, certificate, own)
                 seconds = time.perf_counter() - start
-                errors = error_counts([model.weights], testing, classes=schema.target.label_count)
+                errors = count_errors([model.weights], testing, classes=schema.target.label_count)
                 accuracy = 1 - errors[0] / testing.rows
             one = Run(algorithm, epsilon, repeat, accuracy, seconds, certificate.private)
             made = Comparison(about, (*made.runs, one))
@@ -271,32 +272,23 @@ def compare(
 
 def draw(comparison: Comparison, path: str | Path) -> None:
     """Save a picture of accuracy and run time against epsilon, with a standard deviation to each side."""
-    # Only here: it takes a second to import, and is optional.
-    require("plot", "a picture")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4.5), layout="constrained")
-    axes = figure.subplots(1, 2)
     summaries = comparison.summaries()
-    for algorithm in dict.fromkeys(summary.algorithm for summary in summaries):
-        mine = sorted((one for one in summaries if one.algorithm == algorithm), key=lambda one: one.epsilon or 0.0)
-        label = algorithm if all(one.private for one in mine) else f"{algorithm} (not private)"
-        for axis, mean, spread in zip(
-            axes, ("accuracy", "seconds"), ("accuracy_spread", "seconds_spread"), strict=True
-        ):
-            means, spreads = ([getattr(one, name) for one in mine] for name in (mean, spread))
-            if mine[0].epsilon is None:
-                axis.axhline(means[0], color="black", linestyle="--", label=label)
-                axis.axhspan(means[0] - spreads[0], means[0] + spreads[0], color="black", alpha=0.1)
-            else:
-                axis.errorbar([one.epsilon for one in mine], means, yerr=spreads, marker="o", capsize=3, label=label)
-    for axis, name in zip(axes, ("accuracy on test rows", "seconds of training"), strict=True):
-        axis.set(xscale="log", xlabel="epsilon", ylabel=name)
-        axis.grid(alpha=0.3)
-    axes[0].legend()
-    figure.suptitle("Measured without noise: for data that you may look at")
-    with replacing(path) as aside:
-        figure.savefig(aside, dpi=150)
+    with picture(path, across=2, size=(10, 4.5)) as (figure, ((*axes,),)):
+        for algorithm in dict.fromkeys(summary.algorithm for summary in summaries):
+            mine = sorted((one for one in summaries if one.algorithm == algorithm), key=lambda one: one.epsilon or 0.0)
+            label = algorithm if all(one.private for one in mine) else f"{algorithm} (not private)"
+            for axis, name in zip(axes, ("accuracy", "seconds"), strict=True):
+                means, spreads = ([getattr(one, each) for one in mine] for each in (name, f"{name}_spread"))
+                if mine[0].epsilon is None:
+                    axis.axhline(means[0], color="black", linestyle="--", label=label)
+                    axis.axhspan(means[0] - spreads[0], means[0] + spreads[0], color="black", alpha=0.1)
+                else:
+                    places = [one.epsilon for one in mine]
+                    axis.errorbar(places, means, yerr=spreads, marker="o", capsize=3, label=label)
+        for axis, name in zip(axes, ("accuracy on test rows", "seconds of training"), strict=True):
+            axis.set(xscale="log", xlabel="epsilon", ylabel=name)
+        axes[0].legend()
+        figure.suptitle("Measured without noise, on non-sensitive data")
 
 
 def _mean_and_spread(values: Sequence[float]) -> tuple[float, float]:

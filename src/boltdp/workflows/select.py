@@ -110,7 +110,7 @@ def choose_by_portions(
             prepared.portion(*bounds[i]), [Job(certificate, fork)], classes=classes, context=own
         )
         released.append(release_weights(weights, certificate, fork))
-    errors = error_counts(released, prepared.portion(*bounds[count]), classes=classes)
+    errors = count_errors(released, prepared.portion(*bounds[count]), classes=classes)
     if selection.epsilon is None:
         number = int(np.argmin(errors))
     else:
@@ -135,7 +135,7 @@ def choose_by_trials(
         left -= len(numbers)
         released = candidates.release(numbers, forks)
         for number, weights, errors in zip(
-            numbers, released, error_counts(released, prepared, classes=classes), strict=True
+            numbers, released, count_errors(released, prepared, classes=classes), strict=True
         ):
             changes = certificates[0].problem.changed_rows
             score = release_count(errors, epsilon=selection.score_epsilon, changes=changes, random_bytes=random_bytes)
@@ -161,7 +161,7 @@ def choose_in_public(
         )
         numbers = [number for number in range(count) for _ in range(REHEARSALS)]
         released = candidates.release(numbers, forks)
-        errors = error_counts(released, prepared.portion(cut, rows), classes=schema.target.label_count)
+        errors = count_errors(released, prepared.portion(cut, rows), classes=schema.target.label_count)
     totals = np.bincount(numbers, weights=errors)
     return int(np.argmin(totals))
 
@@ -200,7 +200,7 @@ class Candidates:
         )
 
 
-def error_counts(released: Sequence[Doubles], prepared: PreparedRows, *, classes: int) -> list[int]:
+def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes: int) -> list[int]:
     """How many rows each model gets wrong, in one scan, where the rows are; rows without a declared class count too.
 
     One row changes each count by at most 1, a person by at most as many as count of theirs. The counts are as private

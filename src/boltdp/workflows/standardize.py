@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 #: Of the budget, at least and at most, for centring; and its noise, wanted and tolerated, in lengths of a row.
 SHARES = (0.05, 0.25)
-CENTRE_NOISE, LARGEST_CENTRE_NOISE = 0.35, 0.7
+CENTRE_NOISE, MAX_CENTRE_NOISE = 0.35, 0.7
 #: Before noisy gradient descent, whose noise is Gaussian too: so many times that share, which costs the scans little.
 GAUSSIAN_SHARE = 2.0
 #: The clip norm, in root mean square norms of standardized rows: longer rows are shortened.
@@ -42,9 +42,9 @@ CLIP_NORM = 1.0
 #: The intercept's feature, in the same unit.
 INTERCEPT = 0.3
 #: No feature is taken to vary less than this: what hardly varies is mostly noise once it is scaled up.
-SMALLEST_SCALE = 0.1
+MIN_SCALE = 0.1
 #: Nor is a row as a whole, in square roots of the number of features.
-SMALLEST_NORM = 0.1
+MIN_NORM = 0.1
 
 
 def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> BudgetedEvent | None:
@@ -72,7 +72,7 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
     share = (
         SHARES[0]
         if budget is None
-        else standardization_share(budget, features=features, rows=rows, changed=schema.max_rows_per_person or 1)
+        else choose_share(budget, features=features, rows=rows, changed=schema.max_rows_per_person or 1)
     )
     if settings.standardize == "auto":
         if settings.algorithm != "auto" or budget is None or share is None or schema.standardization is not None:
@@ -114,19 +114,19 @@ def describe_moments(certificate: Certificate) -> list[str]:
     ]
 
 
-def standardization_share(budget: Budget, *, features: int, rows: int, changed: int = 1) -> float | None:
+def choose_share(budget: Budget, *, features: int, rows: int, changed: int = 1) -> float | None:
     """The part of a budget that buys centring: as much as leaves the noise of the means a third of a row's length.
 
     None where even a quarter of the budget would leave too much. `changed` is how many rows neighbours differ in.
 
-    >>> standardization_share(Budget(1.0), features=50, rows=60_000)
+    >>> choose_share(Budget(1.0), features=50, rows=60_000)
     0.05
-    >>> standardization_share(Budget(0.01), features=784, rows=10_000) is None
+    >>> choose_share(Budget(0.01), features=784, rows=10_000) is None
     True
     """
     noise = calibrate(2.0 * changed / rows, dimensions=features + 1, budget=budget).expected_norm
     least, most = SHARES
-    if noise / most > LARGEST_CENTRE_NOISE:
+    if noise / most > MAX_CENTRE_NOISE:
         return None
     return min(max(noise / CENTRE_NOISE, least), most)
 
@@ -208,13 +208,13 @@ def derive_standardization(schema: Schema, released: ReleasedMoments) -> Standar
         squares = np.where(steps, half**2, means)  # of a category x = x^2
         squares[numbers] = np.clip(released.squares, 0.0, 1.0)
         variances = np.maximum(squares - centers * (2.0 * means - centers), 0.0)
-        scales = np.sqrt(np.maximum(variances, max(released.deviation, SMALLEST_SCALE**2)))
+        scales = np.sqrt(np.maximum(variances, max(released.deviation, MIN_SCALE**2)))
         squared_norm = float(np.sum(variances / scales**2))
     else:
         assert released.squared_norm is not None
         scales = np.ones(len(centers))
         squared_norm = released.squared_norm - float(np.sum(centers * (2.0 * means - centers)))
-    least = SMALLEST_NORM**2 * len(centers)
+    least = MIN_NORM**2 * len(centers)
     norm = float(np.sqrt(np.clip(squared_norm, least, len(centers))))
     return Standardization(
         centers=tuple(np.clip(centers, -1.0, 1.0).tolist()),

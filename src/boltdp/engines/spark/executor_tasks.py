@@ -36,7 +36,7 @@ from boltdp.errors import BoltdpError, DataError
 from boltdp.kernel import State, packing
 from boltdp.kernel.sum_state import Summation
 from boltdp.schema.schema import Schema
-from boltdp.schema.source_columns import LONGEST_BATCH
+from boltdp.schema.source_columns import MAX_BATCH_ROWS
 
 #: Bytes of a block, about: large enough for a scan to move buffers, not rows; Spark's cache makes batches of 4 MB.
 BLOCK_BYTES = 4 << 20
@@ -239,8 +239,8 @@ class Ship(Task):
         part, number = partition_number(), 0
         make = arrow_bytes if self.make is None else self.make.begun()
         for file, split, table in self.batches.runs(batches):
-            for at in range(0, len(table), LONGEST_BATCH):
-                some = table.slice(at, LONGEST_BATCH)
+            for at in range(0, len(table), MAX_BATCH_ROWS):
+                some = table.slice(at, MAX_BATCH_ROWS)
                 shipped = make(some)
                 if self.make is not None:
                     at_place = b"".join(place.to_bytes(8, "little") for place in (part, number))
