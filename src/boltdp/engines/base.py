@@ -126,7 +126,7 @@ class Engine(ABC):
             encode=encoder.encode,
             rows=self.count(),
             width=1 + schema.encoding.cells,
-            reading=schema.encoding.feature_map,
+            feature_map=schema.encoding.feature_map,
             ordered=ordered,
             context=context,
             directory=self.spool,

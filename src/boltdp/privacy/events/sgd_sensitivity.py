@@ -27,7 +27,7 @@ LONGEST_RECURSION = 50_000_000
 #: Updates handled at once; their arrays stay in the processor's cache.
 _CHUNK = 1 << 16
 
-_library = load({"remaining_distance": (None, [c_void_p, c_void_p, c_double, c_size_t, c_void_p])})
+_library = load({"recur_sensitivity": (None, [c_void_p, c_void_p, c_double, c_size_t, c_void_p])})
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _recursion(recipe: Recipe) -> float:
             rho = _contraction(eta, recipe)
             t = np.arange(p * n + start + 1, p * n + stop + 1)
             alpha = np.where(t >= first_averaged, 1.0 / recipe.averaged, 0.0)
-            remaining = _remaining_distance(alpha, np.append(rho[1:], rho_next), rest)
+            remaining = _recur_sensitivity(alpha, np.append(rho[1:], rho_next), rest)
             rest, rho_next = float(remaining[0]), float(rho[0])
             reach = 2.0 * recipe.loss.lipschitz * eta / sizes(start, stop) * remaining
             if fresh:
@@ -150,13 +150,13 @@ def _recursion(recipe: Recipe) -> float:
     return float(summed.max())
 
 
-def _remaining_distance(alpha: Doubles, rho_next: Doubles, rest: float) -> Doubles:
+def _recur_sensitivity(alpha: Doubles, rho_next: Doubles, rest: float) -> Doubles:
     """Solve A_i = alpha_i + rho_next_i * A_{i+1} for all i, given A_{len} = rest."""
     if not alpha.any():
         products: Doubles = np.multiply.accumulate(rho_next[::-1])[::-1]
         return rest * products
     distance = np.empty_like(alpha)
-    _library.remaining_distance(alpha.ctypes.data, rho_next.ctypes.data, rest, len(alpha), distance.ctypes.data)
+    _library.recur_sensitivity(alpha.ctypes.data, rho_next.ctypes.data, rest, len(alpha), distance.ctypes.data)
     return distance
 
 
