@@ -34,20 +34,20 @@ setup(
     cmdclass={"build_ext": PlainName, "bdist_wheel": EveryPython},
     ext_modules=[
         Extension(
-            "boltdp.kernel._kernel",
+            "boltdp.kernel.sgd._kernel",
             sources=[
                 KERNEL + name
                 for name in (
                     "sgd.c",
                     "losses.c",
-                    "rows.c",
-                    "reading.c",
-                    "objective.c",
-                    "errors.c",
-                    "moments.c",
-                    "draws.c",
-                    "exact.c",
-                    "distance.c",
+                    "packing.c",
+                    "feature_map.c",
+                    "loss_derivatives.c",
+                    "misclassification.c",
+                    "feature_sums.c",
+                    "sampling.c",
+                    "exact_sampling.c",
+                    "sensitivity_recursion.c",
                 )
             ],
             depends=sorted(glob(KERNEL + "*.h")),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sklearn.linear_model import SGDClassifier
 
 from bench.ratio import Ratio
-from boltdp import kernel
+from boltdp.kernel import sgd
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
@@ -34,18 +34,18 @@ def run() -> list[Ratio]:
         recipe = Recipe(
             loss=Logistic(), dims=dims, rows=rows, batch_size=1, passes=REPEATS, schedule=constant(rows**-0.5)
         )
-        state = kernel.State(recipe)
+        state = sgd.State(recipe)
         rivals = {kind: _scikit_learn(packed, kind) for kind in ("float32", "float64")}
 
         # What disturbs one disturbs the others: they take turns, and the best of each counts.
-        reading, streaming, ours, theirs = [], [], [], []
+        feature_map, streaming, ours, theirs = [], [], [], []
         for repeat in range(REPEATS):
-            reading.append(_seconds(packed.sum))
-            streaming.append(_seconds(partial(kernel._library.rows_read, packed.ctypes.data, packed.size)))
-            ours.append(_seconds(partial(kernel.run, [state], packed)))
+            feature_map.append(_seconds(packed.sum))
+            streaming.append(_seconds(partial(sgd._library.packing_read, packed.ctypes.data, packed.size)))
+            ours.append(_seconds(partial(sgd.run, [state], packed)))
             if repeat < 3:
                 theirs += [_seconds(rival) for rival in rivals.values()]
-        read, stream, own, other = min(reading), min(streaming), min(ours), min(theirs)
+        read, stream, own, other = min(feature_map), min(streaming), min(ours), min(theirs)
         print(
             f"  {rows:,} x {dims}: NumPy's sum {1e9 * read / rows:.1f} ns a row, the fastest read we know "
             f"{1e9 * stream / rows:.1f}, our pass {1e9 * own / rows:.1f}, scikit-learn's {1e9 * other / rows:.1f}"

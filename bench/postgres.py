@@ -19,13 +19,13 @@ import numpy as np
 import psycopg
 
 from bench.ratio import Ratio
-from boltdp import kernel
 from boltdp.context import Context
 from boltdp.engines.base import PreparedRows
 from boltdp.engines.postgres import Layout, PostgresEngine, PreparedTable
 from boltdp.engines.postgres.copy_rows import load_rows
 from boltdp.engines.postgres.local_server import Server, private_server
-from boltdp.kernel import State
+from boltdp.kernel import sgd
+from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
@@ -85,7 +85,7 @@ def prepared(server: Server, table: str, layout: Layout = "packed") -> Iterator[
 def model(rows: int) -> State:
     """Batches of one row, which is the most work."""
     recipe = Recipe(loss=Logistic(), dims=DIMS, rows=rows, batch_size=1, passes=10_000, schedule=constant(1e-3))
-    return State(recipe, reading=SCHEMA.encoding.feature_map)
+    return State(recipe, feature_map=SCHEMA.encoding.feature_map)
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def passes(server: Server, rows: int) -> list[Ratio]:
                 "count": (ours, lambda: connection.execute("SELECT count(*) FROM small").fetchall()),
                 "packed": (backend(packed), lambda: packed.run_pass([packed_model], CONTEXT)),
                 "row": (backend(rowwise), lambda: rowwise.run_pass([row_model], CONTEXT)),
-                "memory": (ours, lambda: kernel.run([memory_model], array)),
+                "memory": (ours, lambda: sgd.run([memory_model], array)),
             }
         ).values()
         some = min(rows, FETCHED)
@@ -221,7 +221,7 @@ def fetch_and_run(connection: psycopg.Connection, rows: int) -> None:
     cursor = connection.cursor(binary=True)
     cursor.execute("SELECT label::real, x FROM small LIMIT %s", [rows])
     while fetched := cursor.fetchmany(1000):
-        kernel.run([state], np.array([(label, *x) for label, x in fetched], np.float32))
+        sgd.run([state], np.array([(label, *x) for label, x in fetched], np.float32))
 
 
 #: Logistic SGD with batches of one row, in Python as PL/Python has it: no package but those of the language.

@@ -23,8 +23,8 @@ from boltdp.context import Context
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encode_rows
 from boltdp.engines.local_store import spool_directory
-from boltdp.kernel.feature_sums import Moments
-from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sum_state import Summation
 from boltdp.losses import Logistic
 from boltdp.schema.schema import Categorical, Schema
@@ -94,8 +94,8 @@ def _threads(path: Path, schema: Schema, rows: int) -> list[Ratio]:
 
         def work() -> None:
             for _ in range(3):
-                sums: list[Summation] = [Moments(schema.encoding.feature_map, clip_norm=1.0)]
-                sums.append(Sums(Logistic(), weights, reading=schema.encoding.feature_map))
+                sums: list[Summation] = [FeatureSums(schema.encoding.feature_map, clip_norm=1.0)]
+                sums.append(DerivativeSums(Logistic(), weights, feature_map=schema.encoding.feature_map))
                 made[threads].sum(sums)
 
         return work

@@ -19,7 +19,7 @@ from bench.ratio import Ratio
 from boltdp.context import Context
 from boltdp.engines import DuckDBEngine
 from boltdp.engines.local_store import spool_directory
-from boltdp.kernel import State
+from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe

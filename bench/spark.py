@@ -27,8 +27,8 @@ from boltdp.engines.local_store import spool_directory
 from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.engines.spark import SparkEngine
 from boltdp.engines.spark.session import Session
-from boltdp.kernel import State
-from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
@@ -162,13 +162,16 @@ def beside_arrays(found: Measured, path: str, session: Session) -> None:
     schema, context = synthetic_schema(dims=DIMS), Context(seed=1)
 
     def scan(prepared: PreparedRows) -> float:
-        sums = [Sums(Logistic(), np.full((1, DIMS), 0.01 * i), reading=prepared.reading) for i in range(SCANS)]
+        sums = [
+            DerivativeSums(Logistic(), np.full((1, DIMS), 0.01 * i), feature_map=prepared.feature_map)
+            for i in range(SCANS)
+        ]
         return statistics.median(timed(lambda: prepared.sum([each])) for each in sums)  # noqa: B023
 
     def passes(prepared: PreparedRows) -> float:
         half = prepared.rows // 2
         recipe = Recipe(loss=Logistic(), dims=DIMS, rows=half, batch_size=50, passes=PASSES, schedule=constant(0.1))
-        states = [State(recipe, reading=prepared.reading) for _ in range(2)]
+        states = [State(recipe, feature_map=prepared.feature_map) for _ in range(2)]
         parts = [Partition(half * i, half * (i + 1), [states[i]], [None] * PASSES) for i in range(2)]
         return timed(lambda: prepared.run_parts(parts, context))
 

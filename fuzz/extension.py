@@ -23,10 +23,10 @@ from boltdp.engines.postgres.encoding_plan import compile_plan
 from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.engines.postgres.source import SourceColumn
 from boltdp.errors import DataError
-from boltdp.kernel import State
-from boltdp.kernel.feature_sums import Moments
-from boltdp.kernel.loss_derivatives import Sums
-from boltdp.kernel.misclassification import Errors
+from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.kernel.misclassification import ErrorCounts
+from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic, Multinomial
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
@@ -57,7 +57,10 @@ def sanitized_server() -> Iterator[Server]:
 
 def _rebuild(server: Server) -> None:
     headers, library = (ask_pg_config(server.pg_config, f"--{name}") for name in ("includedir-server", "pkglibdir"))
-    kernel = [KERNEL / f"{name}.c" for name in ("sgd", "rows", "reading", "objective", "errors", "moments")]
+    kernel = [
+        KERNEL / f"{name}.c"
+        for name in ("sgd", "packing", "feature_map", "loss_derivatives", "misclassification", "feature_sums")
+    ]
     command = [
         *("cc", "-O1", "-g", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off", "-shared", "-fPIC", *SANITIZERS),
         *(f"-I{headers}", f"-I{KERNEL}", "-o", str(Path(library) / "boltdp.so")),
@@ -83,9 +86,9 @@ def _state(dice: random.Random) -> bytes:
     state = dice.choice(
         (
             lambda: State(recipe, classes=3).to_bytes(),
-            lambda: Sums(loss, weights, classes=3).to_bytes(),
-            lambda: Errors(weights[None], classes=3).to_bytes(),
-            lambda: Moments(clip_norm=1.0, cells=3).to_bytes(),
+            lambda: DerivativeSums(loss, weights, classes=3).to_bytes(),
+            lambda: ErrorCounts(weights[None], classes=3).to_bytes(),
+            lambda: FeatureSums(clip_norm=1.0, cells=3).to_bytes(),
         )
     )()
     return scrambled(state, dice) if dice.random() < 0.7 else state

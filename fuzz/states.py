@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boltdp import kernel
-from boltdp.kernel import State
+from boltdp.kernel import sgd
+from boltdp.kernel.feature_map import FeatureMap, Segment, scores
 from boltdp.kernel.feature_map import Kind as Segmented
-from boltdp.kernel.feature_map import Reading, Segment, scores
-from boltdp.kernel.feature_sums import Moments
-from boltdp.kernel.loss_derivatives import Sums
-from boltdp.kernel.misclassification import Errors
+from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.kernel.misclassification import ErrorCounts
+from boltdp.kernel.sgd import State
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.step_schedules import Growth, Schedule
@@ -45,7 +45,7 @@ def _rows(dice: random.Random, dims: int, count: int, element: Any = np.float32)
     return rows
 
 
-def _reading(dice: random.Random, dims: int) -> Reading | None:
+def _feature_map(dice: random.Random, dims: int) -> FeatureMap | None:
     """None, or one with this many features, of all kinds."""
     if dice.random() < 0.4:
         return None
@@ -55,7 +55,7 @@ def _reading(dice: random.Random, dims: int) -> Reading | None:
         count = dice.randrange(1, left + 1)
         segments.append(Segment(kind, *numbers.normal(size=(2, count))))
         left -= count
-    return Reading(segments)
+    return FeatureMap(segments)
 
 
 def feed_state(dice: random.Random) -> None:
@@ -89,7 +89,7 @@ def feed_state(dice: random.Random) -> None:
         noise=noise,
         key=None if noise is None else dice.randbytes(32),
         marked=marked,
-        reading=_reading(dice, dims),
+        feature_map=_feature_map(dice, dims),
     )
     cells = state.cells
     if dice.random() < 0.7:
@@ -99,7 +99,7 @@ def feed_state(dice: random.Random) -> None:
     positions = None
     if dice.random() < 0.4:
         positions = np.array([dice.randrange(-1, len(block) + 1) for _ in range(dice.randrange(20))], np.int64)
-    kernel.run([state], block, positions=positions, build=dice.choice(kernel.builds()))
+    sgd.run([state], block, positions=positions, build=dice.choice(sgd.builds()))
     assert state.weights.shape[1] == state._header.recipe.dims
 
 
@@ -107,13 +107,13 @@ def feed_sums(dice: random.Random) -> None:
     """A sum of derivatives or of moments, or a count of errors, the same way; and one more that joins it."""
     dims = dice.choice((1, 2, 5, 16, 33, 256, 300))
     numbers = np.random.default_rng(dice.getrandbits(32))
-    sums: Sums | Errors | Moments
-    reading, kind = _reading(dice, dims), dice.randrange(4)
+    sums: DerivativeSums | ErrorCounts | FeatureSums
+    feature_map, kind = _feature_map(dice, dims), dice.randrange(4)
     if kind < 2:
         loss = _loss(dice)
         weights = numbers.normal(size=(loss.vectors, dims))
         kind = dice.randrange(3)
-        sums = Sums(
+        sums = DerivativeSums(
             loss,
             weights,
             direction=weights if kind == 1 else None,
@@ -121,19 +121,21 @@ def feed_sums(dice: random.Random) -> None:
             positive=dice.randrange(3),
             classes=3,
             class_weights=_class_weights(dice, loss.vectors if loss.vectors > 1 else 3),
-            reading=reading,
+            feature_map=feature_map,
             share=dice.choice((1.0, 0.3)),
         )
     elif kind == 2:
         vectors = dice.choice((1, 3))
-        sums = Errors(numbers.normal(size=(dice.randrange(1, 20), vectors, dims)), classes=3, reading=reading)
+        sums = ErrorCounts(
+            numbers.normal(size=(dice.randrange(1, 20), vectors, dims)), classes=3, feature_map=feature_map
+        )
     else:
         norm = dice.choice((1e-3, 1.0, 50.0))
-        sums = Moments(reading, clip_norm=norm) if reading else Moments(clip_norm=norm, cells=dims)
+        sums = FeatureSums(feature_map, clip_norm=norm) if feature_map else FeatureSums(clip_norm=norm, cells=dims)
     other, cells = sums.fresh(), sums.cells
     if dice.random() < 0.6:
         sums.update(scrambled(sums.to_bytes(), dice))
-    sums.add(_rows(dice, cells, dice.randrange(40)), build=dice.choice(kernel.builds()))
+    sums.add(_rows(dice, cells, dice.randrange(40)), build=dice.choice(sgd.builds()))
     other.add(_rows(dice, cells, dice.randrange(40)))
     sums.join(other)  # type: ignore[arg-type]
 
@@ -142,13 +144,17 @@ def feed_rows(dice: random.Random) -> None:
     """Projection, scores and places."""
     dims, count = dice.choice((1, 3, 8, 50)), dice.randrange(40)
     rows = _rows(dice, dims, count)
-    reading = _reading(dice, dims)
-    scores(_rows(dice, reading.cells, count) if reading else rows, np.ones((dice.choice((1, 3)), dims)), reading)
+    feature_map = _feature_map(dice, dims)
+    scores(
+        _rows(dice, feature_map.cells, count) if feature_map else rows,
+        np.ones((dice.choice((1, 3)), dims)),
+        feature_map,
+    )
     out = np.empty((count, 1 + dice.choice((1, 4))), np.float32)
-    kernel.project(rows, np.random.default_rng(1).normal(size=(dims, out.shape[1] - 1)), out)
+    sgd.project(rows, np.random.default_rng(1).normal(size=(dims, out.shape[1] - 1)), out)
     total = dice.randrange(1, 1000)
     start = dice.randrange(total)
-    kernel.permuted_position(start, dice.randrange(total - start + 2), rows=total, seed=dice.getrandbits(64))
+    sgd.permuted_position(start, dice.randrange(total - start + 2), rows=total, seed=dice.getrandbits(64))
 
 
 TARGETS = (

@@ -87,7 +87,7 @@ NAVIGATION = {
     "For engineers": [
         "contributing",
         "kernel/update",
-        "kernel/noise",
+        "kernel/gaussian_sampling",
     ],
 }
 

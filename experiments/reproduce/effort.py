@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 _NOISE_OF_UPDATES: Mapping[str, Sequence[str]] = {
     "controller": ("src/boltdp/algorithms/_white_box.py",),
     "engine": (
-        "src/boltdp/kernel/noise.h",
-        "src/boltdp/kernel/stream.h",
-        "src/boltdp/kernel/loops.h:draw_noise",
+        "src/boltdp/kernel/gaussian_sampling.h",
+        "src/boltdp/kernel/random_stream.h",
+        "src/boltdp/kernel/sgd_loops.h:draw_noise",
     ),
 }
 NEEDED: Mapping[str, Mapping[str, Sequence[str]]] = {
@@ -51,8 +51,8 @@ NEEDED: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "engine": (
             *_NOISE_OF_UPDATES["engine"],
-            "src/boltdp/kernel/draws.c",
-            "src/boltdp/kernel/draws.h",
+            "src/boltdp/kernel/sampling.c",
+            "src/boltdp/kernel/sampling.h",
             "postgres/src/drawn_sgd_aggregate.c",
         ),
     },

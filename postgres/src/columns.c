@@ -12,7 +12,7 @@
  *                             the number it stands for, or its length and its text (UTF-8, zeros up to a word)
  *         NUMBER              low, high, the number of places, the places, increasing
  *         VECTOR              low, high, the length
- *     then the bytes of the reading by which rows are projected, or 0; and if so, the reading, the number of features
+ *     then the bytes of the feature map by which rows are projected, or 0; and if so, the feature map, the number of features
  *     that come of it, and the matrix.
  */
 #include "postgres.h"
@@ -26,8 +26,8 @@
 #include "columns.h"
 #include "common/hashfn.h"
 #include "mb/pg_wchar.h"
-#include "reading.h"
-#include "rows.h"
+#include "feature_map.h"
+#include "packing.h"
 #include "sgd.h"
 #include "kernel_states.h"
 #include "utils/builtins.h"
@@ -105,7 +105,7 @@ struct Columns
 	float8	   *middle;
 	float8	   *half;
 	float4	   *cells;
-	const struct reading *reading;	/* NULL without a projection */
+	const struct feature_map *map;	/* NULL without a projection */
 	const float8 *matrix;
 	int			projected;		/* features that come of it */
 	float8	   *read;			/* scratch: a row's features */
@@ -232,13 +232,13 @@ TakeProjection(Cursor *cursor, Columns *columns)
 
 	if (bytes > 0)
 	{
-		columns->reading = (const struct reading *) Take(cursor, bytes);
-		RefuseUnless(reading_check(columns->reading, bytes) == SGD_OK && columns->reading->cells == columns->width - 1);
+		columns->map = (const struct feature_map *) Take(cursor, bytes);
+		RefuseUnless(feature_map_check(columns->map, bytes) == SGD_OK && columns->map->cells == columns->width - 1);
 		columns->projected = (int) TakeCount(cursor, SGD_MAX_DIMS);
 		RefuseUnless(columns->projected > 0);
-		columns->matrix = (const float8 *) Take(cursor, columns->reading->dims * columns->projected * sizeof(float8));
-		columns->read = palloc((1 + columns->reading->dims) * sizeof(float8));
-		columns->features = palloc(PROJECTED_ROWS * (1 + columns->reading->dims) * sizeof(float4));
+		columns->matrix = (const float8 *) Take(cursor, columns->map->dims * columns->projected * sizeof(float8));
+		columns->read = palloc((1 + columns->map->dims) * sizeof(float8));
+		columns->features = palloc(PROJECTED_ROWS * (1 + columns->map->dims) * sizeof(float4));
 		columns->packed = palloc(PROJECTED_ROWS * (1 + (Size) columns->projected) * sizeof(float4));
 	}
 	RefuseUnless(cursor->left == 0);
@@ -463,13 +463,13 @@ EncodedWidth(const Columns *columns)
 int
 PackedWidth(const Columns *columns)
 {
-	return columns->reading == NULL ? columns->width : 1 + columns->projected;
+	return columns->map == NULL ? columns->width : 1 + columns->projected;
 }
 
 int
 RowsAtOnce(const Columns *columns)
 {
-	return columns->reading == NULL ? 1 : PROJECTED_ROWS;
+	return columns->map == NULL ? 1 : PROJECTED_ROWS;
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------- */
@@ -685,16 +685,16 @@ PackedRows(Columns *columns, const float4 *encoded, int n_rows)
 {
 	uint64		dims;
 
-	if (columns->reading == NULL)
+	if (columns->map == NULL)
 		return encoded;
-	dims = columns->reading->dims;
+	dims = columns->map->dims;
 	for (int i = 0; i < n_rows; i++)
 	{
-		reading_features(columns->reading, encoded + (Size) i * columns->width, 1, columns->read);
+		feature_map_features(columns->map, encoded + (Size) i * columns->width, 1, columns->read);
 		for (uint64 k = 0; k <= dims; k++)
 			columns->features[i * (1 + dims) + k] = (float4) columns->read[k];
 	}
-	rows_project(columns->features, n_rows, dims, columns->matrix, columns->projected, columns->packed);
+	packing_project(columns->features, n_rows, dims, columns->matrix, columns->projected, columns->packed);
 	return columns->packed;
 }
 

@@ -1,4 +1,4 @@
-/* columns.h: from the columns of a row to its cells (reading.h), as a plan says that is made of the public schema. */
+/* columns.h: from the columns of a row to its cells (feature_map.h), as a plan says that is made of the public schema. */
 #ifndef BOLTDP_COLUMNS_H
 #define BOLTDP_COLUMNS_H
 
@@ -28,7 +28,7 @@ const float4 *PackedRows(Columns *columns, const float4 *encoded, int n_rows);
 /* Rows that are best projected at once; 1 if they are not. */
 int			RowsAtOnce(const Columns *columns);
 
-/* As rows_cell(), by the middle and half the width of the bounds; rounding first, which loops can do for several at once. */
+/* As packing_cell(), by the middle and half the width of the bounds; rounding first, which loops can do for several at once. */
 static inline float4
 CellOf(float8 x, float8 low, float8 high, float8 middle, float8 half)
 {

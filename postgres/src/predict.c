@@ -7,7 +7,7 @@
 #include "columns.h"
 #include "executor/spi.h"
 #include "losses.h"
-#include "rows.h"
+#include "packing.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -373,7 +373,7 @@ Score(Model *model, Datum datum, Size size)
 	{
 		for (int i = 0; i < model->encoded; i++)
 			model->packed[1 + i] = (float4) model->row[i];
-		rows_project(model->packed, 1, model->encoded, model->projection, model->dims, model->projected);
+		packing_project(model->packed, 1, model->encoded, model->projection, model->dims, model->projected);
 		for (int i = 0; i < model->dims; i++)
 			model->x[i] = model->projected[1 + i];
 	}

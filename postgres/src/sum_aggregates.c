@@ -12,10 +12,10 @@
 #include <stddef.h>
 
 #include "arrays.h"
-#include "errors.h"
-#include "moments.h"
-#include "objective.h"
-#include "rows.h"
+#include "misclassification.h"
+#include "feature_sums.h"
+#include "loss_derivatives.h"
+#include "packing.h"
 #include "kernel_states.h"
 
 /* What there is to sum, as the kernel knows it. */
@@ -29,13 +29,13 @@ typedef struct Kind
 } Kind;
 
 static const Kind derivative = {
-	"derivative", offsetof(struct objective_state, cells), objective_check, objective_add, objective_join
+	"derivative", offsetof(struct derivatives_state, cells), derivatives_check, derivatives_add, derivatives_join
 };
 static const Kind errors = {
-	"errors", offsetof(struct errors_state, cells), errors_check, errors_add, errors_join
+	"errors", offsetof(struct misclassification_state, cells), misclassification_check, misclassification_add, misclassification_join
 };
 static const Kind moments = {
-	"moments", offsetof(struct moments_state, cells), moments_check, moments_add, moments_join
+	"moments", offsetof(struct feature_sums_state, cells), feature_sums_check, feature_sums_add, feature_sums_join
 };
 
 typedef struct Summation
@@ -233,7 +233,7 @@ boltdp_sample_block(PG_FUNCTION_ARGS)
 	if ((uintptr_t) rows % sizeof(float4) != 0)
 		rows = memcpy(palloc(size), rows, size);
 	result = NewBlock(block.dims[0], block.dims[1]);
-	taken = rows_sample((const float4 *) rows, block.dims[0], block.dims[1], (uint64) share, (float4 *) ARR_DATA_PTR(result));
+	taken = packing_sample((const float4 *) rows, block.dims[0], block.dims[1], (uint64) share, (float4 *) ARR_DATA_PTR(result));
 	if (taken == 0)
 		PG_RETURN_NULL();
 	SET_VARSIZE(result, VARSIZE(result) - size + taken * block.dims[1] * sizeof(float4));

@@ -16,7 +16,7 @@ from boltdp._files import replacing
 from boltdp._files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
 from boltdp.encoding.values import Value
 from boltdp.errors import ParameterError, shown
-from boltdp.kernel.feature_map import Reading, scores
+from boltdp.kernel.feature_map import FeatureMap, scores
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.release import is_on_release_grid
@@ -109,10 +109,10 @@ class Model:
 
     def margins(self, packed: PackedRows) -> Doubles:
         """<w, x> for each packed row and weight vector; rows longer than 1 are shortened as in training."""
-        return scores(packed, self.weights, self._reading)
+        return scores(packed, self.weights, self._feature_map)
 
     @cached_property
-    def _reading(self) -> Reading | None:
+    def _feature_map(self) -> FeatureMap | None:
         return self.schema.encoding.feature_map
 
     def choices(self, margins: Doubles) -> npt.NDArray[np.intp]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from boltdp._arrays import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.engines.base import Engine, PreparedRows, Summation
-from boltdp.kernel import State
+from boltdp.kernel.sgd import State
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind
 
@@ -22,7 +22,12 @@ class CountedRows(PreparedRows):
     def __init__(self, inside: PreparedRows, counts: Counter[str] | None = None) -> None:
         self._inside = inside
         self.counts: Counter[str] = Counter() if counts is None else counts
-        self.rows, self.cells, self.reading, self.ordered = inside.rows, inside.cells, inside.reading, inside.ordered
+        self.rows, self.cells, self.feature_map, self.ordered = (
+            inside.rows,
+            inside.cells,
+            inside.feature_map,
+            inside.ordered,
+        )
         self.fed: list[State] = []
 
     def blocks(self) -> Iterator[PackedRows]:

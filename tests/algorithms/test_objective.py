@@ -27,7 +27,7 @@ from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.local_store import LocalRows, store_rows
 from boltdp.errors import ParameterError, SolverError
-from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
@@ -73,7 +73,7 @@ def solved(rows: Rows, *solvers: Solver) -> list[Matrix]:
 
 def slope(loss: Loss, rows: Rows, weights: Matrix) -> Matrix:
     """The gradient of the loss, summed over the rows."""
-    sums = Sums(loss, weights)
+    sums = DerivativeSums(loss, weights)
     sums.add(rows)
     return sums.value
 
@@ -166,7 +166,7 @@ def test_a_hessian_that_is_too_large_is_not_asked_for(loss: Loss, dims: int, sam
 
 
 def test_a_search_that_makes_no_progress_is_an_error_without_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrong(Sums):
+    class Wrong(DerivativeSums):
         """Its gradient is that of nothing."""
 
         def __init__(self, loss: Loss, weights: Matrix, *, direction: Matrix | None = None, **more: Any) -> None:
@@ -298,7 +298,7 @@ def test_a_start_with_a_longer_gradient_than_the_origin_can_have_is_dropped(monk
     expected = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
     asked: list[Matrix] = []
 
-    class Misleading(Sums):
+    class Misleading(DerivativeSums):
         def __init__(self, loss: Loss, weights: Matrix, **what: Any) -> None:
             super().__init__(loss, weights, **what)
             if self.share == 1.0:

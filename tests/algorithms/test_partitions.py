@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from boltdp import _interrupts, kernel
+from boltdp import _interrupts
 from boltdp.algorithms import Job, get_algorithm
 from boltdp.context import Context
 from boltdp.engines import Engine, open_source
 from boltdp.engines.base import encode_rows
 from boltdp.engines.local_store import LocalRows
 from boltdp.errors import ParameterError
+from boltdp.kernel import sgd
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
@@ -78,7 +79,7 @@ def test_a_model_is_the_average_of_the_references_of_its_partitions(partitions: 
     engine = open_source(table())
     model = train(engine, THREE, settings)
     rows = THREE.encoding.read_features(np.concatenate([*encode_rows(engine, THREE)]))[
-        kernel.source_position(0, ROWS, rows=ROWS, seed=5)
+        sgd.source_position(0, ROWS, rows=ROWS, seed=5)
     ]
     recipe = recipe_of(model.certificate)
     assert recipe.partitions == partitions
@@ -142,7 +143,7 @@ def test_fresh_permutations_are_of_one_partition_each_and_its_own(monkeypatch: p
 
 
 def test_a_stop_ends_the_threads_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, calls, before = kernel.run, [0], threading.active_count()
+    run, calls, before = sgd.run, [0], threading.active_count()
 
     def run_and_ask(*arguments: Any, **named: Any) -> None:
         calls[0] += 1
@@ -150,7 +151,7 @@ def test_a_stop_ends_the_threads_of_partitions(monkeypatch: pytest.MonkeyPatch) 
             _interrupts.request_stop()
         run(*arguments, **named)
 
-    monkeypatch.setattr(kernel, "run", run_and_ask)
+    monkeypatch.setattr(sgd, "run", run_and_ask)
     settings = replace(SEEDED, partitions=20, passes=10)
     try:
         with pytest.raises(KeyboardInterrupt):

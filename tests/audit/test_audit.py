@@ -32,7 +32,7 @@ from boltdp.engines import open_source
 from boltdp.engines.person_limit import FirstRows
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
-from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.privacy import release
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
@@ -269,9 +269,9 @@ class Reckless(BoltOn):
         del classes, context
         recipe = jobs[0].certificate.problem
         assert isinstance(recipe, Recipe)
-        assert prepared.reading is not None
+        assert prepared.feature_map is not None
         rows = np.concatenate(list(prepared.blocks()))
-        x, labels = prepared.reading.features(rows)[:, -recipe.dims :], rows[:, 0]
+        x, labels = prepared.feature_map.features(rows)[:, -recipe.dims :], rows[:, 0]
         x = np.where(np.isfinite(x).all(axis=1, keepdims=True) & (labels >= 0)[:, None], x, 0.0)
         if self.guarded:
             x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1.0)
@@ -308,9 +308,9 @@ def test_rows_that_moments_do_not_shorten_are_caught(monkeypatch: pytest.MonkeyP
     made = audited(replace(SCANS, standardize="private"), replace(SCHEMA, clip_norm=0.5))
     assert faults(replay_of(made)) == []
 
-    def unclipped(reading: Any, *, clip_norm: float) -> Moments:
+    def unclipped(feature_map: Any, *, clip_norm: float) -> FeatureSums:
         del clip_norm
-        return Moments(reading, clip_norm=1e3)
+        return FeatureSums(feature_map, clip_norm=1e3)
 
     monkeypatch.setattr(standardize, "Moments", unclipped)
     assert "times as far as the noise is for" in faults(replay_of(made))[0]

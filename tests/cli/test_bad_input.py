@@ -270,8 +270,8 @@ def test_a_full_disk_behind_standard_output_is_told(rows: Path, model: Path) -> 
 
 
 def test_a_broken_pipe_is_quiet(rows: Path, model: Path) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
+    feature_map, writing = os.pipe()
+    os.close(feature_map)
     process = start("predict", model, rows, stdout=writing, stderr=subprocess.PIPE)
     os.close(writing)
     _, message = process.communicate()

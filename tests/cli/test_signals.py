@@ -47,7 +47,9 @@ def swallowing(function: Callable[..., Any], number: signal.Signals) -> Callable
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("place", [(Encoder, "encode"), (loss_derivatives.Sums, "add"), (train, "train_model")])
+@pytest.mark.parametrize(
+    "place", [(Encoder, "encode"), (loss_derivatives.DerivativeSums, "add"), (train, "train_model")]
+)
 def test_a_signal_that_a_library_swallows_ends_the_run_all_the_same(
     run: Run, rows: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str], number: signal.Signals
 ) -> None:

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pytest
 
 from boltdp.engines import Engine
-from boltdp.kernel import project, source_position
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.feature_map import FeatureMap
+from boltdp.kernel.sgd import project, source_position
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector
 
 ROWS = 997
@@ -42,7 +42,7 @@ class Source:
     packed: npt.NDArray[np.float32]
 
     @property
-    def reading(self) -> Reading | None:
+    def feature_map(self) -> FeatureMap | None:
         return self.schema.encoding.feature_map
 
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from boltdp import kernel
 from boltdp.context import Context
 from boltdp.encoding import python_cells
 from boltdp.encoding.encode import Encoder
@@ -23,10 +22,11 @@ from boltdp.engines.local_store import store_rows
 from boltdp.engines.prepared_rows import Partition
 from boltdp.errors import DataError, ParameterError
 from boltdp.evaluation.evaluate import evaluate_privately
-from boltdp.kernel.feature_map import Reading, Segment
-from boltdp.kernel.feature_sums import Moments
-from boltdp.kernel.loss_derivatives import Sums
-from boltdp.kernel.misclassification import Errors
+from boltdp.kernel import sgd
+from boltdp.kernel.feature_map import FeatureMap, Segment
+from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_counts import make_noisy_counts
@@ -36,7 +36,7 @@ from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.check import check_source
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Standardization, TimePart, Vector
-from boltdp.schema.source_columns import LONGEST_BATCH
+from boltdp.schema.source_columns import MAX_BATCH_ROWS
 from boltdp.settings import Settings
 from boltdp.workflows.train import train_prepared
 from boltdp.workflows.tune import candidates, tune
@@ -48,7 +48,7 @@ def content(prepared: PreparedRows) -> npt.NDArray[np.float32]:
     return np.concatenate([np.array(block) for block in prepared.blocks()])
 
 
-def states(source: Source, rows: int, *, passes: int = 1, marked: bool = False) -> list[kernel.State]:
+def states(source: Source, rows: int, *, passes: int = 1, marked: bool = False) -> list[sgd.State]:
     made = []
     weights = (1.0, 0.5, 0.1)
     kinds = [(Logistic(), None), (MarginLogistic(), None), (HuberSVM(0.5), None), (Multinomial(3), None)]
@@ -63,13 +63,13 @@ def states(source: Source, rows: int, *, passes: int = 1, marked: bool = False) 
             averaging="all",
             class_weights=class_weights,
         )
-        made.append(kernel.State(recipe, classes=3, marked=marked, reading=source.reading))
+        made.append(sgd.State(recipe, classes=3, marked=marked, feature_map=source.feature_map))
     return made
 
 
 def total(sums: Any) -> bytes:
     """What was summed, to the bit: how it is stored depends on who has joined sums, and what it is does not."""
-    numbers = np.array(sums.counts) if isinstance(sums, Errors) else sums.value
+    numbers = np.array(sums.counts) if isinstance(sums, ErrorCounts) else sums.value
     return numbers.tobytes() + getattr(sums, "rows", 0).to_bytes(8, "little")
 
 
@@ -90,7 +90,7 @@ def test_columns_tell_names_and_kinds(source: Source) -> None:
 def test_batches_are_short_and_in_order(source: Source) -> None:
     name = source.schema.label
     sizes = [batch.num_rows for batch in source.engine.batches([name])]
-    assert max(sizes) <= LONGEST_BATCH
+    assert max(sizes) <= MAX_BATCH_ROWS
     assert sum(sizes) == ROWS
 
 
@@ -184,9 +184,9 @@ def test_a_unit_that_the_data_does_not_have_is_told(source: Source) -> None:
 
 
 def test_cells_are_read_as_the_features_of_plain_numpy(source: Source) -> None:
-    if source.reading is None:
+    if source.feature_map is None:
         return  # they are the features
-    read = source.reading.features(source.packed)
+    read = source.feature_map.features(source.packed)
     np.testing.assert_array_equal(read, features(source.schema, source.packed))
 
 
@@ -195,7 +195,7 @@ def test_standardizing_changes_the_reading_of_rows_and_no_row(source: Source) ->
     numbers = np.linspace(-0.9, 0.9, n).tolist()
     schema = replace(source.schema, standardization=Standardization(tuple(numbers), (0.3,) * n, 1.5, 0.7))
     with source.engine.prepare(schema, Context(seed=4)) as prepared:
-        rows, read = content(prepared), prepared.reading
+        rows, read = content(prepared), prepared.feature_map
     np.testing.assert_array_equal(rows, in_order(np.vstack([*encode_rows(source.engine, schema)]), seed=4))
     if read is not None:
         np.testing.assert_array_equal(rows, in_order(source.packed, seed=4))
@@ -207,18 +207,18 @@ def test_standardizing_changes_the_reading_of_rows_and_no_row(source: Source) ->
 
 
 def test_rows_can_be_read_in_another_way_without_another_copy(source: Source) -> None:
-    if source.reading is None:
+    if source.feature_map is None:
         return
     other = replace(source.schema, clip_norm=0.25).encoding.feature_map
-    sums = [Moments(each, clip_norm=0.9) for each in (source.reading, other)]
+    sums = [FeatureSums(each, clip_norm=0.9) for each in (source.feature_map, other)]
     expected = [each.fresh() for each in sums]
     with source.engine.prepare(source.schema, Context(seed=4), ordered=False) as prepared:
         view = prepared.read_by(other)
-        assert (view.reading, view.rows, view.cells, view.dims) == (other, ROWS, prepared.cells, prepared.dims)
+        assert (view.feature_map, view.rows, view.cells, view.dims) == (other, ROWS, prepared.cells, prepared.dims)
         prepared.sum(sums[:1])
         view.sum(sums[1:])
-        with pytest.raises(ParameterError, match=rf"^a reading must be of {prepared.cells} cells, got 1$"):
-            prepared.read_by(Reading([Segment("numbers", np.zeros(1), np.ones(1))]))
+        with pytest.raises(ParameterError, match=rf"^feature_map must be of {prepared.cells} cells, got 1$"):
+            prepared.read_by(FeatureMap([Segment("numbers", np.zeros(1), np.ones(1))]))
     for each, given in zip(sums, expected, strict=True):
         given.add(source.packed)
         np.testing.assert_array_equal(each.value, given.value)
@@ -229,8 +229,8 @@ def test_rows_in_any_order_are_the_same_rows_and_good_for_sums_only(spooled: Sou
     def sums() -> list[Any]:
         weights = np.random.default_rng(2).standard_normal((1, spooled.schema.dims))
         return [
-            Sums(Logistic(), weights, positive=2, classes=3, reading=spooled.reading),
-            Errors(weights[None], classes=2, reading=spooled.reading),
+            DerivativeSums(Logistic(), weights, positive=2, classes=3, feature_map=spooled.feature_map),
+            ErrorCounts(weights[None], classes=2, feature_map=spooled.feature_map),
         ]
 
     summed, expected = sums(), sums()
@@ -316,7 +316,7 @@ def test_portion_outside_the_rows_is_refused(source: Source, start: int, stop: i
 def test_passes_of_several_models_give_the_bits_of_one_run_over_the_array(spooled: Source) -> None:
     expected, trained = states(spooled, ROWS, passes=2), states(spooled, ROWS, passes=2)
     for _ in range(2):
-        kernel.run(expected, in_order(spooled.packed, 9))
+        sgd.run(expected, in_order(spooled.packed, 9))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         prepared.run_pass(trained, Context())
         prepared.run_pass(trained, Context())
@@ -345,7 +345,7 @@ def test_partitions_give_the_bits_of_passes_over_parts_of_the_array(spooled: Sou
         own = rows[part.start : part.stop]
         for seed in part.seeds:
             own[:] = own if seed is None else in_order(own, seed)
-            kernel.run([state for state in part.states if not state.finished], own)
+            sgd.run([state for state in part.states if not state.finished], own)
     parts = cut(spooled, count, fresh=fresh)
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         prepared.run_parts(parts, Context())
@@ -365,7 +365,7 @@ def test_partitions_may_leave_rows_out_and_come_in_any_order(spooled: Source) ->
         for state in expected[part].states:
             for _ in range(4):
                 if not state.finished:
-                    kernel.run([state], rows[start : start + expected[part].rows])
+                    sgd.run([state], rows[start : start + expected[part].rows])
     assert [[state.to_bytes() for state in part.states] for part in parts] == [
         [state.to_bytes() for state in part.states] for part in expected
     ]
@@ -374,7 +374,7 @@ def test_partitions_may_leave_rows_out_and_come_in_any_order(spooled: Source) ->
 def test_bad_partitions_are_refused_before_they_are_fed(source: Source) -> None:
     parts = cut(source, 3, fresh=True)
     before = [state.to_bytes() for part in parts for state in part.states]
-    other = kernel.State(
+    other = sgd.State(
         Recipe(loss=Logistic(), dims=2, rows=332, batch_size=10, passes=4, schedule=constant(0.5)), classes=3
     )
     bad = [
@@ -423,24 +423,27 @@ def test_derivatives_have_the_bits_of_those_over_the_array(spooled: Source, loss
         kinds += [{**kind, "class_weights": (0.3, 1.0, 0.01)} for kind in kinds]
         for kind, part in product(kinds, (slice(0, ROWS), slice(5, 700))):
             expected, sums = (
-                Sums(loss, weights, positive=2, classes=3, reading=spooled.reading, **kind) for _ in range(2)
+                DerivativeSums(loss, weights, positive=2, classes=3, feature_map=spooled.feature_map, **kind)
+                for _ in range(2)
             )
             expected.add(rows[part])
             prepared.portion(part.start, part.stop).sum([sums])
             assert sums.value.shape == expected.value.shape
             assert sums.value.tobytes() == expected.value.tobytes()
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got "):
-            prepared.sum([Sums(Logistic(), np.zeros((1, 2)))])
+            prepared.sum([DerivativeSums(Logistic(), np.zeros((1, 2)))])
 
 
 def test_several_sums_are_made_in_one_scan_and_none_disturbs_another(spooled: Source) -> None:
     rows, random = in_order(spooled.packed, 9), np.random.default_rng(2)
     weights = random.standard_normal((3, 1, spooled.schema.dims))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
-        sums = [Sums(Logistic(), each, classes=3, reading=spooled.reading) for each in weights]
-        sums.append(Sums(Logistic(), weights[0], hessian=True, classes=3, reading=spooled.reading))
-        expected = [Sums(Logistic(), each, classes=3, reading=spooled.reading) for each in weights]
-        expected.append(Sums(Logistic(), weights[0], hessian=True, classes=3, reading=spooled.reading))
+        sums = [DerivativeSums(Logistic(), each, classes=3, feature_map=spooled.feature_map) for each in weights]
+        sums.append(DerivativeSums(Logistic(), weights[0], hessian=True, classes=3, feature_map=spooled.feature_map))
+        expected = [DerivativeSums(Logistic(), each, classes=3, feature_map=spooled.feature_map) for each in weights]
+        expected.append(
+            DerivativeSums(Logistic(), weights[0], hessian=True, classes=3, feature_map=spooled.feature_map)
+        )
         # What is summed already stays.
         for part in (slice(0, ROWS), slice(100, 400)):
             prepared.portion(part.start, part.stop).sum(sums)
@@ -450,15 +453,15 @@ def test_several_sums_are_made_in_one_scan_and_none_disturbs_another(spooled: So
         before = [each.to_bytes() for each in sums]
         assert [total(each) for each in sums] == [total(each) for each in expected]
         with pytest.raises(ParameterError, match=r"^rows must have 1 \+ 2 columns, got "):
-            prepared.sum([*sums, Sums(Logistic(), np.zeros((1, 2)))])
+            prepared.sum([*sums, DerivativeSums(Logistic(), np.zeros((1, 2)))])
         assert [each.to_bytes() for each in sums] == before
 
 
 def test_a_sample_has_all_rows_that_sums_of_its_share_take(spooled: Source) -> None:
     weights = np.random.default_rng(2).standard_normal((1, spooled.schema.dims))
 
-    def sums(share: float) -> Sums:
-        return Sums(Logistic(), weights, positive=2, classes=3, reading=spooled.reading, share=share)
+    def sums(share: float) -> DerivativeSums:
+        return DerivativeSums(Logistic(), weights, positive=2, classes=3, feature_map=spooled.feature_map, share=share)
 
     rows = in_order(spooled.packed, 9)
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
@@ -477,8 +480,8 @@ def test_a_sample_has_all_rows_that_sums_of_its_share_take(spooled: Source) -> N
 def drawn(rows: npt.NDArray[np.float32], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
     """The rows at these positions, and rows without a gradient where a batch ends."""
     taken = rows[positions]
-    taken[positions == kernel.BATCH_END] = 0.0
-    taken[positions == kernel.BATCH_END, 0] = np.nan
+    taken[positions == sgd.BATCH_END] = 0.0
+    taken[positions == sgd.BATCH_END, 0] = np.nan
     return taken
 
 
@@ -487,7 +490,7 @@ def test_drawn_rows_give_the_bits_of_a_run_over_them(spooled: Source, cuts: list
     positions = np.random.default_rng(3).integers(-1, ROWS, ROWS)
     positions[:4] = [ROWS - 1, 0, 0, -1]
     expected, trained = states(spooled, ROWS), states(spooled, ROWS)
-    kernel.run(expected, drawn(in_order(spooled.packed, 9), positions))
+    sgd.run(expected, drawn(in_order(spooled.packed, 9), positions))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         prepared.run_drawn(trained, np.split(positions, cuts))
     assert all(state.finished for state in trained)
@@ -496,9 +499,9 @@ def test_drawn_rows_give_the_bits_of_a_run_over_them(spooled: Source, cuts: list
 
 def test_batches_have_any_number_of_drawn_rows(spooled: Source) -> None:
     rng = np.random.default_rng(5)
-    batches = [np.append(rng.integers(0, ROWS, size), kernel.BATCH_END) for size in rng.poisson(10, 100)]
+    batches = [np.append(rng.integers(0, ROWS, size), sgd.BATCH_END) for size in rng.poisson(10, 100)]
     expected, trained = states(spooled, ROWS, marked=True), states(spooled, ROWS, marked=True)
-    kernel.run(expected, in_order(spooled.packed, 9), positions=np.concatenate(batches))
+    sgd.run(expected, in_order(spooled.packed, 9), positions=np.concatenate(batches))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         prepared.run_drawn(trained, batches)
     assert all(state.finished for state in trained)
@@ -509,7 +512,7 @@ def test_drawn_rows_of_a_portion_are_counted_from_its_start(spooled: Source) -> 
     positions = np.random.default_rng(4).integers(-1, 300, 500)
     positions[:2] = [299, 0]
     expected, trained = states(spooled, 500), states(spooled, 500)
-    kernel.run(expected, drawn(in_order(spooled.packed, 9)[100:400], positions))
+    sgd.run(expected, drawn(in_order(spooled.packed, 9)[100:400], positions))
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         prepared.portion(100, 400).run_drawn(trained, [positions])
     assert [state.to_bytes() for state in trained] == [state.to_bytes() for state in expected]
@@ -520,7 +523,7 @@ def test_drawing_and_passes_may_alternate(spooled: Source) -> None:
     expected, trained = states(spooled, ROWS, passes=3), states(spooled, ROWS, passes=3)
     rows = in_order(spooled.packed, 9)
     for part in (rows, np.ascontiguousarray(rows[::-1]), rows):
-        kernel.run(expected, part)
+        sgd.run(expected, part)
     with spooled.engine.prepare(spooled.schema, Context(seed=9)) as prepared:
         prepared.run_pass(trained, Context())
         prepared.run_drawn(trained, [positions])
@@ -574,7 +577,7 @@ def test_tuning_gives_the_bits_of_tuning_over_the_array(spooled: Source) -> None
         rows=rows,
         width=spooled.packed.shape[1],
         context=Context(seed=9),
-        reading=spooled.reading,
+        feature_map=spooled.feature_map,
         in_memory=True,
     ) as array:
         own = array.portion(*portion_bounds(chosen, rows=rows, candidates=len(grid)))
@@ -591,7 +594,7 @@ def test_progress_tells_rows_and_ends_with_all_of_them(spooled: Source) -> None:
         before = list(reports)
         # How many rows are drawn, and how many sums are made, is secret: neither has anybody to tell.
         prepared.run_drawn(states(spooled, ROWS), [np.arange(ROWS)])
-        prepared.sum([Sums(Logistic(), np.zeros((1, spooled.schema.dims)), reading=spooled.reading)])
+        prepared.sum([DerivativeSums(Logistic(), np.zeros((1, spooled.schema.dims)), feature_map=spooled.feature_map)])
     assert reports == before
     for stage in ("preparing", "passing"):
         done = [rows for reported, rows, total in reports if (reported, total) == (stage, ROWS)]
@@ -638,7 +641,7 @@ def test_slices_are_cut_by_position(source: Source, start: int, stop: int) -> No
 
 
 def moments(engine: Engine, schema: Schema) -> npt.NDArray[np.int64]:
-    sums = Moments(schema.unscaled.encoding.feature_map, clip_norm=0.9)
+    sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=0.9)
     with engine.prepare(schema.unscaled, Context(seed=2), ordered=False) as prepared:
         prepared.sum([sums])
     return sums.value

@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp import kernel
 from boltdp._arrays import PackedRows
 from boltdp.context import Context
 from boltdp.engines.local_store import FileStore, LocalRows, spool_directory, store_rows
 from boltdp.engines.prepared_rows import join_positions
 from boltdp.errors import DataError, ParameterError
+from boltdp.kernel import sgd
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
@@ -101,10 +101,10 @@ def test_rows_drawn_many_times_come_in_short_blocks(tmp_path: Path, monkeypatch:
 def test_drawing_leaves_no_second_file(tmp_path: Path) -> None:
     recipe = Recipe(loss=Logistic(), dims=2, rows=10, batch_size=1, passes=1, schedule=constant(0.1))
     with spool_file(tmp_path) as prepared:
-        prepared.run_drawn([kernel.State(recipe)], [np.arange(10)])
+        prepared.run_drawn([sgd.State(recipe)], [np.arange(10)])
         assert len(open_spools(tmp_path)) == 1
         with pytest.raises(ParameterError, match="rows"):
-            prepared.run_drawn([kernel.State(recipe)], [np.arange(11)])
+            prepared.run_drawn([sgd.State(recipe)], [np.arange(11)])
         assert len(open_spools(tmp_path)) == 1
 
 

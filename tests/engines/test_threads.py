@@ -21,9 +21,9 @@ from boltdp.engines import local_store as spools
 from boltdp.engines.base import encode_rows
 from boltdp.engines.local_store import FileStore, LocalRows, store_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.feature_sums import Moments
-from boltdp.kernel.loss_derivatives import Sums
-from boltdp.kernel.misclassification import Errors
+from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.losses import Logistic
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
@@ -48,7 +48,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(spools, "GATHER_BYTES", 1 << 16)
     monkeypatch.setattr(spools, "WINDOW_BYTES", 1 << 14)
     monkeypatch.setattr(spools, "SINGLE_THREAD_BYTES", 0)
-    monkeypatch.setattr("boltdp.schema.source_columns.LONGEST_BATCH", 700)
+    monkeypatch.setattr("boltdp.schema.source_columns.MAX_BATCH_ROWS", 700)
     if request.param == "csv":
         table().to_pandas().to_csv(tmp_path / "rows.csv", index=False)
         source = open_source(tmp_path / "rows.csv", spool=tmp_path)
@@ -80,15 +80,15 @@ def test_sums_have_the_same_bits_for_any_number_of_threads_and_any_order(engine:
         with engine.prepare(SCHEMA, Context(seed=threads, threads=threads), ordered=ordered) as prepared:
             weights = np.linspace(-1, 1, prepared.dims).reshape(1, -1)
             sums: list[Any] = [
-                Moments(prepared.reading, clip_norm=0.9),
-                Sums(Logistic(), weights, reading=prepared.reading),
-                Sums(Logistic(), weights, reading=prepared.reading, hessian=True),
-                Errors(weights[None], classes=2, reading=prepared.reading),
+                FeatureSums(prepared.feature_map, clip_norm=0.9),
+                DerivativeSums(Logistic(), weights, feature_map=prepared.feature_map),
+                DerivativeSums(Logistic(), weights, feature_map=prepared.feature_map, hessian=True),
+                ErrorCounts(weights[None], classes=2, feature_map=prepared.feature_map),
             ]
             prepared.sum(sums)
             # Each adds to what is there.
             prepared.sum(sums[:1])
-            values = [np.array(each.counts) if isinstance(each, Errors) else each.value for each in sums]
+            values = [np.array(each.counts) if isinstance(each, ErrorCounts) else each.value for each in sums]
             found.add(b"".join(value.tobytes() for value in values))
     assert len(found) == 1
 
@@ -160,21 +160,21 @@ def test_a_stop_ends_the_threads_that_encode(
 
 @pytest.mark.parametrize("threads", THREADS)
 def test_a_stop_ends_the_threads_that_sum(engine: Engine, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    add, calls = Moments.add, [0]
+    add, calls = FeatureSums.add, [0]
 
-    def add_and_ask(self: Moments, rows: PackedRows) -> None:
+    def add_and_ask(self: FeatureSums, rows: PackedRows) -> None:
         calls[0] += 1
         if calls[0] == 5:
             _interrupts.request_stop()
         add(self, rows)
 
     with engine.prepare(SCHEMA, Context(threads=threads), ordered=False) as prepared:
-        monkeypatch.setattr(Moments, "add", add_and_ask)
+        monkeypatch.setattr(FeatureSums, "add", add_and_ask)
         assert isinstance(prepared, LocalRows)
         monkeypatch.setattr("boltdp.engines.local_store.BUCKET_BYTES", 1 << 14)
         try:
             with pytest.raises(KeyboardInterrupt):
-                prepared.sum([Moments(prepared.reading, clip_norm=1.0)])
+                prepared.sum([FeatureSums(prepared.feature_map, clip_norm=1.0)])
         finally:
             _interrupts.reset()
     assert 5 <= calls[0] <= 5 + 3 * threads
@@ -186,7 +186,7 @@ def test_few_rows_are_summed_by_the_thread_that_asks(monkeypatch: pytest.MonkeyP
 
     with open_source(table()).prepare(SCHEMA, Context(threads=4), ordered=False) as prepared:
         monkeypatch.setattr("boltdp.engines.local_store.map_in_order", none)
-        prepared.sum([Moments(prepared.reading, clip_norm=1.0)])
+        prepared.sum([FeatureSums(prepared.feature_map, clip_norm=1.0)])
 
 
 # ---- the pipeline -----------------------------------------------------------------------------------------------

@@ -329,7 +329,7 @@ def test_one_category_is_compared_with_none() -> None:
 def test_a_page_of_a_model_that_is_not_private_says_so_loudly() -> None:
     model = made(Settings(epsilon=None))
     reader = read(page(model, effects(model), [], top=9))
-    assert ("class", "promise none") in reader.attributes
+    assert ("class", "guarantee none") in reader.attributes
     assert "NOT PRIVATE: no noise was added." in reader.text
 
 

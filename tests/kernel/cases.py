@@ -12,7 +12,7 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from boltdp._arrays import Floats, Integers
-from boltdp.kernel import BATCH_END, State, run
+from boltdp.kernel.sgd import BATCH_END, State, run
 from boltdp.losses import HuberSVM, Loss, Multinomial
 from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.step_schedules import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from boltdp.kernel.feature_map import Kind, Reading, Segment
+from boltdp.kernel.feature_map import FeatureMap, Kind, Segment
 
 #: Segments of these kinds and lengths.
 SHAPES: tuple[tuple[tuple[Kind, int], ...], ...] = (
@@ -19,7 +19,7 @@ SHAPES: tuple[tuple[tuple[Kind, int], ...], ...] = (
 )
 
 
-def reading_of(shape: tuple[tuple[Kind, int], ...], *, seed: int, size: float = 0.3) -> Reading:
+def random_feature_map(shape: tuple[tuple[Kind, int], ...], *, seed: int, size: float = 0.3) -> FeatureMap:
     """Segments with random numbers; some rows are longer than 1, some slots have no length at all."""
     random = np.random.default_rng(seed)
 
@@ -30,14 +30,14 @@ def reading_of(shape: tuple[tuple[Kind, int], ...], *, seed: int, size: float = 
             b[random.random(count) < 0.1] = 0.0
         return Segment(kind, a, b)
 
-    return Reading([segment(kind, count) for kind, count in shape])
+    return FeatureMap([segment(kind, count) for kind, count in shape])
 
 
-def cells_for(reading: Reading, *, rows: int, seed: int, classes: int = 2) -> npt.NDArray[np.float32]:
+def cells_for(feature_map: FeatureMap, *, rows: int, seed: int, classes: int = 2) -> npt.NDArray[np.float32]:
     """Packed rows, with missing cells, cells that are no index, and labels that are no class among them."""
     random = np.random.default_rng(seed)
     packed = [random.integers(0, classes, rows).astype(np.float32)]
-    for part in reading.segments:
+    for part in feature_map.segments:
         if part.kind == "numbers":
             packed += list(random.uniform(-1, 1, (len(part.a), rows)))
         elif part.is_group:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles, Integers
-from boltdp.kernel import BATCH_END
+from boltdp.kernel.sgd import BATCH_END
 from boltdp.losses import Loss
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Recipe
@@ -160,7 +160,7 @@ def _uniform(spare: list[int], chunks: Iterator[list[int]]) -> float:
 
 @cache
 def ziggurat() -> tuple[float, ...]:
-    """The edges X_0 > X_1 > ... > X_256 = 0 of 256 layers of equal area under exp(-x*x/2): noise.md.
+    """The edges X_0 > X_1 > ... > X_256 = 0 of 256 layers of equal area under exp(-x*x/2): gaussian_sampling.md.
 
     >>> round(ziggurat()[1], 6)
     3.654153
@@ -223,7 +223,7 @@ _WORD = 2**64 - 1
 
 
 def reference_permuted_position(position: int, *, rows: int, seed: int) -> int:
-    """Where one row goes: the Feistel network of rows.c, in Python's integers.
+    """Where one row goes: the Feistel network of packing.c, in Python's integers.
 
     >>> sorted(reference_permuted_position(i, rows=4, seed=1) for i in range(4))
     [0, 1, 2, 3]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp._arrays import Floats
-from boltdp.kernel import State, builds, run
+from boltdp.kernel.sgd import State, builds, run
 from boltdp.losses import Logistic, Loss
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe

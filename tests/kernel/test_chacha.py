@@ -11,7 +11,7 @@ from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boltdp import kernel
+from boltdp.kernel import sgd
 from tests.kernel.reference import chacha20
 
 CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)
@@ -22,7 +22,7 @@ def blocks(start: npt.ArrayLike, build: str) -> npt.NDArray[np.uint32]:
     """The kernel's eight blocks from this input on, (8, 16)."""
     given_words = np.array(start, dtype=np.uint32)
     out = np.empty((16, 8), dtype=np.uint32)
-    assert kernel._library.sgd_chacha20(given_words.ctypes.data, out.ctypes.data, BUILDS[build]) == 0
+    assert sgd._library.sgd_chacha20(given_words.ctypes.data, out.ctypes.data, BUILDS[build]) == 0
     return out.T
 
 
@@ -30,7 +30,7 @@ def words(hexadecimal: str) -> list[int]:
     return [int(word) for word in np.frombuffer(bytes.fromhex(hexadecimal), dtype="<u4")]
 
 
-@pytest.mark.parametrize("build", kernel.builds())
+@pytest.mark.parametrize("build", sgd.builds())
 @pytest.mark.parametrize(
     ("key", "end", "block"),
     [
@@ -66,18 +66,18 @@ def test_all_lanes_of_all_builds_agree_with_the_reference(start: list[int], from
     start[12] = (start[12] if from_the_carry == 9 else from_the_carry) % 2**32
     expected = chacha20(np.array(start, dtype=np.uint32), 8)
     assert len({block.tobytes() for block in expected}) == 8
-    for build in kernel.builds():
+    for build in sgd.builds():
         assert (blocks(start, build) == expected).all()
 
 
 def test_a_build_that_does_not_exist_is_refused() -> None:
     room = np.zeros(128, dtype=np.uint32)
-    code = kernel._library.sgd_chacha20(room.ctypes.data, room.ctypes.data, 3)
-    assert kernel._error_text(code) == "this machine cannot run the build asked for"
+    code = sgd._library.sgd_chacha20(room.ctypes.data, room.ctypes.data, 3)
+    assert sgd._error_text(code) == "this machine cannot run the build asked for"
 
 
 def log_ulps_wrong(x: float) -> float:
-    computed = kernel._library.sgd_log(x)
+    computed = sgd._library.sgd_log(x)
     with_bits, ctx.prec = ctx.prec, 200
     try:
         return abs(float((arb(x).log() - arb(computed)) / arb(math.ulp(computed))))
@@ -92,7 +92,7 @@ def test_the_logarithm_is_within_four_units_in_the_last_place(x: float) -> None:
 
 
 def test_the_logarithm_is_exact_at_one_and_close_around_it_and_the_root_of_two() -> None:
-    assert kernel._library.sgd_log(1.0) == 0.0
+    assert sgd._library.sgd_log(1.0) == 0.0
     for x in (1.0, math.sqrt(2.0), math.sqrt(0.5), 2.0):
         assert log_ulps_wrong(math.nextafter(x, 0.0)) <= 4
         assert log_ulps_wrong(math.nextafter(x, 9.0)) <= 4

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boltdp.errors import BoltdpError, DataError, ParameterError
-from boltdp.kernel import State, _Header, run
+from boltdp.kernel.sgd import State, _Header, run
 from boltdp.losses import Logistic, Loss, Multinomial
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from boltdp._arrays import Floats
 from boltdp.errors import ParameterError
-from boltdp.kernel import BATCH_END, State, builds, run
+from boltdp.kernel.sgd import BATCH_END, State, builds, run
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe

@@ -10,14 +10,14 @@ from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boltdp import kernel
+from boltdp.kernel import sgd
 
 LIMIT = 256 * 1020
 
 
 def ulps_wrong(u: float) -> float:
     """How many units in the last place 2^(u/256) is off."""
-    computed = kernel._library.sgd_exp2_256ths(u)
+    computed = sgd._library.sgd_exp2_256ths(u)
     with_bits, ctx.prec = ctx.prec, 200
     try:
         exact = arb(2) ** (arb(u) / 256)
@@ -39,10 +39,10 @@ def test_every_entry_of_the_table_and_the_points_between() -> None:
 
 @pytest.mark.parametrize(("u", "power"), [(0.0, 1.0), (256.0, 2.0), (-256.0 * 50, 2.0**-50), (128.0, math.sqrt(2))])
 def test_known_powers(u: float, power: float) -> None:
-    assert kernel._library.sgd_exp2_256ths(u) == power
+    assert sgd._library.sgd_exp2_256ths(u) == power
 
 
 @pytest.mark.parametrize("u", [LIMIT * 1.001, 1e300, math.inf])
 def test_clamped_at_both_ends(u: float) -> None:
-    assert kernel._library.sgd_exp2_256ths(u) == 2.0**1020
-    assert kernel._library.sgd_exp2_256ths(-u) == 2.0**-1020
+    assert sgd._library.sgd_exp2_256ths(u) == 2.0**1020
+    assert sgd._library.sgd_exp2_256ths(-u) == 2.0**-1020

@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import State, _library, builds, run
-from boltdp.kernel.feature_map import Reading, Segment, scores
-from boltdp.kernel.loss_derivatives import Sums
-from boltdp.kernel.misclassification import Errors
+from boltdp.kernel.feature_map import FeatureMap, Segment, scores
+from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.kernel.misclassification import ErrorCounts
+from boltdp.kernel.sgd import State, _library, builds, run
 from boltdp.losses import Logistic, Loss
 from boltdp.privacy.events.objective_perturbation import SUM_GRID
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
 from tests.example_losses import curved_losses, every_loss
-from tests.kernel.feature_maps import SHAPES, cells_for, reading_of
+from tests.kernel.feature_maps import SHAPES, cells_for, random_feature_map
 from tests.kernel.reference import guarded
 
 Matrix = npt.NDArray[np.float64]
@@ -35,12 +35,12 @@ def classes_of(loss: Loss) -> int:
     return max(2, loss.vectors)
 
 
-def read_slowly(reading: Reading, cells: npt.NDArray[np.float32]) -> Matrix:
-    """The features as `reading.h` says it."""
+def read_slowly(feature_map: FeatureMap, cells: npt.NDArray[np.float32]) -> Matrix:
+    """The features as `feature_map.h` says it."""
     rows = []
     for _, *row in cells.astype(np.float64).tolist():
         at, features = 0, []
-        for part in reading.segments:
+        for part in feature_map.segments:
             if part.kind == "constant":
                 features += part.a.tolist()
                 continue
@@ -65,54 +65,54 @@ def read_slowly(reading: Reading, cells: npt.NDArray[np.float32]) -> Matrix:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_features_are_those_of_the_definition(shape: Any) -> None:
-    reading = reading_of(shape, seed=1)
-    cells = cells_for(reading, rows=200, seed=2)
-    features = reading.features(cells)
-    np.testing.assert_array_equal(features[:, 1:], read_slowly(reading, cells))
+    feature_map = random_feature_map(shape, seed=1)
+    cells = cells_for(feature_map, rows=200, seed=2)
+    features = feature_map.features(cells)
+    np.testing.assert_array_equal(features[:, 1:], read_slowly(feature_map, cells))
     np.testing.assert_array_equal(features[:, 0], cells[:, 0])
-    weights = np.random.default_rng(3).normal(size=(4, reading.dims))
+    weights = np.random.default_rng(3).normal(size=(4, feature_map.dims))
     lengths = np.maximum(1.0, np.linalg.norm(features[:, 1:], axis=1))
     expected = features[:, 1:] @ weights.T / lengths[:, None]
-    assert np.abs(scores(cells, weights, reading) - expected).max() < 1e-13
+    assert np.abs(scores(cells, weights, feature_map) - expected).max() < 1e-13
     assert np.abs(scores(features.astype(np.float32), weights) - expected).max() < 1e-5
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_weights_of_slots_score_as_weights_of_features_and_sums_come_back(shape: Any) -> None:
-    reading = reading_of(shape, seed=4)
+    feature_map = random_feature_map(shape, seed=4)
     random = np.random.default_rng(5)
-    weights, slots = random.normal(size=reading.dims), random.normal(size=reading.slots)
+    weights, slots = random.normal(size=feature_map.dims), random.normal(size=feature_map.slots)
     # <spread(w), s> = <w, gather(s)> for every s, but that slots of groups count in their units.
-    units = np.concatenate([np.ones(reading.dense), reading._units])
+    units = np.concatenate([np.ones(feature_map.dense), feature_map._units])
     slots *= units > 0
-    assert np.vdot(reading.spread(weights), slots / np.where(units > 0, units, 1)) == pytest.approx(
-        np.vdot(weights, reading.gather(slots)), rel=1e-12, abs=1e-12
+    assert np.vdot(feature_map.spread(weights), slots / np.where(units > 0, units, 1)) == pytest.approx(
+        np.vdot(weights, feature_map.gather(slots)), rel=1e-12, abs=1e-12
     )
-    lengths = np.sqrt(np.concatenate([np.empty(0), *(part.squares for part in reading.segments if part.is_group)]))
-    assert ((reading._units >= lengths * (1 - 1e-15)) & ((lengths == 0) | (reading._units < 2 * lengths))).all()
+    lengths = np.sqrt(np.concatenate([np.empty(0), *(part.squares for part in feature_map.segments if part.is_group)]))
+    assert ((feature_map._units >= lengths * (1 - 1e-15)) & ((lengths == 0) | (feature_map._units < 2 * lengths))).all()
 
 
 @pytest.mark.parametrize("build", builds())
 @pytest.mark.parametrize("loss", every_loss())
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("batch_size", [1, 7])
-def test_a_pass_by_a_reading_has_the_bits_of_one_over_the_features(
+def test_a_pass_by_a_feature_map_has_the_bits_of_one_over_the_features(
     shape: Any, loss: Loss, batch_size: int, build: str
 ) -> None:
-    reading = reading_of(shape, seed=6)
-    cells = cells_for(reading, rows=101, seed=7, classes=classes_of(loss))
-    recipe = Recipe(loss=loss, dims=reading.dims, rows=101, batch_size=batch_size, passes=2, schedule=constant(0.5))
-    by_reading, by_features = State(recipe, classes=3, reading=reading), State(recipe, classes=3)
-    assert (by_reading.cells, by_features.cells) == (reading.cells, reading.dims)
-    run([by_reading], cells, build=build)
+    feature_map = random_feature_map(shape, seed=6)
+    cells = cells_for(feature_map, rows=101, seed=7, classes=classes_of(loss))
+    recipe = Recipe(loss=loss, dims=feature_map.dims, rows=101, batch_size=batch_size, passes=2, schedule=constant(0.5))
+    by_map, by_features = State(recipe, classes=3, feature_map=feature_map), State(recipe, classes=3)
+    assert (by_map.cells, by_features.cells) == (feature_map.cells, feature_map.dims)
+    run([by_map], cells, build=build)
     order = np.random.default_rng(8).permutation(101)
-    run([by_reading], cells, positions=order, build=build)
-    features = reading.features(cells)
+    run([by_map], cells, positions=order, build=build)
+    features = feature_map.features(cells)
     run([by_features], features)
     run([by_features], features[order])
-    assert by_reading.weights.tobytes() == by_features.weights.tobytes()
-    again = State.from_bytes(by_reading.to_bytes())
-    assert again.weights.tobytes() == by_reading.weights.tobytes()
+    assert by_map.weights.tobytes() == by_features.weights.tobytes()
+    again = State.from_bytes(by_map.to_bytes())
+    assert again.weights.tobytes() == by_map.weights.tobytes()
 
 
 def kinds(direction: Matrix) -> list[dict[str, Any]]:
@@ -122,47 +122,49 @@ def kinds(direction: Matrix) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("kind", range(5))
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_sums_by_a_reading_are_those_of_the_features(shape: Any, loss: Loss, kind: int) -> None:
-    reading = reading_of(shape, seed=9)
+def test_sums_by_a_feature_map_are_those_of_the_features(shape: Any, loss: Loss, kind: int) -> None:
+    feature_map = random_feature_map(shape, seed=9)
     random = np.random.default_rng(10)
-    weights, direction = random.normal(size=(2, loss.vectors, reading.dims))
+    weights, direction = random.normal(size=(2, loss.vectors, feature_map.dims))
     direction *= 10.0 ** random.integers(-200, 200)
     options = kinds(direction)[kind]
-    cells = cells_for(reading, rows=300, seed=11, classes=classes_of(loss))
+    cells = cells_for(feature_map, rows=300, seed=11, classes=classes_of(loss))
     by_weights = tuple(np.linspace(0.4, 1.0, classes_of(loss)).tolist())
     options |= {"classes": classes_of(loss), "class_weights": by_weights}
-    by_reading = Sums(loss, weights, reading=reading, **options)
-    by_reading.add(cells)
+    by_map = DerivativeSums(loss, weights, feature_map=feature_map, **options)
+    by_map.add(cells)
     if "share" in options:
-        assert 0 < by_reading.rows < 200
-        assert np.linalg.eigvalsh(by_reading.value).min() > -1e-10
+        assert 0 < by_map.rows < 200
+        assert np.linalg.eigvalsh(by_map.value).min() > -1e-10
         return
-    expected = np.zeros_like(by_reading.value)
-    for label, *features in reading.features(cells).tolist():
+    expected = np.zeros_like(by_map.value)
+    for label, *features in feature_map.features(cells).tolist():
         x = guarded(np.array(features))
         if label not in range(classes_of(loss)) or x is None:
             continue
-        alone = Sums(loss, weights, **options)
+        alone = DerivativeSums(loss, weights, **options)
         row = np.array([[label, *x]])
-        # Rows without a reading are float32: weights take up the rest.
+        # Rows without a feature map are float32: weights take up the rest.
         factor = np.where(x == 0, 0, x / np.where(x == 0, 1, x.astype(np.float32)))
         scaled = {k: v * factor for k, v in options.items() if k == "direction"}
-        alone = Sums(loss, weights * factor, **{**options, **scaled})
+        alone = DerivativeSums(loss, weights * factor, **{**options, **scaled})
         alone.add(row.astype(np.float32))
         expected += alone.value * (factor if "hessian" not in options else np.outer(factor, factor))
     scale = 1.0 if kind != 1 else float(np.linalg.norm(direction))
-    assert np.abs(by_reading.value - expected).max() < 1e-6 * scale
+    assert np.abs(by_map.value - expected).max() < 1e-6 * scale
 
 
 @pytest.mark.parametrize("kind", range(5))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_order_parts_builds_and_joins_change_no_bit(shape: Any, kind: int) -> None:
     for loss in LOSSES:
-        reading = reading_of(shape, seed=12)
+        feature_map = random_feature_map(shape, seed=12)
         random = np.random.default_rng(13)
-        weights, direction = random.normal(size=(2, loss.vectors, reading.dims)) * 3
-        cells = cells_for(reading, rows=700, seed=14, classes=classes_of(loss))
-        whole = Sums(loss, weights, reading=reading, classes=classes_of(loss), **kinds(direction)[kind])
+        weights, direction = random.normal(size=(2, loss.vectors, feature_map.dims)) * 3
+        cells = cells_for(feature_map, rows=700, seed=14, classes=classes_of(loss))
+        whole = DerivativeSums(
+            loss, weights, feature_map=feature_map, classes=classes_of(loss), **kinds(direction)[kind]
+        )
         whole.add(cells)
         for seed in range(3):
             shuffled = np.random.default_rng(seed).permutation(cells)
@@ -179,19 +181,19 @@ def test_order_parts_builds_and_joins_change_no_bit(shape: Any, kind: int) -> No
 @given(seed=st.integers(0, 2**31), size=st.sampled_from([1e-12, 1e-3, 1.0, 1e6]))
 def test_replacing_a_row_changes_its_own_terms_and_nothing_else(seed: int, size: float) -> None:
     """The difference of neighbours' sums of slots is that of the two rows alone, exactly; three rows fit a double."""
-    reading = reading_of(SHAPES[4], seed=seed % 97, size=size)
+    feature_map = random_feature_map(SHAPES[4], seed=seed % 97, size=size)
     random = np.random.default_rng(seed)
-    cells = cells_for(reading, rows=3, seed=seed)
+    cells = cells_for(feature_map, rows=3, seed=seed)
     other = cells.copy()
     at = int(random.integers(3))
-    other[at] = cells_for(reading, rows=1, seed=seed + 1)[0]
-    sums = Sums(Logistic(), random.normal(size=(1, reading.dims)), reading=reading)
+    other[at] = cells_for(feature_map, rows=1, seed=seed + 1)[0]
+    sums = DerivativeSums(Logistic(), random.normal(size=(1, feature_map.dims)), feature_map=feature_map)
 
     def of(rows: npt.NDArray[np.float32]) -> Matrix:
         one = sums.fresh()
         one.add(np.ascontiguousarray(rows))
-        out = np.empty((1, reading.slots))
-        _library.objective_sum(one._block.ctypes.data, one._block.size, out.ctypes.data)
+        out = np.empty((1, feature_map.slots))
+        _library.derivatives_sum(one._block.ctypes.data, one._block.size, out.ctypes.data)
         return out
 
     difference = of(cells) - of(other)
@@ -201,41 +203,41 @@ def test_replacing_a_row_changes_its_own_terms_and_nothing_else(seed: int, size:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("models", "vectors"), [(1, 1), (6, 1), (5, 3)])
-def test_errors_by_a_reading_are_those_of_the_features(shape: Any, models: int, vectors: int) -> None:
-    reading = reading_of(shape, seed=15)
-    weights = np.random.default_rng(16).normal(size=(models, vectors, reading.dims))
+def test_errors_by_a_feature_map_are_those_of_the_features(shape: Any, models: int, vectors: int) -> None:
+    feature_map = random_feature_map(shape, seed=15)
+    weights = np.random.default_rng(16).normal(size=(models, vectors, feature_map.dims))
     classes = max(2, vectors)
-    cells = cells_for(reading, rows=333, seed=17, classes=classes)
-    features = reading.features(cells)
+    cells = cells_for(feature_map, rows=333, seed=17, classes=classes)
+    features = feature_map.features(cells)
     margins = np.einsum("nd,mvd->mnv", features[:, 1:], weights)
     chosen = margins[:, :, 0] > 0 if vectors == 1 else margins.argmax(axis=2)
     expected = (chosen != features[:, 0]).sum(axis=1).tolist()
     for build in builds():
-        errors = Errors(weights, classes=classes, reading=reading)
+        errors = ErrorCounts(weights, classes=classes, feature_map=feature_map)
         other = errors.fresh()
         errors.add(cells[:100], build=build)
         other.add(cells[100:], build=build)
         errors.join(other)
         assert errors.counts == expected
     with pytest.raises(ParameterError, match="counts must stay those of the same models"):
-        errors.join(Errors(weights + 1, classes=classes, reading=reading))
+        errors.join(ErrorCounts(weights + 1, classes=classes, feature_map=feature_map))
 
 
 @pytest.mark.parametrize(
     "at", [*range(9), 9, 10, 11]
 )  # the header, and the kind and count of segments; the numbers may be anything
 def test_states_with_a_damaged_reading_are_refused(at: int) -> None:
-    reading = reading_of(SHAPES[4], seed=18)
-    recipe = Recipe(loss=Logistic(), dims=reading.dims, rows=9, batch_size=1, passes=1, schedule=constant(0.5))
-    weights = np.zeros((1, reading.dims))
+    feature_map = random_feature_map(SHAPES[4], seed=18)
+    recipe = Recipe(loss=Logistic(), dims=feature_map.dims, rows=9, batch_size=1, passes=1, schedule=constant(0.5))
+    weights = np.zeros((1, feature_map.dims))
     makers: list[Any] = [
-        State(recipe, reading=reading),
-        Sums(Logistic(), weights, reading=reading),
-        Errors(weights[None], classes=2, reading=reading),
+        State(recipe, feature_map=feature_map),
+        DerivativeSums(Logistic(), weights, feature_map=feature_map),
+        ErrorCounts(weights[None], classes=2, feature_map=feature_map),
     ]
     for made in makers:
         good = made.to_bytes()
-        start = len(good) - reading.block.size + 8 * at
+        start = len(good) - feature_map.block.size + 8 * at
         for bad in (0, 7, 2**40, 2**63):
             if good[start : start + 8] == bad.to_bytes(8, "little"):
                 continue
@@ -247,9 +249,9 @@ def test_states_with_a_damaged_reading_are_refused(at: int) -> None:
 
 
 def test_numbers_of_a_reading_that_are_not_finite_are_refused() -> None:
-    reading = reading_of(SHAPES[1], seed=19)
-    recipe = Recipe(loss=Logistic(), dims=reading.dims, rows=9, batch_size=1, passes=1, schedule=constant(0.5))
-    good = State(recipe, reading=reading).to_bytes()
+    feature_map = random_feature_map(SHAPES[1], seed=19)
+    recipe = Recipe(loss=Logistic(), dims=feature_map.dims, rows=9, batch_size=1, passes=1, schedule=constant(0.5))
+    good = State(recipe, feature_map=feature_map).to_bytes()
     with pytest.raises(DataError, match="the state is corrupt"):
         State.from_bytes(good[:-8] + np.array([np.inf]).tobytes())
     with pytest.raises(ParameterError, match="a and b must be finite numbers"):
@@ -257,41 +259,43 @@ def test_numbers_of_a_reading_that_are_not_finite_are_refused() -> None:
 
 
 def test_states_that_read_rows_differently_cannot_share_a_scan() -> None:
-    one, other = (reading_of(SHAPES[1], seed=seed) for seed in (20, 21))
+    one, other = (random_feature_map(SHAPES[1], seed=seed) for seed in (20, 21))
     recipe = Recipe(loss=Logistic(), dims=one.dims, rows=9, batch_size=1, passes=1, schedule=constant(0.5))
     cells = cells_for(one, rows=3, seed=22)
     with pytest.raises(ParameterError, match="the models of one scan must read rows alike"):
-        run([State(recipe, reading=one), State(recipe, reading=other)], cells)
+        run([State(recipe, feature_map=one), State(recipe, feature_map=other)], cells)
     with pytest.raises(ParameterError, match="rows must be float32, or float64 where the model reads them as they are"):
-        run([State(recipe, reading=one)], cells.astype(np.float64))
+        run([State(recipe, feature_map=one)], cells.astype(np.float64))
     weights = np.zeros((1, one.dims))
     with pytest.raises(ParameterError, match="sums must stay those of the same derivative"):
-        Sums(Logistic(), weights, reading=one).join(Sums(Logistic(), weights, reading=other))
+        DerivativeSums(Logistic(), weights, feature_map=one).join(
+            DerivativeSums(Logistic(), weights, feature_map=other)
+        )
     with pytest.raises(ParameterError, match="sums must stay those of the same derivative"):
-        Sums(Logistic(), weights, reading=one).join(Sums(Logistic(), weights))
+        DerivativeSums(Logistic(), weights, feature_map=one).join(DerivativeSums(Logistic(), weights))
 
 
 def test_misuse_is_refused() -> None:
-    reading = Reading([NUMBERS, Segment("constant", np.ones(1), np.zeros(1))])
+    feature_map = FeatureMap([NUMBERS, Segment("constant", np.ones(1), np.zeros(1))])
     recipe = Recipe(loss=Logistic(), dims=2, rows=9, batch_size=1, passes=1, schedule=constant(0.5))
-    message = "reading must be of 2 features, got 3"
+    message = "feature_map must be of 2 features, got 3"
     makers: list[Any] = [
-        lambda: State(recipe, reading=reading),
-        lambda: Sums(Logistic(), np.zeros((1, 2)), reading=reading),
-        lambda: Errors(np.zeros((1, 1, 2)), classes=2, reading=reading),
+        lambda: State(recipe, feature_map=feature_map),
+        lambda: DerivativeSums(Logistic(), np.zeros((1, 2)), feature_map=feature_map),
+        lambda: ErrorCounts(np.zeros((1, 1, 2)), classes=2, feature_map=feature_map),
     ]
     for make in makers:
         with pytest.raises(ParameterError, match=message):
             make()
-    with pytest.raises(ParameterError, match="a reading must have cells, got none"):
-        Reading([Segment("constant", np.ones(1), np.zeros(1))])
+    with pytest.raises(ParameterError, match="a feature map must have cells, got none"):
+        FeatureMap([Segment("constant", np.ones(1), np.zeros(1))])
     with pytest.raises(ParameterError, match="a and b must be as many numbers, one or more"):
         replace(NUMBERS, a=np.zeros(3))
     for bad in (np.zeros((2, 3)), np.zeros((2, 2), np.float32), np.zeros(3, np.float32)):
         with pytest.raises(ParameterError, match="rows must be a 2-D array of float32 with 1 \\+ 2 columns"):
-            reading.features(bad)  # type: ignore[arg-type]
+            feature_map.features(bad)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="rows must be float32 with 1 \\+ 2 columns, and weights of 3 features"):
-        scores(np.zeros((2, 3), np.float32), np.zeros((1, 2)), reading)
-    state = State(replace(recipe, dims=3), reading=reading)
+        scores(np.zeros((2, 3), np.float32), np.zeros((1, 2)), feature_map)
+    state = State(replace(recipe, dims=3), feature_map=feature_map)
     with pytest.raises(ParameterError, match="rows must have 1 \\+ 2 columns, got 4"):
         run([state], np.zeros((1, 4), np.float32))

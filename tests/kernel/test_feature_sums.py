@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import builds
-from boltdp.kernel.feature_map import Reading, Segment
-from boltdp.kernel.feature_sums import UNIT, Moments
+from boltdp.kernel.feature_map import FeatureMap, Segment
+from boltdp.kernel.feature_sums import UNIT, FeatureSums
+from boltdp.kernel.sgd import builds
 from tests.kernel.feature_maps import cells_for
 
 
@@ -27,10 +27,10 @@ def test_moments_are_exact_sums_of_rows_rounded_one_by_one(rows: list[list[float
     for row in packed[:, 1:].astype(np.float64).clip(-1, 1):
         short = row * min(1.0, radius / max(math.hypot(*row), 1e-300))
         expected += np.rint(np.stack([short, short * short]) / UNIT).astype(np.int64)
-    cuts = Moments(clip_norm=radius, cells=3)
+    cuts = FeatureSums(clip_norm=radius, cells=3)
     for part in (packed[:cut], packed[cut:]):
         cuts.add(np.ascontiguousarray(part))
-    whole = Moments(clip_norm=radius, cells=3)
+    whole = FeatureSums(clip_norm=radius, cells=3)
     whole.add(packed[::-1].copy())
     np.testing.assert_array_equal(whole.value, cuts.value)
     # The norm may be rounded in another order here, and with it a term that lies between two units.
@@ -38,14 +38,14 @@ def test_moments_are_exact_sums_of_rows_rounded_one_by_one(rows: list[list[float
 
 
 def test_a_row_with_a_nan_has_no_moments() -> None:
-    moments = Moments(clip_norm=2.0, cells=2)
+    moments = FeatureSums(clip_norm=2.0, cells=2)
     moments.add(np.array([[0, math.nan, 1], [math.nan, 1, math.inf]], np.float32))
     np.testing.assert_array_equal(moments.value * UNIT, [[1, 1], [1, 1]])
 
 
-def plain_reading() -> Reading:
+def plain_reading() -> FeatureMap:
     """Numbers as they stand, a category of 3, a number with 2 steps of a quarter, and a category of 1."""
-    return Reading(
+    return FeatureMap(
         [
             Segment("numbers", np.zeros(5), np.ones(5)),
             Segment("category", np.zeros(3), np.ones(3)),
@@ -58,13 +58,13 @@ def plain_reading() -> Reading:
 
 @pytest.mark.parametrize("build", builds())
 @pytest.mark.parametrize("radius", [0.8, 1.7, 9.0])
-def test_moments_by_a_reading_are_those_of_the_features(radius: float, build: str) -> None:
-    reading = plain_reading()
-    cells = cells_for(reading, rows=500, seed=3)
-    there, parts = Moments(reading, clip_norm=radius), Moments(reading, clip_norm=radius)
+def test_moments_by_a_feature_map_are_those_of_the_features(radius: float, build: str) -> None:
+    feature_map = plain_reading()
+    cells = cells_for(feature_map, rows=500, seed=3)
+    there, parts = FeatureSums(feature_map, clip_norm=radius), FeatureSums(feature_map, clip_norm=radius)
     there.add(cells, build=build)
-    features = reading.features(cells)
-    expected = np.zeros((2, reading.dims), np.int64)
+    features = feature_map.features(cells)
+    expected = np.zeros((2, feature_map.dims), np.int64)
     for row in features[:, 1:].clip(-1, 1):
         short = row * min(1.0, radius / max(float(np.linalg.norm(row)), 1e-300))
         expected += np.rint(np.stack([short, short * short]) / UNIT).astype(np.int64)
@@ -79,9 +79,9 @@ def test_moments_by_a_reading_are_those_of_the_features(radius: float, build: st
 
 
 def test_moments_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
-    reading = plain_reading()
-    cells = cells_for(reading, rows=50, seed=1)
-    there, here = (Moments(reading, clip_norm=1.0) for _ in range(2))
+    feature_map = plain_reading()
+    cells = cells_for(feature_map, rows=50, seed=1)
+    there, here = (FeatureSums(feature_map, clip_norm=1.0) for _ in range(2))
     there.add(cells)
     here.update(there.to_bytes())
     np.testing.assert_array_equal(here.value, there.value)
@@ -90,16 +90,16 @@ def test_moments_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
         with pytest.raises(DataError, match="the state is corrupt"):
             here.update(good[: 8 * field] + bad.to_bytes(8, "little") + good[8 * field + 8 :])
     with pytest.raises(DataError, match="moments must stay those of the same features"):
-        here.update(Moments(reading, clip_norm=2.0).to_bytes())
-    for other in (Moments(reading, clip_norm=2.0), Moments(clip_norm=1.0, cells=3)):
+        here.update(FeatureSums(feature_map, clip_norm=2.0).to_bytes())
+    for other in (FeatureSums(feature_map, clip_norm=2.0), FeatureSums(clip_norm=1.0, cells=3)):
         with pytest.raises(ParameterError, match="moments must stay those of the same features"):
             here.join(other)
     assert here.to_bytes() == good
 
 
 def test_misuse_is_refused() -> None:
-    with pytest.raises(ParameterError, match="either a reading or the number of cells must be given"):
-        Moments(clip_norm=1.0)
+    with pytest.raises(ParameterError, match="either a feature map or the number of cells must be given"):
+        FeatureSums(clip_norm=1.0)
     for clip_norm, cells in ((0.0, 3), (math.nan, 3), (1.0, 0), (1.0, -1)):
         with pytest.raises(ParameterError, match="clip_norm must be > 0 and rows have cells"):
-            Moments(clip_norm=clip_norm, cells=cells)
+            FeatureSums(clip_norm=clip_norm, cells=cells)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boltdp import kernel
-from boltdp.kernel import State, run
+from boltdp.kernel import sgd
+from boltdp.kernel.sgd import State, run
 from boltdp.losses import Logistic, Loss
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
@@ -35,7 +35,7 @@ magnitudes = st.floats(-1e3, 1e3, allow_nan=False).map(lambda x: x if abs(x) > 1
 @settings(max_examples=300)
 def test_the_scaled_row_has_norm_at_most_one_in_exact_arithmetic(features: list[float]) -> None:
     x = np.array(features)
-    scale = kernel._library.sgd_row_scale(float(np.sum(x * x)), x.size)
+    scale = sgd._library.sgd_row_scale(float(np.sum(x * x)), x.size)
     exact = Fraction(scale) ** 2 * exact_square(x)
     assert exact <= 1
     assert exact >= Fraction(99, 100) or scale == 1.0
@@ -47,7 +47,7 @@ def test_rows_within_rounding_of_norm_one_stay_inside(dims: int, steps: int) -> 
     x = np.full(dims, 1.0 / math.sqrt(dims))
     for _ in range(abs(steps)):
         x = np.nextafter(x, math.copysign(2.0, steps))
-    scale = kernel._library.sgd_row_scale(float(np.sum(x * x)), dims)
+    scale = sgd._library.sgd_row_scale(float(np.sum(x * x)), dims)
     assert Fraction(scale) ** 2 * exact_square(x) <= 1
     np.testing.assert_allclose(inside(x), scale * x, rtol=1e-15)
 

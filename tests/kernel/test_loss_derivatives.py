@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import builds
-from boltdp.kernel.feature_map import Reading, Segment
-from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.feature_map import FeatureMap, Segment
+from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.kernel.sgd import builds
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.events.objective_perturbation import gradient_rounding, term_rounding
 from boltdp.privacy.step_schedules import constant
@@ -41,7 +41,7 @@ def a_case(loss: Loss, *, dims: int, rows: int = 600, seed: int = 0, bad: float 
 
 def summed(loss: Loss, rows: Any, weights: Matrix, **options: Any) -> Matrix:
     build = options.pop("build", None)
-    sums = Sums(loss, weights, classes=declared_classes(loss), **options)
+    sums = DerivativeSums(loss, weights, classes=declared_classes(loss), **options)
     sums.add(rows, build=build)
     return sums.value
 
@@ -163,7 +163,7 @@ def test_cutting_the_rows_and_the_build_change_no_bit(
     options = kinds(direction)[kind] | ({"class_weights": weights_for(loss, seed=dims)} if weighted else {})
     whole = summed(loss, rows, weights, **options)
     for build in builds():
-        sums = Sums(loss, weights, classes=declared_classes(loss), **options)
+        sums = DerivativeSums(loss, weights, classes=declared_classes(loss), **options)
         for part in np.split(rows, sorted(cuts)):
             sums.add(part, build=build)
         assert sums.value.tobytes() == whole.tobytes()
@@ -186,7 +186,7 @@ def test_neutral_rows_and_rows_beyond_the_ball_do_as_in_a_pass() -> None:
 
 
 def summed_two_classes(rows: npt.NDArray[np.float32], weights: Matrix, *, hessian: bool = False) -> Matrix:
-    sums = Sums(Logistic(), weights, hessian=hessian)
+    sums = DerivativeSums(Logistic(), weights, hessian=hessian)
     sums.add(rows)
     return sums.value
 
@@ -230,7 +230,7 @@ def test_rounding_stays_within_its_bound(loss: Loss, size: float) -> None:
 
 def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
     rows, weights, _ = a_case(Logistic(), dims=3)
-    there, here = (Sums(Logistic(), weights, classes=3) for _ in range(2))
+    there, here = (DerivativeSums(Logistic(), weights, classes=3) for _ in range(2))
     there.add(rows)
     here.update(there.to_bytes())
     assert here.value.tobytes() == there.value.tobytes()
@@ -238,9 +238,9 @@ def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
         here.update(there.to_bytes()[:-1])
     # The second has the same length.
     for other in (
-        Sums(Multinomial(2), np.zeros((2, 3))),
-        Sums(Logistic(), weights, direction=weights, classes=3),
-        Sums(Logistic(), weights, classes=3, class_weights=(1.0, 0.5, 0.5)),
+        DerivativeSums(Multinomial(2), np.zeros((2, 3))),
+        DerivativeSums(Logistic(), weights, direction=weights, classes=3),
+        DerivativeSums(Logistic(), weights, classes=3, class_weights=(1.0, 0.5, 0.5)),
     ):
         with pytest.raises(DataError, match="must stay those of the same derivative"):
             here.update(other.to_bytes())
@@ -249,27 +249,27 @@ def test_sums_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
 
 def test_bytes_that_are_as_long_but_read_in_another_way_are_refused() -> None:
     one, two = np.ones(1), np.ones(2)
-    reading = Reading([Segment("numbers", one, one), Segment("category", np.ones(3), np.ones(3))])
-    other = Reading([Segment("numbers", one, one), Segment("constant", two, two), Segment("steps", one, one)])
-    here, there = (Sums(Logistic(), np.ones((1, 4)), reading=one) for one in (reading, other))
+    feature_map = FeatureMap([Segment("numbers", one, one), Segment("category", np.ones(3), np.ones(3))])
+    other = FeatureMap([Segment("numbers", one, one), Segment("constant", two, two), Segment("steps", one, one)])
+    here, there = (DerivativeSums(Logistic(), np.ones((1, 4)), feature_map=one) for one in (feature_map, other))
     assert len(here.to_bytes()) == len(there.to_bytes())
-    assert other.slots > reading.slots  # there is no room here for the sums of so many
+    assert other.slots > feature_map.slots  # there is no room here for the sums of so many
     before = here.to_bytes()
     with pytest.raises(DataError, match="sums must stay those of the same derivative"):
         here.update(there.to_bytes())
     with pytest.raises(DataError, match="sums must stay those of the same derivative"):
-        here.update(Sums(Logistic(), np.zeros((1, 4)), reading=reading).to_bytes())
+        here.update(DerivativeSums(Logistic(), np.zeros((1, 4)), feature_map=feature_map).to_bytes())
     assert here.to_bytes() == before
 
 
 def test_states_with_a_header_that_is_not_sound_are_refused() -> None:
-    gradient, hessian = (Sums(Logistic(), np.ones((1, 3)), hessian=kind) for kind in (False, True))
+    gradient, hessian = (DerivativeSums(Logistic(), np.ones((1, 3)), hessian=kind) for kind in (False, True))
     fields = ["magic", "bytes", "loss", "cells", "classes", "positive", "kind", "parameter", "clip", "weighted"]
-    fields += ["reading", "share", "waiting", "summed", "unused"]
+    fields += ["feature map", "share", "waiting", "summed", "unused"]
     for sums in (gradient, hessian):
         good = sums.to_bytes()
         wrong = {"magic": 0x316A626F746C6F62, "loss": 7, "cells": 2**62, "classes": 1, "positive": 2, "kind": 3}
-        wrong |= {"parameter": 0, "clip": 0, "weighted": 1, "reading": 8, "share": 2**33, "waiting": 1024}
+        wrong |= {"parameter": 0, "clip": 0, "weighted": 1, "feature map": 8, "share": 2**33, "waiting": 1024}
         wrong |= {"summed": 2**34, "unused": 1}
         for field, bad in wrong.items():
             at = 8 * fields.index(field)
@@ -284,7 +284,7 @@ def test_states_with_a_header_that_is_not_sound_are_refused() -> None:
 
 def test_misuse_is_refused() -> None:
     weights = np.zeros((1, 2))
-    sums = Sums(Logistic(), weights)
+    sums = DerivativeSums(Logistic(), weights)
     with pytest.raises(ParameterError, match="rows must have 1 \\+ 2 columns, got 5"):
         sums.add(np.zeros((3, 5), np.float32))
     with pytest.raises(ParameterError, match="2-D array of float32, got 2-D float64"):
@@ -292,29 +292,29 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(ParameterError, match="build must be one of"):
         sums.add(np.zeros((3, 3), np.float32), build="fast")
     with pytest.raises(ParameterError, match="loss must have a Hessian everywhere, got 'huber'"):
-        Sums(HuberSVM(0.1), weights, hessian=True)
+        DerivativeSums(HuberSVM(0.1), weights, hessian=True)
     cases: list[tuple[float, dict[str, Any]]]
     cases = [(0.0, {}), (np.nan, {}), (1.0, {"hessian": True}), (1.0, {"direction": weights})]
     for clip, options in cases:
         with pytest.raises(ParameterError, match="clip must be > 0, and infinite for anything but the gradient"):
-            Sums(Logistic(), weights, clip=clip, **options)
+            DerivativeSums(Logistic(), weights, clip=clip, **options)
     with pytest.raises(ParameterError, match="weights must be finite numbers of shape"):
-        Sums(Logistic(), np.full((1, 2), np.nan))
+        DerivativeSums(Logistic(), np.full((1, 2), np.nan))
     with pytest.raises(ParameterError, match="direction must be finite numbers of shape"):
-        Sums(Logistic(), weights, direction=np.zeros((2, 2)))
+        DerivativeSums(Logistic(), weights, direction=np.zeros((2, 2)))
     with pytest.raises(ParameterError, match="class_weights must be one for each of the 2 classes, got 3"):
-        Sums(Logistic(), weights, class_weights=(1.0, 0.5, 0.5))
+        DerivativeSums(Logistic(), weights, class_weights=(1.0, 0.5, 0.5))
     for bad in (0.0, 1.5, np.nan):
         with pytest.raises(ParameterError, match="class_weights must be above 0 and at most 1"):
-            Sums(Logistic(), weights, class_weights=(1.0, bad))
+            DerivativeSums(Logistic(), weights, class_weights=(1.0, bad))
     for positive, classes in ((2, 2), (-1, 2), (0, 1)):
         with pytest.raises(ParameterError, match="positive must be one of 2 or more classes"):
-            Sums(Logistic(), weights, positive=positive, classes=classes)
+            DerivativeSums(Logistic(), weights, positive=positive, classes=classes)
     with pytest.raises(ParameterError, match="hessian must be False where there is a direction, got True"):
-        Sums(Logistic(), weights, direction=weights, hessian=True)
+        DerivativeSums(Logistic(), weights, direction=weights, hessian=True)
     with pytest.raises(ParameterError, match="weights must be of <= 1024 slots for a Hessian, got 1025"):
-        Sums(Logistic(), np.zeros((1, 1025)), hessian=True)
-    assert Sums(Logistic(), np.zeros((1, 1024)), hessian=True).value.shape == (1, 1024, 1024)
+        DerivativeSums(Logistic(), np.zeros((1, 1025)), hessian=True)
+    assert DerivativeSums(Logistic(), np.zeros((1, 1024)), hessian=True).value.shape == (1, 1024, 1024)
     for share in (0.0, 1.5, np.nan):
         with pytest.raises(ParameterError, match="share must be above 0 and at most 1"):
-            Sums(Logistic(), weights, hessian=True, share=share)
+            DerivativeSums(Logistic(), weights, hessian=True, share=share)

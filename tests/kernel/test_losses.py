@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boltdp.kernel import State, _library, run
+from boltdp.kernel.sgd import State, _library, run
 from boltdp.losses import LOSSES, MAX_MARGIN, HuberSVM, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.mechanisms import Kind
 from boltdp.privacy.step_schedules import constant

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import _library, builds
-from boltdp.kernel.loss_derivatives import Sums
-from boltdp.kernel.misclassification import Errors
+from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.kernel.misclassification import ErrorCounts
+from boltdp.kernel.sgd import _library, builds
 from boltdp.kernel.sum_state import Summation
 from boltdp.losses import Logistic
 from tests.kernel.cases import DIMS
@@ -21,7 +21,7 @@ from tests.kernel.cases import DIMS
 Matrix = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.float32]
 
-FIELDS = ("magic", "bytes", "cells", "classes", "models", "vectors", "reading", "unused")
+FIELDS = ("magic", "bytes", "cells", "classes", "models", "vectors", "feature map", "unused")
 
 
 def a_case(models: int, vectors: int, dims: int, *, rows: int, seed: int = 0) -> tuple[Matrix, Rows, int]:
@@ -44,7 +44,7 @@ def shortened(rows: Matrix) -> Matrix:
 
 
 def plain_counts(weights: Matrix, rows: Rows, classes: int) -> list[int]:
-    """As errors.h defines them, of shortened rows."""
+    """As misclassification.h defines them, of shortened rows."""
     sound = np.isfinite(rows).all(axis=1) & np.isin(rows[:, 0], np.arange(classes))
     margins = np.einsum("nd,mvd->mnv", shortened(rows[sound, 1:].astype(np.float64)), weights)
     chosen = (margins[:, :, 0] > 0) if weights.shape[1] == 1 else margins.argmax(axis=2)
@@ -53,7 +53,7 @@ def plain_counts(weights: Matrix, rows: Rows, classes: int) -> list[int]:
 
 
 def counted(weights: Matrix, rows: Rows, classes: int, *, build: str | None = None) -> list[int]:
-    errors = Errors(weights, classes=classes)
+    errors = ErrorCounts(weights, classes=classes)
     errors.add(rows, build=build)
     return errors.counts
 
@@ -77,7 +77,7 @@ def test_cutting_the_rows_and_the_build_change_no_count(
     weights, rows, classes = a_case(*shape, rows=300, seed=seed)
     expected = counted(weights, rows, classes)
     for build in builds():
-        errors = Errors(weights, classes=classes)
+        errors = ErrorCounts(weights, classes=classes)
         for part in np.split(rows, sorted(cuts)):
             errors.add(part, build=build)
         assert errors.counts == expected
@@ -107,7 +107,7 @@ def test_ties_go_to_the_first_class() -> None:
     assert counted(np.ones((1, 2, 1)), nothing, 2) == [1]
     # Classes 1 and 2 tie, before class 0: class 1 wins.
     rows = np.array([[c, 0.5] for c in (0, 1, 2)], np.float32)
-    errors = Errors(np.array([[[1.0], [2.0], [2.0]]]), classes=3)
+    errors = ErrorCounts(np.array([[[1.0], [2.0], [2.0]]]), classes=3)
     for row, expected in zip(rows, (1, 1, 2), strict=True):
         errors.add(row[None])
         assert errors.counts == [expected]
@@ -126,7 +126,7 @@ def test_no_rows_are_no_errors() -> None:
 
 def test_counts_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
     weights, rows, classes = a_case(4, 3, 5, rows=80)
-    there, here = (Errors(weights, classes=classes) for _ in range(2))
+    there, here = (ErrorCounts(weights, classes=classes) for _ in range(2))
     there.add(rows[:50])
     here.update(there.to_bytes())
     here.add(rows[50:])
@@ -135,7 +135,7 @@ def test_counts_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
     for data in (b"", there.to_bytes()[:-1], there.to_bytes() + bytes(8), bytes(len(before))):
         with pytest.raises(DataError, match="cannot go on from these bytes: the state is corrupt"):
             here.update(data)
-    for other in (Errors(weights[:2], classes=classes), Errors(np.ones((12, 1, 5)), classes=classes)):
+    for other in (ErrorCounts(weights[:2], classes=classes), ErrorCounts(np.ones((12, 1, 5)), classes=classes)):
         with pytest.raises(DataError, match="counts must stay those of the same models"):
             here.update(other.to_bytes())
     assert here.to_bytes() == before
@@ -150,13 +150,13 @@ def test_counts_go_on_from_bytes_and_unsound_ones_are_refused() -> None:
         *(("classes", bad) for bad in (0, 1, 2, 2**25, 2**63)),
         *(("models", bad) for bad in (0, 3, 2**24, 2**62)),
         *(("vectors", bad) for bad in (0, 1, 2, 2**63)),
-        ("reading", 8),
-        ("reading", 2**63),
+        ("feature map", 8),
+        ("feature map", 2**63),
         ("unused", 1),
     ],
 )
 def test_states_with_a_header_that_is_not_sound_are_refused(field: str, bad: int) -> None:
-    errors = Errors(np.ones((2, 3, 4)), classes=3)
+    errors = ErrorCounts(np.ones((2, 3, 4)), classes=3)
     good, at = errors.to_bytes(), 8 * FIELDS.index(field)
     errors.update(good)
     with pytest.raises(DataError, match="the state is corrupt"):
@@ -164,7 +164,7 @@ def test_states_with_a_header_that_is_not_sound_are_refused(field: str, bad: int
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Errors(np.zeros((1, 1, 2)), classes=2), lambda: Sums(Logistic(), np.zeros((1, 2)))]
+    "make", [lambda: ErrorCounts(np.zeros((1, 1, 2)), classes=2), lambda: DerivativeSums(Logistic(), np.zeros((1, 2)))]
 )
 def test_misuse_of_any_summation_is_refused(make: Any) -> None:
     made = make()
@@ -188,31 +188,33 @@ def test_misuse_of_any_summation_is_refused(make: Any) -> None:
 
 def test_weights_that_make_no_models_are_refused() -> None:
     with pytest.raises(ParameterError, match="weights must have shape \\(models, vectors, dims\\), got 2-D"):
-        Errors(np.zeros((2, 2)), classes=2)
+        ErrorCounts(np.zeros((2, 2)), classes=2)
     with pytest.raises(ParameterError, match="weights must be finite numbers of shape"):
-        Errors(np.full((1, 1, 2), np.inf), classes=2)
+        ErrorCounts(np.full((1, 1, 2), np.inf), classes=2)
     for shape, classes in (((0, 1, 2), 2), ((1, 3, 2), 2), ((1, 2, 0), 2), ((1, 1, 2), 1), ((1, 1, 2), -1)):
         with pytest.raises(
             ParameterError, match=f"or one for each of 2 or more classes, got shape .* {classes} classes"
         ):
-            Errors(np.zeros(shape), classes=classes)
+            ErrorCounts(np.zeros(shape), classes=classes)
 
 
 def test_memory_that_no_state_fits_is_refused_by_c() -> None:
-    size = _library.errors_bytes(2, 2, 1, 1, None)
+    size = _library.misclassification_bytes(2, 2, 1, 1, None)
     block, weights = np.zeros(size + 64, np.uint8), np.zeros(2)
     start = block.ctypes.data + -block.ctypes.data % 64
 
     def code(at: int, bytes_: int) -> str:
-        text: bytes = _library.sgd_error_text(_library.errors_init(at, bytes_, 2, 2, 1, 1, None, weights.ctypes.data))
+        text: bytes = _library.sgd_error_text(
+            _library.misclassification_init(at, bytes_, 2, 2, 1, 1, None, weights.ctypes.data)
+        )
         return text.decode()
 
     assert code(start, size) == "no error"
     assert "outside the kernel's range" in code(start, size + 8)
     assert "not aligned" in code(start + 4, size)
-    checked: bytes = _library.sgd_error_text(_library.errors_check(start + 4, size))
+    checked: bytes = _library.sgd_error_text(_library.misclassification_check(start + 4, size))
     assert "not aligned" in checked.decode()
 
 
 def test_each_summation_names_its_aggregate() -> None:
-    assert (Sums.aggregate, Errors.aggregate) == ("derivative", "errors")
+    assert (DerivativeSums.aggregate, ErrorCounts.aggregate) == ("derivative", "errors")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from boltdp.errors import ParameterError
-from boltdp.kernel import State, builds, project, run
+from boltdp.kernel.sgd import State, builds, project, run
 from boltdp.losses import HuberSVM
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from boltdp.errors import ParameterError
-from boltdp.kernel import State, builds, run
+from boltdp.kernel.sgd import State, builds, run
 from boltdp.losses import Logistic, Loss, Multinomial
 from boltdp.privacy.mechanisms import Kind, Mechanism
 from boltdp.privacy.step_schedules import constant

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from boltdp._arrays import Floats
-from boltdp.kernel import State, _library, run
+from boltdp.kernel.sgd import State, _library, run
 from boltdp.losses import HuberSVM, Logistic, Loss
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe

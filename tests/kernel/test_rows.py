@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from boltdp.errors import ParameterError
-from boltdp.kernel import State, permuted_position, project, run, source_position
+from boltdp.kernel.sgd import State, permuted_position, project, run, source_position
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe

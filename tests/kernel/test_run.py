@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from boltdp._arrays import Floats
 from boltdp.errors import ParameterError
-from boltdp.kernel import State, run
+from boltdp.kernel.sgd import State, run
 from boltdp.losses import HuberSVM, Logistic, Multinomial
 from boltdp.privacy.step_schedules import Schedule, constant
 from boltdp.privacy.training_problem import Recipe

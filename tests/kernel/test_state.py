@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boltdp import kernel
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import BATCH_END, State, run
+from boltdp.kernel import sgd
+from boltdp.kernel.sgd import BATCH_END, State, run
 from boltdp.losses import LOSSES, HuberSVM, Logistic, Multinomial
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import constant
@@ -33,7 +33,7 @@ SLOTS = {
             *("scale", "offset", "cap", "parameter", "lambda", "radius"),
             *("marked", "noise", "deviation", "weighted"),
             *("updates", "row", "left", "carry", "drawn"),
-            *("key_1", "key_2", "key_3", "key_4", "reading"),
+            *("key_1", "key_2", "key_3", "key_4", "feature map"),
         ]
     )
 }
@@ -139,8 +139,8 @@ def test_a_longer_block_is_refused(extra: int) -> None:
         ("drawn", 1),
         ("key_1", 1),
         ("key_4", 1),
-        ("reading", 1),
-        ("reading", 8),
+        ("feature map", 1),
+        ("feature map", 8),
         ("weighted", 1),
         ("weighted", 2),
         *((slot, math.nan) for slot in ("scale", "offset", "cap", "parameter", "lambda", "radius")),
@@ -265,13 +265,13 @@ def test_unaligned_memory_is_refused() -> None:
     size = len(State(RECIPE).to_bytes())
     block = np.zeros(size + 64, dtype=np.uint8)
     block[4 : 4 + size] = np.frombuffer(State(RECIPE).to_bytes(), dtype=np.uint8)
-    code = kernel._library.sgd_check(block.ctypes.data + 4, size)
-    assert kernel._error_text(code) == "the memory of the state or of the rows is not aligned"
+    code = sgd._library.sgd_check(block.ctypes.data + 4, size)
+    assert sgd._error_text(code) == "the memory of the state or of the rows is not aligned"
 
 
 @pytest.mark.parametrize("code", range(10))
 def test_every_error_has_a_text(code: int) -> None:
-    assert kernel._error_text(code)
+    assert sgd._error_text(code)
 
 
 @pytest.mark.parametrize(

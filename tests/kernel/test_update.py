@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from boltdp import kernel
+from boltdp.kernel import sgd
 
-FOLDER = Path(kernel.__file__).parent
+FOLDER = Path(sgd.__file__).parent
 PAGE = FOLDER / "update.md"
 TEXT = PAGE.read_text("utf-8")
 

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import psycopg
 import pytest
 
-from boltdp.kernel.loss_derivatives import Sums
-from boltdp.kernel.misclassification import Errors
+from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.losses import Logistic
 
 ROWS, DIMS = 700, 6
-ERRORS = Errors(np.ones((3, 1, 2)), classes=2).to_bytes()
+ERRORS = ErrorCounts(np.ones((3, 1, 2)), classes=2).to_bytes()
 
 
 def packed_rows(classes: int) -> npt.NDArray[np.float32]:
@@ -41,12 +41,12 @@ def test_counts_in_the_server_are_those_of_the_kernel(
     classes = max(2, vectors)
     rows = packed_rows(classes)
     weights = np.random.default_rng(models).standard_normal((models, vectors, DIMS))
-    here, there = (Errors(weights, classes=classes) for _ in range(2))
+    here, there = (ErrorCounts(weights, classes=classes) for _ in range(2))
     here.add(rows)
     with admin.cursor().copy("COPY blocks FROM STDIN") as copy:
         for start in range(0, ROWS, block_rows):
             copy.write_row((start, rows[start : start + block_rows].tolist()))
-    query = f"SELECT boltdp.{Errors.aggregate}(%s, block ORDER BY place) FROM blocks"
+    query = f"SELECT boltdp.{ErrorCounts.aggregate}(%s, block ORDER BY place) FROM blocks"
     answer = admin.execute(query.encode(), [there.to_bytes()]).fetchone()
     assert answer is not None
     there.update(answer[0])
@@ -82,7 +82,7 @@ def test_what_is_unsound_is_refused(
 
 @pytest.mark.parametrize("aggregate", ["errors", "derivative"])
 def test_a_state_of_the_other_aggregate_is_refused(admin: psycopg.Connection, aggregate: str) -> None:
-    state = ERRORS if aggregate == "derivative" else Sums(Logistic(), np.ones((1, 2))).to_bytes()
+    state = ERRORS if aggregate == "derivative" else DerivativeSums(Logistic(), np.ones((1, 2))).to_bytes()
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="the state is corrupt"):
         admin.execute(f"SELECT boltdp.{aggregate}(%s::bytea, '{{{{1,0.5,0.5}}}}'::real[])".encode(), [state])
 

@@ -19,7 +19,7 @@ from boltdp.engines.postgres import PostgresEngine, PreparedTable
 from boltdp.engines.postgres.local_server import Server
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import DataError
-from boltdp.kernel.feature_sums import UNIT, Moments
+from boltdp.kernel.feature_sums import UNIT, FeatureSums
 from boltdp.model import Model
 from boltdp.workflows.synthesize import synthesize, synthetic_schema
 from tests.postgres.test_training import wait_until
@@ -97,7 +97,7 @@ def test_slices_are_of_one_moment_however_the_table_changes(
             assert content(prepared) == expected[0]
         with hidden.prepare(SCHEMA, Context(seed=1)) as prepared:
             assert content(prepared) == expected[1]
-            moments = Moments(prepared.reading, clip_norm=1.0)
+            moments = FeatureSums(prepared.feature_map, clip_norm=1.0)
             prepared.sum([moments])
             # Passes may take long, and must not keep the server from tidying up.
             assert sessions(admin) == ["idle"] * 3

@@ -28,10 +28,10 @@ from boltdp.engines.postgres.build import ask_pg_config
 from boltdp.engines.postgres.local_server import Server, private_server
 from boltdp.engines.postgres.packed_table import DRAWN_BYTES
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import State
-from boltdp.kernel.feature_sums import Moments
-from boltdp.kernel.loss_derivatives import Sums
-from boltdp.kernel.misclassification import Errors
+from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.kernel.misclassification import ErrorCounts
+from boltdp.kernel.sgd import State
 from boltdp.losses import Logistic
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import constant
@@ -46,8 +46,8 @@ SETTINGS = Settings(epsilon=1.0, algorithm="bolton", seed=7, noise_seed=1, passe
 X = np.random.default_rng(0).normal(0, 0.5, (ROWS, DIMS))
 Y = (X[:, 0] > 0).astype(int)
 #: The state of a sum over rows of two features, before the first.
-SUMS = Sums(Logistic(), np.ones((1, 2))).to_bytes()
-HESSIAN = Sums(Logistic(), np.ones((1, 2)), hessian=True).to_bytes()
+SUMS = DerivativeSums(Logistic(), np.ones((1, 2))).to_bytes()
+HESSIAN = DerivativeSums(Logistic(), np.ones((1, 2)), hessian=True).to_bytes()
 
 
 def fill(connection: psycopg.Connection, name: str, kind: str = "float8[]") -> None:
@@ -128,7 +128,7 @@ def test_sums_over_no_rows_are_nothing(server: Server, table: str) -> None:
         PostgresEngine(server.uri, query=f"SELECT * FROM {table} WHERE false") as engine,
         engine.prepare(SCHEMA, Context(), ordered=False) as prepared,
     ):
-        moments = Moments(prepared.reading, clip_norm=1.0)
+        moments = FeatureSums(prepared.feature_map, clip_norm=1.0)
         prepared.sum([moments])
     assert moments.value.tolist() == [[0] * DIMS] * 2
 
@@ -179,14 +179,14 @@ def test_rows_that_do_not_fit_the_memory_get_to_the_same_places(server: Server, 
 
 
 SUMMED: dict[str, Callable[[], Any]] = {
-    "derivative": lambda: Sums(Logistic(), np.linspace(-1, 1, DIMS)[None]),
-    "errors": lambda: Errors(np.linspace(-1, 1, DIMS)[None, None], classes=2),
-    "moments": lambda: Moments(clip_norm=1.0, cells=DIMS),
+    "derivative": lambda: DerivativeSums(Logistic(), np.linspace(-1, 1, DIMS)[None]),
+    "errors": lambda: ErrorCounts(np.linspace(-1, 1, DIMS)[None, None], classes=2),
+    "moments": lambda: FeatureSums(clip_norm=1.0, cells=DIMS),
 }
 
 
 def total(summed: Any) -> Any:
-    return summed.counts if isinstance(summed, Errors) else summed.value
+    return summed.counts if isinstance(summed, ErrorCounts) else summed.value
 
 
 @pytest.mark.parametrize("aggregate", SUMMED)
@@ -836,8 +836,8 @@ def test_states_are_kept_while_they_are_needed_and_no_longer(
             held: bytes | None = session.ask(query, [session._handles], fault="")[0][0]
             return held
 
-        def sums() -> list[Sums]:
-            return [Sums(Logistic(), around), Sums(Logistic(), around, direction=around)]
+        def sums() -> list[DerivativeSums]:
+            return [DerivativeSums(Logistic(), around), DerivativeSums(Logistic(), around, direction=around)]
 
         with (
             engine.prepare(SCHEMA, Context(seed=7)) as prepared,
@@ -908,7 +908,7 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
         noise = Mechanism("gaussian", scale=0.1, dimensions=DIMS)
         with PostgresEngine(talkative.uri, table="patients") as engine:
             with engine.prepare(SCHEMA, Context(), ordered=False) as prepared:
-                moments = Moments(prepared.reading, clip_norm=1.0)
+                moments = FeatureSums(prepared.feature_map, clip_norm=1.0)
                 prepared.sum([moments])
             sums = moments.value
         with (
@@ -923,10 +923,10 @@ def test_nothing_that_watches_the_server_sees_a_model_or_a_row(server: Server) -
                 prepared.run_pass([State(recipe, noise=noise, key=key)], Context())
             around = np.random.default_rng(3).standard_normal((2, 1, DIMS))
             at, tables = len(log.read_text("utf-8")), leftovers(watcher)
-            product = Sums(Logistic(), around[0], direction=around[1])
-            hessian = Sums(Logistic(), around[0], hessian=True)
+            product = DerivativeSums(Logistic(), around[0], direction=around[1])
+            hessian = DerivativeSums(Logistic(), around[0], hessian=True)
             prepared.sum([product])
-            prepared.portion(0, ROWS // 2).sum([hessian, Sums(Logistic(), around[1])])
+            prepared.portion(0, ROWS // 2).sum([hessian, DerivativeSums(Logistic(), around[1])])
             summed, bent = product.value, hessian.value
             summing = statements(log.read_text("utf-8")[at:])
             assert leftovers(watcher) == tables

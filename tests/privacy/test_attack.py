@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from boltdp.kernel import State, run
+from boltdp.kernel.sgd import State, run
 from boltdp.losses import HuberSVM, Logistic, Multinomial
 from boltdp.privacy.events.sgd_sensitivity import published_sensitivity, sensitivity
 from boltdp.privacy.step_schedules import constant, strongly_convex

@@ -19,8 +19,8 @@ from boltdp.algorithms._base import Job
 from boltdp.algorithms.bolton import BoltOn
 from boltdp.context import Context
 from boltdp.engines import PreparedRows, open_source
-from boltdp.kernel import source_position
-from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.kernel.sgd import source_position
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
@@ -235,7 +235,7 @@ def test_an_optimiser_moves_a_sum_of_gradients_by_g_rows_and_no_more(loss: Loss)
 
     def summed(entries: list[Entry], weights: Weights) -> Weights:
         with prepared_of(entries, schema) as prepared:
-            sums = Sums(loss, weights, clip=clip, classes=3, reading=prepared.reading)
+            sums = DerivativeSums(loss, weights, clip=clip, classes=3, feature_map=prepared.feature_map)
             prepared.sum([sums])
         return sums.value
 

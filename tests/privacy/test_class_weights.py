@@ -18,8 +18,8 @@ from scipy import optimize
 
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
-from boltdp.kernel import State, run
-from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.kernel.sgd import State, run
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, contrasts
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.noisy_gradients import sum_sensitivity
@@ -144,7 +144,7 @@ def test_two_rows_found_by_an_optimiser_move_a_clipped_sum_as_far_as_the_bound_a
         at = point[: loss.vectors * dims].reshape(loss.vectors, dims)
         sums = []
         for label, row in zip(labels, point[loss.vectors * dims :].reshape(2, dims), strict=True):
-            sums.append(Sums(loss, at, clip=clip, classes=3, class_weights=given))
+            sums.append(DerivativeSums(loss, at, clip=clip, classes=3, class_weights=given))
             sums[-1].add(np.ascontiguousarray(np.vstack([others, [label, *row]]), np.float32))
         return float(np.linalg.norm(sums[0].value - sums[1].value))
 
@@ -176,7 +176,9 @@ def log_densities(problem: Problem, data: Any, noise: Mechanism, grid: Doubles) 
     rows = np.array(data, np.float32)
 
     def summed(at: Doubles, **options: Any) -> Doubles:
-        sums = Sums(problem.loss, at, classes=classes_of(problem.loss), class_weights=problem.class_weights, **options)
+        sums = DerivativeSums(
+            problem.loss, at, classes=classes_of(problem.loss), class_weights=problem.class_weights, **options
+        )
         sums.add(rows)
         return basis @ sums.value.reshape(vectors)
 

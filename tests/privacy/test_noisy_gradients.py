@@ -18,8 +18,8 @@ from scipy import integrate, optimize, stats
 
 from boltdp._arrays import Doubles
 from boltdp.errors import BoltdpError, ParameterError
-from boltdp.kernel import builds
-from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.loss_derivatives import DerivativeSums
+from boltdp.kernel.sgd import builds
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, subtract_spent, verify
@@ -48,7 +48,7 @@ def event(problem: Problem, **changes: Any) -> NoisyGradients:
 
 
 def summed(loss: Loss, rows: Any, weights: Doubles, clip: float) -> Doubles:
-    sums = Sums(loss, weights, clip=clip, classes=3)
+    sums = DerivativeSums(loss, weights, clip=clip, classes=3)
     sums.add(np.ascontiguousarray(rows, np.float32))
     return sums.value
 
@@ -101,7 +101,7 @@ def test_no_row_and_no_weights_whatever_give_a_longer_gradient_than_the_clip(los
         rows = np.array([[random.choice(labels), *row]], np.float32)
         found = []
         for build in builds():
-            sums = Sums(loss, weights, clip=clip, classes=3)
+            sums = DerivativeSums(loss, weights, clip=clip, classes=3)
             sums.add(rows, build=build)
             found.append(sums.value)
         assert all(value.tobytes() == found[0].tobytes() for value in found)

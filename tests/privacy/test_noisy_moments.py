@@ -17,7 +17,7 @@ from scipy import stats
 
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import UNIT as KERNEL_UNIT
-from boltdp.kernel.feature_sums import Moments as ExactMoments
+from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, subtract_spent, verify
@@ -51,7 +51,7 @@ def event(
 
 def vector(kind: NoisyMoments, *rows: Row) -> Row:
     """What is released of these rows, before the noise: their sums, whatever the number of rows is taken for."""
-    sums = ExactMoments(clip_norm=kind.clip_norm, cells=kind.features)
+    sums = FeatureSums(clip_norm=kind.clip_norm, cells=kind.features)
     for row in rows:
         sums.add(np.concatenate([[0.0], row]).astype(np.float32)[None])
     numbers = np.arange(kind.features) < kind.numbers
@@ -166,7 +166,7 @@ def test_released_means_have_the_stated_noise(kind: Moments) -> None:
 
 def test_noiseless_moments_are_exact() -> None:
     rows = np.array([[1.0, 0.5, 0.0], [-0.25, 0.0, 1.0]])
-    sums = ExactMoments(clip_norm=math.sqrt(3), cells=3)
+    sums = FeatureSums(clip_norm=math.sqrt(3), cells=3)
     sums.add(np.insert(rows, 0, 0.0, axis=1).astype(np.float32))
     numbers = np.array([True, True, False])
     both = event(features=3, numbers=2, clip_norm=math.sqrt(3), budget=None)

@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boltdp import kernel
 from boltdp.context import Context
 from boltdp.engines.spark import PreparedBlocks, SparkEngine, executor_tasks
 from boltdp.engines.spark.executor_tasks import CHANGED
 from boltdp.engines.spark.packed_blocks import Place, Stored, part_bounds
 from boltdp.engines.spark.session import quietly
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel import sgd
+from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.schema.schema import Classes, Numeric, Schema
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def test_a_replaced_row_moves_no_other_row(spark: Any) -> None:
             assert isinstance(prepared, PreparedBlocks)
             assert prepared.parts == parts
             kept.append(np.concatenate([np.array(block) for block in prepared.blocks()]))
-    at = int(kernel.permuted_position(12_345, 1, rows=rows, seed=5)[0])
+    at = int(sgd.permuted_position(12_345, 1, rows=rows, seed=5)[0])
     for other in kept[1:]:
         assert np.flatnonzero((kept[0] != other).any(axis=1)).tolist() == [at]
 
@@ -82,7 +82,7 @@ def test_rows_that_are_computed_anew_and_differently_are_an_error(spark: Any, or
     with quietly():
         frame = spark.range(1000).mapInArrow(drawn, "age double, sick long")
     with SparkEngine(frame, parts=2).prepare(SCHEMA, Context(seed=1), ordered=ordered) as prepared:
-        sums = Moments(prepared.reading, clip_norm=1.0)
+        sums = FeatureSums(prepared.feature_map, clip_norm=1.0)
         prepared.sum([sums])
         before = sums.value.tolist()
         # As if all executors were gone with what they had.

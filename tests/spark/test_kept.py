@@ -18,8 +18,8 @@ import pytest
 from boltdp.context import Context
 from boltdp.engines.spark import PreparedBlocks, SparkEngine, block_cache
 from boltdp.engines.spark.session import Session, quietly
-from boltdp.kernel.feature_sums import Moments
-from boltdp.kernel.loss_derivatives import Sums
+from boltdp.kernel.feature_sums import FeatureSums
+from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.losses import Logistic
 from boltdp.schema.schema import Classes, Numeric, Schema
 
@@ -52,7 +52,7 @@ def files(directory: Path) -> list[Path]:
 
 
 def moments(prepared: PreparedBlocks) -> list[Any]:
-    sums = Moments(prepared.reading, clip_norm=1.0)
+    sums = FeatureSums(prepared.feature_map, clip_norm=1.0)
     prepared.sum([sums])
     found: list[Any] = sums.value.tolist()
     return found
@@ -105,7 +105,7 @@ def test_rows_of_a_sample_are_kept_beside_the_blocks_and_spark_knows_nothing_of_
     """How many they are depends on what is in the rows, and what Spark stores or moves has its size in its logs."""
 
     def summed(rows: PreparedBlocks) -> list[Any]:
-        sums = Sums(Logistic(), np.ones((1, 2)), reading=rows.reading, share=0.1)
+        sums = DerivativeSums(Logistic(), np.ones((1, 2)), feature_map=rows.feature_map, share=0.1)
         rows.sum([sums])
         return [sums.rows, *sums.value.ravel().tolist()]
 

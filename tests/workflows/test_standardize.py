@@ -23,7 +23,7 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.export.original_units import raw_weights, to_sklearn
 from boltdp.export.sql import probability_expression, scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
-from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.model import Model
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify
@@ -172,7 +172,7 @@ def standardized(engine: Engine, schema: Schema, event: NoisyMoments | None, con
 
 def summed(engine: Engine, schema: Schema, clip_norm: float) -> npt.NDArray[np.int64]:
     """The exact moments."""
-    sums = Moments(schema.unscaled.encoding.feature_map, clip_norm=clip_norm)
+    sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=clip_norm)
     with engine.prepare(schema, Context(), ordered=False) as prepared:
         prepared.sum([sums])
     return sums.value

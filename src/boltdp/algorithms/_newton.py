@@ -29,8 +29,8 @@ from threadpoolctl import threadpool_limits
 from boltdp._arrays import Doubles
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import SolverError
-from boltdp.kernel.feature_map import Reading
-from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, Sums
+from boltdp.kernel.feature_map import FeatureMap
+from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, DerivativeSums
 from boltdp.privacy.events.objective_perturbation import (
     SHORTEST_STEP,
     SUM_GRID,
@@ -45,7 +45,7 @@ from boltdp.privacy.training_problem import Problem
 
 Linear: TypeAlias = Callable[[Doubles], Doubles]
 #: Asks for sums, goes on when they are there, and returns weights that are as private as the rows.
-Solver: TypeAlias = Generator[Sums, None, Doubles]
+Solver: TypeAlias = Generator[DerivativeSums, None, Doubles]
 
 #: The part of the gradient that a Newton step may leave.
 MAX_NEWTON_REST = 0.1
@@ -74,7 +74,7 @@ MAX_NUMBERS = 4_000_000
 def solve(prepared: PreparedRows, solvers: Sequence[Solver]) -> list[Doubles]:
     """What each solver finds; every scan serves all that wait."""
     solutions: dict[int, Doubles] = {}
-    waiting: dict[int, Sums] = {}
+    waiting: dict[int, DerivativeSums] = {}
     samples: dict[float, PreparedRows] = {}
 
     def resume(number: int) -> None:
@@ -112,7 +112,7 @@ def minimise(
     noise: Mechanism | None,
     positive: int = 1,
     classes: int = 2,
-    reading: Reading | None = None,
+    feature_map: FeatureMap | None = None,
 ) -> Solver:
     """A solver of the weights at which the gradient is certainly within the tolerance.
 
@@ -132,35 +132,37 @@ def minimise(
     check_solvable(problem, noise)
     strength = problem.rows * problem.regularization
     drawn, length = drawing_error(noise), float(np.linalg.norm(linear))
-    few = choose_sample(problem, reading)
+    few = choose_sample(problem, feature_map)
     new_sums = partial(
-        Sums,
+        DerivativeSums,
         problem.loss,
         positive=positive,
         classes=classes,
         class_weights=problem.class_weights,
-        reading=reading,
+        feature_map=feature_map,
     )
 
-    def summed(weights: Doubles, **what: Any) -> Generator[Sums, None, Doubles]:
+    def summed(weights: Doubles, **what: Any) -> Generator[DerivativeSums, None, Doubles]:
         sums = new_sums(weights, **what)
         yield sums
         # Rows that are alike are all in the sample or none of them is, so that it can be empty.
         return sums.value if sums.share == 1.0 else problem.rows / max(sums.rows, 1) * sums.value
 
-    def at(weights: Doubles, share: float) -> Generator[Sums, None, _Point]:
+    def at(weights: Doubles, share: float) -> Generator[DerivativeSums, None, _Point]:
         return _Point(weights, (yield from summed(weights, share=share)) + strength * weights + linear)
 
-    def curvature(weights: Doubles, share: float, along: Doubles) -> Generator[Sums, None, Doubles]:
+    def curvature(weights: Doubles, share: float, along: Doubles) -> Generator[DerivativeSums, None, Doubles]:
         return (yield from summed(weights, direction=along, share=share)) + strength * along
 
-    def rough_inverse(weights: Doubles) -> Generator[Sums, None, Linear | None]:
+    def rough_inverse(weights: Doubles) -> Generator[DerivativeSums, None, Linear | None]:
         if not few:
             return None
         hessian = yield from summed(weights, hessian=True, share=few)
         return _rough_inverse(strength, hessian, unsure=problem.rows * SUM_GRID)
 
-    def newton_move(point: _Point, known: _Curvature, share: float, left: float) -> Generator[Sums, None, _Point]:
+    def newton_move(
+        point: _Point, known: _Curvature, share: float, left: float
+    ) -> Generator[DerivativeSums, None, _Point]:
         """Along Newton's step as far as shortens the gradient: it always does so somewhere."""
         step = yield from _newton_step(
             partial(curvature, point.weights, share), known.roughly, point.slope, precision=left * point.left
@@ -174,7 +176,7 @@ def minimise(
             if size < SHORTEST_STEP:
                 raise SolverError("the minimum could not be found to the precision that the privacy proof needs")
 
-    def descend(point: _Point, share: float, within: float) -> Generator[Sums, None, _Point]:
+    def descend(point: _Point, share: float, within: float) -> Generator[DerivativeSums, None, _Point]:
         """From a point to one at which the gradient is certainly within the tolerance."""
         first, known = point.left, _Curvature((yield from rough_inverse(point.weights)), strength)
         while True:
@@ -268,21 +270,21 @@ class _Curvature:
         return solution
 
 
-def choose_sample(problem: Problem, reading: Reading | None = None) -> float:
+def choose_sample(problem: Problem, feature_map: FeatureMap | None = None) -> float:
     """The part of the rows that tells the shape of the Hessian well; 0 where factoring it takes longer than scans.
 
     >>> from boltdp.losses import Logistic
     >>> round(choose_sample(Problem(loss=Logistic(), dims=50, rows=10**6)), 3)
     0.042
     """
-    slots = problem.dims if reading is None else reading.slots
+    slots = problem.dims if feature_map is None else feature_map.slots
     if problem.dims > MAX_FACTORED or slots > MAX_HESSIAN_SLOTS or problem.loss.vectors * slots**2 > MAX_NUMBERS:
         return 0.0
     return min(1.0, max(1000 + 40 * problem.dims, min(problem.rows // 24, MAX_SAMPLED // problem.dims)) / problem.rows)
 
 
 def _newton_step(
-    curvature: Callable[[Doubles], Generator[Sums, None, Doubles]],
+    curvature: Callable[[Doubles], Generator[DerivativeSums, None, Doubles]],
     roughly: Linear,
     slope: Doubles,
     *,

@@ -1,4 +1,4 @@
-"""Which rows an update sees, where a proof asks for random samples: C in `kernel/draws.c`.
+"""Which rows an update sees, where a proof asks for random samples: C in `kernel/sampling.c`.
 
 Positions depend on public numbers and a key only, which is fresh for each pass. They must not be told to anyone: the
 promise of BST14 and DP-SGD counts on nobody knowing whether a row was in a batch. A -1 is the end of a batch.
@@ -13,7 +13,7 @@ import numpy as np
 
 from boltdp._arrays import Integers
 from boltdp.errors import ParameterError
-from boltdp.kernel import _library
+from boltdp.kernel.sgd import _library
 from boltdp.privacy.release import RandomBytes, draw_sample_key
 
 #: Positions made at a time, about.
@@ -35,7 +35,7 @@ def fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomBytes) ->
     for first in range(0, batches, at_once):
         count = min(at_once, batches - first)
         drawn = np.empty(count * largest, np.int64)
-        used = _library.draws_fixed(
+        used = _library.sampling_fixed(
             key, first, rows, batches, first * rows % batches, count, seen.ctypes.data, len(seen), drawn.ctypes.data
         )
         yield drawn[:used]
@@ -55,7 +55,7 @@ def poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> It
     progress = np.zeros(2, np.uint64)
     while progress[0] < batches:
         drawn = np.empty(CHUNK, np.int64)
-        used = _library.draws_poisson(
+        used = _library.sampling_poisson(
             key, number, rows, batches, gap, progress.ctypes.data, drawn.ctypes.data, len(drawn)
         )
         number += 1

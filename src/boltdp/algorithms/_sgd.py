@@ -25,8 +25,8 @@ from boltdp.algorithms._base import (
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import Partition, PreparedRows
 from boltdp.errors import ParameterError, whole_number
-from boltdp.kernel import State
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.feature_map import FeatureMap
+from boltdp.kernel.sgd import State
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -150,7 +150,7 @@ class PassesOfSGD(Algorithm):
         # Of each partition, of each job, a state for each model.
         states = [
             [
-                self._states(job, stream, classes, prepared.reading, rows=stop - start)
+                self._states(job, stream, classes, prepared.feature_map, rows=stop - start)
                 for job, stream in zip(jobs, streams, strict=True)
             ]
             for start, stop in bounds
@@ -191,14 +191,22 @@ class PassesOfSGD(Algorithm):
             stage.report_rows(prepared.rows)
 
     def _states(
-        self, job: Job, random_bytes: RandomBytes, classes: int, reading: Reading | None, *, rows: int
+        self, job: Job, random_bytes: RandomBytes, classes: int, feature_map: FeatureMap | None, *, rows: int
     ) -> list[State]:
         noise = job.certificate.training_noise
         if noise is not None:
             check_seed(job.certificate, job.randomness)
         recipe, keys = _recipe(job.certificate).of_partition(rows), draw_update_keys(job.certificate, random_bytes)
         return [
-            State(recipe, positive=positive, classes=classes, noise=noise, key=key, marked=self.marked, reading=reading)
+            State(
+                recipe,
+                positive=positive,
+                classes=classes,
+                noise=noise,
+                key=key,
+                marked=self.marked,
+                feature_map=feature_map,
+            )
             for positive, key in zip(job.positives, keys, strict=True)
         ]
 

@@ -20,7 +20,7 @@ from boltdp.algorithms._base import (
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -30,7 +30,7 @@ from boltdp.privacy.training_problem import Problem
 from boltdp.settings import Settings
 
 if TYPE_CHECKING:
-    from boltdp.kernel.loss_derivatives import Sums
+    from boltdp.kernel.loss_derivatives import DerivativeSums
 
 #: The default number of scans.
 SCANS = 26
@@ -89,7 +89,7 @@ class NoisyGD(Algorithm):
         return make_noisy_gradients(problem, budget, clip=clip, scans=scans, step=step, momentum=MOMENTUM)
 
     def run(self, prepared: PreparedRows, jobs: Sequence[Job], *, classes: int, context: Context) -> list[Doubles]:
-        descents = [_Descent(job, classes, prepared.reading) for job in jobs]
+        descents = [_Descent(job, classes, prepared.feature_map) for job in jobs]
         scans = max(descent.event.scans for descent in descents)
         stage = context.start_stage("descending", scans * prepared.rows)
         for scan in range(scans):
@@ -154,8 +154,8 @@ def default_step(problem: Problem, budget: Budget, *, clip: float, scans: int) -
 class _Descent:
     """The weights of one job's models between scans."""
 
-    def __init__(self, job: Job, classes: int, reading: Reading | None) -> None:
-        self._job, self._classes, self._reading = job, classes, reading
+    def __init__(self, job: Job, classes: int, feature_map: FeatureMap | None) -> None:
+        self._job, self._classes, self._feature_map = job, classes, feature_map
         self.event = _event(job.certificate)
         problem = self.event.problem
         self.weights = np.zeros((job.certificate.models, problem.loss.vectors, problem.dims))
@@ -164,25 +164,25 @@ class _Descent:
         self._ahead = self.weights
         self._scan = 0
 
-    def sums(self) -> list[Sums]:
+    def sums(self) -> list[DerivativeSums]:
         """What the next scan is to sum, one for each model."""
-        from boltdp.kernel.loss_derivatives import Sums  # only here: commands that read no rows need none
+        from boltdp.kernel.loss_derivatives import DerivativeSums  # only here: commands that read no rows need none
 
         problem, clip, classes = self.event.problem, self.event.clip, self._classes
         return [
-            Sums(
+            DerivativeSums(
                 problem.loss,
                 weights,
                 clip=clip,
                 positive=positive,
                 classes=classes,
                 class_weights=problem.class_weights,
-                reading=self._reading,
+                feature_map=self._feature_map,
             )
             for weights, positive in zip(self._ahead, self._job.positives, strict=True)
         ]
 
-    def move(self, sums: Sequence[Sums]) -> None:
+    def move(self, sums: Sequence[DerivativeSums]) -> None:
         """Go a step, by sums that have noise from here on."""
         event, problem = self.event, self.event.problem
         summed = np.stack([one.value for one in sums])

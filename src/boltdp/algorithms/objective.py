@@ -22,7 +22,7 @@ from boltdp.algorithms._base import (
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
@@ -100,7 +100,7 @@ class Objective(Algorithm):
         stage.report_rows(0)
         problem = jobs[0].certificate.problem
         together = min(MAX_AT_ONCE, max(1, MAX_NUMBERS // (problem.loss.vectors * problem.dims**2)))
-        solvers = (solver for job in jobs for solver in _solvers(job, classes, prepared.reading))
+        solvers = (solver for job in jobs for solver in _solvers(job, classes, prepared.feature_map))
         minimisers: list[Doubles] = []
         while group := list(islice(solvers, together)):
             minimisers += solve(prepared, group)
@@ -135,7 +135,7 @@ class Objective(Algorithm):
         }
 
 
-def _solvers(job: Job, classes: int, reading: Reading | None) -> Iterator[Solver]:
+def _solvers(job: Job, classes: int, feature_map: FeatureMap | None) -> Iterator[Solver]:
     from boltdp.algorithms._newton import minimise
 
     certificate = job.certificate
@@ -146,7 +146,7 @@ def _solvers(job: Job, classes: int, reading: Reading | None) -> Iterator[Solver
             noise=certificate.training_noise,
             positive=positive,
             classes=classes,
-            reading=reading,
+            feature_map=feature_map,
         )
 
 

@@ -60,16 +60,7 @@ class Subject:
 
 
 def subject(schema: Schema, certificate: Certificate) -> Subject:
-    """What is to be run for a certificate: the schema as it was before standardizing, and no more rows than are needed.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> from boltdp.workflows.plan import plan_certificate
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> settings = Settings(epsilon=1.0, algorithm="bolton")
-    >>> made = subject(schema, plan_certificate(settings, rows=10**6, dims=2, classes=2))
-    >>> made.rows, [stage.name for stage in made.stages]
-    (2000, ['output perturbation'])
-    """
+    """What to run for a certificate: the schema as it was before standardizing, and no more rows than are needed."""
     budget = certificate.budget
     if budget is None or certificate.seeded:
         raise ParameterError(

@@ -280,7 +280,7 @@ def _run(
 
 def _slopes(subject: Subject, prepared: PreparedRows, draws: Sequence[Draw]) -> list[Doubles]:
     """Of each model of objective perturbation: the gradient of all rows at the weights that were found."""
-    from boltdp.kernel.loss_derivatives import Sums
+    from boltdp.kernel.loss_derivatives import DerivativeSums
 
     event = subject.certificate.training
     if not isinstance(event, ObjectivePerturbation):
@@ -292,13 +292,13 @@ def _slopes(subject: Subject, prepared: PreparedRows, draws: Sequence[Draw]) -> 
     else:
         weights = [basis.T @ given.reshape(-1, problem.dims) for given in found]
     sums = [
-        Sums(
+        DerivativeSums(
             problem.loss,
             at,
             positive=positive,
             classes=subject.schema.target.label_count,
             class_weights=problem.class_weights,
-            reading=prepared.reading,
+            feature_map=prepared.feature_map,
         )
         for at, positive in zip(weights, [1] if len(weights) == 1 else range(len(weights)), strict=True)
     ]

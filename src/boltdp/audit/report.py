@@ -172,14 +172,6 @@ def audit(
     No rows are needed: they are made up. `seed` is of the made-up rows and of the search, never of the noise; `trials`
     are trainings of the black box on each of two data sets. `changed` rows differ between neighbours of a replay: one,
     or, where persons are protected, all rows of one who has more of them than count.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> from boltdp.workflows.plan import plan_certificate
-    >>> from boltdp.settings import Settings
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> planned = plan_certificate(Settings(epsilon=1.0, algorithm="bolton"), rows=200, dims=2, classes=2)
-    >>> audit(schema, planned, trials=2000).broken
-    False
     """
     audited, random = subject(schema, certificate), np.random.default_rng(seed)
     replay = Replay([])

@@ -7,12 +7,12 @@ from typing import get_args
 import numpy as np
 import pyarrow as pa
 
-from boltdp import kernel
 from boltdp._arrays import PackedRows
 from boltdp.encoding.arrow_cells import Cells, Readers
 from boltdp.encoding.plan import EncodingPlan
 from boltdp.encoding.values import OnBadRow
 from boltdp.errors import DataError, ParameterError
+from boltdp.kernel import sgd
 from boltdp.kernel.packing import Packer
 
 
@@ -50,7 +50,7 @@ class Encoder:
             return out
         cells = np.empty((batch.num_rows, self._packer.width), np.float32)
         self._pack(batch, cells)
-        kernel.project(self.plan.unprojected_map.features(cells).astype(np.float32), self.plan.matrix, out)
+        sgd.project(self.plan.unprojected_map.features(cells).astype(np.float32), self.plan.matrix, out)
         return out
 
     def _pack(self, batch: pa.RecordBatch, out: PackedRows) -> None:

@@ -28,7 +28,7 @@ from boltdp._arrays import Doubles, PackedRows
 from boltdp.encoding.projection import Projection
 from boltdp.encoding.timestamps import PARTS, Part
 from boltdp.encoding.values import Value
-from boltdp.kernel.feature_map import Reading, Segment
+from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.packing import Codes, Numbers, Steps
 
 T = TypeVar("T")
@@ -331,15 +331,15 @@ class EncodingPlan:
         return sum(rule.cells for rule in self.rules) if self.projection is None else self.projection.dims
 
     @cached_property
-    def unprojected_map(self) -> Reading:
+    def unprojected_map(self) -> FeatureMap:
         """The map from cells to features, before they are projected."""
         segments = [segment for scaled in self.scaled for segment in scaled.list_segments()]
         if self.constant is not None:
             segments.append(Segment("constant", np.array([self.constant]), np.zeros(1)))
-        return Reading(segments)
+        return FeatureMap(segments)
 
     @property
-    def feature_map(self) -> Reading | None:
+    def feature_map(self) -> FeatureMap | None:
         """The map from the cells of packed rows to features; None if rows are projected: their cells are features."""
         return self.unprojected_map if self.projection is None else None
 

@@ -72,7 +72,7 @@ class Engine(ABC):
 
     @abstractmethod
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in a stable order, at most LONGEST_BATCH at a time.
+        """All rows in a stable order, at most MAX_BATCH_ROWS at a time.
 
         Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
         cell that does not parse as missing. One that is declared "timestamp" comes as text in ISO 8601.
@@ -126,7 +126,7 @@ class Engine(ABC):
             encode=encoder.encode,
             rows=self.count(),
             width=1 + schema.encoding.cells,
-            reading=schema.encoding.feature_map,
+            feature_map=schema.encoding.feature_map,
             ordered=ordered,
             context=context,
             directory=self.spool,

@@ -27,7 +27,7 @@ from typing import IO, Any, Generic, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from boltdp import _interrupts, kernel
+from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
 from boltdp._threads import close_at_end, map_in_order
 from boltdp.context import Context
@@ -40,8 +40,8 @@ from boltdp.engines.prepared_rows import (
     run_part,
 )
 from boltdp.errors import DataError
-from boltdp.kernel import packing
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel import packing, sgd
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sum_state import Summation
 
 T = TypeVar("T", bound=Sized)
@@ -103,11 +103,11 @@ class LocalRows(StoredRows):
         start: int,
         stop: int,
         *,
-        reading: Reading | None = None,
+        feature_map: FeatureMap | None = None,
         ordered: bool = True,
         threads: int = 1,
     ) -> None:
-        super().__init__(start, stop, cells=store.width - 1, reading=reading, ordered=ordered)
+        super().__init__(start, stop, cells=store.width - 1, feature_map=feature_map, ordered=ordered)
         self._store, self._threads = store, threads
 
     def blocks(self) -> Iterator[PackedRows]:
@@ -116,11 +116,11 @@ class LocalRows(StoredRows):
     def _shuffle(self, seed: int) -> None:
         self._store.shuffle(self._start, self._stop, seed)
 
-    def run_drawn(self, states: Sequence[kernel.State], positions: Iterable[Integers]) -> None:
+    def run_drawn(self, states: Sequence[sgd.State], positions: Iterable[Integers]) -> None:
         parts = self._join_positions(states, positions, self._store.max_draws)
         for block, drawn in self._store.draw_rows(parts):
             _interrupts.check()
-            kernel.run(states, block, positions=drawn)
+            sgd.run(states, block, positions=drawn)
 
     def run_parts(self, parts: Sequence[Partition], context: Context) -> None:
         check_parts(self, parts)
@@ -170,7 +170,9 @@ class LocalRows(StoredRows):
 
         parts = map_in_order(sample, self._parts(), threads=self._threads)
         few = np.concatenate([np.empty((0, self._store.width), np.float32), *parts])
-        yield LocalRows(MemoryStore(few), 0, len(few), reading=self.reading, ordered=False, threads=self._threads)
+        yield LocalRows(
+            MemoryStore(few), 0, len(few), feature_map=self.feature_map, ordered=False, threads=self._threads
+        )
 
     def close(self) -> None:
         self._store.close()
@@ -220,7 +222,7 @@ class MemoryStore:
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         part = self._array[start:stop]
-        packing.put(part.copy(), kernel.permuted_position(0, len(part), rows=len(part), seed=seed), part)
+        packing.put(part.copy(), sgd.permuted_position(0, len(part), rows=len(part), seed=seed), part)
 
     def close(self) -> None:
         self._array = self._array[:0]
@@ -250,7 +252,7 @@ class FileStore:
 
             def write(part: Part[Any]) -> int:
                 with part.encoded() as block:
-                    positions = kernel.permuted_position(part.start, len(block), rows=rows, seed=context.seed)
+                    positions = sgd.permuted_position(part.start, len(block), rows=rows, seed=context.seed)
                     scatter.add(block, positions)
                 return len(block)
 
@@ -310,7 +312,7 @@ class FileStore:
                     done += len(block)
                 for bucket in range(scatter.buckets):
                     with scatter.read_bucket(bucket) as block:
-                        positions = np.where(part[: len(block)] < 0, kernel.BATCH_END, np.arange(len(block)))
+                        positions = np.where(part[: len(block)] < 0, sgd.BATCH_END, np.arange(len(block)))
                         yield block, positions
                         part = part[len(block) :]
 
@@ -340,7 +342,7 @@ class FileStore:
             def write(part: range) -> None:
                 for block in self.blocks(part.start, part.stop):
                     at = part.start - start
-                    scatter.add(block, kernel.permuted_position(at, len(block), rows=rows, seed=seed))
+                    scatter.add(block, sgd.permuted_position(at, len(block), rows=rows, seed=seed))
 
             def put_in_order(bucket: int) -> None:
                 with scatter.read_bucket(bucket) as block:
@@ -505,7 +507,7 @@ def store_rows(
     width: int,
     context: Context,
     encode: Callable[[T, PackedRows], object] = _copy_rows,
-    reading: Reading | None = None,
+    feature_map: FeatureMap | None = None,
     ordered: bool = True,
     directory: str | Path | None = None,
     memory_bytes: int | None = None,
@@ -542,7 +544,7 @@ def store_rows(
             else:
                 store.append(parts, context=context)
         held.pop_all()
-    return LocalRows(store, 0, rows, reading=reading, ordered=ordered, threads=threads)
+    return LocalRows(store, 0, rows, feature_map=feature_map, ordered=ordered, threads=threads)
 
 
 def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, context: Context) -> PackedRows:
@@ -552,7 +554,7 @@ def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bo
     def write(part: Part[T]) -> int:
         if ordered:
             with part.encoded() as block:
-                packing.put(block, kernel.permuted_position(part.start, part.rows, rows=rows, seed=context.seed), array)
+                packing.put(block, sgd.permuted_position(part.start, part.rows, rows=rows, seed=context.seed), array)
         else:
             part.encode_into(array[part.start : part.start + part.rows])
         return part.rows

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from boltdp import _interrupts, kernel
+from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
 from boltdp.context import Context
 from boltdp.errors import ParameterError
-from boltdp.kernel import State
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel import sgd
+from boltdp.kernel.feature_map import FeatureMap
+from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 
 if TYPE_CHECKING:
@@ -43,27 +44,27 @@ class Partition:
 class PreparedRows(ABC):
     """Encoded rows, in permuted order unless they are there for sums only. Closing it removes them.
 
-    States and sums that are fed with the rows must have been made with its `reading`. `run_pass` and `sum` are made of
-    `blocks`, and `run_parts` of `portion`, `reshuffle` and `run_pass`; an engine overrides them to run them where the
+    States and sums that are fed with the rows must have been made with its `feature_map`. `run_pass` and `sum` are made
+    of `blocks`, and `run_parts` of `portion`, `reshuffle` and `run_pass`; an engine overrides them to run where the
     rows are.
     """
 
     rows: int
     cells: int  #: of a row, which has a label in front of them
-    reading: Reading | None  #: how the cells are read as features; None: they are the features
+    feature_map: FeatureMap | None  #: how the cells are read as features; None: they are the features
     ordered: bool = True  #: whether the order is the permuted one; else it is any, and good for sums only
 
     @property
     def dims(self) -> int:
         """Features of a row."""
-        return self.cells if self.reading is None else self.reading.dims
+        return self.cells if self.feature_map is None else self.feature_map.dims
 
-    def read_by(self, reading: Reading | None) -> Self:
-        """The same rows with another reading, as a view, which needs no closing."""
-        if reading is not None and reading.cells != self.cells:
-            raise ParameterError(f"a reading must be of {self.cells} cells, got {reading.cells}")
+    def read_by(self, feature_map: FeatureMap | None) -> Self:
+        """The same rows with another feature map, as a view, which needs no closing."""
+        if feature_map is not None and feature_map.cells != self.cells:
+            raise ParameterError(f"feature_map must be of {self.cells} cells, got {feature_map.cells}")
         view = copy.copy(self)
-        view.reading = reading
+        view.feature_map = feature_map
         return view
 
     @abstractmethod
@@ -82,7 +83,7 @@ class PreparedRows(ABC):
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
         """Feed the rows at these positions, in this order, to every state: for batches that are drawn at random.
 
-        `kernel.BATCH_END` among the positions ends a batch. How the positions are cut into arrays changes nothing. They
+        `sgd.BATCH_END` among the positions ends a batch. How the positions are cut into arrays changes nothing. They
         are as secret as the rows, since the guarantee of a sampled algorithm rests on them, and so is their number: no
         message, statement or file that stays has any, and no progress is reported.
         """
@@ -96,7 +97,7 @@ class PreparedRows(ABC):
         check_ordered(self)
         done = 0
         for block in self.blocks():
-            kernel.run(states, block)
+            sgd.run(states, block)
             done += len(block)
             context.report_rows(done)
 
@@ -180,9 +181,11 @@ class _Wide(Protocol):
 class StoredRows(PreparedRows):
     """The rows of a store from one position to another; a part of them is a view with other positions."""
 
-    def __init__(self, start: int, stop: int, *, cells: int, reading: Reading | None, ordered: bool = True) -> None:
+    def __init__(
+        self, start: int, stop: int, *, cells: int, feature_map: FeatureMap | None, ordered: bool = True
+    ) -> None:
         self._start, self.rows = start, stop - start
-        self.cells, self.reading, self.ordered = cells, reading, ordered
+        self.cells, self.feature_map, self.ordered = cells, feature_map, ordered
 
     @property
     def _stop(self) -> int:

@@ -163,7 +163,7 @@ def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
         body += f"<h2>{escape_text(section.title)}</h2>"
         kind = ""
         if section.title == PROMISED:
-            kind = ' class="promise"' if model.certificate.private else ' class="promise none"'
+            kind = ' class="guarantee"' if model.certificate.private else ' class="guarantee none"'
         body += "".join(f"<p{kind}>{escape_text(text, LONGEST)}</p>" for text in section.text)
         if section.facts:
             facts = (

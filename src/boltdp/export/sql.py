@@ -198,6 +198,7 @@ class _ColumnSql(ABC):
     def __init__(self, scaled: ScaledRule, sql: Dialect) -> None:
         self.scaled, self.sql = scaled, sql
         self.source = sql.quote_column(scaled.rule.source)
+        self.cell = self.source  #: a cell as the type that its features are made of
 
     @property
     @abstractmethod
@@ -276,7 +277,7 @@ class _NumberSql(_BoundedSql):
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
         if len(group) == 1:
             return super().make_array(group)
-        cells = self.sql.array.format(", ".join(column.cell for column in group if isinstance(column, _NumberSql)))
+        cells = self.sql.array.format(", ".join(column.cell for column in group))
         return self.sql.map.format(name="v", value=cells, body=self.write_number("v", 0))
 
     def _write_steps(self, places: Sequence[float], values: Sequence[float]) -> str:

@@ -1,6 +1,6 @@
 /*
  * chacha.h: eight blocks of ChaCha20 (RFC 8439, section 2.3) at once, one in each lane. sgd.c includes it once for each
- * instruction set, with NAME and TARGET as in loops.h and the two rotations that some have an instruction for.
+ * instruction set, with NAME and TARGET as in sgd_loops.h and the two rotations that some have an instruction for.
  *
  * `start` is the first block's input: constants, key, a 64-bit counter in words 12 and 13, a 64-bit nonce in 14 and 15.
  * The RFC calls word 13 nonce too, which is the same as long as no counter passes 2^32. Word w of block `lane` is

@@ -1,7 +1,7 @@
-"""How packed rows are read: from the cells of a row to its features. C in `reading.h`, which says what a cell is.
+"""How packed rows are read: from the cells of a row to its features. C in `feature_map.h`, which says what a cell is.
 
 Rows are encoded once, in public units: numbers from -1 to 1, a category as its index, a curve as a number of steps.
-Centres, scales and the clip norm come later, with the reading, which every state and every sum carries with it.
+Centres, scales and the clip norm come later, with the feature map, which every state and every sum carries with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from boltdp._arrays import Doubles, PackedRows
 from boltdp.errors import ParameterError
-from boltdp.kernel import _aligned_block, _library, reading_pointer
+from boltdp.kernel.sgd import _aligned_block, _library, feature_map_pointer
 
 Kind = Literal["numbers", "category", "steps", "constant"]
 _KINDS: tuple[Kind, ...] = ("numbers", "category", "steps", "constant")
@@ -26,7 +26,7 @@ _HEADER_WORDS = 8
 
 @dataclass(frozen=True)
 class Segment:
-    """Features that are read in the same way, and their two numbers: see `reading.h`."""
+    """Features that are read in the same way, and their two numbers: see `feature_map.h`."""
 
     kind: Kind
     a: Doubles
@@ -47,7 +47,7 @@ class Segment:
 
     @property
     def slots(self) -> int:
-        """How many numbers its sums have: see `reading.h`."""
+        """How many numbers its sums have: see `feature_map.h`."""
         return len(self.a) + (0 if not self.is_group else 1 if self.kind == "category" else 2)
 
     def joins(self, other: Segment) -> bool:
@@ -89,17 +89,17 @@ def _sums_after(numbers: Doubles) -> Doubles:
     return _sums_before(numbers[..., ::-1])[..., ::-1]
 
 
-class Reading:
+class FeatureMap:
     """The segments of a row, in the order of its features.
 
-    >>> reading = Reading([
+    >>> feature_map = FeatureMap([
     ...     Segment("numbers", np.array([0.5]), np.array([2.0])),
     ...     Segment("category", np.array([-1.0, -1.0]), np.array([1.0, 1.0])),
     ...     Segment("constant", np.array([0.25]), np.array([0.0])),
     ... ])
-    >>> reading.cells, reading.dims
+    >>> feature_map.cells, feature_map.dims
     (2, 4)
-    >>> reading.features(np.array([[1, 0.75, 1], [0, np.nan, -1]], np.float32))
+    >>> feature_map.features(np.array([[1, 0.75, 1], [0, np.nan, -1]], np.float32))
     array([[ 1.  ,  0.5 , -1.  ,  1.  ,  0.25],
            [ 0.  ,  0.  , -1.  , -1.  ,  0.25]])
     """
@@ -116,7 +116,7 @@ class Reading:
         self.dense = sum(len(part.a) for part in self.segments if not part.is_group)
         self.slots = sum(part.slots for part in self.segments)
         if self.cells < 1:
-            raise ParameterError("a reading must have cells, got none")
+            raise ParameterError("a feature map must have cells, got none")
 
     @cached_property
     def block(self) -> npt.NDArray[np.uint8]:
@@ -148,7 +148,7 @@ class Reading:
             )
         contiguous = np.ascontiguousarray(rows)
         out = np.empty((len(rows), 1 + self.dims))
-        _library.reading_features(self.block.ctypes.data, contiguous.ctypes.data, len(rows), out.ctypes.data)
+        _library.feature_map_features(self.block.ctypes.data, contiguous.ctypes.data, len(rows), out.ctypes.data)
         return out
 
     def spread(self, weights: Doubles) -> Doubles:
@@ -181,26 +181,26 @@ class Reading:
             at += len(part.a)
 
 
-def scores(rows: PackedRows, weights: Doubles, reading: Reading | None = None) -> Doubles:
+def scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None = None) -> Doubles:
     """<w, x> of each packed row x and each of the weight vectors, (vectors, dims); rows longer than 1 are shortened.
 
-    Without a reading the cells are the features.
+    Without a feature map the cells are the features.
 
     >>> scores(np.array([[0, 3, 4], [1, 0.5, 0]], np.float32), np.array([[1.0, 0.0], [0.0, 1.0]]))
     array([[0.6, 0.8],
            [0.5, 0. ]])
     """
-    cells, dims = (rows.shape[1] - 1,) * 2 if reading is None else (reading.cells, reading.dims)
+    cells, dims = (rows.shape[1] - 1,) * 2 if feature_map is None else (feature_map.cells, feature_map.dims)
     if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape[1] != 1 + cells or weights.shape[1:] != (dims,):
         raise ParameterError(
             f"rows must be float32 with 1 + {cells} columns, and weights of {dims} features, got {rows.dtype} of shape "
             f"{rows.shape} and weights of shape {weights.shape}"
         )
     contiguous = np.ascontiguousarray(rows)
-    of_slots = np.ascontiguousarray(weights if reading is None else reading.spread(weights), np.float64)
+    of_slots = np.ascontiguousarray(weights if feature_map is None else feature_map.spread(weights), np.float64)
     out, room = np.empty((len(rows), len(weights))), np.empty(2 * of_slots.shape[1])
-    _library.reading_scores(
-        reading_pointer(reading),
+    _library.feature_map_scores(
+        feature_map_pointer(feature_map),
         cells,
         contiguous.ctypes.data,
         len(rows),

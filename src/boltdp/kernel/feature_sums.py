@@ -1,4 +1,4 @@
-"""Sums over all rows of the features and of their squares, which centre and scale them later: C in `moments.c`."""
+"""Sums over all rows of the features and of their squares, which centre and scale them later: C in `feature_sums.c`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from boltdp._arrays import Integers
 from boltdp.errors import ParameterError
-from boltdp.kernel import _library, reading_pointer
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.feature_map import FeatureMap
+from boltdp.kernel.sgd import _library, feature_map_pointer
 from boltdp.kernel.sum_state import Block
 
 _HEADER = 8 * 8
@@ -17,11 +17,11 @@ _HEADER = 8 * 8
 UNIT = 2.0**-20
 
 
-class Moments(Block):
+class FeatureSums(Block):
     """The sums of the features of all rows fed so far, and of their squares, in multiples of UNIT.
 
     Features are clipped to [-1, 1] and rows shortened to `clip_norm` first. Each row is rounded by itself and the sums
-    are exact, so that replacing one row changes nothing but its own terms. The reading has numbers as they stand, 0 or
+    are exact, so that replacing one row changes nothing but its own terms. The map has numbers as they stand, 0 or
     1 for a category, and steps of one height, above or below zero.
 
     >>> moments = Moments(clip_norm=1.0, cells=2)
@@ -33,19 +33,21 @@ class Moments(Block):
 
     aggregate: ClassVar[str] = "moments"
 
-    _check = _library.moments_check
-    _add = _library.moments_add
-    _join = _library.moments_join
+    _check = _library.feature_sums_check
+    _add = _library.feature_sums_add
+    _join = _library.feature_sums_join
     _other = "moments must stay those of the same features"
 
-    def __init__(self, reading: Reading | None = None, *, clip_norm: float, cells: int | None = None) -> None:
-        if (reading is None) == (cells is None):
-            raise ParameterError("either a reading or the number of cells must be given")
-        self._reading = reading
-        width = int(cells or 0) if reading is None else reading.cells
-        size = _library.moments_bytes(width, reading_pointer(reading)) if width > 0 else 0
+    def __init__(self, feature_map: FeatureMap | None = None, *, clip_norm: float, cells: int | None = None) -> None:
+        if (feature_map is None) == (cells is None):
+            raise ParameterError("either a feature map or the number of cells must be given")
+        self._feature_map = feature_map
+        width = int(cells or 0) if feature_map is None else feature_map.cells
+        size = _library.feature_sums_bytes(width, feature_map_pointer(feature_map)) if width > 0 else 0
         super().__init__(size, width)
-        code = _library.moments_init(self._block.ctypes.data, size, width, reading_pointer(reading), clip_norm)
+        code = _library.feature_sums_init(
+            self._block.ctypes.data, size, width, feature_map_pointer(feature_map), clip_norm
+        )
         if code:
             raise ParameterError(f"clip_norm must be > 0 and rows have cells, got {clip_norm} and {width}")
         self._begin()
@@ -53,12 +55,12 @@ class Moments(Block):
     @property
     def value(self) -> Integers:
         """Of shape (2, dims): as private as the rows."""
-        slots = self._cells if self._reading is None else self._reading.slots
+        slots = self._cells if self._feature_map is None else self._feature_map.slots
         sums = np.frombuffer(self._block, np.float64, 2 * slots, _HEADER).astype(np.int64).reshape(2, slots)
-        if self._reading is None:
+        if self._feature_map is None:
             return sums
-        parts, dense, at = [], 0, self._reading.dense
-        for part in self._reading.segments:
+        parts, dense, at = [], 0, self._feature_map.dense
+        for part in self._feature_map.segments:
             if not part.is_group:
                 parts.append(sums[:, dense : dense + len(part.a)])
                 dense += len(part.a)

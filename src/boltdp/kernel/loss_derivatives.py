@@ -1,4 +1,4 @@
-"""Sums over all rows of the loss's gradient, its Hessian times a direction, or the Hessian: C in `objective.c`."""
+"""Sums over all rows of the loss's gradient, its Hessian times a direction, or the Hessian: `loss_derivatives.c`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
-from boltdp.kernel import _library, _pointer, _weights_of_classes, reading_pointer
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.packing import of_hashes
+from boltdp.kernel.sgd import _library, _pointer, _weights_of_classes, feature_map_pointer
 from boltdp.kernel.sum_state import Block, finite_numbers
 from boltdp.losses import Loss
 
@@ -22,14 +22,14 @@ _GRADIENT, _PRODUCT, _HESSIAN = range(3)
 _SUMMED_AT = 8 * 13
 
 
-class Sums(Block):
+class DerivativeSums(Block):
     """The derivative of the loss of all rows fed so far, at fixed weights of shape (vectors, dims).
 
     Without a direction it is the gradient, else the Hessian times the direction; with `hessian`, the Hessian with
     respect to each of the vectors. The loss of a row is multiplied by the weight of its class, if `class_weights` are
     given; its gradient, if it is then longer than `clip`, is shortened to it. `positive` and `classes` are those of
-    `State`. Packed rows are read by the reading, if there is one, and guarded as there; neutral ones add nothing. With
-    a `share` below 1 only about so many of the rows are summed, chosen by a hash of what is in them.
+    `State`. Packed rows are read by the feature map, if there is one, and guarded as there; neutral ones add nothing.
+    With a `share` below 1 only about this share of the rows is summed, chosen by a hash of what is in them.
 
     Each row's terms are rounded to multiples of `SUM_GRID`, and their sums are exact: neither the order of rows nor
     who adds up how many of them changes a bit.
@@ -47,9 +47,9 @@ class Sums(Block):
 
     aggregate: ClassVar[str] = "derivative"
 
-    _check = _library.objective_check
-    _add = _library.objective_add
-    _join = _library.objective_join
+    _check = _library.derivatives_check
+    _add = _library.derivatives_add
+    _join = _library.derivatives_join
     _other = "sums must stay those of the same derivative"
 
     def __init__(
@@ -63,7 +63,7 @@ class Sums(Block):
         positive: int = 1,
         classes: int = 2,
         class_weights: tuple[float, ...] | None = None,
-        reading: Reading | None = None,
+        feature_map: FeatureMap | None = None,
         share: float = 1.0,
     ) -> None:
         bent = hessian or direction is not None
@@ -74,37 +74,37 @@ class Sums(Block):
         weights = finite_numbers("weights", weights, (loss.vectors, weights.shape[-1]))
         direction = None if direction is None else finite_numbers("direction", direction, weights.shape)
         dims = weights.shape[1]
-        if reading is not None and reading.dims != dims:
-            raise ParameterError(f"reading must be of {dims} features, got {reading.dims}")
+        if feature_map is not None and feature_map.dims != dims:
+            raise ParameterError(f"feature_map must be of {dims} features, got {feature_map.dims}")
         if not clip > 0 or (bent and clip < math.inf):
             raise ParameterError(f"clip must be > 0, and infinite for anything but the gradient, got {clip}")
         if hessian and direction is not None:
             raise ParameterError("hessian must be False where there is a direction, got True")
         hashes = of_hashes(share)
-        cells, slots = (dims, dims) if reading is None else (reading.cells, reading.slots)
+        cells, slots = (dims, dims) if feature_map is None else (feature_map.cells, feature_map.slots)
         if hessian and slots > MAX_HESSIAN_SLOTS:
             raise ParameterError(f"weights must be of <= {MAX_HESSIAN_SLOTS} slots for a Hessian, got {slots}")
-        self._reading, self._hessian = reading, hessian
+        self._feature_map, self._hessian = feature_map, hessian
         self.share = share  #: of the rows that is summed
         self._shape = (loss.vectors, slots, slots) if hessian else (loss.vectors, slots)
         # Terms on the grid must be small, and there is no such thing as a small direction: a power of two is exact.
         self._exponent = 0 if direction is None else _exponent_above(direction)
         if direction is not None:
             direction = np.ldexp(direction, -self._exponent)
-        if reading is not None:
-            weights = np.ascontiguousarray(reading.spread(weights))
-            direction = None if direction is None else np.ascontiguousarray(reading.spread(direction))
+        if feature_map is not None:
+            weights = np.ascontiguousarray(feature_map.spread(weights))
+            direction = None if direction is None else np.ascontiguousarray(feature_map.spread(direction))
         kind = _HESSIAN if hessian else _GRADIENT if direction is None else _PRODUCT
         shape = (loss.number, cells, classes, positive, kind, class_weights is not None)
-        size = 0 if min(shape) < 0 else _library.objective_bytes(*shape, reading_pointer(reading))
+        size = 0 if min(shape) < 0 else _library.derivatives_bytes(*shape, feature_map_pointer(feature_map))
         if size == 0:
             raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
         by_class = _weights_of_classes(class_weights, classes)
         super().__init__(size, cells)
         arrays = [_pointer(weights), _pointer(direction), _pointer(by_class)]
         numbers = (loss.parameter, clip, hashes)
-        code = _library.objective_init(
-            self._block.ctypes.data, size, *shape, reading_pointer(reading), *numbers, *arrays
+        code = _library.derivatives_init(
+            self._block.ctypes.data, size, *shape, feature_map_pointer(feature_map), *numbers, *arrays
         )
         if code:
             raise ParameterError("class_weights must be above 0 and at most 1")
@@ -119,14 +119,14 @@ class Sums(Block):
     def value(self) -> Doubles:
         """The sum, of shape (vectors, dims), or (vectors, dims, dims) for the Hessian: as private as the rows."""
         out = np.empty(self._shape)
-        _library.objective_sum(self._block.ctypes.data, self._block.size, out.ctypes.data)
+        _library.derivatives_sum(self._block.ctypes.data, self._block.size, out.ctypes.data)
         out = np.ldexp(out, self._exponent)
-        if self._reading is None:
+        if self._feature_map is None:
             return out
-        gathered = self._reading.gather(out)
+        gathered = self._feature_map.gather(out)
         if not self._hessian:
             return gathered
-        return np.ascontiguousarray(self._reading.gather(gathered.swapaxes(-1, -2)))
+        return np.ascontiguousarray(self._feature_map.gather(gathered.swapaxes(-1, -2)))
 
 
 def _exponent_above(numbers: Doubles) -> int:

@@ -1,6 +1,6 @@
 /*
- * losses.h: everything that C asks about a loss. losses.py says the same in Python, and a test compares them; no other C
- * file knows one margin loss from another, or how a label is read.
+ * losses.h: everything that C asks about a loss. losses.py says the same in Python, and a test compares them; no other
+ * C file knows one margin loss from another, or how a label is read.
  *
  * A new margin loss is a line of the table and the functions that its line asks for: without one of them it does not
  * compile. Its slope must lie between -1 and 0 (of a signed score) exactly, roundings included, and change by at most
@@ -51,8 +51,8 @@ enum loss { LOSSES(ENUMERATOR) LOSS_COUNT };
 /*
  * What a loss reads of a row's label.
  *
- * A target that is a number would be one more word here, with a function of its own: the sign of a label from -1 to 1 is
- * 1 and its y the label itself; that of any other label is 0.
+ * A target that is a number would be one more word here, with a function of its own: the sign of a label from -1 to 1
+ * is 1 and its y the label itself; that of any other label is 0.
  */
 struct label {
     double sign; /* that the row's scores are multiplied by: 1 or -1; 0 if the label is not known, and the row neutral */

@@ -1,4 +1,4 @@
-"""How many rows each of several models gets wrong: C in `errors.c`."""
+"""How many rows each of several models gets wrong: C in `misclassification.c`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
-from boltdp.kernel import _library, reading_pointer
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.feature_map import FeatureMap
+from boltdp.kernel.sgd import _library, feature_map_pointer
 from boltdp.kernel.sum_state import Block, finite_numbers
 
 _HEADER = 8 * 8
 
 
-class Errors(Block):
+class ErrorCounts(Block):
     """Errors of models, of all rows fed so far; weights of shape (models, vectors, dims).
 
-    One vector chooses class 1 where <w, x> > 0, else class 0; one a class, the first with the greatest <w, x>. Packed
-    rows are read by the reading, if there is one. Rows without a declared class, and without a reading those with a
-    feature that is not finite, are errors of every model. One row changes each count by at most 1; the counts are as
-    private as the rows.
+    One vector chooses class 1 where <w, x> > 0, else class 0; one vector per class, the first with the greatest <w, x>.
+    Packed rows are read by the feature map, if there is one. Rows without a declared class, and without a feature map
+    those with a feature that is not finite, are errors of every model. One row changes each count by at most 1; the
+    counts are as private as the rows.
 
     >>> errors = Errors(np.array([[[1.0, 0.0]], [[-1.0, 0.5]]]), classes=2)
     >>> errors.add(np.array([[1, 0.5, 0], [0, -0.5, 0.1], [0, 0.25, 0.125], [np.nan, 0, 0]], dtype=np.float32))
@@ -31,20 +31,24 @@ class Errors(Block):
 
     aggregate: ClassVar[str] = "errors"
 
-    _check = _library.errors_check
-    _add = _library.errors_add
-    _join = _library.errors_join
+    _check = _library.misclassification_check
+    _add = _library.misclassification_add
+    _join = _library.misclassification_join
     _other = "counts must stay those of the same models"
 
-    def __init__(self, weights: Doubles, *, classes: int, reading: Reading | None = None) -> None:
+    def __init__(self, weights: Doubles, *, classes: int, feature_map: FeatureMap | None = None) -> None:
         if weights.ndim != 3:
             raise ParameterError(f"weights must have shape (models, vectors, dims), got {weights.ndim}-D")
         models, vectors, dims = weights.shape
         weights = finite_numbers("weights", weights, weights.shape)
-        if reading is not None and reading.dims != dims:
-            raise ParameterError(f"reading must be of {dims} features, got {reading.dims}")
-        cells = dims if reading is None else reading.cells
-        size = 0 if classes < 0 else _library.errors_bytes(cells, classes, models, vectors, reading_pointer(reading))
+        if feature_map is not None and feature_map.dims != dims:
+            raise ParameterError(f"feature_map must be of {dims} features, got {feature_map.dims}")
+        cells = dims if feature_map is None else feature_map.cells
+        size = (
+            0
+            if classes < 0
+            else _library.misclassification_bytes(cells, classes, models, vectors, feature_map_pointer(feature_map))
+        )
         if size == 0:
             raise ParameterError(
                 f"weights must be of 1 or more models with 1 vector, or one for each of 2 or more classes, got shape "
@@ -52,10 +56,10 @@ class Errors(Block):
             )
         super().__init__(size, cells)
         self._models = models
-        if reading is not None:
-            weights = np.ascontiguousarray(reading.spread(weights))
-        shape = (cells, classes, models, vectors, reading_pointer(reading))
-        _library.errors_init(self._block.ctypes.data, size, *shape, weights.ctypes.data)
+        if feature_map is not None:
+            weights = np.ascontiguousarray(feature_map.spread(weights))
+        shape = (cells, classes, models, vectors, feature_map_pointer(feature_map))
+        _library.misclassification_init(self._block.ctypes.data, size, *shape, weights.ctypes.data)
         self._begin()
 
     @property

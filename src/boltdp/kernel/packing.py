@@ -1,4 +1,4 @@
-"""Packing columns into rows of cells, and moving rows whole: C in `rows.c`, which releases the GIL."""
+"""Packing columns into rows of cells, and moving rows whole: C in `packing.c`, which releases the GIL."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class Packer:
                 column.base = given.base
                 column.count = _MOST_CODES if given.table is None else len(given.table)
                 column.codes = None if given.table is None else given.table.ctypes.data
-        _library.rows_pack(columns, len(columns), len(out), out.ctypes.data, self.width)
+        _library.packing_pack(columns, len(columns), len(out), out.ctypes.data, self.width)
 
 
 def take(rows: PackedRows, places: Integers, out: PackedRows) -> None:
@@ -162,7 +162,7 @@ def take(rows: PackedRows, places: Integers, out: PackedRows) -> None:
     array([0.75, 0.25], dtype=float32)
     """
     _check_places(places, rows=len(rows))
-    _move(_library.rows_take, rows, places, out, count=len(out))
+    _move(_library.packing_take, rows, places, out, count=len(out))
 
 
 def put(rows: PackedRows, places: Integers, out: PackedRows) -> None:
@@ -174,7 +174,7 @@ def put(rows: PackedRows, places: Integers, out: PackedRows) -> None:
     array([0.25, 0.  , 0.75], dtype=float32)
     """
     _check_places(places, rows=len(out))
-    _move(_library.rows_put, rows, places, out, count=len(rows))
+    _move(_library.packing_put, rows, places, out, count=len(rows))
 
 
 def sampled(rows: PackedRows, share: float) -> PackedRows:
@@ -187,7 +187,7 @@ def sampled(rows: PackedRows, share: float) -> PackedRows:
     hashes, few = of_hashes(share), np.empty((min(len(rows), _SAMPLED_AT_ONCE), rows.shape[1]), np.float32)
 
     def sample(part: PackedRows) -> PackedRows:
-        taken = _library.rows_sample(part.ctypes.data, *part.shape, hashes, few.ctypes.data)
+        taken = _library.packing_sample(part.ctypes.data, *part.shape, hashes, few.ctypes.data)
         return few[:taken].copy()
 
     return np.concatenate(
@@ -222,7 +222,7 @@ def sort_by_bucket(
     order, slots = np.empty(len(positions), np.int64), np.empty(len(positions), np.uint32)
     counts = np.empty(buckets, np.int64)
     arrays = (order.ctypes.data, slots.ctypes.data, counts.ctypes.data)
-    _library.rows_sort(positions.ctypes.data, len(positions), shift, buckets, *arrays)
+    _library.packing_sort(positions.ctypes.data, len(positions), shift, buckets, *arrays)
     return order, slots, counts
 
 
@@ -253,10 +253,10 @@ def _check_places(places: Integers, *, rows: int) -> None:
 
 _library = load(
     {
-        "rows_pack": (None, [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t]),
-        "rows_take": (None, [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p]),
-        "rows_put": (None, [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p]),
-        "rows_sample": (c_size_t, [c_void_p, c_size_t, c_size_t, c_uint64, c_void_p]),
-        "rows_sort": (None, [c_void_p, c_size_t, c_int, c_size_t, c_void_p, c_void_p, c_void_p]),
+        "packing_pack": (None, [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t]),
+        "packing_take": (None, [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p]),
+        "packing_put": (None, [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p]),
+        "packing_sample": (c_size_t, [c_void_p, c_size_t, c_size_t, c_uint64, c_void_p]),
+        "packing_sort": (None, [c_void_p, c_size_t, c_int, c_size_t, c_void_p, c_void_p, c_void_p]),
     }
 )

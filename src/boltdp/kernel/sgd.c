@@ -1,6 +1,6 @@
 /*
- * sgd.c: the state and the row guard. The loops over rows are in loops.h and ChaCha20 is in chacha.h, once for each
- * instruction set; the losses are in losses.h, exp in exp.h, the samplers in noise.h.
+ * sgd.c: the state and the row guard. The loops over rows are in sgd_loops.h and ChaCha20 is in chacha.h, once for each
+ * instruction set; the losses are in losses.h, exp in exp.h, the samplers in gaussian_sampling.h.
  */
 #include "sgd.h"
 
@@ -14,7 +14,7 @@
 
 #include "exp.h"
 #include "losses.h"
-#include "reading.h"
+#include "feature_map.h"
 
 #if defined(__FAST_MATH__) || FLT_EVAL_METHOD != 0
 #error "sgd.c needs plain IEEE arithmetic: no -ffast-math, no x87"
@@ -32,9 +32,9 @@ double sgd_exp2_256ths(double u)
 
 /*
  * Let u = 2^-53, S the exact sum of squares of the row and q the computed one. Every term of q is a product (one
- * rounding) that goes through at most dims additions, so |q - S| <= (dims+2)*u*S to first order, and with
- * g = (dims+16)*u, which is below 2^-28, safely  S*(1-g) <= q <= S*(1+g). (Squares that underflow add less than
- * dims * 2^-1074.) Where a reading has the squares of a group of k features added up in advance, its terms go through at
+ * rounding) that goes through at most dims additions, so |q - S| <= (dims+2)*u*S to first order, and with g =
+ * (dims+16)*u, which is below 2^-28, safely  S*(1-g) <= q <= S*(1+g). (Squares that underflow add less than dims *
+ * 2^-1074.) Where a feature map has the squares of a group of k features added up in advance, its terms go through at
  * most k + 2 additions there and then through one for each other number or group: dims + 4 in all.
  *
  * - q <= 1 - 4g: s = 1, and ||s*x||^2 = S <= (1-4g)/(1-g) < 1 - 2g, so ||s*x|| < 1 - g.
@@ -75,7 +75,7 @@ double sgd_row_scale(double sum_of_squares, uint64_t dims)
 
 /* ---- noise -------------------------------------------------------------------------------------------------- */
 
-#include "noise.h"
+#include "gaussian_sampling.h"
 
 double sgd_log(double x)
 {
@@ -119,7 +119,7 @@ static inline uint64_t batch_size(const struct sgd_recipe *r, uint64_t carry)
     return r->rows / r->batches + (carry + r->rows % r->batches >= r->batches);
 }
 
-/* Whether every batch is a single row and nothing is done to the weights in between: see loops.h. */
+/* Whether every batch is a single row and nothing is done to the weights in between: see sgd_loops.h. */
 static int has_single_rows(const struct sgd_recipe *r)
 {
     return r->batches == r->rows && !loss_is_joint(r->loss) && r->radius > DBL_MAX && !r->marked && !r->noise;
@@ -170,7 +170,7 @@ static inline uint64_t class_weights_at(const struct sgd_recipe *r)
     return 3 * weight_count(r) + aside_count(r);
 }
 
-/* Bytes without the reading. */
+/* Bytes without the feature map. */
 static uint64_t own_bytes(const struct sgd_recipe *r)
 {
     if (r->dims < 1 || r->dims > SGD_MAX_DIMS || r->classes < 2 || r->classes > SGD_MAX_CLASSES || r->weighted > 1)
@@ -178,23 +178,23 @@ static uint64_t own_bytes(const struct sgd_recipe *r)
     return sizeof(struct sgd_state) + sizeof(double) * (class_weights_at(r) + (r->weighted ? r->classes : 0));
 }
 
-uint64_t sgd_bytes(const struct sgd_recipe *r, const void *reading)
+uint64_t sgd_bytes(const struct sgd_recipe *r, const void *map)
 {
-    const struct reading *by = reading;
+    const struct feature_map *by = map;
     const uint64_t own = own_bytes(r);
     return by == NULL || own == 0 ? own : by->dims == r->dims ? own + by->bytes : 0;
 }
 
-/* The reading of a block that is sound; it is the end of it. */
-static const struct reading *reading_of(const struct sgd_state *s)
+/* The feature map of a block that is sound; it is the end of it. */
+static const struct feature_map *feature_map_of(const struct sgd_state *s)
 {
-    return s->reading == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->reading));
+    return s->map_bytes == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->map_bytes));
 }
 
 uint64_t sgd_cells(const void *state)
 {
     const struct sgd_state *s = state;
-    return s->reading == 0 ? s->recipe.dims : reading_of(s)->cells;
+    return s->map_bytes == 0 ? s->recipe.dims : feature_map_of(s)->cells;
 }
 
 int sgd_class_weights_are_sound(const double *class_weights, uint64_t classes)
@@ -238,10 +238,10 @@ static int check_header(const void *state, size_t bytes)
     if (bytes < sizeof *s || s->magic != SGD_MAGIC || s->version != SGD_VERSION || s->bytes != bytes)
         return SGD_CORRUPT;
     const struct sgd_recipe *r = &s->recipe;
-    if (!recipe_is_sound(r) || s->reading > bytes || s->reading % sizeof(double) != 0 ||
-        own_bytes(r) != bytes - s->reading)
+    if (!recipe_is_sound(r) || s->map_bytes > bytes || s->map_bytes % sizeof(double) != 0 ||
+        own_bytes(r) != bytes - s->map_bytes)
         return SGD_CORRUPT;
-    if (s->reading != 0 && (reading_check(reading_of(s), s->reading) != SGD_OK || reading_of(s)->dims != r->dims))
+    if (s->map_bytes != 0 && (feature_map_check(feature_map_of(s), s->map_bytes) != SGD_OK || feature_map_of(s)->dims != r->dims))
         return SGD_CORRUPT;
     if (s->updates > r->batches * r->passes || s->carry >= r->batches || s->drawn > (r->noise != SGD_NOISELESS))
         return SGD_CORRUPT;
@@ -275,20 +275,20 @@ int sgd_check(const void *state, size_t bytes)
     if (code != SGD_OK)
         return code;
     const struct sgd_state *s = state;
-    size_t count = (bytes - s->reading - sizeof *s) / sizeof(double);
+    size_t count = (bytes - s->map_bytes - sizeof *s) / sizeof(double);
     for (size_t i = 0; i < count; i++)
         if (!(fabs(s->data[i]) <= DBL_MAX))
             return SGD_CORRUPT;
     const struct sgd_recipe *r = &s->recipe;
     if (r->weighted && !sgd_class_weights_are_sound(s->data + class_weights_at(r), r->classes))
         return SGD_CORRUPT;
-    return s->reading == 0 || reading_is_finite(reading_of(s)) ? SGD_OK : SGD_CORRUPT;
+    return s->map_bytes == 0 || feature_map_is_finite(feature_map_of(s)) ? SGD_OK : SGD_CORRUPT;
 }
 
 int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key, const double *class_weights,
-             const void *reading)
+             const void *map)
 {
-    if (!recipe_is_sound(recipe) || sgd_bytes(recipe, reading) != bytes || (recipe->noise != SGD_NOISELESS) != (key != NULL))
+    if (!recipe_is_sound(recipe) || sgd_bytes(recipe, map) != bytes || (recipe->noise != SGD_NOISELESS) != (key != NULL))
         return SGD_BAD_RECIPE;
     if ((recipe->weighted != 0) != (class_weights != NULL) ||
         (class_weights != NULL && !sgd_class_weights_are_sound(class_weights, recipe->classes)))
@@ -306,9 +306,9 @@ int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const v
         memcpy(s->key, key, sizeof s->key);
     if (class_weights != NULL)
         memcpy(s->data + class_weights_at(recipe), class_weights, recipe->classes * sizeof *class_weights);
-    if (reading != NULL) {
-        s->reading = bytes - own_bytes(recipe);
-        memcpy((char *) state + own_bytes(recipe), reading, s->reading);
+    if (map != NULL) {
+        s->map_bytes = bytes - own_bytes(recipe);
+        memcpy((char *) state + own_bytes(recipe), map, s->map_bytes);
     }
     return SGD_OK;
 }
@@ -350,7 +350,7 @@ struct block {
     const char *neutral;         /* a neutral row is read */
     size_t left;                 /* rows from its first one to the end of the scan */
     size_t n, cells, dims;       /* how many it has, their cells and features */
-    const struct reading *reading;
+    const struct feature_map *map;
     double *rows;                /* the features widened, each row padded with zeros to `stride` numbers */
     size_t stride;
     double lanes[4 * MAX_BLOCK]; /* partial sums of each row's squares */
@@ -369,7 +369,7 @@ struct block {
 #define ROTATE_16(v) ROTATE(v, 16)
 #define ROTATE_8(v) ROTATE(v, 8)
 #include "chacha.h"
-#include "loops.h"
+#include "sgd_loops.h"
 
 #if defined(__x86_64__)
 #undef NAME
@@ -405,7 +405,7 @@ TARGET static inline vec4 four_sums(__m256d ab, __m256d cd)
 #define ROTATE_16(v) SHUFFLED(v, 2, 3, 0, 1)
 #define ROTATE_8(v) SHUFFLED(v, 3, 0, 1, 2)
 #include "chacha.h"
-#include "loops.h"
+#include "sgd_loops.h"
 #endif
 
 int sgd_has_build(int build)
@@ -469,11 +469,11 @@ int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, con
             return code;
         const struct sgd_state *s = states[i], *first = states[0];
         const struct sgd_recipe *r = &s->recipe;
-        if (r->dims != first->recipe.dims || s->reading != first->reading ||
-            memcmp((const char *) s + (s->bytes - s->reading), (const char *) first + (first->bytes - s->reading),
-                   s->reading) != 0)
+        if (r->dims != first->recipe.dims || s->map_bytes != first->map_bytes ||
+            memcmp((const char *) s + (s->bytes - s->map_bytes), (const char *) first + (first->bytes - s->map_bytes),
+                   s->map_bytes) != 0)
             return SGD_WIDTHS;
-        if (s->reading != 0 && element != SGD_FLOAT32)
+        if (s->map_bytes != 0 && element != SGD_FLOAT32)
             return SGD_BAD_ELEMENT;
         if (r->marked ? passes_the_end(s, positions, n)
                       : n > r->rows * (r->passes - s->updates / r->batches) - s->row)
@@ -496,7 +496,7 @@ int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, con
     struct block now, ahead;
     now.dims = ahead.dims = dims;
     now.cells = ahead.cells = sgd_cells(states[0]);
-    now.reading = ahead.reading = reading_of(states[0]);
+    now.map = ahead.map = feature_map_of(states[0]);
     now.stride = ahead.stride = stride;
     now.rows = wide + stride;
     ahead.rows = now.rows + (size + 1) * stride;

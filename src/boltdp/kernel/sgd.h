@@ -6,19 +6,20 @@
  *     w_t = Project( (1 - eta_t*lambda) * w_{t-1} - (eta_t/|B_t|) * sum over B_t of grad phi(w_{t-1}; z_i) ),   w_0 = 0
  *
  * over the rows in the order they are fed, in blocks of any length: the same rows give the same bits however they are
- * cut. In a weighted recipe the loss of a row is multiplied by the weight of its class, at most 1. What it refuses: to do
- * I/O, to keep anything outside the state, to follow a corrupt state. It allocates only for a scan of rows too wide for
- * the stack (above a thousand features), and frees it again.
+ * cut. In a weighted recipe the loss of a row is multiplied by the weight of its class, at most 1. What it refuses: to
+ * do I/O, to keep anything outside the state, to follow a corrupt state. It allocates only for a scan of rows too wide
+ * for the stack (above a thousand features), and frees it again.
  *
  * A recipe may ask for noise in every update, - eta_t * noise_t beside the gradients above: what white-box algorithms
  * do. It comes from ChaCha20 with the state's key and the number of the update, so that each update has its own and
- * nothing is kept between them (noise.md). The product's own algorithm adds none here.
+ * nothing is kept between them (gaussian_sampling.md). The product's own algorithm adds none here.
  *
- * A packed row is the class index (0, 1, ...), then its cells. A state may have a reading (reading.h), which makes
- * features of cells, and then rows are float32; without one the cells are the features, float32 or float64.
+ * A packed row is the class index (0, 1, ...), then its cells. A state may have a feature map (feature_map.h), which
+ * makes features of cells, and then rows are float32; without one the cells are the features, float32 or float64.
  *
- * THE SAME BITS FROM EVERY BUILD. Sums have one written association (loops.h), exp is our own, nothing is contracted
- * into a fused multiply-add. Compile with -ffp-contract=off, never with -ffast-math. C99 plus GNU vector types.
+ * THE SAME BITS FROM EVERY BUILD. Sums have one written association (sgd_loops.h), exp is our own, nothing is
+ * contracted into a fused multiply-add. Compile with -ffp-contract=off, never with -ffast-math. C99 plus GNU vector
+ * types.
  */
 #ifndef BOLTDP_SGD_H
 #define BOLTDP_SGD_H
@@ -76,8 +77,9 @@ struct sgd_recipe {
 #define SGD_MAX_CLASSES (UINT64_C(1) << 24) /* a float32 label is exact up to here */
 
 /*
- * The state: this header, then five arrays, and the reading if there is one. Vectors have a stride of dims rounded up to a multiple of 4, and zeros
- * at the end; V is the number of weight vectors: 1 for margin losses, for joint ones one a class, class after class.
+ * The state: this header, then five arrays, and the feature map if there is one. Vectors have a stride of dims rounded
+ * up to a multiple of 4, and zeros at the end; V is the number of weight vectors: 1 for margin losses, for joint ones
+ * one a class, class after class.
  *
  *     double weights[V*stride];  the last iterate, without a row that waits
  *     double total[V*stride];    the sum of the iterates to be averaged so far; zeros while averaged = 1
@@ -101,19 +103,19 @@ struct sgd_state {
                          marked: 0 */
     uint64_t drawn;   /* 1 if `step` has the noise of the batch in progress, which is so from its first row on */
     uint64_t key[4];  /* of the noise; zeros without any. As secret as the rows */
-    uint64_t reading; /* bytes of the reading, which is at the end of the block; 0: none */
+    uint64_t map_bytes; /* bytes of the feature map, which is at the end of the block; 0: none */
     double data[];
 };
 
-/* Bytes of the state of a recipe and a reading, or NULL; 0 if dims, classes or `weighted` are out of range. */
-uint64_t sgd_bytes(const struct sgd_recipe *recipe, const void *reading);
+/* Bytes of the state of a recipe and a feature map, or NULL; 0 if dims, classes or `weighted` are out of range. */
+uint64_t sgd_bytes(const struct sgd_recipe *recipe, const void *map);
 
 /*
- * Write the state before the first row. `bytes` must be sgd_bytes(recipe, reading), the key 32 bytes, or NULL without
+ * Write the state before the first row. `bytes` must be sgd_bytes(recipe, map), the key 32 bytes, or NULL without
  * noise, and class_weights one number a class, or NULL in a recipe that is not weighted.
  */
 int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key, const double *class_weights,
-             const void *reading);
+             const void *map);
 
 /* Cells of the rows that a sound state reads. */
 uint64_t sgd_cells(const void *state);

@@ -10,7 +10,7 @@ import numpy as np
 
 from boltdp._arrays import Doubles, PackedRows
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import _BUILDS, _FASTEST, _aligned_block, _error_text, builds
+from boltdp.kernel.sgd import _BUILDS, _FASTEST, _aligned_block, _error_text, builds
 
 if TYPE_CHECKING:
     from typing_extensions import Self

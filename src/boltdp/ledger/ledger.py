@@ -113,25 +113,7 @@ class Reservation:
 
 
 class Ledger:
-    """The ledger at an address; it holds nothing open, so that it can be copied, pickled and used after a fork.
-
-    >>> import tempfile
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.accounting.charges import Release
-    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-    >>> from boltdp.privacy.training_problem import Problem
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> release = Release(Budget(1.0), make_objective_perturbation(problem, Budget(1.0)))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     ledger = open_ledger(f"{folder}/ledger.db")
-    ...     ledger.set_budget("visits", Budget(1.5), composition="basic")
-    ...     ledger.reserve("visits", release).commit("sha256:0")
-    ...     try:
-    ...         ledger.reserve("visits", release)
-    ...     except BudgetExceeded as refused:
-    ...         print(refused.spent.epsilon)
-    1.0
-    """
+    """The ledger at an address; it holds nothing open, so that it can be copied, pickled and used after a fork."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -44,14 +44,7 @@ class CertificateError(BoltdpError):
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """The record of one release; `certify` makes it.
-
-    >>> from boltdp.privacy.events.event import Noiseless
-    >>> from boltdp.losses import Logistic
-    >>> event = Noiseless(Problem(loss=Logistic(), dims=9, rows=1000))
-    >>> Certificate(budget=None, spent=event).private
-    False
-    """
+    """The record of one release; `certify` makes it."""
 
     budget: Budget | None  #: what is claimed to be spent at most; None: nothing is claimed
     spent: Event
@@ -152,15 +145,7 @@ class Certificate:
         return not self.reasons
 
     def delta(self, epsilon: float) -> float:
-        """The curve: no more of delta was spent at any other epsilon; 1 where nothing is promised.
-
-        >>> from boltdp.losses import Logistic
-        >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-        >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-        >>> certificate = certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0))
-        >>> certificate.delta(1.0), certificate.delta(0.5) > 0
-        (0.0, True)
-        """
+        """The curve: no more of delta was spent at any other epsilon; 1 where nothing is promised."""
         target = 1e-9 if self.budget is None or not self.budget.delta else self.budget.delta
         return self.spent.delta(Budget(epsilon).epsilon, target=target)
 
@@ -242,12 +227,6 @@ def certify(
     outside the privacy core, such as classes read from the data.
 
     Proof: noisy_counts.md 5
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0)).private
-    True
     """
     spent, left = training, budget
     if draft is not None and draft.budget is not None and budget is not None:
@@ -325,15 +304,7 @@ def verify(certificate: Certificate) -> None:
 
 
 def check_within(certificate: Certificate, *, epsilon: float | None, delta: float | None) -> None:
-    """Refuse a certificate that claims nothing, or that spends more than a limit; None: no limit.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> check_within(certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0)), epsilon=0.5, delta=None)
-    Traceback (most recent call last):
-    boltdp.privacy.certificate.CertificateError: the model spends epsilon = 1.0, which is more than 0.5
-    """
+    """Refuse a certificate that claims nothing, or that spends more than a limit; None: no limit."""
     limits = {"epsilon": epsilon, "delta": delta}
     for name, limit in limits.items():
         if limit is not None and not 0 <= limit < math.inf:

@@ -3,8 +3,8 @@
 A textbook sampler rounds at each step and so leaks through the low bits of its result. Here the noise is a real
 number: every uniform is an interval given by the random bits read so far, all arithmetic is on intervals
 (python-flint), and more bits are read until each coordinate of vector + noise rounds to one point of a fixed grid.
-Rounding the exact sum is post-processing, so the guarantee is that of the real-valued mechanism. C (`kernel/exact.c`)
-does it in nearly all cases, and knows when it is not certain.
+Rounding the exact sum is post-processing, so the guarantee is that of the real-valued mechanism. C
+(`kernel/exact_sampling.c`) does it in nearly all cases, and knows when it is not certain.
 
 Proof: mechanisms.md 3
 """
@@ -31,7 +31,7 @@ RandomBytes: TypeAlias = Callable[[int], bytes]  #: count -> that many random by
 _DRAW = (c_int, [c_char_p, c_double, c_int, c_void_p, c_size_t, c_void_p])
 _library = load({"exact_gaussian": _DRAW, "exact_spherical": _DRAW})
 
-#: Bits of a uniform that are read at a time: flint is quickest with whole numbers of this size, and exact.c has it.
+#: Bits of a uniform that are read at a time: flint is quickest with these, and exact_sampling.c has them.
 WORD_BITS = 62
 
 

@@ -66,16 +66,6 @@ def release_weights(weights: Doubles, certificate: Certificate, randomness: Rand
     """Add to `weights`, of shape (models, vectors, dims), the noise that `certificate` states.
 
     Proof: mechanisms.md 3, 5
-
-    >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.output_perturbation import make_output_perturbation
-    >>> from boltdp.privacy.training_problem import Recipe
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> certificate = certify(make_output_perturbation(recipe, Budget(1.0)), Budget(1.0))
-    >>> release_weights(np.zeros((1, 1, 9)), certificate, Randomness()).shape
-    (1, 1, 9)
     """
     noise = certificate.release_noise
     check_seed(certificate, randomness)
@@ -88,15 +78,6 @@ def draw_linear_terms(certificate: Certificate, randomness: Randomness) -> Doubl
     """The linear terms q of objective perturbation, of shape (models, vectors, dims), drawn as `certificate` states.
 
     Proof: objective_perturbation.md 1, 4
-
-    >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-    >>> from boltdp.privacy.training_problem import Problem
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> certificate = certify(make_objective_perturbation(problem, Budget(1.0)), Budget(1.0))
-    >>> draw_linear_terms(certificate, Randomness()).shape
-    (1, 1, 9)
     """
     problem, noise = certificate.problem, certificate.training_noise
     check_seed(certificate, randomness)
@@ -115,15 +96,6 @@ def release_gradient(sums: Doubles, certificate: Certificate, randomness: Random
     Each scan of a seed has its own noise.
 
     Proof: noisy_gradients.md 2
-
-    >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.privacy.events.noisy_gradients import make_noisy_gradients
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.training_problem import Problem
-    >>> problem, budget = Problem(loss=Logistic(), dims=9, rows=1000), Budget(1.0, 1e-6)
-    >>> event = make_noisy_gradients(problem, budget, clip=0.5, scans=40, step=1.0, momentum=0.8)
-    >>> release_gradient(np.zeros((1, 1, 9)), certify(event, budget), Randomness(), scan=0).shape
-    (1, 1, 9)
     """
     noise = certificate.training_noise
     assert noise is not None
@@ -146,18 +118,7 @@ def _noisy(numbers: Doubles, noise: Mechanism, certificate: Certificate, random_
 
 
 def draw_update_keys(certificate: Certificate, random_bytes: RandomBytes) -> list[bytes | None]:
-    """A key for the noise inside the training of each model, all different; None where there is no such noise.
-
-    >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.training_problem import Recipe
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> from boltdp.privacy.events.noisy_updates import NoisyUpdates, scs13_noise
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> event = NoisyUpdates(recipe, scs13_noise(recipe, Budget(1.0)), "permutation")
-    >>> [len(key) for key in draw_update_keys(certify(event, Budget(1.0)), Randomness().stream())]
-    [32]
-    """
+    """A key for the noise inside the training of each model, all different; None where there is no such noise."""
     return [None if certificate.training_noise is None else random_bytes(KEY_BYTES) for _ in range(certificate.models)]
 
 
@@ -304,16 +265,6 @@ def is_on_release_grid(weights: Doubles, certificate: Certificate) -> bool:
     """Whether weights of shape (models, vectors, dims) lie on the grid that a release of this certificate rounds to.
 
     It finds weights that were put in the place of released ones, such as those from before the noise.
-
-    >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.output_perturbation import make_output_perturbation
-    >>> from boltdp.privacy.training_problem import Recipe
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> certificate = certify(make_output_perturbation(recipe, Budget(1.0)), Budget(1.0))
-    >>> is_on_release_grid(np.full((1, 1, 9), 0.1), certificate)
-    False
     """
     noise, basis = certificate.release_noise, certificate.problem.loss.basis
     if noise is None:
@@ -332,15 +283,7 @@ def is_on_release_grid(weights: Doubles, certificate: Certificate) -> bool:
 
 
 def check_seed(certificate: Certificate, randomness: Randomness) -> None:
-    """Refuse a seed that the certificate does not speak of, and the lack of one that it does.
-
-    >>> from boltdp.privacy.certificate import certify
-    >>> from boltdp.privacy.events.event import Noiseless
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.training_problem import Problem
-    >>> event = Noiseless(Problem(loss=Logistic(), dims=9, rows=1000))
-    >>> check_seed(certify(event, None), Randomness())
-    """
+    """Refuse a seed that the certificate does not speak of, and the lack of one that it does."""
     if (randomness.seed is not None) != certificate.seeded:
         said = "seeded" if certificate.seeded else "not seeded"
         raise ParameterError(f"a certificate that says the noise is {said} must match the use of a seed")

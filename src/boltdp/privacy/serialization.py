@@ -55,12 +55,7 @@ def to_record(value: Any) -> Any:
 
 
 def from_record(kind: type[T], record: Any) -> T:
-    """Read what `to_record` wrote; derived numbers are left for whoever compares both.
-
-    >>> from boltdp.privacy.budget import Budget
-    >>> from_record(Budget, {"epsilon": 1.0, "delta": 0.0})
-    Budget(epsilon=1.0, delta=0.0)
-    """
+    """Read what `to_record` wrote; derived numbers are left for whoever compares both."""
     value: T = _read(kind, record, "the record")
     return value
 

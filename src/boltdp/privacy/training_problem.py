@@ -235,14 +235,6 @@ def check_single_rows(person_rows: int | None, what: str, *, hint: str | None = 
 
 
 def check_undivided(recipe: Recipe, what: str) -> None:
-    """Refuse partitions for what knows of none.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> r = Recipe(loss=Logistic(), dims=5, rows=99, batch_size=5, passes=2, schedule=constant(0.1), partitions=4)
-    >>> check_undivided(r, "a state")
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: partitions must be 1 for a state, got 4
-    """
+    """Refuse partitions for what knows of none."""
     if recipe.partitions > 1:
         raise ParameterError(f"partitions must be 1 for {what}, got {recipe.partitions}")

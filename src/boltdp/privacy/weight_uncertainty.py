@@ -30,15 +30,6 @@ def weight_deviation(training: Training) -> WeightDeviation | None:
     """What the noise of a training does to its weights; None where only the rows could tell.
 
     Proof: weight_uncertainty.md 1, 2, 3
-
-    >>> from boltdp.privacy.budget import Budget
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-    >>> from boltdp.privacy.training_problem import Problem
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> spread = weight_deviation(make_objective_perturbation(problem, Budget(1.0)))
-    >>> round(spread.deviation, 3), spread.exact
-    (0.678, False)
     """
     # Of several vectors, which sum to zero, each has its part of the directions that the noise is drawn in.
     part = math.sqrt(training.problem.loss.directions / training.problem.loss.vectors)

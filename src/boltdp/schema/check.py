@@ -53,7 +53,6 @@ class UnexpectedValue:
     looks_like: str | None = None
 
     def describe(self) -> str:
-        """In words."""
         meant = "" if self.looks_like is None else f", looks like {_quote(self.looks_like)}"
         return f"{_quote(self.value)} ({self.count:,}{meant})"
 
@@ -89,10 +88,8 @@ class CheckedColumn:
         checked = cls(name=name, role=role, cells=cells, missing=summary.missing, unparsed=summary.unparsed)
         if summary.declared_bounds is None:
             constant = role != "label" and sum(count > 0 for count in summary.values.values()) == 1
-            undeclared = int(summary.others)
-            return replace(
-                checked, counts=(*met.items(),), undeclared=undeclared, undeclared_values=others, constant=constant
-            )
+            checked = replace(checked, counts=(*met.items(),), constant=constant)
+            return replace(checked, undeclared=int(summary.others), undeclared_values=others)
         below, *bars, above = summary.histogram.counts.tolist()
         return replace(
             checked,
@@ -196,11 +193,9 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether training could learn from rows like these."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-able values."""
         columns = [asdict(column) | {"never": column.never, "problem": column.problem} for column in self.columns]
         return {
             "private": False,

@@ -19,7 +19,7 @@ from boltdp.encoding.values import Value
 from boltdp.privacy.events.noisy_counts import NoisyCounts, upper_quantile
 from boltdp.privacy.release import RandomBytes, release_counts, release_values
 from boltdp.schema.source_columns import Kind
-from boltdp.schema.summary import Histogram, Summary, count_values, finite_numbers, largest_numbers, split_numbers
+from boltdp.schema.summary import Histogram, Summary, count_values, read_largest_numbers, read_numbers, split_numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +73,7 @@ class PrivateCounts:
         """The numbers, and counts of what there is instead of them; a list counts by its number farthest from 0."""
         if self._counted == "either":
             return split_numbers(count_values(cells))
-        return largest_numbers(cells) if self._kind == "list" else finite_numbers(cells), Counter()
+        return read_largest_numbers(cells) if self._kind == "list" else read_numbers(cells), Counter()
 
     def release(self, random_bytes: RandomBytes) -> None:
         """Release the counts, and decide by them whether and where numbers are counted again."""

@@ -13,11 +13,13 @@ from boltdp.errors import near, quoted
 
 Kind = Literal["number", "text", "bool", "list", "timestamp", "date", "untyped", "other"]
 
-#: Rows that are handed over at a time, at most; and where they have lists, or are made one by one.
-LONGEST_BATCH = 32768
+#: Rows of a batch, at most.
+MAX_BATCH_ROWS = 32768
+#: The same for rows with lists, or that are made one by one.
 BATCH_ROWS = 8192
-#: Cells that are handed over at a time, at most; and all that several threads have at a time.
+#: Cells of a batch, at most.
 BATCH_CELLS = 1 << 21
+#: Cells of the batches of all threads together, at most.
 ALL_CELLS = 1 << 23
 
 
@@ -79,13 +81,13 @@ def suggest_columns(columns: Mapping[str, ColumnType], declared: Iterable[str], 
 
 
 def batch_rows(columns: int, *, lists: bool, threads: int = 1) -> int:
-    """Rows to hand over at a time: long enough to be worth it, and short enough for one a thread to be in memory.
+    """How many rows a batch has: enough to be worth it, and few enough for a batch of each thread to fit in memory.
 
     >>> batch_rows(50, lists=False), batch_rows(784, lists=False), batch_rows(1, lists=True)
     (32768, 2674, 8192)
     """
     cells = min(BATCH_CELLS, ALL_CELLS // threads)
-    return max(1, min(BATCH_ROWS if lists else LONGEST_BATCH, cells // max(columns, 1)))
+    return max(1, min(BATCH_ROWS if lists else MAX_BATCH_ROWS, cells // max(columns, 1)))
 
 
 class Source(Protocol):
@@ -96,7 +98,7 @@ class Source(Protocol):
         ...
 
     def batches(self, columns: Sequence[str], *, parse: Mapping[str, Kind] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in a stable order, at most LONGEST_BATCH at a time.
+        """All rows in a stable order, at most MAX_BATCH_ROWS at a time.
 
         Untyped columns come as text, but those that `parse` declares "number" or "list" come as that, and a
         cell that does not parse as missing. One that is declared "timestamp" comes as text in ISO 8601.

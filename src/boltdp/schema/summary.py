@@ -170,7 +170,7 @@ class Summary:
         if kind == "list":
             cells = cells.drop_null()
             self.length = len(cells[0]) if len(cells) else self.length
-            self._add_numbers(finite_numbers(cells.flatten()))
+            self._add_numbers(read_numbers(cells.flatten()))
         elif kind == "text":
             plain = pc.match_substring_regex(cells, _NUMBER)
             numbers, texts = cells.filter(plain), count_values(cells.filter(pc.invert(plain)))
@@ -182,7 +182,7 @@ class Summary:
 
     def _add_typed(self, cells: pa.Array, numbers: pa.Array) -> None:
         """Count cells that are numbers, and their values unless they can be neither categories nor ids."""
-        self._add_numbers(finite_numbers(numbers))
+        self._add_numbers(read_numbers(numbers))
         if not self.many or (self.whole and len(self.values) < MAX_DISTINCT and max(self.values.values()) == 1):
             self._add_values(count_values(cells))
 
@@ -291,7 +291,7 @@ def split_numbers(counts: Mapping[Value, int]) -> tuple[Doubles, Counter[Value]]
     return np.repeat(np.array([*numbers.values()], np.float64), np.array(repeats, np.int64)), texts
 
 
-def finite_numbers(cells: pa.Array) -> Doubles:
+def read_numbers(cells: pa.Array) -> Doubles:
     """The finite numbers among cells of numbers."""
     if pa.types.is_null(cells.type):
         return np.zeros(0)
@@ -299,10 +299,10 @@ def finite_numbers(cells: pa.Array) -> Doubles:
     return numbers[np.isfinite(numbers)]
 
 
-def largest_numbers(cells: pa.Array) -> Doubles:
+def read_largest_numbers(cells: pa.Array) -> Doubles:
     """Of each list the finite number that is farthest from 0; nothing of a list that has none.
 
-    >>> largest_numbers(pa.array([[1.0, -3.0], [], None, [2.0, float("nan")]]))
+    >>> read_largest_numbers(pa.array([[1.0, -3.0], [], None, [2.0, float("nan")]]))
     array([-3.,  2.])
     """
     if pa.types.is_null(cells.type):

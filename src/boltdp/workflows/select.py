@@ -22,7 +22,7 @@ from boltdp.algorithms import Job, get_algorithm
 from boltdp.algorithms._base import check_rows
 from boltdp.context import Context
 from boltdp.errors import ParameterError
-from boltdp.kernel.misclassification import Errors
+from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
 from boltdp.privacy.events.event import BudgetedEvent, SelfComposition
@@ -209,7 +209,7 @@ def count_errors(released: Sequence[Doubles], prepared: PreparedRows, *, classes
     Proof: adjacency.md 5
     """
     weights = np.stack([one.reshape(-1, one.shape[-1]) for one in released])
-    errors = Errors(weights, classes=classes, reading=prepared.reading)
+    errors = ErrorCounts(weights, classes=classes, feature_map=prepared.feature_map)
     prepared.sum([errors])
     return errors.counts
 

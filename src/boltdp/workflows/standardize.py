@@ -19,7 +19,7 @@ from boltdp.context import Context
 from boltdp.encoding.plan import STEP_HEIGHT
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
-from boltdp.kernel.feature_sums import Moments
+from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import BudgetedEvent
@@ -177,7 +177,7 @@ def sum_moments(prepared: PreparedRows, schema: Schema) -> Integers:
 
     Before any division, standardization or projection, and without the intercept. The sums are as private as the rows.
     """
-    sums = Moments(schema.unscaled.encoding.feature_map, clip_norm=schema.feature_clip_norm)
+    sums = FeatureSums(schema.unscaled.encoding.feature_map, clip_norm=schema.feature_clip_norm)
     prepared.sum([sums])
     return sums.value
 

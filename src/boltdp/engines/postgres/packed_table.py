@@ -22,9 +22,9 @@ from boltdp.context import Context
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.engines.prepared_rows import StoredRows, check_ordered, check_width
 from boltdp.errors import DataError
-from boltdp.kernel import State
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.packing import of_hashes
+from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 from boltdp.schema.source_columns import BATCH_ROWS
 
@@ -47,7 +47,7 @@ class Packing:
     plan: bytes  #: by which their columns are encoded
     columns: Composed
     cells: int
-    reading: Reading | None
+    feature_map: FeatureMap | None
     rows: int
     ordered: bool
     which: Composed | None = None  #: a condition on public columns; None: all rows
@@ -56,8 +56,8 @@ class Packing:
 class PreparedTable(StoredRows):
     """Packed rows in a temporary table, or those of them from one position to another."""
 
-    def __init__(self, table: _Table, start: int, stop: int, *, reading: Reading | None) -> None:
-        super().__init__(start, stop, cells=table.cells, reading=reading, ordered=table.ordered)
+    def __init__(self, table: _Table, start: int, stop: int, *, feature_map: FeatureMap | None) -> None:
+        super().__init__(start, stop, cells=table.cells, feature_map=feature_map, ordered=table.ordered)
         self._table = table
 
     @classmethod
@@ -94,7 +94,9 @@ class PreparedTable(StoredRows):
         (packed,) = session.ask(fill, plans, fault="the rows cannot be prepared", theirs=theirs)
         if [number or 0 for number in packed] != [one.rows for one in packings]:
             raise DataError("the data changed while it was read: its number of rows is not what it was")
-        return [cls(table, 0, one.rows, reading=one.reading) for table, one in zip(tables, packings, strict=True)]
+        return [
+            cls(table, 0, one.rows, feature_map=one.feature_map) for table, one in zip(tables, packings, strict=True)
+        ]
 
     def vacuum(self) -> None:
         """Make the rows quicker to scan, once the transaction that wrote them has ended."""
@@ -128,7 +130,7 @@ class PreparedTable(StoredRows):
     def sample_rows(self, share: float) -> Iterator[PreparedTable]:
         few = self._table.sample_rows(share, self._start, self._stop)
         try:
-            yield PreparedTable(few, 0, self.rows, reading=self.reading)
+            yield PreparedTable(few, 0, self.rows, feature_map=self.feature_map)
         finally:
             few.drop()
 

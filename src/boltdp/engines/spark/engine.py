@@ -182,12 +182,12 @@ class SparkEngine(Engine):
                     rows=stop - start,
                     seed=context.seed,
                     parts=self.parts,
-                    reading=read_by,
+                    feature_map=read_by,
                     spool=self.spool,
                 )
                 kept = True
             elif whole:
-                prepared, kept = PreparedBlocks.of_any_order(stored, reading=read_by), True
+                prepared, kept = PreparedBlocks.of_any_order(stored, feature_map=read_by), True
             else:
                 run = self._session.new_run()
                 sealing = executor_tasks.Sealing(secrets.token_bytes(16), run)
@@ -196,7 +196,7 @@ class SparkEngine(Engine):
                 if some.rows != stop - start:
                     some.drop()
                     raise DataError(executor_tasks.CHANGED, hint=executor_tasks.CHANGED_HINT)
-                prepared = PreparedBlocks.of_any_order(some, reading=read_by)
+                prepared = PreparedBlocks.of_any_order(some, feature_map=read_by)
         finally:
             if not kept:
                 stored.drop()

@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boltdp import kernel
 from boltdp._arrays import Integers, PackedRows
 from boltdp._version import __version__
 from boltdp.context import Context
@@ -33,10 +32,11 @@ from boltdp.engines.local_store import LocalRows, MemoryStore, store_rows
 from boltdp.engines.prepared_rows import Partition, Passes, run_part
 from boltdp.engines.spark import block_cache
 from boltdp.errors import BoltdpError, DataError
-from boltdp.kernel import State, packing
+from boltdp.kernel import packing, sgd
+from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 from boltdp.schema.schema import Schema
-from boltdp.schema.source_columns import LONGEST_BATCH
+from boltdp.schema.source_columns import MAX_BATCH_ROWS
 
 #: Bytes of a block, about: large enough for a scan to move buffers, not rows; Spark's cache makes batches of 4 MB.
 BLOCK_BYTES = 4 << 20
@@ -239,8 +239,8 @@ class Ship(Task):
         part, number = partition_number(), 0
         make = arrow_bytes if self.make is None else self.make.begun()
         for file, split, table in self.batches.runs(batches):
-            for at in range(0, len(table), LONGEST_BATCH):
-                some = table.slice(at, LONGEST_BATCH)
+            for at in range(0, len(table), MAX_BATCH_ROWS):
+                some = table.slice(at, MAX_BATCH_ROWS)
                 shipped = make(some)
                 if self.make is not None:
                     at_place = b"".join(place.to_bytes(8, "little") for place in (part, number))
@@ -419,7 +419,7 @@ class Scatter(Task):
             first, last = max(start - at, 0), min(stop - at, count)
             if first >= last:
                 break
-            moved = kernel.permuted_position(at + first - start, last - first, rows=stop - start, seed=seed)
+            moved = sgd.permuted_position(at + first - start, last - first, rows=stop - start, seed=seed)
             positions[first:last] = start + moved
         return positions
 
@@ -746,7 +746,7 @@ class Run(Task):
             if expected is not None and block.start != expected:
                 raise DataError(CHANGED)
             rows = self.window.within(block)
-            kernel.run(states, rows)
+            sgd.run(states, rows)
             expected, count = (block.start or 0) + len(block.rows), count + len(rows)
             digests.append(block.digest)
         if digests:

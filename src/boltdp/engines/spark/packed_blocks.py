@@ -27,8 +27,8 @@ from boltdp.engines.spark import executor_tasks
 from boltdp.engines.spark.executor_tasks import CHANGED, CHANGED_HINT, PLACES, Places, Window
 from boltdp.engines.spark.session import Session
 from boltdp.errors import DataError
-from boltdp.kernel import State
-from boltdp.kernel.feature_map import Reading
+from boltdp.kernel.feature_map import FeatureMap
+from boltdp.kernel.sgd import State
 from boltdp.kernel.sum_state import Summation
 
 #: Bytes of a part, at most: a task that puts one in order has all of it in memory.
@@ -203,8 +203,10 @@ class Stored:
 class PreparedBlocks(StoredRows):
     """Packed blocks in a cluster, or those of them from one position to another."""
 
-    def __init__(self, blocks: Blocks, start: int, stop: int, *, reading: Reading | None, share: float = 1.0) -> None:
-        super().__init__(start, stop, cells=blocks.width - 1, reading=reading, ordered=blocks.ordered)
+    def __init__(
+        self, blocks: Blocks, start: int, stop: int, *, feature_map: FeatureMap | None, share: float = 1.0
+    ) -> None:
+        super().__init__(start, stop, cells=blocks.width - 1, feature_map=feature_map, ordered=blocks.ordered)
         self._blocks, self._share = blocks, share
 
     @property
@@ -262,9 +264,9 @@ class PreparedBlocks(StoredRows):
         self._blocks.close()
 
     @classmethod
-    def of_any_order(cls, stored: Stored, *, reading: Reading | None) -> PreparedBlocks:
+    def of_any_order(cls, stored: Stored, *, feature_map: FeatureMap | None) -> PreparedBlocks:
         """Blocks as they are, for sums alone."""
-        return cls(Blocks(stored), 0, stored.rows, reading=reading)
+        return cls(Blocks(stored), 0, stored.rows, feature_map=feature_map)
 
     @classmethod
     def permuted(
@@ -275,7 +277,7 @@ class PreparedBlocks(StoredRows):
         rows: int,
         seed: int,
         parts: int | None,
-        reading: Reading | None,
+        feature_map: FeatureMap | None,
         spool: str | Path | None,
     ) -> PreparedBlocks:
         """Rows 0 to rows - 1 of blocks, permuted when they are needed in order; `starts` says where blocks begin."""
@@ -283,7 +285,7 @@ class PreparedBlocks(StoredRows):
         bounds = part_bounds(rows, width=stored.width, scanned=scanned, parts=parts)
         blocks = Blocks(stored, starts=starts, bounds=bounds, spool=spool)
         blocks.move([(0, rows, seed)])
-        return cls(blocks, 0, rows, reading=reading)
+        return cls(blocks, 0, rows, feature_map=feature_map)
 
     @property
     def _window(self) -> Window | None:

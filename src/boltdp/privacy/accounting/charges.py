@@ -68,14 +68,7 @@ class Charge(Protocol):
 
 @dataclass(frozen=True)
 class Release:
-    """A release that has no certificate, such as noisy counts.
-
-    >>> from boltdp.privacy.events.event import Noiseless
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.training_problem import Problem
-    >>> Release(None, Noiseless(Problem(loss=Logistic(), dims=9, rows=1000))).reasons
-    ('no noise was added',)
-    """
+    """A release that has no certificate, such as noisy counts."""
 
     budget: Budget | None
     spent: Event
@@ -88,16 +81,7 @@ class Release:
 
 @dataclass(frozen=True)
 class OneOfSeveral(Event):
-    """One of several events, each within the same budget, that is chosen by public rows or what was released before.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-    >>> from boltdp.privacy.training_problem import Problem
-    >>> problems = [Problem(loss=Logistic(), dims=9, rows=1000, regularization=one) for one in (0.01, 0.1)]
-    >>> event = OneOfSeveral(1.0, tuple(make_objective_perturbation(problem, Budget(1.0)) for problem in problems))
-    >>> event.delta(1.0), event.delta(0.9)
-    (0.0, 1.0)
-    """
+    """One of several events, each within the same budget, that is chosen by public rows or what was released before."""
 
     kind = "one of several"
     epsilon: float  #: that each of them was planned for
@@ -119,15 +103,7 @@ class OneOfSeveral(Event):
 
 @dataclass(frozen=True)
 class Parallel(Event):
-    """Several events, each about rows of its own: a row belongs to one of them by something public.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-    >>> from boltdp.privacy.training_problem import Problem
-    >>> wards = [Problem(loss=Logistic(), dims=9, rows=rows, regularization=0.01) for rows in (1000, 2000)]
-    >>> Parallel(tuple(make_objective_perturbation(ward, Budget(1.0)) for ward in wards)).delta(1.0)
-    0.0
-    """
+    """Several events, each about rows of its own: a row belongs to one of them by something public."""
 
     kind = "parallel"
     events: tuple[Event, ...]
@@ -189,14 +165,7 @@ class Spent:
 
 
 def check_charge(charge: Charge) -> None:
-    """Refuse events of kinds that are not known: what they spend cannot be told.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
-    >>> from boltdp.privacy.training_problem import Problem
-    >>> problem = Problem(loss=Logistic(), dims=9, rows=1000, regularization=0.01)
-    >>> check_charge(Release(Budget(1.0), make_objective_perturbation(problem, Budget(1.0))))
-    """
+    """Refuse events of kinds that are not known: what they spend cannot be told."""
     for event in charge.spent.walk():
         if known_events().get(getattr(event, "kind", "")) is not type(event):
             raise ParameterError(f"a release must be made of known events, got {type(event).__name__!r}")

@@ -48,12 +48,6 @@ class NoisyUpdates(Training):
 
     `sampling` is how the rows of an update are chosen: `permutation` cuts them from one order of all rows, `fixed size`
     draws a uniform sample for each update, `poisson` takes every row with probability 1/batches.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> NoisyUpdates(recipe, scs13_noise(recipe, Budget(1.0)), "permutation").delta(1.0)
-    0.0
     """
 
     kind = "noisy updates"
@@ -116,12 +110,6 @@ def scs13_noise(recipe: Recipe, budget: Budget) -> Mechanism:
     """A row is in one batch of each pass, so k updates see it, each with sensitivity 2L/b.
 
     Proof: noisy_updates.md 2
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> round(scs13_noise(recipe, Budget(1.0)).scale, 9)  # (2L/b) / (epsilon/k)
-    0.4
     """
     reach = _reach(recipe) * _UP
     spherical = Mechanism("spherical", reach * recipe.passes / budget.epsilon, recipe.dimensions)
@@ -138,12 +126,6 @@ def scs13_published(recipe: Recipe, budget: Budget) -> Mechanism:
     That bound holds only for epsilon/k < 1.
 
     Proof: noisy_updates.md 2
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=50, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> scs13_published(recipe, Budget(1.0, 1e-6)).scale > scs13_noise(recipe, Budget(1.0, 1e-6)).scale
-    True
     """
     if budget.delta == 0:
         return scs13_noise(recipe, budget)
@@ -155,12 +137,6 @@ def bst14_noise(recipe: Recipe, budget: Budget) -> Mechanism:
     """Batches are uniform samples of fixed size, and the noise is what their composition needs.
 
     Proof: noisy_updates.md 4, 5
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> bst14_noise(recipe, Budget(1.0, 1e-6)).scale < bst14_published(recipe, Budget(1.0, 1e-6)).scale
-    True
     """
     _needs_delta("bst14", budget)
     deviation = _fixed_size_deviation(recipe.largest_batch, recipe.rows, recipe.updates, budget)
@@ -168,14 +144,7 @@ def bst14_noise(recipe: Recipe, budget: Budget) -> Mechanism:
 
 
 def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
-    """The paper's Algorithms 4 and 5 with iota = 1. NOT proved: a row moves the sum of gradients by up to 2L.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> bst14_published(recipe, Budget(1.0, 1e-6)).kind
-    'gaussian'
-    """
+    """The paper's Algorithms 4 and 5 with iota = 1. NOT proved: a row moves the sum of gradients by up to 2L."""
     _needs_delta("bst14", budget)
     updates, share = recipe.updates, budget.delta / recipe.updates
     spread = math.sqrt(2.0 * updates * math.log(1.0 / share))
@@ -193,12 +162,6 @@ def dpsgd_noise(recipe: Recipe, budget: Budget) -> Mechanism:
     """Each row is in a batch with probability 1/n; sums of gradients are divided by the expected size m/n.
 
     Proof: noisy_updates.md 3, 5
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> dpsgd_noise(recipe, Budget(1.0, 1e-6)).kind
-    'gaussian'
     """
     _needs_delta("dpsgd", budget)
     deviation = _poisson_deviation(recipe.batches, recipe.updates, budget)

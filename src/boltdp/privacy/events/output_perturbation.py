@@ -69,14 +69,7 @@ class OutputPerturbation(Training):
 
 
 def make_output_perturbation(recipe: Recipe, budget: Budget, *, analysis: Analysis = "proved") -> OutputPerturbation:
-    """The event of a run whose noise keeps a budget.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=9, rows=1000, batch_size=10, passes=2, schedule=constant(0.1))
-    >>> make_output_perturbation(recipe, Budget(1.0)).noise.kind
-    'spherical'
-    """
+    """The event of a run whose noise keeps a budget."""
     check_steps(recipe)
     check_analysis(analysis)
     distance = sensitivity(recipe) if analysis == "proved" else published_sensitivity(recipe)

@@ -27,7 +27,7 @@ LONGEST_RECURSION = 50_000_000
 #: Updates handled at once; their arrays stay in the processor's cache.
 _CHUNK = 1 << 16
 
-_library = load({"remaining_distance": (None, [c_void_p, c_void_p, c_double, c_size_t, c_void_p])})
+_library = load({"recur_sensitivity": (None, [c_void_p, c_void_p, c_double, c_size_t, c_void_p])})
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,6 @@ def sensitivity(recipe: Recipe) -> Sensitivity:
 
     Proof: sgd_sensitivity.md 2, 3, 4, 5, 8
     Proof: adjacency.md 3
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> r = Recipe(loss=Logistic(), dims=50, rows=60_000, batch_size=50, passes=10, schedule=constant(60_000**-0.5))
-    >>> round(sensitivity(r).bound, 9), sensitivity(r).derivation
-    (0.001632993, 'closed form')
     """
     check_steps(recipe)
     if recipe.partitions > 1:
@@ -91,13 +85,6 @@ def _sensitivity_of_average(recipe: Recipe) -> Sensitivity:
 
     Proof: sgd_sensitivity.md 8
     Proof: adjacency.md 3
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> r = Recipe(loss=Logistic(), dims=50, rows=60_000, batch_size=50, passes=10, schedule=constant(60_000**-0.5),
-    ...            partitions=8)
-    >>> round(sensitivity(r).bound * 8, 9)
-    0.001632993
     """
     bounds, margins = [], []
     longest = max(_longest_computed(run) for run in recipe.runs)
@@ -122,12 +109,6 @@ def check_steps(recipe: Recipe) -> None:
     """Refuse steps that can expand distances: each must be at most 2/beta.
 
     Proof: sgd_sensitivity.md 2
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> check_steps(Recipe(loss=Logistic(), dims=9, rows=9, batch_size=1, passes=1, schedule=constant(9.0)))
-    Traceback (most recent call last):
-    boltdp.errors.ParameterError: the step size must be at most 2/beta = 8, got 9
     """
     if recipe.schedule.largest > 2.0 / recipe.beta:
         raise ParameterError(
@@ -158,7 +139,7 @@ def _recursion(recipe: Recipe) -> float:
             rho = _contraction(eta, recipe)
             t = np.arange(p * n + start + 1, p * n + stop + 1)
             alpha = np.where(t >= first_averaged, 1.0 / recipe.averaged, 0.0)
-            remaining = _remaining_distance(alpha, np.append(rho[1:], rho_next), rest)
+            remaining = _recur_sensitivity(alpha, np.append(rho[1:], rho_next), rest)
             rest, rho_next = float(remaining[0]), float(rho[0])
             reach = 2.0 * recipe.loss.lipschitz * eta / sizes(start, stop) * remaining
             if fresh:
@@ -169,13 +150,13 @@ def _recursion(recipe: Recipe) -> float:
     return float(summed.max())
 
 
-def _remaining_distance(alpha: Doubles, rho_next: Doubles, rest: float) -> Doubles:
+def _recur_sensitivity(alpha: Doubles, rho_next: Doubles, rest: float) -> Doubles:
     """Solve A_i = alpha_i + rho_next_i * A_{i+1} for all i, given A_{len} = rest."""
     if not alpha.any():
         products: Doubles = np.multiply.accumulate(rho_next[::-1])[::-1]
         return rest * products
     distance = np.empty_like(alpha)
-    _library.remaining_distance(alpha.ctypes.data, rho_next.ctypes.data, rest, len(alpha), distance.ctypes.data)
+    _library.recur_sensitivity(alpha.ctypes.data, rho_next.ctypes.data, rest, len(alpha), distance.ctypes.data)
     return distance
 
 
@@ -312,13 +293,6 @@ def published_sensitivity(recipe: Recipe) -> Sensitivity:
     """The paper's bounds, as printed, for drawing its figures. NOT a bound for batches of a strongly convex run.
 
     Proof: sgd_sensitivity.md 6
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import strongly_convex
-    >>> r = Recipe(loss=Logistic(), dims=1, rows=2000, batch_size=50, passes=5, regularization=0.01,
-    ...            schedule=strongly_convex(beta=1.01, gamma=0.01))
-    >>> round(published_sensitivity(r).bound, 6)
-    0.004
     """
     check_undivided(recipe, "the published bounds")
     m, k, gamma, schedule = recipe.rows, recipe.passes, recipe.gamma, recipe.schedule

@@ -1,9 +1,9 @@
 /*
- * exact.h: the noise of a release, drawn exactly: a quick way for nearly all draws. privacy/exact_sampling.py draws the same
- * from the same random bits, to as many digits as it takes, whenever this one cannot be sure.
+ * exact_sampling.h: the noise of a release, drawn exactly: a quick way for nearly all draws. privacy/exact_sampling.py
+ * draws the same from the same random bits, to as many digits as it takes, whenever this one cannot be sure.
  */
-#ifndef BOLTDP_EXACT_H
-#define BOLTDP_EXACT_H
+#ifndef BOLTDP_EXACT_SAMPLING_H
+#define BOLTDP_EXACT_SAMPLING_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,13 +1,13 @@
-/* objective.c: derivatives of the loss summed over rows. objective.h says what for. */
-#include "objective.h"
+/* loss_derivatives.c: derivatives of the loss summed over rows. loss_derivatives.h says what for. */
+#include "loss_derivatives.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "losses.h"
-#include "reading.h"
-#include "rows.h"
+#include "feature_map.h"
+#include "packing.h"
 #include "sgd.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
@@ -18,7 +18,7 @@ typedef uint64_t word4 __attribute__((vector_size(32), aligned(8), may_alias));
 #define WORDS_AT(p, i) (*(word4 *) ((p) + (i)))
 #define LANES(v) (((v)[0] + (v)[1]) + ((v)[2] + (v)[3]))
 
-static uint64_t vectors(const struct objective_state *s)
+static uint64_t vectors(const struct derivatives_state *s)
 {
     return loss_vectors(s->loss, s->classes);
 }
@@ -28,10 +28,10 @@ static uint64_t padded(uint64_t count)
     return (count + 3) / 4 * 4;
 }
 
-/* The reading of a block that is sound; it is the end of it. */
-static const struct reading *reading_of(const struct objective_state *s)
+/* The feature map of a block that is sound; it is the end of it. */
+static const struct feature_map *feature_map_of(const struct derivatives_state *s)
 {
-    return s->reading == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->reading));
+    return s->map_bytes == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->map_bytes));
 }
 
 /* How a row of numbers is made up. */
@@ -44,7 +44,7 @@ struct shape {
     uint64_t stride;
 };
 
-static struct shape shape_of(uint64_t cells, const struct reading *r)
+static struct shape shape_of(uint64_t cells, const struct feature_map *r)
 {
     struct shape shape = {.dims = cells, .dense = cells, .slots = cells};
     if (r != NULL) {
@@ -63,10 +63,10 @@ enum { WEIGHTS, DIRECTION, PARTIAL, HIGH, LOW, ROWS, ACTIVE, SCORES, CLASS_WEIGH
 
 #define TILE 4
 
-static uint64_t place_of(const struct objective_state *s, const struct shape *shape, uint64_t array)
+static uint64_t place_of(const struct derivatives_state *s, const struct shape *shape, uint64_t array)
 {
     const uint64_t weights = vectors(s) * shape->stride;
-    const uint64_t numbers = weights * (s->kind == OBJECTIVE_HESSIAN ? shape->stride : 1);
+    const uint64_t numbers = weights * (s->kind == DERIVATIVES_HESSIAN ? shape->stride : 1);
     const uint64_t rows = PARTIAL * weights + (ROWS - PARTIAL) * numbers;
     switch (array) {
     case ACTIVE:
@@ -81,22 +81,22 @@ static uint64_t place_of(const struct objective_state *s, const struct shape *sh
 }
 
 /* How many numbers are summed. */
-static uint64_t numbers_of(const struct objective_state *s, const struct shape *shape)
+static uint64_t numbers_of(const struct derivatives_state *s, const struct shape *shape)
 {
     return place_of(s, shape, HIGH) - place_of(s, shape, PARTIAL);
 }
 
-uint64_t objective_bytes(uint64_t loss, uint64_t cells, uint64_t classes, uint64_t positive, uint64_t kind,
-                         uint64_t weighted, const void *reading)
+uint64_t derivatives_bytes(uint64_t loss, uint64_t cells, uint64_t classes, uint64_t positive, uint64_t kind,
+                         uint64_t weighted, const void *map)
 {
-    const struct reading *r = reading;
-    const struct objective_state s = {.loss = loss, .classes = classes, .kind = kind};
-    if (loss >= LOSS_COUNT || (kind != OBJECTIVE_GRADIENT && !loss_has_hessian(loss)) || cells < 1 ||
+    const struct feature_map *r = map;
+    const struct derivatives_state s = {.loss = loss, .classes = classes, .kind = kind};
+    if (loss >= LOSS_COUNT || (kind != DERIVATIVES_GRADIENT && !loss_has_hessian(loss)) || cells < 1 ||
         cells > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES || positive >= classes ||
-        kind > OBJECTIVE_HESSIAN || weighted > 1 || (r != NULL && r->cells != cells))
+        kind > DERIVATIVES_HESSIAN || weighted > 1 || (r != NULL && r->cells != cells))
         return 0;
     const struct shape shape = shape_of(cells, r);
-    if (kind == OBJECTIVE_HESSIAN && shape.slots > OBJECTIVE_MAX_HESSIAN_SLOTS)
+    if (kind == DERIVATIVES_HESSIAN && shape.slots > DERIVATIVES_MAX_HESSIAN_SLOTS)
         return 0;
     return sizeof s + sizeof(double) * (place_of(&s, &shape, CLASS_WEIGHTS) + (weighted ? classes : 0)) +
            (r == NULL ? 0 : r->bytes);
@@ -104,22 +104,22 @@ uint64_t objective_bytes(uint64_t loss, uint64_t cells, uint64_t classes, uint64
 
 static int numbers_are_sound(uint64_t kind, double parameter, double clip, uint64_t share)
 {
-    return parameter > 0.0 && parameter <= DBL_MAX && clip > 0.0 && (kind == OBJECTIVE_GRADIENT || clip > DBL_MAX) &&
+    return parameter > 0.0 && parameter <= DBL_MAX && clip > 0.0 && (kind == DERIVATIVES_GRADIENT || clip > DBL_MAX) &&
            share <= UINT64_C(1) << 32;
 }
 
-int objective_check(const void *state, size_t bytes)
+int derivatives_check(const void *state, size_t bytes)
 {
-    const struct objective_state *s = state;
+    const struct derivatives_state *s = state;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
-    if (bytes < sizeof *s || s->magic != OBJECTIVE_MAGIC || s->bytes != bytes || s->reading > bytes - sizeof *s ||
-        s->reading % sizeof(double) != 0 || s->waiting >= OBJECTIVE_SUMMED_ROWS || s->summed > OBJECTIVE_MAX_ROWS ||
+    if (bytes < sizeof *s || s->magic != DERIVATIVES_MAGIC || s->bytes != bytes || s->map_bytes > bytes - sizeof *s ||
+        s->map_bytes % sizeof(double) != 0 || s->waiting >= DERIVATIVES_SUMMED_ROWS || s->summed > DERIVATIVES_MAX_ROWS ||
         !numbers_are_sound(s->kind, s->parameter, s->clip, s->share) || s->unused[0] != 0 || s->unused[1] != 0)
         return SGD_CORRUPT;
-    const struct reading *r = reading_of(s);
-    if ((r != NULL && reading_check(r, s->reading) != SGD_OK) ||
-        objective_bytes(s->loss, s->cells, s->classes, s->positive, s->kind, s->weighted, r) != bytes)
+    const struct feature_map *r = feature_map_of(s);
+    if ((r != NULL && feature_map_check(r, s->map_bytes) != SGD_OK) ||
+        derivatives_bytes(s->loss, s->cells, s->classes, s->positive, s->kind, s->weighted, r) != bytes)
         return SGD_CORRUPT;
     const struct shape shape = shape_of(s->cells, r);
     if (s->weighted && !sgd_class_weights_are_sound(s->data + place_of(s, &shape, CLASS_WEIGHTS), s->classes))
@@ -134,21 +134,21 @@ static void copy_slots(double *to, const double *from, const struct shape *shape
     memcpy(to + shape->first, from + shape->dense, (shape->slots - shape->dense) * sizeof *to);
 }
 
-int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, uint64_t classes, uint64_t positive,
-                   uint64_t kind, uint64_t weighted, const void *reading, double parameter, double clip, uint64_t share,
+int derivatives_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, uint64_t classes, uint64_t positive,
+                   uint64_t kind, uint64_t weighted, const void *map, double parameter, double clip, uint64_t share,
                    const double *weights, const double *direction, const double *class_weights)
 {
-    struct objective_state *s = state;
-    const struct reading *r = reading;
+    struct derivatives_state *s = state;
+    const struct feature_map *r = map;
     if (!numbers_are_sound(kind, parameter, clip, share) ||
-        objective_bytes(loss, cells, classes, positive, kind, weighted, reading) != bytes ||
-        (kind == OBJECTIVE_PRODUCT) != (direction != NULL) || (weighted != 0) != (class_weights != NULL) ||
+        derivatives_bytes(loss, cells, classes, positive, kind, weighted, map) != bytes ||
+        (kind == DERIVATIVES_PRODUCT) != (direction != NULL) || (weighted != 0) != (class_weights != NULL) ||
         (class_weights != NULL && !sgd_class_weights_are_sound(class_weights, classes)))
         return SGD_BAD_RECIPE;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
     memset(s, 0, bytes);
-    s->magic = OBJECTIVE_MAGIC;
+    s->magic = DERIVATIVES_MAGIC;
     s->bytes = bytes;
     s->loss = loss;
     s->cells = cells;
@@ -161,7 +161,7 @@ int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, uin
     s->share = share;
     const struct shape shape = shape_of(cells, r);
     if (r != NULL) {
-        s->reading = r->bytes;
+        s->map_bytes = r->bytes;
         memcpy((char *) state + (bytes - r->bytes), r, r->bytes);
     }
     if (class_weights != NULL)
@@ -179,7 +179,7 @@ int objective_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, uin
  * Terms are below 2, and multiples of 2^-50: 6 plus a term is between 4 and 8, where doubles are 2^-50 apart, and its
  * bits, taken as a whole number, are those of 6 plus the term in this unit. Such whole numbers are added modulo 2^64:
  * 1024 of them, less as many times the bits of 6, have room. Then the sum is cut: its lower 32 bits go to `low`, the
- * others to `high`, both whole numbers too. So the three together are exactly the sum of all terms, and objective_sum
+ * others to `high`, both whole numbers too. So the three together are exactly the sum of all terms, and derivatives_sum
  * rounds it once.
  */
 #define OFFSET 6.0
@@ -194,14 +194,14 @@ INLINE uint64_t bits_of(double number)
 }
 
 /* The sum that waits in a number of `partial`: dense ones have the bits of 6 for every row. */
-INLINE int64_t waiting_sum(const struct objective_state *s, const struct shape *shape, const uint64_t *partial,
+INLINE int64_t waiting_sum(const struct derivatives_state *s, const struct shape *shape, const uint64_t *partial,
                            uint64_t at)
 {
     return (int64_t) (partial[at] - (at % shape->stride < shape->first ? s->waiting * OFFSET_BITS : 0));
 }
 
 /* Let the rows that wait join the sums. A number left of a Hessian's diagonal may be anything, and is never read. */
-static void fold(struct objective_state *s, const struct shape *shape)
+static void fold(struct derivatives_state *s, const struct shape *shape)
 {
     uint64_t *partial = (uint64_t *) (void *) (s->data + place_of(s, shape, PARTIAL));
     const uint64_t count = numbers_of(s, shape), offsets = s->waiting * OFFSET_BITS;
@@ -222,7 +222,7 @@ static void fold(struct objective_state *s, const struct shape *shape)
  */
 struct tile {
     const struct shape *shape;
-    const struct reading *reading;
+    const struct feature_map *map;
     int only_numbers;     /* are the cells that it reads, all of them in its first segment */
     const double *units;  /* of the slots of groups */
     uint64_t *partial;
@@ -275,25 +275,25 @@ INLINE void widen(double *squares, double *x, size_t stride, const float *rows, 
     }
 }
 
-/* The same by a reading: the dense slots, and which slots of groups each row has. */
+/* The same by a feature map: the dense slots, and which slots of groups each row has. */
 INLINE void read_tile(double *squares, const struct tile *t, const float *rows, size_t cells, int n)
 {
     const size_t dense = t->shape->first, groups = t->shape->groups;
     for (int r = 0; r < n; r++)
-        squares[r] = read_slots(t->reading, rows + r * (1 + cells), t->x + r * dense, t->active + r * groups);
+        squares[r] = read_slots(t->map, rows + r * (1 + cells), t->x + r * dense, t->active + r * groups);
 }
 
 /* The same, where all cells are numbers: what they are read by is loaded once for all rows. */
 INLINE void read_number_tile(double *squares, const struct tile *t, const float *rows, size_t cells, int n)
 {
     const size_t dense = t->shape->first;
-    const double *a = reading_a(t->reading), *b = reading_b(t->reading);
+    const double *a = feature_map_a(t->map), *b = feature_map_b(t->map);
     double *x = t->x;
     vec4 sums[TILE] = {{0}};
     size_t i = 0;
     for (; i + 4 <= cells; i += 4)
         for (int r = 0; r < n; r++) {
-            reading_vec4 four;
+            feature_map_vec4 four;
             read_four(&four, rows + r * (1 + cells) + i, a + i, b + i);
             AT(x, r * dense + i) = four;
             sums[r] += four * four;
@@ -368,28 +368,28 @@ INLINE void add_squares(uint64_t *hessian, const double *factors, const struct t
 }
 
 /* Add the rows, each by its factor for weight vector k, to what is summed. */
-INLINE void add_factors(const struct objective_state *s, size_t k, const double *factors, const struct tile *t,
+INLINE void add_factors(const struct derivatives_state *s, size_t k, const double *factors, const struct tile *t,
                         const struct part *p, int n)
 {
     const size_t stride = t->shape->stride;
-    if (s->kind == OBJECTIVE_HESSIAN)
+    if (s->kind == DERIVATIVES_HESSIAN)
         add_squares(t->partial + k * stride * stride, factors, t, p, n);
     else
         add_multiples(t->partial + k * stride, factors, t, p, 0, n);
 }
 
 /* With s the guard's factor the row stands for s*x, and its score, with the label's sign, is sign*s*<w, x>. */
-INLINE void add_margins(const struct objective_state *s, const struct tile *t, int first, int n)
+INLINE void add_margins(const struct derivatives_state *s, const struct tile *t, int first, int n)
 {
     const struct part p = part_from(t, first);
     double factors[TILE], along[TILE] = {0};
     dots(factors, s->data, t, &p, n);
-    if (s->kind == OBJECTIVE_PRODUCT)
+    if (s->kind == DERIVATIVES_PRODUCT)
         dots(along, s->data + place_of(s, t->shape, DIRECTION), t, &p, n);
     for (int r = 0; r < n; r++) {
         const double scale = p.scales[r], signed_scale = p.signs[r] * scale;
         const double score = factors[r] * (signed_scale * loss_unit(s->loss));
-        const double bend = s->kind == OBJECTIVE_PRODUCT ? along[r] * scale : scale;
+        const double bend = s->kind == DERIVATIVES_PRODUCT ? along[r] * scale : scale;
         double slope, curvature = 0.0;
         if (loss_has_hessian(s->loss))
             curvature = loss_curvature(s->loss, score, p.y[r], s->parameter, &slope);
@@ -401,7 +401,7 @@ INLINE void add_margins(const struct objective_state *s, const struct tile *t, i
         }
         if (s->clip <= DBL_MAX && fabs(slope) * (scale * p.lengths[r]) > s->clip)
             slope = copysign(s->clip / (scale * p.lengths[r]), slope);
-        factors[r] = s->kind == OBJECTIVE_GRADIENT ? -slope * signed_scale : curvature * bend * scale;
+        factors[r] = s->kind == DERIVATIVES_GRADIENT ? -slope * signed_scale : curvature * bend * scale;
     }
     add_factors(s, 0, factors, t, &p, n);
 }
@@ -421,7 +421,7 @@ INLINE void clip_factors(double *factors, size_t step, size_t classes, double le
  * p = softmax(s * <w_k, x>). The factors are s times the class's weight times: p_k - [k is the label] for the gradient;
  * p_k * (a_k - <p, a>), with a_k = s * <direction_k, x>, for a product; p_k * (1 - p_k) * s for the Hessian.
  */
-INLINE void add_multinomial(const struct objective_state *s, const struct tile *t, int first, int n)
+INLINE void add_multinomial(const struct derivatives_state *s, const struct tile *t, int first, int n)
 {
     const size_t classes = s->classes, stride = t->shape->stride;
     const double *direction = s->data + place_of(s, t->shape, DIRECTION);
@@ -429,7 +429,7 @@ INLINE void add_multinomial(const struct objective_state *s, const struct tile *
     double *p = t->scores, *a = p + n * classes; /* of row r and class k at k * n + r */
     for (size_t k = 0; k < classes; k++)
         dots(p + k * n, s->data + k * stride, t, &part, n);
-    for (size_t k = 0; s->kind == OBJECTIVE_PRODUCT && k < classes; k++)
+    for (size_t k = 0; s->kind == DERIVATIVES_PRODUCT && k < classes; k++)
         dots(a + k * n, direction + k * stride, t, &part, n);
     for (int r = 0; r < n; r++) {
         const double scale = part.scales[r];
@@ -438,12 +438,12 @@ INLINE void add_multinomial(const struct objective_state *s, const struct tile *
         double mean = 0.0;
         for (size_t k = 0; k < classes; k++)
             p[k * n + r] /= sum;
-        for (size_t k = 0; s->kind == OBJECTIVE_PRODUCT && k < classes; k++)
+        for (size_t k = 0; s->kind == DERIVATIVES_PRODUCT && k < classes; k++)
             mean += p[k * n + r] * (a[k * n + r] *= scale);
         for (size_t k = 0; k < classes; k++) {
             const double odds = p[k * n + r];
-            const double factor = s->kind == OBJECTIVE_GRADIENT  ? odds - (double) ((double) k == part.y[r])
-                                  : s->kind == OBJECTIVE_PRODUCT ? odds * (a[k * n + r] - mean)
+            const double factor = s->kind == DERIVATIVES_GRADIENT  ? odds - (double) ((double) k == part.y[r])
+                                  : s->kind == DERIVATIVES_PRODUCT ? odds * (a[k * n + r] - mean)
                                                                  : odds * (1.0 - odds) * scale;
             p[k * n + r] = weighted_scale * factor;
         }
@@ -454,7 +454,7 @@ INLINE void add_multinomial(const struct objective_state *s, const struct tile *
         add_factors(s, k, p + k * n, t, &part, n);
 }
 
-INLINE void add_rows(const struct objective_state *s, const struct tile *t, int first, int n)
+INLINE void add_rows(const struct derivatives_state *s, const struct tile *t, int first, int n)
 {
 #define CASE(number, name, form, target, slope, link, unit) \
     IF_JOINT_##form(if (s->loss == number) add_##name(s, t, first, n);)
@@ -465,17 +465,17 @@ INLINE void add_rows(const struct objective_state *s, const struct tile *t, int 
 }
 
 /* Add n rows, but those that are neutral. */
-INLINE void add_tile(struct objective_state *s, struct tile *t, const float *rows, int n)
+INLINE void add_tile(struct derivatives_state *s, struct tile *t, const float *rows, int n)
 {
     const size_t cells = s->cells, dims = t->shape->dims, width = 1 + cells;
     const double *class_weights = s->data + place_of(s, t->shape, CLASS_WEIGHTS);
     double squares[TILE], labels[TILE];
     int good = 0, sampled[TILE], any = 0;
     for (int r = 0; r < n; r++)
-        any |= sampled[r] = rows_is_sampled(rows + r * width, width, s->share);
+        any |= sampled[r] = packing_is_sampled(rows + r * width, width, s->share);
     if (!any)
         return;
-    if (t->reading == NULL)
+    if (t->map == NULL)
         widen(squares, t->x, t->shape->first, rows + 1, cells, n);
     else if (t->only_numbers)
         read_number_tile(squares, t, rows + 1, cells, n);
@@ -501,14 +501,14 @@ INLINE void add_tile(struct objective_state *s, struct tile *t, const float *row
     s->waiting += (uint64_t) good;
 }
 
-INLINE void scan(struct objective_state *s, const float *rows, size_t n_rows)
+INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows)
 {
-    const struct shape shape = shape_of(s->cells, reading_of(s));
+    const struct shape shape = shape_of(s->cells, feature_map_of(s));
     const size_t width = 1 + s->cells;
-    struct tile t = {.shape = &shape, .reading = reading_of(s)};
+    struct tile t = {.shape = &shape, .map = feature_map_of(s)};
     t.partial = (uint64_t *) (void *) (s->data + place_of(s, &shape, PARTIAL));
-    t.only_numbers = t.reading != NULL && reading_has_only_numbers(t.reading);
-    t.units = t.reading == NULL ? NULL : reading_units(t.reading);
+    t.only_numbers = t.map != NULL && feature_map_has_only_numbers(t.map);
+    t.units = t.map == NULL ? NULL : feature_map_units(t.map);
     t.x = s->data + place_of(s, &shape, ROWS);
     t.active = (uint32_t *) (void *) (s->data + place_of(s, &shape, ACTIVE));
     t.scores = s->data + place_of(s, &shape, SCORES);
@@ -519,35 +519,35 @@ INLINE void scan(struct objective_state *s, const float *rows, size_t n_rows)
         else
             add_tile(s, &t, rows + i * width, 1);
         i += n;
-        if (s->waiting + TILE > OBJECTIVE_SUMMED_ROWS)
+        if (s->waiting + TILE > DERIVATIVES_SUMMED_ROWS)
             fold(s, &shape);
     }
     /* Rows are as private after the scan as before it, and nobody needs them here. */
     memset(t.x, 0, (char *) (s->data + place_of(s, &shape, CLASS_WEIGHTS)) - (char *) t.x);
 }
 
-static void scan_portable(struct objective_state *s, const float *rows, size_t n_rows)
+static void scan_portable(struct derivatives_state *s, const float *rows, size_t n_rows)
 {
     scan(s, rows, n_rows);
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void scan_avx2(struct objective_state *s, const float *rows, size_t n_rows)
+__attribute__((target("avx2"))) static void scan_avx2(struct derivatives_state *s, const float *rows, size_t n_rows)
 {
     scan(s, rows, n_rows);
 }
 #endif
 
-int objective_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build)
+int derivatives_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build)
 {
-    const int code = objective_check(state, bytes);
+    const int code = derivatives_check(state, bytes);
     if (code != SGD_OK)
         return code;
     if (!sgd_has_build(build))
         return SGD_BAD_BUILD;
     if ((uintptr_t) rows % sizeof(float) != 0)
         return SGD_UNALIGNED;
-    if (n_rows > OBJECTIVE_MAX_ROWS - ((const struct objective_state *) state)->summed)
+    if (n_rows > DERIVATIVES_MAX_ROWS - ((const struct derivatives_state *) state)->summed)
         return SGD_FINISHED;
 #if defined(__x86_64__)
     if (build != SGD_PORTABLE && sgd_has_build(SGD_AVX2)) {
@@ -559,23 +559,23 @@ int objective_add(void *state, size_t bytes, const float *rows, size_t n_rows, i
     return SGD_OK;
 }
 
-int objective_join(void *state, size_t bytes, const void *other)
+int derivatives_join(void *state, size_t bytes, const void *other)
 {
-    struct objective_state *s = state;
-    const struct objective_state *o = other;
-    int code = objective_check(state, bytes);
+    struct derivatives_state *s = state;
+    const struct derivatives_state *o = other;
+    int code = derivatives_check(state, bytes);
     if (code == SGD_OK)
-        code = objective_check(other, bytes);
+        code = derivatives_check(other, bytes);
     if (code != SGD_OK)
         return code;
-    const struct shape shape = shape_of(s->cells, reading_of(s));
+    const struct shape shape = shape_of(s->cells, feature_map_of(s));
     const uint64_t first = place_of(s, &shape, PARTIAL), count = numbers_of(s, &shape);
     const uint64_t last = place_of(s, &shape, CLASS_WEIGHTS);
-    if (memcmp(s, o, offsetof(struct objective_state, waiting)) != 0 ||
+    if (memcmp(s, o, offsetof(struct derivatives_state, waiting)) != 0 ||
         memcmp(s->data, o->data, first * sizeof(double)) != 0 ||
         memcmp(s->data + last, o->data + last, bytes - sizeof *s - last * sizeof(double)) != 0)
         return SGD_BAD_RECIPE;
-    if (o->summed > OBJECTIVE_MAX_ROWS - s->summed)
+    if (o->summed > DERIVATIVES_MAX_ROWS - s->summed)
         return SGD_FINISHED;
     fold(s, &shape);
     uint64_t *partial = (uint64_t *) (void *) (s->data + first);
@@ -589,14 +589,14 @@ int objective_join(void *state, size_t bytes, const void *other)
     return SGD_OK;
 }
 
-int objective_sum(const void *state, size_t bytes, double *out)
+int derivatives_sum(const void *state, size_t bytes, double *out)
 {
-    const struct objective_state *s = state;
-    const int code = objective_check(state, bytes);
+    const struct derivatives_state *s = state;
+    const int code = derivatives_check(state, bytes);
     if (code != SGD_OK)
         return code;
-    const struct shape shape = shape_of(s->cells, reading_of(s));
-    const uint64_t slots = shape.slots, rows = s->kind == OBJECTIVE_HESSIAN ? slots : 1, count = numbers_of(s, &shape);
+    const struct shape shape = shape_of(s->cells, feature_map_of(s));
+    const uint64_t slots = shape.slots, rows = s->kind == DERIVATIVES_HESSIAN ? slots : 1, count = numbers_of(s, &shape);
     const uint64_t *partial = (const uint64_t *) (const void *) (s->data + place_of(s, &shape, PARTIAL));
     const uint64_t *high = partial + count, *low = high + count;
     const uint64_t gap = shape.first - shape.dense;
@@ -604,10 +604,10 @@ int objective_sum(const void *state, size_t bytes, double *out)
         for (uint64_t i = 0; i < rows; i++)
             for (uint64_t j = 0; j < slots; j++) {
                 /* Left of the diagonal is as above it. */
-                const uint64_t upper = i < j || s->kind != OBJECTIVE_HESSIAN ? i : j, right = upper == i ? j : i;
+                const uint64_t upper = i < j || s->kind != DERIVATIVES_HESSIAN ? i : j, right = upper == i ? j : i;
                 const uint64_t row = upper < shape.dense ? upper : upper + gap;
                 const uint64_t column = right < shape.dense ? right : right + gap;
-                const uint64_t of_vector = s->kind == OBJECTIVE_HESSIAN ? k * shape.stride + row : k;
+                const uint64_t of_vector = s->kind == DERIVATIVES_HESSIAN ? k * shape.stride + row : k;
                 const uint64_t at = of_vector * shape.stride + column;
                 const __int128 whole = (__int128) (int64_t) high[at] * ((__int128) 1 << 32) + (__int128) low[at] +
                                        (__int128) waiting_sum(s, &shape, partial, at);

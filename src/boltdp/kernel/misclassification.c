@@ -1,10 +1,10 @@
-/* errors.c: counting the errors of models. errors.h says what counts as one. */
-#include "errors.h"
+/* misclassification.c: counting the errors of models. misclassification.h says what counts as one. */
+#include "misclassification.h"
 
 #include <string.h>
 
 #include "losses.h"
-#include "reading.h"
+#include "feature_map.h"
 #include "sgd.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
@@ -18,66 +18,66 @@ typedef uint32_t bits32 __attribute__((may_alias));
 
 #define GROUP 8
 
-static const struct reading *reading_of(const struct errors_state *s)
+static const struct feature_map *feature_map_of(const struct misclassification_state *s)
 {
-    return s->reading == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->reading));
+    return s->map_bytes == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->map_bytes));
 }
 
-static uint64_t slots_of(uint64_t cells, const struct reading *r)
+static uint64_t slots_of(uint64_t cells, const struct feature_map *r)
 {
     return r == NULL ? cells : r->slots;
 }
 
 /* Numbers of scratch that rows are read into. */
-static uint64_t scratch_of(const struct reading *r)
+static uint64_t scratch_of(const struct feature_map *r)
 {
     return r == NULL ? 0 : 2 * GROUP * r->dense + GROUP / 2 * r->groups;
 }
 
-uint64_t errors_bytes(uint64_t cells, uint64_t classes, uint64_t models, uint64_t vectors, const void *reading)
+uint64_t misclassification_bytes(uint64_t cells, uint64_t classes, uint64_t models, uint64_t vectors, const void *map)
 {
-    const struct reading *r = reading;
+    const struct feature_map *r = map;
     if (cells < 1 || cells > SGD_MAX_DIMS || classes < 2 || classes > SGD_MAX_CLASSES ||
-        (vectors != 1 && vectors != classes) || models < 1 || models > ERRORS_MAX_VECTORS / vectors ||
+        (vectors != 1 && vectors != classes) || models < 1 || models > MISCLASSIFICATION_MAX_VECTORS / vectors ||
         (r != NULL && r->cells != cells))
         return 0;
-    return sizeof(struct errors_state) + sizeof(uint64_t) * models +
+    return sizeof(struct misclassification_state) + sizeof(uint64_t) * models +
            sizeof(double) * (models * vectors * slots_of(cells, r) + scratch_of(r)) + (r == NULL ? 0 : r->bytes);
 }
 
-int errors_check(const void *state, size_t bytes)
+int misclassification_check(const void *state, size_t bytes)
 {
-    const struct errors_state *s = state;
+    const struct misclassification_state *s = state;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
-    if (bytes < sizeof *s || s->magic != ERRORS_MAGIC || s->bytes != bytes || s->unused != 0 ||
-        s->reading > bytes - sizeof *s || s->reading % sizeof(double) != 0)
+    if (bytes < sizeof *s || s->magic != MISCLASSIFICATION_MAGIC || s->bytes != bytes || s->unused != 0 ||
+        s->map_bytes > bytes - sizeof *s || s->map_bytes % sizeof(double) != 0)
         return SGD_CORRUPT;
-    const struct reading *r = reading_of(s);
-    if ((r != NULL && reading_check(r, s->reading) != SGD_OK) ||
-        errors_bytes(s->cells, s->classes, s->models, s->vectors, r) != bytes)
+    const struct feature_map *r = feature_map_of(s);
+    if ((r != NULL && feature_map_check(r, s->map_bytes) != SGD_OK) ||
+        misclassification_bytes(s->cells, s->classes, s->models, s->vectors, r) != bytes)
         return SGD_CORRUPT;
     return SGD_OK;
 }
 
-int errors_init(void *state, size_t bytes, uint64_t cells, uint64_t classes, uint64_t models, uint64_t vectors,
-                const void *reading, const double *weights)
+int misclassification_init(void *state, size_t bytes, uint64_t cells, uint64_t classes, uint64_t models, uint64_t vectors,
+                const void *map, const double *weights)
 {
-    struct errors_state *s = state;
-    const struct reading *r = reading;
-    if (bytes == 0 || errors_bytes(cells, classes, models, vectors, reading) != bytes)
+    struct misclassification_state *s = state;
+    const struct feature_map *r = map;
+    if (bytes == 0 || misclassification_bytes(cells, classes, models, vectors, map) != bytes)
         return SGD_BAD_RECIPE;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
     memset(s, 0, bytes);
-    s->magic = ERRORS_MAGIC;
+    s->magic = MISCLASSIFICATION_MAGIC;
     s->bytes = bytes;
     s->cells = cells;
     s->classes = classes;
     s->models = models;
     s->vectors = vectors;
     if (r != NULL) {
-        s->reading = r->bytes;
+        s->map_bytes = r->bytes;
         memcpy((char *) state + (bytes - r->bytes), r, r->bytes);
     }
     memcpy(s->data + models, weights, models * vectors * slots_of(cells, r) * sizeof *weights);
@@ -165,7 +165,7 @@ INLINE uint64_t wrong_rows(const vec4 choice[2], const struct tile *t, size_t gr
 }
 
 /* Let the margins of vectors v .. v+n-1 join the race of their models, and count where one ends. */
-INLINE void judge(struct errors_state *s, struct race *race, double sums[PANEL][GROUP], const struct tile *t,
+INLINE void judge(struct misclassification_state *s, struct race *race, double sums[PANEL][GROUP], const struct tile *t,
                   size_t group, uint64_t v, uint64_t n)
 {
     uint64_t model = v / s->vectors, k = v % s->vectors;
@@ -191,7 +191,7 @@ INLINE void judge(struct errors_state *s, struct race *race, double sums[PANEL][
 }
 
 /* Count the errors of the tile's rows. */
-INLINE void count_tile(struct errors_state *s, struct tile *t, int wide)
+INLINE void count_tile(struct misclassification_state *s, struct tile *t, int wide)
 {
     const size_t dims = s->cells, groups = (t->n + GROUP - 1) / GROUP;
     const size_t part = dims * groups * GROUP <= TILE_NUMBERS ? dims : TILE_NUMBERS / GROUP;
@@ -225,7 +225,7 @@ INLINE void count_tile(struct errors_state *s, struct tile *t, int wide)
 }
 
 /* Whether a row has a class that is declared and nothing but finite features. */
-INLINE int is_sound(const struct errors_state *s, const float *row)
+INLINE int is_sound(const struct misclassification_state *s, const float *row)
 {
     const double label = row[0];
     const bits32 *features = (const bits32 *) (row + 1);
@@ -235,8 +235,8 @@ INLINE int is_sound(const struct errors_state *s, const float *row)
     return !unsound;
 }
 
-/* Count the errors of up to eight rows that are read by a reading. */
-INLINE void count_group(struct errors_state *s, struct tile *t, const struct reading *r, int wide)
+/* Count the errors of up to eight rows that are read by a feature map. */
+INLINE void count_group(struct misclassification_state *s, struct tile *t, const struct feature_map *r, int wide)
 {
     const size_t dense = r->dense, groups = r->groups, slots = r->slots;
     const uint64_t all = s->models * s->vectors;
@@ -267,8 +267,8 @@ INLINE void count_group(struct errors_state *s, struct tile *t, const struct rea
     t->n = 0;
 }
 
-/* Rows that are read by a reading: whatever their cells are, they have features. */
-INLINE void scan_by(struct errors_state *s, const struct reading *r, const float *rows, size_t n_rows, int wide)
+/* Rows that are read by a feature map: whatever their cells are, they have features. */
+INLINE void scan_by(struct misclassification_state *s, const struct feature_map *r, const float *rows, size_t n_rows, int wide)
 {
     uint64_t unsound = 0;
     struct tile t;
@@ -291,10 +291,10 @@ INLINE void scan_by(struct errors_state *s, const struct reading *r, const float
     memset(s->data + s->models + s->models * s->vectors * r->slots, 0, scratch_of(r) * sizeof(double));
 }
 
-INLINE void scan(struct errors_state *s, const float *rows, size_t n_rows, int wide)
+INLINE void scan(struct misclassification_state *s, const float *rows, size_t n_rows, int wide)
 {
-    if (s->reading != 0) {
-        scan_by(s, reading_of(s), rows, n_rows, wide);
+    if (s->map_bytes != 0) {
+        scan_by(s, feature_map_of(s), rows, n_rows, wide);
         return;
     }
     const size_t fitting = TILE_NUMBERS / s->cells / GROUP * GROUP;
@@ -318,21 +318,21 @@ INLINE void scan(struct errors_state *s, const float *rows, size_t n_rows, int w
         s->data[model] += unsound;
 }
 
-static void scan_portable(struct errors_state *s, const float *rows, size_t n_rows)
+static void scan_portable(struct misclassification_state *s, const float *rows, size_t n_rows)
 {
     scan(s, rows, n_rows, 0);
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void scan_avx2(struct errors_state *s, const float *rows, size_t n_rows)
+__attribute__((target("avx2"))) static void scan_avx2(struct misclassification_state *s, const float *rows, size_t n_rows)
 {
     scan(s, rows, n_rows, 1);
 }
 #endif
 
-int errors_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build)
+int misclassification_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build)
 {
-    const int code = errors_check(state, bytes);
+    const int code = misclassification_check(state, bytes);
     if (code != SGD_OK)
         return code;
     if (!sgd_has_build(build))
@@ -349,13 +349,13 @@ int errors_add(void *state, size_t bytes, const float *rows, size_t n_rows, int 
     return SGD_OK;
 }
 
-int errors_join(void *state, size_t bytes, const void *other)
+int misclassification_join(void *state, size_t bytes, const void *other)
 {
-    struct errors_state *s = state;
-    const struct errors_state *o = other;
-    int code = errors_check(state, bytes);
+    struct misclassification_state *s = state;
+    const struct misclassification_state *o = other;
+    int code = misclassification_check(state, bytes);
     if (code == SGD_OK)
-        code = errors_check(other, bytes);
+        code = misclassification_check(other, bytes);
     if (code != SGD_OK)
         return code;
     const size_t counts = (const char *) (s->data + s->models) - (const char *) s;

@@ -1,21 +1,21 @@
-/* rows.h: making packed rows (sgd.h) out of columns, projecting them and putting them in a permuted order. */
-#ifndef BOLTDP_ROWS_H
-#define BOLTDP_ROWS_H
+/* packing.h: making packed rows (sgd.h) out of columns, projecting them and putting them in a permuted order. */
+#ifndef BOLTDP_PACKING_H
+#define BOLTDP_PACKING_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 /*
- * Cells (reading.h) of any number of columns:
+ * Cells (feature_map.h) of any number of columns:
  *
- *     ROWS_NUMBERS  `width` numbers a row, rows_cell() of each
+ *     ROWS_NUMBERS  `width` numbers a row, packing_cell() of each
  *     ROWS_STEPS    of a number, how many of `count` increasing places are at or below it, compared in double
  *     ROWS_CODES    of a whole number x, codes[x - base], or x - base without codes; `count` of them
  *
  * What is not valid, no number, not one of the codes or a code below 0 is written as `missing`.
  */
-enum rows_kind { ROWS_NUMBERS, ROWS_STEPS, ROWS_CODES };
-enum rows_type {
+enum packing_kind { ROWS_NUMBERS, ROWS_STEPS, ROWS_CODES };
+enum packing_type {
     ROWS_INT8,
     ROWS_INT16,
     ROWS_INT32,
@@ -29,9 +29,9 @@ enum rows_type {
     ROWS_BOOL /* bits, the lowest of a byte first, as in Arrow */
 };
 
-struct rows_column {
-    uint64_t kind;           /* enum rows_kind */
-    uint64_t type;           /* enum rows_type; for codes no float */
+struct packing_column {
+    uint64_t kind;           /* enum packing_kind */
+    uint64_t type;           /* enum packing_type; for codes no float */
     const void *values;
     const uint8_t *validity; /* bits; NULL if all are valid, as those of width above 1 must be */
     uint64_t offset;         /* of the first row: so many rows are before it in both */
@@ -45,10 +45,10 @@ struct rows_column {
     double missing;
 };
 
-void rows_pack(const struct rows_column *columns, size_t n_columns, size_t n, float *out, size_t stride);
+void packing_pack(const struct packing_column *columns, size_t n_columns, size_t n, float *out, size_t stride);
 
 /* A number from -1 to 1, by its bounds; NaN stays NaN. */
-static inline float rows_cell(double x, double low, double high)
+static inline float packing_cell(double x, double low, double high)
 {
     x = x < low ? low : x;
     x = x > high ? high : x;
@@ -60,22 +60,22 @@ static inline float rows_cell(double x, double low, double high)
 }
 
 /* Rows of `width` numbers, moved whole: out[i] = rows[places[i]], and its inverse, out[places[i]] = rows[i]. */
-void rows_take(const float *rows, const int64_t *places, size_t n, size_t width, float *out);
-void rows_put(const float *rows, const int64_t *places, size_t n, size_t width, float *out);
+void packing_take(const float *rows, const int64_t *places, size_t n, size_t width, float *out);
+void packing_put(const float *rows, const int64_t *places, size_t n, size_t width, float *out);
 
 /*
- * Whether a row is in a sample of about share / 2^32 of all rows, by a hash of its bytes: whatever its place is, it is or
- * is not; and those of n rows that are, moved to `out`, which has room for all of them: so many were.
+ * Whether a row is in a sample of about share / 2^32 of all rows, by a hash of its bytes: whatever its place is, it is
+ * or is not; and those of n rows that are, moved to `out`, which has room for all of them: so many were.
  */
-int rows_is_sampled(const float *row, size_t width, uint64_t share);
-size_t rows_sample(const float *rows, size_t n, size_t width, uint64_t share, float *out);
+int packing_is_sampled(const float *row, size_t width, uint64_t share);
+size_t packing_sample(const float *rows, size_t n, size_t width, uint64_t share, float *out);
 
 /*
  * Sort rows by the bucket of their positions, 2^shift (up to 2^32) positions to each, keeping the order of those in one
  * bucket. order[k] is which row comes k-th, slots[k] its position within its bucket, counts[b] how many go to bucket b;
  * all positions are within the buckets.
  */
-void rows_sort(const int64_t *positions, size_t n, int shift, size_t n_buckets, int64_t *order, uint32_t *slots,
+void packing_sort(const int64_t *positions, size_t n, int shift, size_t n_buckets, int64_t *order, uint32_t *slots,
                int64_t *counts);
 
 /*
@@ -83,16 +83,16 @@ void rows_sort(const int64_t *positions, size_t n, int shift, size_t n_buckets, 
  * guard's factor and multiplied by the d x q matrix. Feature by feature in order, so one sum has one association.
  * A row that the guard makes neutral gets NaN features, so that it stays neutral.
  */
-void rows_project(const float *rows, size_t n, size_t d, const double *matrix, size_t q, float *out);
+void packing_project(const float *rows, size_t n, size_t d, const double *matrix, size_t q, float *out);
 
 /*
  * A bijection of 0 .. rows-1 from a 64-bit seed, the same on every machine: where row `start + i` goes, and its
  * inverse: which row stands at position `start + i`. The caller keeps start + n <= rows <= 2^62.
  */
-void rows_permuted(uint64_t start, size_t n, uint64_t rows, uint64_t seed, int64_t *out);
-void rows_source(uint64_t start, size_t n, uint64_t rows, uint64_t seed, int64_t *out);
+void packing_permuted(uint64_t start, size_t n, uint64_t rows, uint64_t seed, int64_t *out);
+void packing_source(uint64_t start, size_t n, uint64_t rows, uint64_t seed, int64_t *out);
 
 /* The sum of n floats: reads memory as fast as it can be read, the yardstick of the benchmark. */
-float rows_read(const float *numbers, size_t n);
+float packing_read(const float *numbers, size_t n);
 
 #endif

@@ -1,12 +1,12 @@
 /*
- * noise.h: normal and Gamma variables for the noise of an update: the ziggurat of ziggurat.h and the method of
- * Marsaglia and Tsang. Many normal variables at once are made in loops.h. noise.md says what is exact and
- * what is rounded.
+ * gaussian_sampling.h: normal and Gamma variables for the noise of an update: the ziggurat of ziggurat.h and the method
+ * of Marsaglia and Tsang. Many normal variables at once are made in sgd_loops.h. gaussian_sampling.md says what is
+ * exact and what is rounded.
  */
-#ifndef BOLTDP_NOISE_H
-#define BOLTDP_NOISE_H
+#ifndef BOLTDP_GAUSSIAN_SAMPLING_H
+#define BOLTDP_GAUSSIAN_SAMPLING_H
 
-#include "stream.h"
+#include "random_stream.h"
 #include "ziggurat.h"
 
 /* ln(x) of a positive normal number: x = 2^e * m, m near 1, and ln(m) = 2 * artanh((m - 1)/(m + 1)) by its series. */

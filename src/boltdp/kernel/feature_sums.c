@@ -1,10 +1,10 @@
-/* moments.c: see moments.h. */
-#include "moments.h"
+/* feature_sums.c: see feature_sums.h. */
+#include "feature_sums.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "reading.h"
+#include "feature_map.h"
 #include "sgd.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
@@ -15,60 +15,60 @@ typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias)); /
 #define CHOOSE(mask, yes, no) ((vec4) (((mask) & (mask4) (yes)) | (~(mask) & (mask4) (no))))
 #define WHOLE (1.5 * 0x1p52) /* adding and subtracting it rounds to a whole number */
 
-static const struct reading *reading_of(const struct moments_state *s)
+static const struct feature_map *feature_map_of(const struct feature_sums_state *s)
 {
-    return s->reading == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->reading));
+    return s->map_bytes == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->map_bytes));
 }
 
-static uint64_t slots_of(uint64_t cells, const struct reading *r)
+static uint64_t slots_of(uint64_t cells, const struct feature_map *r)
 {
     return r == NULL ? cells : r->slots;
 }
 
-static uint64_t dense_of(uint64_t cells, const struct reading *r)
+static uint64_t dense_of(uint64_t cells, const struct feature_map *r)
 {
     return r == NULL ? cells : r->dense;
 }
 
-uint64_t moments_bytes(uint64_t cells, const void *reading)
+uint64_t feature_sums_bytes(uint64_t cells, const void *map)
 {
-    const struct reading *r = reading;
+    const struct feature_map *r = map;
     if (cells < 1 || cells > SGD_MAX_DIMS || (r != NULL && r->cells != cells))
         return 0;
     const uint64_t scratch = (dense_of(cells, r) + 3) / 4 * 4 + (r == NULL ? 0 : (r->groups + 1) / 2);
-    return sizeof(struct moments_state) + sizeof(double) * (2 * slots_of(cells, r) + scratch) +
+    return sizeof(struct feature_sums_state) + sizeof(double) * (2 * slots_of(cells, r) + scratch) +
            (r == NULL ? 0 : r->bytes);
 }
 
-int moments_check(const void *state, size_t bytes)
+int feature_sums_check(const void *state, size_t bytes)
 {
-    const struct moments_state *s = state;
+    const struct feature_sums_state *s = state;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
-    if (bytes < sizeof *s || s->magic != MOMENTS_MAGIC || s->bytes != bytes || s->reading > bytes - sizeof *s ||
-        s->reading % sizeof(double) != 0 || !(s->radius > 0.0) || s->summed > MOMENTS_MAX_ROWS || s->unused[0] != 0 ||
+    if (bytes < sizeof *s || s->magic != FEATURE_SUMS_MAGIC || s->bytes != bytes || s->map_bytes > bytes - sizeof *s ||
+        s->map_bytes % sizeof(double) != 0 || !(s->radius > 0.0) || s->summed > FEATURE_SUMS_MAX_ROWS || s->unused[0] != 0 ||
         s->unused[1] != 0)
         return SGD_CORRUPT;
-    const struct reading *r = reading_of(s);
-    return (r == NULL || reading_check(r, s->reading) == SGD_OK) && moments_bytes(s->cells, r) == bytes ? SGD_OK
+    const struct feature_map *r = feature_map_of(s);
+    return (r == NULL || feature_map_check(r, s->map_bytes) == SGD_OK) && feature_sums_bytes(s->cells, r) == bytes ? SGD_OK
                                                                                                         : SGD_CORRUPT;
 }
 
-int moments_init(void *state, size_t bytes, uint64_t cells, const void *reading, double radius)
+int feature_sums_init(void *state, size_t bytes, uint64_t cells, const void *map, double radius)
 {
-    struct moments_state *s = state;
-    const struct reading *r = reading;
-    if (bytes == 0 || moments_bytes(cells, reading) != bytes || !(radius > 0.0))
+    struct feature_sums_state *s = state;
+    const struct feature_map *r = map;
+    if (bytes == 0 || feature_sums_bytes(cells, map) != bytes || !(radius > 0.0))
         return SGD_BAD_RECIPE;
     if ((uintptr_t) state % sizeof(double) != 0)
         return SGD_UNALIGNED;
     memset(s, 0, bytes);
-    s->magic = MOMENTS_MAGIC;
+    s->magic = FEATURE_SUMS_MAGIC;
     s->bytes = bytes;
     s->cells = cells;
     s->radius = radius;
     if (r != NULL) {
-        s->reading = r->bytes;
+        s->map_bytes = r->bytes;
         memcpy((char *) state + (bytes - r->bytes), r, r->bytes);
     }
     return SGD_OK;
@@ -97,33 +97,33 @@ INLINE void add_numbers(double *sums, double *squares, const double *x, size_t c
     size_t i = 0;
     for (; i + 4 <= count; i += 4) {
         const vec4 value = AT(x, i) * scale;
-        AT(sums, i) += (value * MOMENTS_UNIT + WHOLE) - WHOLE;
-        AT(squares, i) += (value * value * MOMENTS_UNIT + WHOLE) - WHOLE;
+        AT(sums, i) += (value * FEATURE_SUMS_UNIT + WHOLE) - WHOLE;
+        AT(squares, i) += (value * value * FEATURE_SUMS_UNIT + WHOLE) - WHOLE;
     }
     for (; i < count; i++) {
         const double value = x[i] * scale;
-        sums[i] += (value * MOMENTS_UNIT + WHOLE) - WHOLE;
-        squares[i] += (value * value * MOMENTS_UNIT + WHOLE) - WHOLE;
+        sums[i] += (value * FEATURE_SUMS_UNIT + WHOLE) - WHOLE;
+        squares[i] += (value * value * FEATURE_SUMS_UNIT + WHOLE) - WHOLE;
     }
 }
 
 /* Of each group, what each of its features that is not 0 adds: all of them are as high. */
-INLINE void add_groups(double *sums, double *squares, const struct reading *r, const uint32_t *active, double scale)
+INLINE void add_groups(double *sums, double *squares, const struct feature_map *r, const uint32_t *active, double scale)
 {
-    const double *height = reading_b(r);
+    const double *height = feature_map_b(r);
     for (uint64_t s = 0; s < r->segments; height += r->parts[s].count, s++) {
-        if (r->parts[s].kind != READ_CATEGORY && r->parts[s].kind != READ_STEPS)
+        if (r->parts[s].kind != SEGMENT_CATEGORY && r->parts[s].kind != SEGMENT_STEPS)
             continue;
         const double value = *height * scale;
-        sums[*active] += (value * MOMENTS_UNIT + WHOLE) - WHOLE;
-        squares[*active] += (value * value * MOMENTS_UNIT + WHOLE) - WHOLE;
+        sums[*active] += (value * FEATURE_SUMS_UNIT + WHOLE) - WHOLE;
+        squares[*active] += (value * value * FEATURE_SUMS_UNIT + WHOLE) - WHOLE;
         active++;
     }
 }
 
-INLINE void scan(struct moments_state *s, const float *rows, size_t n_rows)
+INLINE void scan(struct feature_sums_state *s, const float *rows, size_t n_rows)
 {
-    const struct reading *r = reading_of(s);
+    const struct feature_map *r = feature_map_of(s);
     const uint64_t slots = slots_of(s->cells, r), dense = dense_of(s->cells, r), padded = (dense + 3) / 4 * 4;
     double *sums = s->data, *squares = sums + slots, *x = squares + slots;
     uint32_t *active = (uint32_t *) (void *) (x + padded);
@@ -135,7 +135,7 @@ INLINE void scan(struct moments_state *s, const float *rows, size_t n_rows)
             for (uint64_t k = 0; k < dense; k++)
                 x[k] = (double) rows[1 + k];
         for (uint64_t g = 0; r != NULL && g < r->groups; g++)
-            square += reading_squares(r)[active[g]];
+            square += feature_map_squares(r)[active[g]];
         clip(x, padded);
         const double norm = sqrt(square + sum_of_squares(x, padded));
         if (norm != norm)
@@ -150,28 +150,28 @@ INLINE void scan(struct moments_state *s, const float *rows, size_t n_rows)
     memset(x, 0, (padded + (r == NULL ? 0 : (r->groups + 1) / 2)) * sizeof *x);
 }
 
-static void scan_portable(struct moments_state *s, const float *rows, size_t n_rows)
+static void scan_portable(struct feature_sums_state *s, const float *rows, size_t n_rows)
 {
     scan(s, rows, n_rows);
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void scan_avx2(struct moments_state *s, const float *rows, size_t n_rows)
+__attribute__((target("avx2"))) static void scan_avx2(struct feature_sums_state *s, const float *rows, size_t n_rows)
 {
     scan(s, rows, n_rows);
 }
 #endif
 
-int moments_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build)
+int feature_sums_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build)
 {
-    const int code = moments_check(state, bytes);
+    const int code = feature_sums_check(state, bytes);
     if (code != SGD_OK)
         return code;
     if (!sgd_has_build(build))
         return SGD_BAD_BUILD;
     if ((uintptr_t) rows % sizeof(float) != 0)
         return SGD_UNALIGNED;
-    if (n_rows > MOMENTS_MAX_ROWS - ((const struct moments_state *) state)->summed)
+    if (n_rows > FEATURE_SUMS_MAX_ROWS - ((const struct feature_sums_state *) state)->summed)
         return SGD_FINISHED;
 #if defined(__x86_64__)
     if (build != SGD_PORTABLE && sgd_has_build(SGD_AVX2)) {
@@ -183,20 +183,20 @@ int moments_add(void *state, size_t bytes, const float *rows, size_t n_rows, int
     return SGD_OK;
 }
 
-int moments_join(void *state, size_t bytes, const void *other)
+int feature_sums_join(void *state, size_t bytes, const void *other)
 {
-    struct moments_state *s = state;
-    const struct moments_state *o = other;
-    int code = moments_check(state, bytes);
+    struct feature_sums_state *s = state;
+    const struct feature_sums_state *o = other;
+    int code = feature_sums_check(state, bytes);
     if (code == SGD_OK)
-        code = moments_check(other, bytes);
+        code = feature_sums_check(other, bytes);
     if (code != SGD_OK)
         return code;
-    const uint64_t slots = slots_of(s->cells, reading_of(s));
-    if (memcmp(s, o, offsetof(struct moments_state, summed)) != 0 ||
-        memcmp((const char *) s + (bytes - s->reading), (const char *) o + (bytes - s->reading), s->reading) != 0)
+    const uint64_t slots = slots_of(s->cells, feature_map_of(s));
+    if (memcmp(s, o, offsetof(struct feature_sums_state, summed)) != 0 ||
+        memcmp((const char *) s + (bytes - s->map_bytes), (const char *) o + (bytes - s->map_bytes), s->map_bytes) != 0)
         return SGD_BAD_RECIPE;
-    if (o->summed > MOMENTS_MAX_ROWS - s->summed)
+    if (o->summed > FEATURE_SUMS_MAX_ROWS - s->summed)
         return SGD_FINISHED;
     for (uint64_t i = 0; i < 2 * slots; i++)
         s->data[i] += o->data[i];

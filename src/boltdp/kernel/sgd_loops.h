@@ -1,7 +1,7 @@
 /*
- * loops.h: the loops over rows. sgd.c includes it once for each instruction set, with NAME to give the functions their
- * suffix, TARGET to let the compiler use the instructions, and the operations that it would not find by itself. What is
- * computed is the same to the bit.
+ * sgd_loops.h: the loops over rows. sgd.c includes it once for each instruction set, with NAME to give the functions
+ * their suffix, TARGET to let the compiler use the instructions, and the operations that it would not find by itself.
+ * What is computed is the same to the bit.
  *
  * Loading numbers, not adding them, is what takes the time, so a number once loaded is used as often as it can be. All
  * vectors are padded with zeros to a multiple of four numbers.
@@ -170,17 +170,17 @@ INLINE const char *NAME(place)(const struct block *b, size_t r, int element)
 }
 
 /*
- * Read row `r` of a block's rows by its reading and sum its squares, lane by lane, as is done with one that is only
- * widened. Where all cells are numbers, as most rows' are, both are done at once as far as that goes. Not inlined: it is
- * long, and called where there is time.
+ * Read row `r` of a block's rows by its feature map and sum its squares, lane by lane, as is done with one that is only
+ * widened. Where all cells are numbers, as most rows' are, both are done at once as far as that goes. Not inlined: it
+ * is long, and called where there is time.
  */
 TARGET static __attribute__((noinline)) void NAME(read_by)(struct block *b, size_t r)
 {
-    const struct reading *by = b->reading;
-    const size_t dims = b->dims, numbers = reading_has_only_numbers(by) ? by->cells : 0;
+    const struct feature_map *by = b->map;
+    const size_t dims = b->dims, numbers = feature_map_has_only_numbers(by) ? by->cells : 0;
     const char *row = NAME(place)(b, r, SGD_FLOAT32), *later = row + FETCH_AHEAD;
     const float *x = (const float *) (const void *) row + 1;
-    const double *from = reading_a(by), *times = reading_b(by);
+    const double *from = feature_map_a(by), *times = feature_map_b(by);
     double *wide = b->rows + r * b->stride;
     vec4 a0 = {0}, a1 = {0}, four;
     size_t i = 0;
@@ -223,7 +223,7 @@ TARGET static __attribute__((noinline)) void NAME(read_by)(struct block *b, size
 /* Widen row `r` of a block's rows and sum its squares, lane by lane. */
 INLINE void NAME(read)(struct block *b, size_t r, int element)
 {
-    if (element == SGD_FLOAT32 && b->reading != NULL) {
+    if (element == SGD_FLOAT32 && b->map != NULL) {
         NAME(read_by)(b, r);
         return;
     }

@@ -1,6 +1,6 @@
-/* stream.h: random words from ChaCha20. */
-#ifndef BOLTDP_STREAM_H
-#define BOLTDP_STREAM_H
+/* random_stream.h: random words from ChaCha20. */
+#ifndef BOLTDP_RANDOM_STREAM_H
+#define BOLTDP_RANDOM_STREAM_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
-/* draws.c: random samples of rows. */
-#include "draws.h"
+/* sampling.c: random samples of rows. */
+#include "sampling.h"
 
 #include "sgd.h"
-#include "stream.h"
+#include "random_stream.h"
 
 static void blocks(const uint32_t start[16], uint32_t out[8 * 16])
 {
@@ -36,7 +36,7 @@ static inline int is_new(int64_t *seen, size_t slots, uint64_t position)
     return 1;
 }
 
-size_t draws_fixed(const void *key, uint64_t nonce, uint64_t rows, uint64_t batches, uint64_t carry, size_t count,
+size_t sampling_fixed(const void *key, uint64_t nonce, uint64_t rows, uint64_t batches, uint64_t carry, size_t count,
                    int64_t *seen, size_t slots, int64_t *out)
 {
     const uint64_t least = rows / batches, rest = rows % batches;
@@ -61,7 +61,7 @@ size_t draws_fixed(const void *key, uint64_t nonce, uint64_t rows, uint64_t batc
     return (size_t) (out - start);
 }
 
-size_t draws_poisson(const void *key, uint64_t nonce, uint64_t rows, uint64_t batches, double gap, uint64_t progress[2],
+size_t sampling_poisson(const void *key, uint64_t nonce, uint64_t rows, uint64_t batches, double gap, uint64_t progress[2],
                      int64_t *out, size_t room)
 {
     uint64_t batch = progress[0], row = progress[1];
@@ -72,7 +72,7 @@ size_t draws_poisson(const void *key, uint64_t nonce, uint64_t rows, uint64_t ba
      * A coin for each row of each batch: the number of tails before the next head is geometric, floor(-ln(U) * gap). It
      * is below 46 * n, and n <= m, so that fewer than 47 batches end before it.
      */
-    while (batch < batches && n + DRAWS_LEAST_ROOM <= room) {
+    while (batch < batches && n + SAMPLING_LEAST_ROOM <= room) {
         row += (uint64_t) (-sgd_log(next_uniform(&s)) * gap);
         for (; row >= rows && batch < batches; batch++, row -= rows)
             out[n++] = -1;

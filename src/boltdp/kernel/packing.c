@@ -1,5 +1,5 @@
-/* rows.c: see rows.h. */
-#include "rows.h"
+/* packing.c: see packing.h. */
+#include "packing.h"
 
 #include <math.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static inline __attribute__((always_inline)) int bit(const uint8_t *bits, uint64
     DO(ROWS_UINT64, uint64_t)
 
 /* n values from the `first` on, as doubles. */
-static inline __attribute__((always_inline)) void load_numbers(const struct rows_column *c, uint64_t first, size_t n, double *x)
+static inline __attribute__((always_inline)) void load_numbers(const struct packing_column *c, uint64_t first, size_t n, double *x)
 {
 #define LOAD(TYPE, TO)                                                                                                 \
     case TYPE:                                                                                                         \
@@ -54,7 +54,7 @@ static inline __attribute__((always_inline)) void load_numbers(const struct rows
 }
 
 /* n whole numbers from the `first` on, counted from the base; those below it become too large for any code. */
-static inline __attribute__((always_inline)) void load_indices(const struct rows_column *c, uint64_t first, size_t n, uint64_t *x)
+static inline __attribute__((always_inline)) void load_indices(const struct packing_column *c, uint64_t first, size_t n, uint64_t *x)
 {
 #define LOAD(TYPE, TO)                                                                                                 \
     case TYPE:                                                                                                         \
@@ -78,7 +78,7 @@ typedef int32_t mask4f __attribute__((vector_size(16), aligned(4), may_alias));
 /* `yes` where the mask is set, else `no`. */
 #define CHOOSE(TYPE, MASK, mask, yes, no) ((TYPE) (((MASK) (yes) & (mask)) | ((MASK) (no) & ~(mask))))
 
-/* rows_cell() of n numbers, all NaNs alike; up to three more are read and written. */
+/* packing_cell() of n numbers, all NaNs alike; up to three more are read and written. */
 static inline __attribute__((always_inline)) void scale(const double *x, size_t n, double low, double high,
                                                         float *cells)
 {
@@ -114,7 +114,7 @@ static inline __attribute__((always_inline)) void count_places(const double *x, 
 }
 
 /* The cells of a column with one cell a row: `cells` has place for three more. */
-static inline __attribute__((always_inline)) void make_cells(const struct rows_column *c, uint64_t first, size_t n, float *cells)
+static inline __attribute__((always_inline)) void make_cells(const struct packing_column *c, uint64_t first, size_t n, float *cells)
 {
     const float missing = (float) c->missing;
     if (c->kind == ROWS_CODES) {
@@ -138,13 +138,13 @@ static inline __attribute__((always_inline)) void make_cells(const struct rows_c
             cells[i] = bit(c->validity, first + i) ? cells[i] : missing;
 }
 
-WIDEST void rows_pack(const struct rows_column *columns, size_t n_columns, size_t n, float *out, size_t stride)
+WIDEST void packing_pack(const struct packing_column *columns, size_t n_columns, size_t n, float *out, size_t stride)
 {
     const size_t fitting = TILE_BYTES / (sizeof *out * stride);
     const size_t tile = fitting < 16 ? 16 : fitting < TILE ? fitting : TILE;
     for (size_t start = 0; start < n; start += tile) {
         const size_t n_rows = n - start < tile ? n - start : tile;
-        for (const struct rows_column *c = columns; c < columns + n_columns; c++) {
+        for (const struct packing_column *c = columns; c < columns + n_columns; c++) {
             float *to = out + start * stride + c->at;
             float cells[TILE + 3];
             if (c->width == 1) {
@@ -168,7 +168,7 @@ WIDEST void rows_pack(const struct rows_column *columns, size_t n_columns, size_
 /* So many rows later, the row that is needed has arrived in the cache. */
 #define AHEAD 8
 
-void rows_take(const float *rows, const int64_t *places, size_t n, size_t width, float *out)
+void packing_take(const float *rows, const int64_t *places, size_t n, size_t width, float *out)
 {
     for (size_t i = 0; i < n; i++) {
         if (i + AHEAD < n)
@@ -178,7 +178,7 @@ void rows_take(const float *rows, const int64_t *places, size_t n, size_t width,
     }
 }
 
-void rows_put(const float *rows, const int64_t *places, size_t n, size_t width, float *out)
+void packing_put(const float *rows, const int64_t *places, size_t n, size_t width, float *out)
 {
     for (size_t i = 0; i < n; i++) {
         if (i + AHEAD < n)
@@ -197,7 +197,7 @@ static inline uint64_t mixed(uint64_t hash, uint64_t word)
 }
 
 /* Four hashes take turns, so that none waits for the one before. */
-int rows_is_sampled(const float *row, size_t width, uint64_t share)
+int packing_is_sampled(const float *row, size_t width, uint64_t share)
 {
     uint64_t hashes[4] = {1, 2, 3, 4}, words[4];
     if (share > UINT32_MAX)
@@ -216,16 +216,16 @@ int rows_is_sampled(const float *row, size_t width, uint64_t share)
     return (hashes[0] * MULTIPLIER) >> 32 < share;
 }
 
-size_t rows_sample(const float *rows, size_t n, size_t width, uint64_t share, float *out)
+size_t packing_sample(const float *rows, size_t n, size_t width, uint64_t share, float *out)
 {
     size_t taken = 0;
     for (size_t i = 0; i < n; i++)
-        if (rows_is_sampled(rows + i * width, width, share))
+        if (packing_is_sampled(rows + i * width, width, share))
             memcpy(out + taken++ * width, rows + i * width, width * sizeof *out);
     return taken;
 }
 
-void rows_sort(const int64_t *positions, size_t n, int shift, size_t n_buckets, int64_t *order, uint32_t *slots,
+void packing_sort(const int64_t *positions, size_t n, int shift, size_t n_buckets, int64_t *order, uint32_t *slots,
                int64_t *counts)
 {
     memset(counts, 0, n_buckets * sizeof *counts);
@@ -267,7 +267,7 @@ static inline double scale_of(const float *x, size_t d)
  * Four rows by eight outputs at a time, as many sums as stay in registers, so that the matrix is not loaded for every
  * row. Each output is a sum over the features in their order, whatever tile it is in: tiles may overlap at the edge.
  */
-WIDEST void rows_project(const float *rows, size_t n, size_t d, const double *matrix, size_t q, float *out)
+WIDEST void packing_project(const float *rows, size_t n, size_t d, const double *matrix, size_t q, float *out)
 {
     for (size_t i = 0; i < n; i += TILE_ROWS) {
         const size_t n_rows = n - i < TILE_ROWS ? n - i : TILE_ROWS;
@@ -392,19 +392,19 @@ static inline __attribute__((always_inline)) void turn_all(uint64_t start, size_
     }
 }
 
-void rows_permuted(uint64_t start, size_t n, uint64_t rows, uint64_t seed, int64_t *out)
+void packing_permuted(uint64_t start, size_t n, uint64_t rows, uint64_t seed, int64_t *out)
 {
     turn_all(start, n, rows, seed, out, 1);
 }
 
-void rows_source(uint64_t start, size_t n, uint64_t rows, uint64_t seed, int64_t *out)
+void packing_source(uint64_t start, size_t n, uint64_t rows, uint64_t seed, int64_t *out)
 {
     turn_all(start, n, rows, seed, out, 0);
 }
 
 /* ---- the yardstick ------------------------------------------------------------------------------------------ */
 
-WIDEST float rows_read(const float *numbers, size_t n)
+WIDEST float packing_read(const float *numbers, size_t n)
 {
     float sums[32] = {0};
     for (size_t i = 0; i + 32 <= n; i += 32)

@@ -1,29 +1,29 @@
-/* reading.c: see reading.h. */
-#include "reading.h"
+/* feature_map.c: see feature_map.h. */
+#include "feature_map.h"
 
 #include <float.h>
 #include <math.h>
 
 #include "sgd.h"
 
-int reading_check(const void *reading, size_t bytes)
+int feature_map_check(const void *map, size_t bytes)
 {
-    const struct reading *r = reading;
-    if ((uintptr_t) reading % sizeof(double) != 0)
+    const struct feature_map *r = map;
+    if ((uintptr_t) map % sizeof(double) != 0)
         return SGD_UNALIGNED;
     if (bytes < sizeof *r || r->bytes != bytes || r->dims < 1 || r->dims > SGD_MAX_DIMS || r->segments < 1 ||
         r->segments > r->dims || r->unused != 0 || (bytes - sizeof *r) / sizeof *r->parts < r->segments)
         return SGD_CORRUPT;
     uint64_t cells = 0, dims = 0, dense = 0, slots = 0, groups = 0;
     for (uint64_t s = 0; s < r->segments; s++) {
-        const struct reading_segment *part = r->parts + s;
-        if (part->kind >= READ_KINDS || part->count < 1 || part->count > r->dims - dims)
+        const struct feature_segment *part = r->parts + s;
+        if (part->kind >= SEGMENT_KINDS || part->count < 1 || part->count > r->dims - dims)
             return SGD_CORRUPT;
-        const int is_group = part->kind == READ_CATEGORY || part->kind == READ_STEPS;
+        const int is_group = part->kind == SEGMENT_CATEGORY || part->kind == SEGMENT_STEPS;
         dims += part->count;
-        cells += is_group ? 1 : part->kind == READ_NUMBERS ? part->count : 0;
+        cells += is_group ? 1 : part->kind == SEGMENT_NUMBERS ? part->count : 0;
         dense += is_group ? 0 : part->count;
-        slots += is_group ? reading_values(part) : part->count;
+        slots += is_group ? feature_map_values(part) : part->count;
         groups += is_group;
     }
     if (cells < 1 || cells != r->cells || dims != r->dims || dense != r->dense || slots != r->slots ||
@@ -34,9 +34,9 @@ int reading_check(const void *reading, size_t bytes)
                : SGD_CORRUPT;
 }
 
-int reading_is_finite(const struct reading *r)
+int feature_map_is_finite(const struct feature_map *r)
 {
-    const double *numbers = reading_a(r);
+    const double *numbers = feature_map_a(r);
     for (uint64_t i = 0; i < 2 * (r->dims + (r->slots - r->dense)); i++)
         if (!(fabs(numbers[i]) <= DBL_MAX))
             return 0;
@@ -50,7 +50,7 @@ int reading_is_finite(const struct reading *r)
 #define WIDEST
 #endif
 
-WIDEST void reading_features(const struct reading *r, const float *rows, size_t n_rows, double *out)
+WIDEST void feature_map_features(const struct feature_map *r, const float *rows, size_t n_rows, double *out)
 {
     for (size_t i = 0; i < n_rows; i++, rows += 1 + r->cells, out += 1 + r->dims) {
         out[0] = (double) rows[0];
@@ -58,7 +58,7 @@ WIDEST void reading_features(const struct reading *r, const float *rows, size_t 
     }
 }
 
-WIDEST void reading_scores(const struct reading *r, uint64_t cells, const float *rows, size_t n_rows,
+WIDEST void feature_map_scores(const struct feature_map *r, uint64_t cells, const float *rows, size_t n_rows,
                            const double *weights, size_t vectors, double *room, double *out)
 {
     const size_t dense = r == NULL ? cells : r->dense, slots = r == NULL ? cells : r->slots;

@@ -1,9 +1,10 @@
 /*
- * exact.c: real numbers as whole multiples of a power of two, in 128 bits. "Qn" is a number in multiples of 2^-n. Every
- * product is rounded down, by less than one multiple, and noise.md adds these errors up. The functions of the C library
- * (log, sqrt) give first guesses only: what is made of them is right, or is refused, whatever they return.
+ * exact_sampling.c: real numbers as whole multiples of a power of two, in 128 bits. "Qn" is a number in multiples of
+ * 2^-n. Every product is rounded down, by less than one multiple, and privacy/mechanisms.md adds these errors up. The
+ * functions of the C library (log, sqrt) give first guesses only: what is made of them is right, or is refused,
+ * whatever they return.
  */
-#include "exact.h"
+#include "exact_sampling.h"
 
 #include <math.h>
 #include <stdlib.h>

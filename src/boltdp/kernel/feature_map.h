@@ -1,0 +1,211 @@
+/*
+ * feature_map.h: how the cells of a packed row are read as features.
+ *
+ * A packed row is a label and its cells: a number between -1 and 1 for each number of a column, and one whole number
+ * for each column of few values, whatever its features are. So a row is as long as its columns are many, and what is
+ * learned later (centres, scales) needs no new rows. A feature map is a list of segments, in the order of the features:
+ *
+ *     SEGMENT_NUMBERS   `count` cells, each a feature  (cell - a) * b;  a cell that is NaN is missing, and the feature 0
+ *     SEGMENT_CATEGORY  one cell, the index of a category: `count` features, each b where it is the cell's and a elsewhere.
+ *                    A cell that is no index is none of them: all are a
+ *     SEGMENT_STEPS     one cell, how many steps a number is above: `count` features, b for so many first ones and a for
+ *                    the others. A cell that is no such number is missing, and all features are 0
+ *     SEGMENT_CONSTANT  no cell, `count` features a
+ *
+ * Whoever only sums over rows needs no features. A row has a few numbers, and of each category or steps, a group, one
+ * of few vectors. So what is summed has a SLOT for each number and constant (the dense ones, which come first), and for
+ * each vector of each group: count + 1 of a category, the first for a cell that is none of them; count + 2 of steps,
+ * the first for a missing one, then those for 0, 1, .. count. feature_map.py turns weights of features into weights of
+ * slots, and sums of slots into sums of features. A slot of a group has a `square`, of its vector's length, and a
+ * `unit`: the power of two that is at least this length, but less than twice as much, or 0. What is added to the slot
+ * is multiplied by it, so that rounding it moves the features' sum by as little as rounding a number does.
+ *
+ * The block is flat: this header, segments[], a[dims], b[dims], squares[], units[] (both for the slots of groups only).
+ */
+#ifndef BOLTDP_FEATURE_MAP_H
+#define BOLTDP_FEATURE_MAP_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum segment_kind { SEGMENT_NUMBERS, SEGMENT_CATEGORY, SEGMENT_STEPS, SEGMENT_CONSTANT, SEGMENT_KINDS };
+
+struct feature_segment {
+    uint64_t kind; /* enum segment_kind */
+    uint64_t count;
+};
+
+struct feature_map {
+    uint64_t bytes;    /* of the whole block */
+    uint64_t cells;    /* of a row, without its label */
+    uint64_t dims;     /* features */
+    uint64_t dense;    /* numbers and constants */
+    uint64_t slots;    /* dense ones and those of groups */
+    uint64_t groups;   /* categories and steps */
+    uint64_t segments;
+    uint64_t unused;   /* 0 */
+    struct feature_segment parts[];
+};
+
+static inline const double *feature_map_a(const struct feature_map *r)
+{
+    return (const double *) (const void *) (r->parts + r->segments);
+}
+
+static inline const double *feature_map_b(const struct feature_map *r)
+{
+    return feature_map_a(r) + r->dims;
+}
+
+static inline const double *feature_map_squares(const struct feature_map *r)
+{
+    return feature_map_b(r) + r->dims;
+}
+
+static inline const double *feature_map_units(const struct feature_map *r)
+{
+    return feature_map_squares(r) + (r->slots - r->dense);
+}
+
+/* Whether all cells are numbers, and the first features. */
+static inline int feature_map_has_only_numbers(const struct feature_map *r)
+{
+    return r->parts[0].kind == SEGMENT_NUMBERS && r->parts[0].count == r->cells;
+}
+
+/* Slots of a group. */
+static inline uint64_t feature_map_values(const struct feature_segment *part)
+{
+    return part->count + (part->kind == SEGMENT_STEPS ? 2 : 1);
+}
+
+/* Which of its slots the cell of a group has. */
+static inline uint64_t feature_map_value(const struct feature_segment *part, float cell)
+{
+    const uint64_t values = feature_map_values(part);
+    return cell >= 0.0f && cell < (float) (values - 1) ? 1 + (uint64_t) cell : 0;
+}
+
+/* Whether a block can be followed; `numbers` of it may still be anything. */
+int feature_map_check(const void *map, size_t bytes);
+
+/* Whether all numbers of a sound block are finite. */
+int feature_map_is_finite(const struct feature_map *map);
+
+/* The features of packed rows, in double; `out` has n_rows * (1 + dims) numbers, the label first. */
+void feature_map_features(const struct feature_map *map, const float *rows, size_t n_rows, double *out);
+
+/*
+ * <w, x> / max(1, ||x||) for each packed row and each of so many vectors of weights of slots, into out[n_rows *
+ * vectors]. The feature map may be NULL, if every cell is a feature. `room` has as many numbers as there are dense
+ * slots, and half as many as there are groups, rounded up.
+ */
+void feature_map_scores(const struct feature_map *map, uint64_t cells, const float *rows, size_t n_rows,
+                    const double *weights, size_t vectors, double *room, double *out);
+
+/* ---- inside the loops --------------------------------------------------------------------------------------- */
+
+typedef double feature_map_vec4 __attribute__((vector_size(32), aligned(8), may_alias));
+typedef int64_t feature_map_mask4 __attribute__((vector_size(32), aligned(8), may_alias));
+
+/* Four numbers: (cells - a) * b, or 0 where that is no number. */
+static inline __attribute__((always_inline)) void read_four(feature_map_vec4 *out, const float *cells, const double *a,
+                                                            const double *b)
+{
+    const feature_map_vec4 cell = {cells[0], cells[1], cells[2], cells[3]};
+    const feature_map_vec4 four = (cell - *(const feature_map_vec4 *) a) * *(const feature_map_vec4 *) b;
+    *out = (feature_map_vec4) ((feature_map_mask4) four & (four == four));
+}
+
+static inline __attribute__((always_inline)) double read_one(float cell, double a, double b)
+{
+    const double one = ((double) cell - a) * b;
+    return one == one ? one : 0.0;
+}
+
+static inline __attribute__((always_inline)) void read_numbers(double *x, const float *cells, const double *a,
+                                                               const double *b, size_t count)
+{
+    size_t i = 0;
+    for (; i + 4 <= count; i += 4)
+        read_four((feature_map_vec4 *) (x + i), cells + i, a + i, b + i);
+    for (; i < count; i++)
+        x[i] = read_one(cells[i], a[i], b[i]);
+}
+
+/* The features of a row. */
+static inline __attribute__((always_inline)) void read_features(const struct feature_map *r, const float *cells, double *x)
+{
+    const double *a = feature_map_a(r), *b = feature_map_b(r);
+    for (uint64_t s = 0; s < r->segments; s++) {
+        const struct feature_segment *part = r->parts + s;
+        const size_t count = part->count;
+        if (part->kind == SEGMENT_NUMBERS) {
+            read_numbers(x, cells, a, b, count);
+            cells += count;
+        } else if (part->kind == SEGMENT_CONSTANT) {
+            for (size_t i = 0; i < count; i++)
+                x[i] = a[i];
+        } else {
+            const size_t value = feature_map_value(part, *cells++);
+            if (part->kind == SEGMENT_CATEGORY) {
+                for (size_t i = 0; i < count; i++)
+                    x[i] = a[i];
+                if (value > 0)
+                    x[value - 1] = b[value - 1];
+            } else
+                for (size_t i = 0; i < count; i++)
+                    x[i] = value == 0 ? 0.0 : i + 1 < value ? b[i] : a[i];
+        }
+        a += count;
+        b += count;
+        x += count;
+    }
+}
+
+/*
+ * The dense features of a row, and of each group the slot that it has, counted from the first slot of groups; returns
+ * the sum of the squares of all features.
+ */
+static inline __attribute__((always_inline)) double read_slots(const struct feature_map *r, const float *cells, double *x,
+                                                               uint32_t *active)
+{
+    const double *a = feature_map_a(r), *b = feature_map_b(r), *squares = feature_map_squares(r);
+    feature_map_vec4 lanes = {0};
+    double square = 0.0;
+    uint64_t first = 0;
+    for (uint64_t s = 0; s < r->segments; s++) {
+        const struct feature_segment *part = r->parts + s;
+        const size_t count = part->count;
+        if (part->kind == SEGMENT_NUMBERS) {
+            size_t i = 0;
+            for (; i + 4 <= count; i += 4) {
+                feature_map_vec4 four;
+                read_four(&four, cells + i, a + i, b + i);
+                *(feature_map_vec4 *) (x + i) = four;
+                lanes += four * four;
+            }
+            for (; i < count; i++) {
+                x[i] = read_one(cells[i], a[i], b[i]);
+                square += x[i] * x[i];
+            }
+            cells += count;
+            x += count;
+        } else if (part->kind == SEGMENT_CONSTANT) {
+            for (size_t i = 0; i < count; i++) {
+                *x++ = a[i];
+                square += a[i] * a[i];
+            }
+        } else {
+            const uint64_t slot = first + feature_map_value(part, *cells++);
+            first += feature_map_values(part);
+            square += squares[slot];
+            *active++ = (uint32_t) slot;
+        }
+        a += count;
+        b += count;
+    }
+    return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + square;
+}
+
+#endif

@@ -1,0 +1,483 @@
+"""Passes of SGD over packed rows: C in `sgd.c`, called through ctypes, which releases the GIL.
+
+A packed row is its label, then its cells. A feature map (`feature_map.py`) makes features of float32 cells; without one
+the cells are the features, float32 or float64. Rows with a norm above 1 are scaled into the unit ball as they are read;
+those with a feature that is NaN or infinite, or with an unknown label, have no gradient, and still count. White-box
+algorithms have noise in every update (`gaussian_sampling.md`); the others have none here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_size_t, c_uint64, c_void_p
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from boltdp._arrays import Doubles, Floats, Integers, PackedRows
+from boltdp._native import load
+from boltdp.errors import DataError, ParameterError
+from boltdp.privacy.mechanisms import Kind, Mechanism
+from boltdp.privacy.training_problem import Recipe, check_undivided
+
+if TYPE_CHECKING:
+    from boltdp.kernel.feature_map import FeatureMap
+
+__all__ = [
+    "BATCH_END",
+    "KEY_BYTES",
+    "State",
+    "builds",
+    "permuted_position",
+    "project",
+    "run",
+    "source_position",
+]
+
+
+# The enumerations of sgd.h.
+_GROWTHS = {"none": 0, "linear": 1, "sqrt": 2}
+_NOISES = {"gaussian": 1, "spherical": 2}
+_NOISELESS = 0
+_ELEMENTS = {np.dtype(np.float32): 0, np.dtype(np.float64): 1}
+_BUILDS = {"portable": 1, "avx2": 2}
+_FASTEST = 0
+
+#: Among the positions of `run`: no row, but the end of a batch.
+BATCH_END = -1
+#: Length of the key of a state's noise.
+KEY_BYTES = 32
+
+# Cache lines are 64 bytes, and vectors that straddle two are slow to load.
+_ALIGNMENT = 64
+
+
+class _Recipe(ctypes.Structure):
+    """`struct sgd_recipe`."""
+
+    _fields_ = (
+        ("loss", c_uint64),
+        ("dims", c_uint64),
+        ("classes", c_uint64),
+        ("positive", c_uint64),
+        ("rows", c_uint64),
+        ("batches", c_uint64),
+        ("passes", c_uint64),
+        ("averaged", c_uint64),
+        ("growth", c_uint64),
+        ("scale", c_double),
+        ("offset", c_double),
+        ("cap", c_double),
+        ("parameter", c_double),
+        ("regularization", c_double),
+        ("radius", c_double),
+        ("marked", c_uint64),
+        ("noise", c_uint64),
+        ("deviation", c_double),
+        ("weighted", c_uint64),
+    )
+
+
+class _Header(ctypes.Structure):
+    """`struct sgd_state`, without its arrays."""
+
+    _fields_ = (
+        ("magic", c_uint64),
+        ("version", c_uint64),
+        ("bytes", c_uint64),
+        ("recipe", _Recipe),
+        ("updates", c_uint64),
+        ("row", c_uint64),
+        ("left", c_uint64),
+        ("carry", c_uint64),
+        ("drawn", c_uint64),
+        ("key", c_uint64 * 4),
+        ("map_bytes", c_uint64),
+    )
+
+
+_library = load(
+    {
+        "sgd_bytes": (c_uint64, [POINTER(_Recipe), c_void_p]),
+        "sgd_init": (c_int, [c_void_p, c_size_t, POINTER(_Recipe), c_char_p, c_void_p, c_void_p]),
+        "sgd_cells": (c_uint64, [c_void_p]),
+        "sgd_check": (c_int, [c_void_p, c_size_t]),
+        "sgd_run_drawn": (
+            c_int,
+            [POINTER(c_void_p), POINTER(c_size_t), *[c_size_t, c_void_p] * 2, c_size_t, c_int, c_int],
+        ),
+        "sgd_weights": (c_int, [c_void_p, c_size_t, c_void_p]),
+        "sgd_has_build": (c_int, [c_int]),
+        "sgd_error_text": (c_char_p, [c_int]),
+        "sgd_chacha20": (c_int, [c_void_p, c_void_p, c_int]),
+        "sgd_log": (c_double, [c_double]),
+        "sgd_exp2_256ths": (c_double, [c_double]),
+        "sgd_row_scale": (c_double, [c_double, c_uint64]),
+        "losses_count": (c_uint64, []),
+        "losses_name": (c_char_p, [c_uint64]),
+        "losses_target": (c_char_p, [c_uint64]),
+        "losses_has_hessian": (c_int, [c_uint64]),
+        "losses_has_odds": (c_int, [c_uint64]),
+        "losses_vectors": (c_uint64, [c_uint64, c_uint64]),
+        "losses_slope": (c_double, [c_uint64, *[c_double] * 3]),
+        "losses_curvature": (c_double, [c_uint64, *[c_double] * 3]),
+        "feature_map_check": (c_int, [c_void_p, c_size_t]),
+        "feature_map_features": (None, [c_void_p, c_void_p, c_size_t, c_void_p]),
+        "feature_map_scores": (
+            None,
+            [c_void_p, c_uint64, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p],
+        ),
+        "derivatives_bytes": (c_uint64, [*[c_uint64] * 6, c_void_p]),
+        "derivatives_init": (
+            c_int,
+            [c_void_p, c_size_t, *[c_uint64] * 6, c_void_p, *[c_double] * 2, c_uint64, *[c_void_p] * 3],
+        ),
+        "derivatives_check": (c_int, [c_void_p, c_size_t]),
+        "derivatives_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
+        "derivatives_join": (c_int, [c_void_p, c_size_t, c_void_p]),
+        "derivatives_sum": (c_int, [c_void_p, c_size_t, c_void_p]),
+        "misclassification_bytes": (c_uint64, [*[c_uint64] * 4, c_void_p]),
+        "misclassification_init": (c_int, [c_void_p, c_size_t, *[c_uint64] * 4, *[c_void_p] * 2]),
+        "misclassification_check": (c_int, [c_void_p, c_size_t]),
+        "misclassification_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
+        "misclassification_join": (c_int, [c_void_p, c_size_t, c_void_p]),
+        "feature_sums_bytes": (c_uint64, [c_uint64, c_void_p]),
+        "feature_sums_init": (c_int, [c_void_p, c_size_t, c_uint64, c_void_p, c_double]),
+        "feature_sums_check": (c_int, [c_void_p, c_size_t]),
+        "feature_sums_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
+        "feature_sums_join": (c_int, [c_void_p, c_size_t, c_void_p]),
+        "packing_project": (None, [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_void_p]),
+        "packing_permuted": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
+        "packing_source": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
+        "packing_read": (c_float, [c_void_p, c_size_t]),
+        "sampling_fixed": (c_size_t, [c_char_p, *[c_uint64] * 4, c_size_t, c_void_p, c_size_t, c_void_p]),
+        "sampling_poisson": (c_size_t, [c_char_p, *[c_uint64] * 3, c_double, c_void_p, c_void_p, c_size_t]),
+    }
+)
+
+
+def _error_text(code: int) -> str:
+    text: bytes = _library.sgd_error_text(code)
+    return text.decode()
+
+
+class State:
+    """One model on its way: its recipe, where it is in the rows, its weights. One flat block of bytes.
+
+    `positive` is, for a loss with one weight vector, the class index that is y = +1; every other declared class is
+    y = -1, which is how one-vs-all works. `classes` is how many labels are declared (a loss with one vector a
+    class says so itself).
+
+    With `noise`, every update adds a fresh draw of it to the averaged gradient of the batch. Its randomness is all in
+    `key`, 32 bytes that no other state may have: two states with one key have the same noise, and the difference of
+    their weights has none. It has `loss.directions` * dims dimensions, as the gradients have.
+
+    With `marked`, batches end where the positions given to `run` say `BATCH_END`, and have any number of rows, or none.
+    A pass is over after `recipe.batches` of them, and each sum of gradients is divided by rows / batches, the expected
+    size of a batch.
+
+    With a `feature_map`, packed rows have its cells, of which it makes the recipe's features.
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=1, passes=1, schedule=constant(1.0))
+    >>> state = State(recipe)
+    >>> run([state], np.array([[1, 0.5], [0, -0.5]]))
+    >>> state.weights.round(4), state.finished
+    (array([[0.4844]]), True)
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        positive: int = 1,
+        classes: int = 2,
+        noise: Mechanism | None = None,
+        key: bytes | None = None,
+        marked: bool = False,
+        feature_map: FeatureMap | None = None,
+    ) -> None:
+        loss, schedule = recipe.loss, recipe.schedule
+        if loss.vectors > 1:
+            classes = loss.vectors
+        if classes < 2:
+            raise ParameterError(f"classes must be >= 2, got {classes}")
+        if not 0 <= positive < classes:
+            raise ParameterError(f"positive must be a class index from 0 to {classes - 1}, got {positive}")
+        check_undivided(recipe, "a state, which is of one of them")
+        _check_noise(recipe, noise, key)
+        c_recipe = _Recipe(
+            loss=loss.number,
+            dims=recipe.dims,
+            classes=classes,
+            positive=positive,
+            rows=recipe.rows,
+            batches=recipe.batches,
+            passes=recipe.passes,
+            averaged=recipe.averaged,
+            growth=_GROWTHS[schedule.growth],
+            scale=schedule.scale,
+            offset=schedule.offset,
+            cap=schedule.cap,
+            parameter=loss.parameter,
+            regularization=recipe.regularization,
+            radius=recipe.radius,
+            marked=marked,
+            noise=_NOISELESS if noise is None else _NOISES[noise.kind],
+            deviation=0.0 if noise is None else noise.scale,
+            weighted=recipe.class_weights is not None,
+        )
+        class_weights = _weights_of_classes(recipe.class_weights, classes)
+        if feature_map is not None and feature_map.dims != recipe.dims:
+            raise ParameterError(f"feature_map must be of {recipe.dims} features, got {feature_map.dims}")
+        read_by = feature_map_pointer(feature_map)
+        size = _library.sgd_bytes(c_recipe, read_by)
+        self._block = _aligned_block(size)
+        code = _library.sgd_init(self._block.ctypes.data, size, c_recipe, key, _pointer(class_weights), read_by)
+        if code:
+            raise ParameterError(_error_text(code), hint="sgd.h states the range of each number")
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> State:
+        """Continue from `to_bytes`, perhaps in another process. A block that is not a sound state is refused."""
+        given = np.frombuffer(data, dtype=np.uint8)
+        state = cls.__new__(cls)
+        state._block = _aligned_block(given.size)
+        state._block[:] = given
+        code = _library.sgd_check(state._block.ctypes.data, given.size)
+        if code:
+            raise DataError(f"cannot continue from these bytes: {_error_text(code)}")
+        return state
+
+    def to_bytes(self) -> bytes:
+        """Everything needed to continue. It holds un-noised weights or the key of their noise: as private as rows."""
+        return self._block.tobytes()
+
+    def update(self, data: bytes | bytearray | memoryview) -> None:
+        """Go on from what another process has made of this state: its `to_bytes`."""
+        self._block = State.from_bytes(data)._block
+
+    @property
+    def _header(self) -> _Header:
+        return _Header.from_buffer(self._block.data)
+
+    @property
+    def _vectors(self) -> int:
+        recipe = self._header.recipe
+        return int(_library.losses_vectors(recipe.loss, recipe.classes))
+
+    @property
+    def weights(self) -> Doubles:
+        """What the recipe's averaging asks for, of shape (vectors, dims); meaningful when finished.
+
+        They have the noise of the updates, if the state was made with one, and no other.
+        """
+        recipe = self._header.recipe
+        out = np.empty((self._vectors, recipe.dims))
+        code = _library.sgd_weights(self._block.ctypes.data, self._block.size, out.ctypes.data)
+        if code:
+            raise DataError(_error_text(code))
+        return out
+
+    @property
+    def noise(self) -> Mechanism | None:
+        """The noise of each update, if there is any."""
+        recipe = self._header.recipe
+        if recipe.noise == _NOISELESS:
+            return None
+        kind: Kind = "gaussian" if recipe.noise == _NOISES["gaussian"] else "spherical"
+        return Mechanism(kind, recipe.deviation, max(1, self._vectors - 1) * recipe.dims)
+
+    @property
+    def updates(self) -> int:
+        """Updates done, of all passes."""
+        return int(self._header.updates)
+
+    @property
+    def row(self) -> int:
+        """Rows done of the pass in progress."""
+        return int(self._header.row)
+
+    @property
+    def passes_done(self) -> int:
+        """Whole passes done."""
+        header = self._header
+        return int(header.updates // header.recipe.batches)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all passes are done."""
+        return self.passes_done == int(self._header.recipe.passes)
+
+    @property
+    def cells(self) -> int:
+        """Numbers of a packed row, without its label."""
+        return int(_library.sgd_cells(self._block.ctypes.data))
+
+
+def run(
+    states: Sequence[State],
+    rows: Floats,
+    *,
+    positions: Integers | None = None,
+    build: str | None = None,
+) -> None:
+    """Feed a block of packed rows to every state: one read of the rows serves all models.
+
+    With `positions`, the rows there, in that order. `BATCH_END` among them ends a batch of a marked state; other states
+    take it for a row without a gradient.
+
+    Each state continues where it is. A pass is over after `recipe.rows` rows (of a marked state: after
+    `recipe.batches` batches) and the next begins by itself; feeding past the last is an error, and then no state has
+    changed. How rows are cut into blocks never changes a bit, nor does `build`, the instruction set, which is there for
+    tests: the fastest is the default.
+
+    >>> from boltdp.losses import Logistic
+    >>> from boltdp.privacy.step_schedules import constant
+    >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=2, passes=1, schedule=constant(1.0))
+    >>> state = State(recipe)
+    >>> run([state], np.array([[1, 0.5]], dtype=np.float32))
+    >>> state.row, state.updates
+    (1, 0)
+    """
+    if build is not None and build not in builds():
+        raise ParameterError(f"build must be one of {', '.join(builds())}, got {build!r}")
+    if rows.dtype not in _ELEMENTS or rows.ndim != 2 or not rows.flags.c_contiguous:
+        raise ParameterError(
+            f"rows must be a C-contiguous 2-D array of float32 or float64, got {rows.ndim}-D {rows.dtype}"
+        )
+    if len({id(state) for state in states}) < len(states):
+        raise ParameterError("each state must be given once, got one more than once")
+    if positions is not None and (
+        positions.dtype != np.int64 or positions.ndim != 1 or not positions.flags.c_contiguous
+    ):
+        raise ParameterError(
+            f"positions must be a C-contiguous 1-D array of int64, got {positions.ndim}-D {positions.dtype}"
+        )
+    for state in states:
+        if rows.shape[1] != 1 + state.cells:
+            raise ParameterError(f"rows must have 1 + {state.cells} columns, got {rows.shape[1]}")
+    code = _library.sgd_run_drawn(
+        (c_void_p * len(states))(*(state._block.ctypes.data for state in states)),
+        (c_size_t * len(states))(*(state._block.size for state in states)),
+        len(states),
+        rows.ctypes.data,
+        rows.shape[0],
+        None if positions is None else positions.ctypes.data,
+        rows.shape[0] if positions is None else len(positions),
+        _ELEMENTS[rows.dtype],
+        _FASTEST if build is None else _BUILDS[build],
+    )
+    if code:
+        raise ParameterError(_error_text(code))
+
+
+def builds() -> tuple[str, ...]:
+    """Name the instruction-set builds that this machine can run, the portable one first.
+
+    >>> builds()[0]
+    'portable'
+    """
+    return tuple(name for name, number in _BUILDS.items() if _library.sgd_has_build(number))
+
+
+def project(rows: PackedRows, matrix: Doubles, out: PackedRows) -> None:
+    """Multiply the features of packed rows by a matrix, after scaling them into the unit ball as the row guard does.
+
+    A row that the guard makes neutral stays so: its projected features are NaN.
+
+    >>> rows = np.array([[1, 3, 4]], dtype=np.float32)
+    >>> out = np.empty((1, 2), dtype=np.float32)
+    >>> project(rows, np.array([[1.0], [0.0]]), out)
+    >>> out
+    array([[1. , 0.6]], dtype=float32)
+    """
+    dims, outputs = matrix.shape
+    _check_rows("rows", rows, (rows.shape[0], 1 + dims))
+    _check_rows("out", out, (rows.shape[0], 1 + outputs))
+    matrix = np.ascontiguousarray(matrix, dtype=np.float64)
+    _library.packing_project(rows.ctypes.data, rows.shape[0], dims, matrix.ctypes.data, outputs, out.ctypes.data)
+
+
+def permuted_position(start: int, count: int, *, rows: int, seed: int) -> Integers:
+    """Where the rows start .. start+count-1 go: a permutation of 0 .. rows-1 that depends on nothing but the seed.
+
+    >>> sorted(permuted_position(0, 5, rows=5, seed=7).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    return _positions(_library.packing_permuted, start, count, rows=rows, seed=seed)
+
+
+def source_position(start: int, count: int, *, rows: int, seed: int) -> Integers:
+    """Which rows stand at the positions start .. start+count-1: the inverse of `permuted_position`.
+
+    >>> at = int(permuted_position(3, 1, rows=5, seed=7)[0])
+    >>> source_position(at, 1, rows=5, seed=7)
+    array([3])
+    """
+    return _positions(_library.packing_source, start, count, rows=rows, seed=seed)
+
+
+def _check_noise(recipe: Recipe, noise: Mechanism | None, key: bytes | None) -> None:
+    if noise is None:
+        if key is not None:
+            raise ParameterError("key must be None without noise, got one")
+        return
+    if key is None or len(key) != KEY_BYTES:
+        raise ParameterError(f"key must have {KEY_BYTES} bytes, got {'none' if key is None else len(key)}")
+    if noise.dimensions != recipe.dimensions:
+        raise ParameterError(f"noise must have {recipe.dimensions} dimensions, got {noise.dimensions}")
+
+
+def _weights_of_classes(given: tuple[float, ...] | None, classes: int) -> Doubles | None:
+    """As C takes them, one for each class.
+
+    >>> _weights_of_classes((1.0, 0.5), 3)
+    Traceback (most recent call last):
+    boltdp.errors.ParameterError: class_weights must be one for each of the 3 classes, got 2
+    """
+    if given is None:
+        return None
+    if len(given) != classes:
+        raise ParameterError(f"class_weights must be one for each of the {classes} classes, got {len(given)}")
+    return np.array(given, dtype=np.float64)
+
+
+def feature_map_pointer(feature_map: FeatureMap | None) -> int | None:
+    """Where C finds a feature map, or NULL."""
+    return None if feature_map is None else feature_map.block.ctypes.data
+
+
+def _pointer(numbers: Doubles | None) -> int | None:
+    """Where C finds them, or NULL."""
+    return None if numbers is None else numbers.ctypes.data
+
+
+def _aligned_block(size: int) -> npt.NDArray[np.uint8]:
+    block = np.zeros(size + _ALIGNMENT, dtype=np.uint8)
+    skip = -block.ctypes.data % _ALIGNMENT
+    return block[skip : skip + size]
+
+
+def _positions(function: Any, start: int, count: int, *, rows: int, seed: int) -> Integers:
+    if not 1 <= rows <= 2**62:
+        raise ParameterError(f"rows must be from 1 to 2^62, got {rows}")
+    if start < 0 or count < 0 or start + count > rows:
+        raise ParameterError(f"start and count must stay within the {rows} rows, got {start} and {count}")
+    if not 0 <= seed < 2**64:
+        raise ParameterError(f"seed must be from 0 to 2^64 - 1, got {seed}")
+    out = np.empty(count, dtype=np.int64)
+    function(start, count, rows, seed, out.ctypes.data)
+    return out
+
+
+def _check_rows(name: str, array: PackedRows, shape: tuple[int, int]) -> None:
+    if array.dtype != np.float32 or array.shape != shape or not array.flags.c_contiguous:
+        raise ParameterError(
+            f"{name} must be a C-contiguous float32 array of shape {shape}, got {array.dtype} of shape {array.shape}"
+        )
+    if name == "out" and not array.flags.writeable:
+        raise ParameterError("out must be writable, got a read-only array")
