@@ -115,16 +115,16 @@ def _panel(panel: Panel, top: int, effects: Effects) -> str:
 
 
 def _legend(reach: float, effects: Effects, *, uneven: bool) -> str:
-    said = f"Lines and bars are effects: {effects.unit}, from {-reach:+.2g} to {reach:+.2g} in every drawing."
+    text = f"Lines and bars are effects: {effects.unit}, from {-reach:+.2g} to {reach:+.2g} in every drawing."
     if uneven:
-        said += (
+        text += (
             " Where the steps of a line are close in one place and far in another, they are drawn equally far apart."
         )
     if effects.spread is None or not effects.spread.deviation:
-        return said
+        return text
     if effects.at_most:
-        return f"{said} Thin and dashed: the most that one and two standard deviations of noise can be."
-    return f"{said} Shaded: one and two standard deviations of noise."
+        return f"{text} Thin and dashed: the most that one and two standard deviations of noise can be."
+    return f"{text} Shaded: one and two standard deviations of noise."
 
 
 def _figure(effect: Effect, reach: float, *, at_most: bool) -> str:
