@@ -1,7 +1,7 @@
 """Which rows an update sees, where a proof asks for random samples: C in `kernel/sampling.c`.
 
-Positions depend on public numbers and a key only, which is fresh for each pass. They must not be told to anyone: the
-promise of BST14 and DP-SGD counts on nobody knowing whether a row was in a batch. A -1 is the end of a batch.
+Positions depend on public numbers and a key only, which is fresh for each pass. They must stay secret: the
+guarantee of BST14 and DP-SGD counts on nobody knowing whether a row was in a batch. A -1 is the end of a batch.
 """
 
 from __future__ import annotations

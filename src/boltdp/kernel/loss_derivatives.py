@@ -15,7 +15,7 @@ from boltdp.kernel.sgd import _library, _pointer, _weights_of_classes, feature_m
 from boltdp.kernel.sum_state import Block, finite_numbers
 from boltdp.losses import Loss
 
-#: The Hessian is summed for up to so many slots, which are as many as features, and two more for each group of them.
+#: The Hessian is summed for up to this many slots, which are as many as features, and two more for each group of them.
 MAX_HESSIAN_SLOTS = 1024
 
 _GRADIENT, _PRODUCT, _HESSIAN = range(3)

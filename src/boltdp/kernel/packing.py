@@ -20,13 +20,13 @@ from boltdp.errors import ParameterError
 TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "bool")
 _FLOATS = (TYPES.index("float32"), TYPES.index("float64"))
 #: Codes that stand for themselves are below this.
-_MOST_CODES = 2**31
+_MAX_CODES = 2**31
 
 _NUMBERS, _STEPS, _CODES = range(3)
 #: Rows that a sample is taken of at once: few enough to stay in the processor's cache.
 _SAMPLED_AT_ONCE = 4096
 #: Positions of a bucket, at most.
-MOST_SHIFT = 32
+MAX_SHIFT = 32
 
 
 class _Column(ctypes.Structure):
@@ -148,7 +148,7 @@ class Packer:
                 if given.type in _FLOATS:
                     raise ParameterError("codes must be made of whole numbers, got floats")
                 column.base = given.base
-                column.count = _MOST_CODES if given.table is None else len(given.table)
+                column.count = _MAX_CODES if given.table is None else len(given.table)
                 column.codes = None if given.table is None else given.table.ctypes.data
         _library.packing_pack(columns, len(columns), len(out), out.ctypes.data, self.width)
 
@@ -216,8 +216,8 @@ def sort_by_bucket(
     >>> sort_by_bucket(np.array([5, 0, 6, 3]), shift=2, buckets=2)
     (array([1, 3, 0, 2]), array([0, 3, 1, 2], dtype=uint32), array([2, 2]))
     """
-    if not 0 <= shift <= MOST_SHIFT or buckets < 1:
-        raise ParameterError(f"shift must be from 0 to {MOST_SHIFT} and buckets >= 1, got {shift} and {buckets}")
+    if not 0 <= shift <= MAX_SHIFT or buckets < 1:
+        raise ParameterError(f"shift must be from 0 to {MAX_SHIFT} and buckets >= 1, got {shift} and {buckets}")
     _check_places(positions, rows=buckets << shift)
     order, slots = np.empty(len(positions), np.int64), np.empty(len(positions), np.uint32)
     counts = np.empty(buckets, np.int64)

@@ -57,7 +57,7 @@ struct sgd_recipe {
     uint64_t rows;     /* m: 1 .. 2^48 */
     uint64_t batches;  /* n, updates of a pass: 1 .. m. Batch j is rows floor(j*m/n) .. floor((j+1)*m/n)-1 */
     uint64_t passes;   /* k: 1 .. , n*k at most 2^53 and m*k at most 2^62 */
-    uint64_t averaged; /* the result is the mean of so many last iterates: 1 .. n*k */
+    uint64_t averaged; /* the result is the mean of this many last iterates: 1 .. n*k */
     uint64_t growth;   /* enum sgd_growth: eta_t = min(cap, scale / (0, t or sqrt(t) + offset)), t = 1, 2, ... */
     double scale;      /* > 0, finite; eta_1 * n * k at most 1e100, so that no weight can overflow */
     double offset;     /* >= 0, finite; 1 for a constant step */
@@ -141,7 +141,7 @@ int sgd_weights(const void *state, size_t bytes, double *out);
 /* 1 if this machine can run the build. */
 int sgd_has_build(int build);
 
-/* Whether these can be the weights of so many classes: all above 0 and at most 1. */
+/* Whether these can be the weights of this many classes: all above 0 and at most 1. */
 int sgd_class_weights_are_sound(const double *class_weights, uint64_t classes);
 
 /* What an error code means, in words without a value. */
