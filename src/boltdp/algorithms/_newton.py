@@ -118,15 +118,6 @@ def minimise(
 
     `linear` is q, of shape (vectors, dims), and `noise` what it was drawn from. The objective is the sum of the losses
     plus (m*Lambda/2)*||w||^2 + <q, w>.
-
-    >>> from boltdp.context import Context
-    >>> from boltdp.engines.local_store import store_rows
-    >>> from boltdp.losses import Logistic
-    >>> rows = np.array([[1, 0.5], [0, -0.5]], dtype=np.float32)
-    >>> problem = Problem(loss=Logistic(), dims=1, rows=2, regularization=0.1)
-    >>> with store_rows([rows], rows=2, width=2, context=Context(seed=1)) as prepared:
-    ...     solve(prepared, [minimise(problem, np.zeros((1, 1)), noise=None)])[0].round(4)
-    array([[1.5675]])
     """
     check_objective(problem)
     check_solvable(problem, noise)

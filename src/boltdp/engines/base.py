@@ -240,13 +240,6 @@ def scan_limited_rows(
     """What `work` makes of each block of packed rows, of which a person's rows beyond those that count are neutral.
 
     With a person_id, rows are streamed through this process.
-
-    >>> from boltdp.engines.arrays import ArrayEngine
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> rows = ArrayEngine.from_arrow(pa.table({"who": ["a", "a", "b"], "age": [3, 4, 5], "y": [1, 1, 1]}))
-    >>> schema = Schema(Classes("y", (0, 1)), (Numeric("age", 0, 10),), person_id="who", max_rows_per_person=1)
-    >>> [block[:, 1].tolist() for block in scan_limited_rows(rows, schema, lambda block: block, context=Context())]
-    [[-0.4000000059604645, nan, 0.0]]
     """
     if schema.person_id is None:
         return scan_rows(engine, schema, work, context=context)
@@ -264,15 +257,7 @@ def scan_rows_keeping(
     *,
     context: Context | None = None,
 ) -> Iterator[tuple[R, pa.RecordBatch]]:
-    """What `work` makes of each block of packed rows, for prediction, and columns of the same rows, as they are.
-
-    >>> from boltdp.engines.arrays import ArrayEngine
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> rows = ArrayEngine.from_arrow(pa.table({"id": ["a", "b"], "age": [30, 40]}))
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> [(found, kept.to_pydict()) for found, kept in scan_rows_keeping(rows, schema, len, ["id"])]
-    [(2, {'id': ['a', 'b']})]
-    """
+    """What `work` makes of each block of packed rows, for prediction, and columns of the same rows, as they are."""
     context = Context() if context is None else context
     types = engine.columns()
     check_columns(schema, types, label=False)

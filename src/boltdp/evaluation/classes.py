@@ -307,19 +307,7 @@ class Evaluation(ABC):
 
 
 class ExactEvaluation(Evaluation):
-    """Computed from the rows without noise, for non-sensitive data: no guarantee covers it.
-
-    >>> from boltdp.schema.schema import Classes, Numeric, Schema
-    >>> from boltdp.workflows.plan import plan_certificate
-    >>> from boltdp.settings import Settings
-    >>> from boltdp.model import Model
-    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),), intercept=False)
-    >>> certificate = plan_certificate(Settings(epsilon=None, loss="logistic"), rows=2, dims=1, classes=2)
-    >>> found = ExactEvaluation(Model(schema, np.array([[2.0]]), certificate))
-    >>> found.add(np.array([0.0, 1.0, np.nan]), np.array([[-1.0], [1.0], [0.5]]))
-    >>> found.confusion.tolist(), found.rows_without_class.value
-    ([[1, 0], [0, 1]], 1.0)
-    """
+    """Computed from the rows without noise, for non-sensitive data: no guarantee covers it."""
 
     def __init__(self, model: Model, by: str | None = None) -> None:
         self._model = model

@@ -69,16 +69,6 @@ def evaluate_privately(
 
     A model that protects persons is evaluated on those of their rows that count, and the counts protect persons too.
     `by` is as for `evaluate`. `account` is charged before a row is read.
-
-    >>> import pyarrow as pa
-    >>> from boltdp import train
-    >>> from boltdp.engines import open_source
-    >>> age = np.arange(5000) % 100
-    >>> rows = pa.table({"age": age, "ill": age > 60})
-    >>> model = train(rows, label="ill", epsilon=1, bounds={"age": (0, 110)})
-    >>> found = evaluate_privately(model, open_source(rows), Budget(1.0))
-    >>> found.accuracy > 0.8, found.reasons
-    (True, ())
     """
     from boltdp.context import Context
     from boltdp.engines.base import check_columns, scan_limited_rows

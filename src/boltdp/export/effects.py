@@ -119,19 +119,7 @@ class Effects:
 
 
 def effects(model: Model) -> Effects:
-    """What the columns of a model do.
-
-    >>> from boltdp.engines import open_source
-    >>> from boltdp.settings import Settings
-    >>> from boltdp.workflows.train import train
-    >>> import pyarrow as pa
-    >>> from boltdp.schema.schema import Classes, Numeric, Schema
-    >>> rows = pa.table({"age": range(100), "sick": [age > 60 for age in range(100)]})
-    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
-    >>> (panel,) = effects(train(open_source(rows), schema, Settings(epsilon=None))).panels
-    >>> panel.favours, panel.effects[0].name, panel.effects[0].places, panel.effects[0].difference > 0
-    ('true', 'age', (0.0, 50.0, 100.0), True)
-    """
+    """What the columns of a model do."""
     schema, loss = model.schema, model.certificate.problem.loss
     names = schema.target.name_vectors(loss)
     spread = weight_deviation(model.certificate.training)

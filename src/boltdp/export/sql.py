@@ -48,19 +48,7 @@ MAX_REPEATED = 200
 
 
 def scoring_expression(model: Model, dialect: str) -> str:
-    """SQL over the columns of the schema that gives the class `model` predicts, by its threshold.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> from boltdp.engines import open_source
-    >>> from boltdp.settings import Settings
-    >>> from boltdp.workflows.train import train
-    >>> import pyarrow as pa
-    >>> rows = pa.table({"age": range(100), "sick": [age > 60 for age in range(100)]})
-    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
-    >>> model = train(open_source(rows), schema, Settings(epsilon=None))
-    >>> scoring_expression(model, "duckdb").splitlines()[-1]
-    'THEN TRUE ELSE FALSE END'
-    """
+    """SQL over the columns of the schema that gives the class `model` predicts, by its threshold."""
     sql = find_dialect(dialect)
     weights = encoded_weights(model.schema, model.weights)
     target = model.schema.target
@@ -81,17 +69,6 @@ def probability_expression(model: Model, dialect: str, *, of: Value | None = Non
     """SQL that gives the probability of the second of two classes; of more, an array of all, in the order of classes.
 
     With `of`, it is the probability of that class, of however many.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> from boltdp.engines import open_source
-    >>> from boltdp.settings import Settings
-    >>> from boltdp.workflows.train import train
-    >>> import duckdb
-    >>> rows = duckdb.sql("SELECT age, age > 60 AS sick FROM range(100) AS r(age)")
-    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
-    >>> model = train(open_source(rows), schema, Settings(epsilon=None))
-    >>> rows.project(probability_expression(model, "duckdb")).limit(1).fetchall()[0][0] < 0.5
-    True
     """
     sql, classes = find_dialect(dialect), model.schema.target.as_classes().values
     loss = model.certificate.problem.loss

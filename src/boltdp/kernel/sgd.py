@@ -179,14 +179,6 @@ class State:
     size of a batch.
 
     With a `feature_map`, packed rows have its cells, of which it makes the recipe's features.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=1, passes=1, schedule=constant(1.0))
-    >>> state = State(recipe)
-    >>> run([state], np.array([[1, 0.5], [0, -0.5]]))
-    >>> state.weights.round(4), state.finished
-    (array([[0.4844]]), True)
     """
 
     def __init__(
@@ -334,14 +326,6 @@ def run(
     `recipe.batches` batches) and the next begins by itself; feeding past the last is an error, and then no state has
     changed. How rows are cut into blocks never changes a bit, nor does `build`, the instruction set, which is there for
     tests: the fastest is the default.
-
-    >>> from boltdp.losses import Logistic
-    >>> from boltdp.privacy.step_schedules import constant
-    >>> recipe = Recipe(loss=Logistic(), dims=1, rows=2, batch_size=2, passes=1, schedule=constant(1.0))
-    >>> state = State(recipe)
-    >>> run([state], np.array([[1, 0.5]], dtype=np.float32))
-    >>> state.row, state.updates
-    (1, 0)
     """
     if build is not None and build not in builds():
         raise ParameterError(f"build must be one of {', '.join(builds())}, got {build!r}")

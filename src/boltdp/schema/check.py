@@ -214,17 +214,7 @@ class Report:
 
 
 def check_source(source: Source, schema: Schema, *, progress: Callable[[int], object] | None = None) -> Report:
-    """Compare all rows of a source with a schema; `progress` is called with the number of rows that were read.
-
-    >>> from boltdp.engines import open_source
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> rows = pa.table({"age": [30, 40, 3000], "sick": ["yes", "no", "Yes"]})
-    >>> print(check_source(open_source(rows), Schema(Classes("sick", ("no", "yes")), (Numeric("age", 0, 100),))))
-    NOT PRIVATE: all of this was computed from the rows without noise; it is for non-sensitive data.
-    3 rows: ok
-    label 'sick': 33.3 % are not declared, and are ignored: 'Yes' (1, looks like 'yes')
-    numeric 'age': 33.3 % are above 100 and clipped to it, as far as 3000
-    """
+    """Compare all rows of a source with a schema; `progress` is called with the number of rows that were read."""
     columns = source.columns()
     declared = (schema.target.as_column(), *schema.columns)
     faults = {column.name: _find_fault(columns, column) for column in declared}

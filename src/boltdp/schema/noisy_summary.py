@@ -145,14 +145,7 @@ class PrivateCounts:
 
 
 def find_significant(counts: Doubles, event: NoisyCounts) -> slice | None:
-    """From the first to the last interval that stands out of the noise, alone or in a run with its neighbours.
-
-    >>> from boltdp.privacy.budget import Budget
-    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
-    >>> event = make_noisy_counts(Budget(1.0), releases=2)
-    >>> find_significant(np.array([0, 3, 90, 0, 5, 2]), event), find_significant(np.array([40.0] * 8), event)
-    (slice(2, 3, None), slice(0, 8, None))
-    """
+    """From the first to the last interval that stands out of the noise, alone or in a run with its neighbours."""
     found: slice | None = None
     length = 1
     while length <= len(counts):
@@ -176,12 +169,6 @@ def min_significant(event: NoisyCounts, *, intervals: int, run: int = 1) -> floa
 
     For Laplace noise of scale s the sum of n is above s(2√(nL) + L) with a probability of at most exp(-L): its moment
     generating function is 1/(1 - s²t²)^n, of which the logarithm is at most ns²t²/(1 - st).
-
-    >>> from boltdp.privacy.budget import Budget
-    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
-    >>> event = make_noisy_counts(Budget(1.0), releases=2)
-    >>> round(min_significant(event, intervals=100), 1), round(min_significant(event, intervals=100, run=4), 1)
-    (52.5, 114.7)
     """
     noise, probability = event.noise, MISTAKE_PROBABILITY / intervals
     if run == 1 or noise.kind == "gaussian":

@@ -144,15 +144,7 @@ class Comparison:
 
 
 def subject(engine: Engine, schema: Schema, settings: Settings, *, test: Engine | None = None) -> dict[str, Any]:
-    """What a comparison is about: results are kept together only if all of this is the same.
-
-    >>> import pyarrow as pa
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> from boltdp.engines import open_source
-    >>> rows = open_source(pa.table({"age": [30, 40], "sick": [0, 1]}))
-    >>> subject(rows, Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),)), Settings(epsilon=None))["rows"]
-    2
-    """
+    """What a comparison is about: results are kept together only if all of this is the same."""
     public = dataclasses.asdict(
         replace(settings.resolve_class_weights(schema.target), epsilon=None, seed=None, noise_seed=None)
     )
@@ -183,15 +175,6 @@ def compare(
 
     Runs that are in `before` are not made again; `keep` gets the results after each run. Each repeat has an order of
     the rows and noise of its own. The result tells accuracies: it is for non-sensitive data.
-
-    >>> import numpy as np, pyarrow as pa
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> from boltdp.engines import open_source
-    >>> rows = open_source(pa.table({"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60}))
-    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
-    >>> made = compare(rows, schema, Settings(epsilon=None), names=["bolton"], epsilons=[0.1, 1.0], repeats=2)
-    >>> [(one.algorithm, one.epsilon, one.repeats) for one in made.summaries()]
-    [('bolton', 0.1, 2), ('bolton', 1.0, 2)]
     """
     for name in names:
         if name not in ALGORITHMS:

@@ -155,15 +155,7 @@ def resolve_settings(settings: Settings, schema: Schema) -> Settings:
 
 
 def subtract_schema_cost(settings: Settings, schema: Schema) -> Settings:
-    """Return `settings` with the budget that remains after the private draft of `schema`.
-
-    >>> from boltdp.schema.schema import Numeric
-    >>> from boltdp.privacy.events.noisy_counts import make_noisy_counts
-    >>> spent = BudgetedEvent(Budget(0.25), make_noisy_counts(Budget(0.25), releases=1))
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),), spent=spent)
-    >>> subtract_schema_cost(Settings(epsilon=1.0), schema).epsilon
-    0.75
-    """
+    """Return `settings` with the budget that remains after the private draft of `schema`."""
     whole, draft = settings.budget, schema.spent
     if whole is None or draft is None or draft.budget is None:
         return settings

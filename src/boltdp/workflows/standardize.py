@@ -139,16 +139,6 @@ def prepare_rows(
 
     Rows are encoded once: standardizing changes how cells are read as features. Only a projection, which follows it,
     needs rows that are encoded again.
-
-    >>> import pyarrow as pa
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> from boltdp.engines import open_source
-    >>> rows = open_source(pa.table({"age": [30, 40] * 50_000, "sick": [0, 1] * 50_000}))
-    >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> event = plan_standardization(Settings(epsilon=1.0), schema, rows=100_000).event
-    >>> with prepare_rows(rows, schema, event, Context(), rows=100_000, ordered=False) as (prepared, standardized):
-    ...     round(standardized.standardization.centers[0], 1)
-    -0.3
     """
     if event is not None:
         check_rows(rows, clip_norm=event.clip_norm)

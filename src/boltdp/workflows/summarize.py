@@ -41,13 +41,6 @@ def check(source: Any, schema: Schema | str | Path, *, table: str | None = None,
 
     `source` is an engine, or whatever `open_source` takes; `schema` may be the name of a TOML file. The report is
     computed from the rows without noise: it is not private.
-
-    >>> import pyarrow as pa
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> rows = pa.table({"age": [30, 40], "sick": ["Yes", "No"]})
-    >>> report = check(rows, Schema(Classes("sick", ("no", "yes")), (Numeric("age", 0, 100),)))
-    >>> report.ok, report.problems
-    (False, ("label 'sick': no row has a declared class",))
     """
     from boltdp.engines.base import Engine
     from boltdp.schema.check import check_source
@@ -146,13 +139,6 @@ def draft_private_schema(
 
     What does not stand out of the noise is left out, in a comment. `account` is what it is charged to, before a row is
     read.
-
-    >>> import numpy as np
-    >>> import pyarrow as pa
-    >>> rows = pa.table({"age": np.arange(20_000) % 90, "sick": np.arange(20_000) % 3 == 0})
-    >>> schema = Schema.from_toml(draft_private_schema(open_source(rows), "sick", Budget(1.0)))
-    >>> schema.columns[0].low, 80 <= schema.columns[0].high <= 100, schema.spent.budget.epsilon
-    (0.0, True, 1.0)
     """
     context = Context() if context is None else context
     plan = plan_private_draft(engine.columns(), label, budget)

@@ -41,16 +41,6 @@ def train(
 
     `reasons` are why the caller knows the result not to be private, such as classes that were read from the data.
     The context is that of the settings, unless one is given. `account` is what it is charged to, before a row is read.
-
-    >>> import numpy as np
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> from boltdp.engines import open_source
-    >>> import pyarrow as pa
-    >>> rows = pa.table({"age": np.arange(1000) % 100, "sick": np.arange(1000) % 100 > 60})
-    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
-    >>> model = train(open_source(rows), schema, Settings(epsilon=1.0))
-    >>> model.certificate.private, model.weights.shape
-    (True, (1, 2))
     """
     context = settings.context() if context is None else context
     resolve_settings(settings, schema)  # what is wrong with them is an error before rows are counted

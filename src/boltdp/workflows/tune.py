@@ -74,16 +74,6 @@ def tune(
 
     `certificate.selection` of the result says which one was chosen, and how. `public` has the rows for "public";
     `trials` is the mean number for "trials". `account` is what all of it is charged to, before a row is read.
-
-    >>> import numpy as np, pyarrow as pa
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> from boltdp.engines import open_source
-    >>> rows = pa.table({"age": np.arange(3000) % 100, "sick": np.arange(3000) % 100 > 60})
-    >>> schema = Schema(Classes("sick", (False, True)), (Numeric("age", 0, 100),))
-    >>> grid = candidates(Settings(epsilon=1.0), {"passes": [1, 10]})
-    >>> model = tune(open_source(rows), schema, grid)
-    >>> model.certificate.private, model.certificate.selection.candidates
-    (True, 2)
     """
     if method not in get_args(Method):
         raise ParameterError(f"method must be one of {', '.join(get_args(Method))}, got {method!r}")
