@@ -5,7 +5,7 @@
  * row tells something about it. Here nothing about a value can fail, and no message has one: what is missing becomes a
  * cell that says so.
  *
- * A plan is made of the schema by encoding.py. It is words of 8 bytes, numbers being int64 or float8:
+ * A plan is compiled from the schema by encoding_plan.py. It is words of 8 bytes, numbers being int64 or float8:
  *
  *     PLAN_MAGIC, the number of columns, and for each column, the label first,
  *         CLASS, CATEGORY     what it is matched by, the number of entries, and for each of these its code and
@@ -617,7 +617,7 @@ EncodeNumbers(Columns *columns, float4 *out)
 	}
 }
 
-/* An array is missing as a whole if it is no list of so many numbers. */
+/* An array that has another length than declared is missing as a whole. */
 static void
 EncodeVector(const Column *column, NullableDatum given, float8 *numbers, float4 *out)
 {

@@ -85,3 +85,8 @@ def map_in_order(work: Callable[[T], R], items: Iterable[T], *, threads: int) ->
         finally:
             for one in begun:
                 one.cancel()
+
+
+def run_all(work: Callable[[T], object], items: Iterable[T], *, threads: int) -> None:
+    """Do `work` with each item, as `map_in_order` does."""
+    deque(map_in_order(work, items, threads=threads), maxlen=0)

@@ -34,7 +34,7 @@ FORMAT_VERSION = 3
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """One weight vector for two classes, one a class for more. Made by `train`, kept as JSON."""
+    """Released weights, one row per weight vector, with the schema that encodes rows for them and the certificate."""
 
     schema: Schema
     weights: Doubles
@@ -43,11 +43,12 @@ class Model:
     threshold: float | None = None  #: the second of two classes is predicted where its probability exceeds this
 
     def __repr__(self) -> str:
-        """What it predicts and what it promises; of the rows it says nothing."""
-        budget = self.certificate.budget
-        promised = budget.describe() if budget is not None and self.certificate.private else "not private"
-        declared = ", ".join(f"{name}={shown(value)}" for name, value in self.schema.target.to_dict().items())
-        return f"Model({declared}, features={self.schema.dims}, {promised}; rows with an unknown label are ignored)"
+        """What it predicts and its guarantee; nothing about the rows."""
+        budget, target = self.certificate.budget, self.schema.target
+        guarantee = budget.describe() if budget is not None and self.certificate.private else "not private"
+        declared = ", ".join(f"{name}={shown(value)}" for name, value in target.to_dict().items())
+        ignored = f"rows with an unknown {target.key} are ignored"
+        return f"Model({declared}, features={self.schema.dims}, {guarantee}; {ignored})"
 
     def __post_init__(self) -> None:
         certificate, target, dims = self.certificate, self.schema.target, self.schema.dims

@@ -234,7 +234,7 @@ def test_a_record_with_blanks_says_so_and_is_refused_by_the_form(model: Model) -
 def test_a_model_that_is_not_private_has_a_card_that_says_so_and_no_record(rows: pa.Table) -> None:
     model = train(open_source(rows), SCHEMA, Settings(epsilon=None))
     assert "NOT PRIVATE: no noise was added." in markdown(model, {}, None)
-    assert 'class="promise none"' in html(model, {}, None)
+    assert 'class="guarantee none"' in html(model, {}, None)
     with pytest.raises(ParameterError, match="no noise was added"):
         registry(model, {}, None)
 

@@ -192,7 +192,7 @@ def test_bands_that_are_much_wider_than_effects_are_cut() -> None:
 
 
 def test_of_many_classes_the_first_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effects_module, "MOST_PANELS", 2)
+    monkeypatch.setattr(effects_module, "MAX_PANELS", 2)
     model = made(Settings(epsilon=1.0), 3)
     found = effects(model)
     assert ([panel.favours for panel in found.panels], found.left_out) == (["0", "1"], 1)
@@ -329,7 +329,7 @@ def test_one_category_is_compared_with_none() -> None:
 def test_a_page_of_a_model_that_is_not_private_says_so_loudly() -> None:
     model = made(Settings(epsilon=None))
     reader = read(page(model, effects(model), [], top=9))
-    assert ("class", "promise none") in reader.attributes
+    assert ("class", "guarantee none") in reader.attributes
     assert "NOT PRIVATE: no noise was added." in reader.text
 
 

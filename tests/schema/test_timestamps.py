@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from boltdp.encoding import python_cells
 from boltdp.encoding.encode import Encoder
-from boltdp.encoding.timestamps import FIRST_DAY, LAST_DAY, LONGEST, PARTS, PATTERN, part_codes
+from boltdp.encoding.timestamps import FIRST_DAY, LAST_DAY, MAX_CHARACTERS, PARTS, PATTERN, part_codes
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
@@ -123,7 +123,7 @@ def test_the_pattern_has_every_day_of_the_calendar_and_no_other() -> None:
     assert not any(re.fullmatch(PATTERN, f"0000-{month:02}-29") for month in range(13))
     longest = "2024-02-29T23:59:59.123456789+00:00"
     assert re.fullmatch(PATTERN, longest)
-    assert len(longest) == LONGEST
+    assert len(longest) == MAX_CHARACTERS
 
 
 @given(st.lists(st.none() | st.datetimes(), min_size=1), st.sampled_from(["s", "ms", "us"]))

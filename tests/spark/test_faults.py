@@ -128,10 +128,10 @@ def test_chunks_that_come_twice_or_not_at_all_are_an_error(change: str) -> None:
     (block,) = settle(iter(chunks))
     assert block["start"][0].as_py() == 30
     one = chunks[0].to_pydict()
-    slots, packed = one["slots"][0], executor_tasks.shown(one["packed"][0])
+    slots, packed = one["slots"][0], executor_tasks.reveal(one["packed"][0])
     other = {
         "twice": {**one, "slots": [slots[:4] + slots[:4] + slots[8:]]},
-        "missing": {**one, "slots": [slots[4:]], "packed": [executor_tasks.hidden(packed[8:], b"k")]},
+        "missing": {**one, "slots": [slots[4:]], "packed": [executor_tasks.hide(packed[8:], b"k")]},
         "a fault": {**one, "fault": ["something else"]},
     }[change]
     changed = pa.RecordBatch.from_pydict(other, chunks[0].schema)

@@ -45,7 +45,7 @@ def main(address: str, table: str) -> None:
         words = np.frombuffer(data[: len(data) // 8 * 8], np.uint8).reshape(-1, 8)
         seen.update(word.tobytes() for word in words[((words != 0) & (words != 255)).sum(axis=1) >= 6])
 
-    join, update, carry = executor_tasks.join_results, packed_blocks._update, executor_tasks.carried
+    join, update, carry = executor_tasks.join_results, packed_blocks._update, executor_tasks.pack_payload
 
     def joined(sums: Sequence[Any], result: bytes) -> None:
         for data in executor_tasks.read_results(result):
@@ -59,13 +59,13 @@ def main(address: str, table: str) -> None:
             remember(data)
         update(states, one)
 
-    def carried(objects: Any) -> bytes:
+    def pack_payload(objects: Any) -> bytes:
         for one in objects:
             if hasattr(one, "to_bytes"):
                 remember(one.to_bytes())
         return carry(objects)
 
-    executor_tasks.join_results, packed_blocks._update, executor_tasks.carried = joined, updated, carried
+    executor_tasks.join_results, packed_blocks._update, executor_tasks.pack_payload = joined, updated, pack_payload
     with SparkEngine.open(address, table=table) as engine:
         for settings in SETTINGS:
             train(engine, SCHEMA, settings)

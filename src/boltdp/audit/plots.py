@@ -66,7 +66,7 @@ def _proved(box: BlackBox) -> str:
 
 def page(report: Report, *, planned: bool = False) -> str:
     """The report as a page: the findings, and the same drawings."""
-    kind = "promise none" if report.broken else "promise"
+    kind = "guarantee none" if report.broken else "guarantee"
     lines = "".join(
         f"<dt>{escape_text(one.method)}, {escape_text(one.what)}</dt><dd>{'<b>BROKEN</b>: ' if one.broken else ''}"
         f"{escape_text(one.found, 500)} <span class='legend'>(claimed: {escape_text(one.claimed)})</span></dd>"

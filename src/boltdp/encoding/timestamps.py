@@ -33,8 +33,8 @@ _TIME = "[T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.][0-9]{1,9})?)?(Z|[+]00
 #: A whole text that is a day of the calendar, maybe with a time of it, maybe said to be UTC. It is of what all engines
 #: read alike: no backslash, no lookahead.
 PATTERN = f"({_YEAR}-{_DAY}|([0-9]{{2}}{_FOURTH}|{_FOURTH}00)-02-29)({_TIME})?"
-#: Its characters, at most.
-LONGEST = 35
+#: Characters of such a text, at most.
+MAX_CHARACTERS = 35
 #: Where in such a text the digits of the hour begin, from 1; a date is shorter.
 HOUR_AT = 12
 

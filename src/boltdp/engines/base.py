@@ -156,7 +156,6 @@ class Slice(Engine):
     """
 
     def __init__(self, engine: Engine, start: int, stop: int) -> None:
-        """Use `Engine.slice`."""
         check_part(start, stop, rows=engine.count(), what="a slice")
         self._engine, self._start, self._stop = engine, start, stop
         self.spool, self.memory_bytes = engine.spool, engine.memory_bytes
@@ -303,7 +302,6 @@ def _parsed(schema: Schema) -> tuple[list[str], dict[str, Kind]]:
 
 
 def _batches(engine: Engine, schema: Schema, context: Context, *, label: bool = True) -> Iterator[pa.RecordBatch]:
-    """The columns of a schema."""
     names, parse = _parsed(schema)
     engine.threads = context.threads
     return engine.batches([*names, schema.label] if label else names, parse=parse)

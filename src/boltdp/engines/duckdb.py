@@ -572,7 +572,6 @@ def _check_query(connection: duckdb.DuckDBPyConnection, query: str, fault: str) 
 
 
 def _tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Names of the tables and views of a database."""
     query = (
         "SELECT table_name FROM duckdb_tables() WHERE NOT internal "
         "UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal"

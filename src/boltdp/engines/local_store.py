@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from boltdp import _interrupts
 from boltdp._arrays import Integers, PackedRows
-from boltdp._threads import close_at_end, map_in_order
+from boltdp._threads import close_at_end, map_in_order, run_all
 from boltdp.context import Context
 from boltdp.engines.prepared_rows import (
     Partition,
@@ -127,8 +127,7 @@ class LocalRows(StoredRows):
         passes = Passes(parts, context)
         # A single one stays in the calling thread, which can be interrupted.
         threads = min(self._threads, max(len(parts), 1))
-        for _ in map_in_order(lambda part: run_part(self, part, passes), parts, threads=threads):
-            pass
+        run_all(lambda part: run_part(self, part, passes), parts, threads=threads)
 
     def sum(self, sums: Sequence[Summation]) -> None:
         size = 4 * self._store.width * self.rows
@@ -148,8 +147,7 @@ class LocalRows(StoredRows):
                     each.add(block)
             idle.append(own)
 
-        for _ in map_in_order(add, self._parts(), threads=self._threads):
-            pass
+        run_all(add, self._parts(), threads=self._threads)
         for own in idle:
             for each, other in zip(sums, own, strict=True):
                 each.join(other)
@@ -248,7 +246,6 @@ class FileStore:
     def fill(self, parts: Iterable[Part[Any]], *, rows: int, context: Context) -> None:
         """Write rows where the permutation puts them."""
         with self._scattering(self._file, rows) as scatter:
-            done = 0
 
             def write(part: Part[Any]) -> int:
                 with part.encoded() as block:
@@ -256,16 +253,13 @@ class FileStore:
                     scatter.add(block, positions)
                 return len(block)
 
-            for count in map_in_order(write, parts, threads=self._threads):
-                done += count
-                context.report_rows(done)
+            _write_parts(write, parts, context)
 
             def put_in_order(bucket: int) -> None:
                 with scatter.read_bucket(bucket) as block:
                     self._write(self._file, block, bucket << self._shift)
 
-            for _ in map_in_order(put_in_order, range(scatter.buckets), threads=self._ordering_threads):
-                pass
+            run_all(put_in_order, range(scatter.buckets), threads=self._ordering_threads)
 
     def append(self, parts: Iterable[Part[Any]], *, context: Context) -> None:
         """Write rows as they come."""
@@ -275,10 +269,7 @@ class FileStore:
                 self._write(self._file, block, part.start)
             return len(block)
 
-        done = 0
-        for count in map_in_order(write, parts, threads=self._threads):
-            done += count
-            context.report_rows(done)
+        _write_parts(write, parts, context)
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
         windows = self._windows(start, stop)
@@ -350,10 +341,8 @@ class FileStore:
 
             step = self._window_rows
             parts = (range(at, min(at + step, stop)) for at in range(start, stop, step))
-            for _ in map_in_order(write, parts, threads=self._threads):
-                pass
-            for _ in map_in_order(put_in_order, range(scatter.buckets), threads=self._ordering_threads):
-                pass
+            run_all(write, parts, threads=self._threads)
+            run_all(put_in_order, range(scatter.buckets), threads=self._ordering_threads)
 
     def close(self) -> None:
         self._file.close()
@@ -364,7 +353,6 @@ class FileStore:
 
     @property
     def _ordering_threads(self) -> int:
-        """As many as there is memory for."""
         return max(1, min(self._threads, ORDERING_BYTES // (2 * (self._row_bytes << self._shift))))
 
     @contextmanager
@@ -482,7 +470,6 @@ class Part(Generic[T]):
     buffers: _Buffers
 
     def encode_into(self, out: PackedRows) -> None:
-        """Make the rows."""
         at = 0
         for item in self.items:
             self.encode(item, out[at : at + len(item)])
@@ -490,7 +477,6 @@ class Part(Generic[T]):
 
     @contextmanager
     def encoded(self) -> Iterator[PackedRows]:
-        """The rows."""
         with self.buffers.of(self.rows) as block:
             self.encode_into(block)
             yield block
@@ -548,7 +534,6 @@ def store_rows(
 
 
 def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bool, context: Context) -> PackedRows:
-    """All rows in memory."""
     array = np.empty((rows, width), np.float32)
 
     def write(part: Part[T]) -> int:
@@ -561,11 +546,16 @@ def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bo
             part.encode_into(array[part.start : part.start + part.rows])
         return part.rows
 
+    _write_parts(write, parts, context)
+    return array
+
+
+def _write_parts(write: Callable[[Part[Any]], int], parts: Iterable[Part[Any]], context: Context) -> None:
+    """Write parts in the context's threads, and report how many rows are done."""
     done = 0
     for count in map_in_order(write, parts, threads=context.threads):
         done += count
         context.report_rows(done)
-    return array
 
 
 def _parts(
@@ -595,6 +585,5 @@ _CHANGED = "the data must keep its {} rows while it is read, and it has changed"
 
 
 def _fetch_pages(block: PackedRows) -> PackedRows:
-    """Rows whose every page has been read."""
     block.reshape(-1)[:: mmap.PAGESIZE // block.itemsize].max()
     return block

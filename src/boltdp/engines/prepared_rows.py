@@ -37,7 +37,6 @@ class Partition:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
         return self.stop - self.start
 
 
@@ -56,7 +55,6 @@ class PreparedRows(ABC):
 
     @property
     def dims(self) -> int:
-        """Features of a row."""
         return self.cells if self.feature_map is None else self.feature_map.dims
 
     def read_by(self, feature_map: FeatureMap | None) -> Self:
@@ -147,13 +145,13 @@ class Passes:
         self._done = 0
         self._lock = threading.Lock()
 
-    def begun(self, number: int, part: Partition) -> Context:
+    def start_pass(self, number: int, part: Partition) -> Context:
         """The context of a pass over a part."""
         if self._several:
             return self._context.mute()
         return self._context.start_stage(f"pass {number} of {self._passes}", part.rows)
 
-    def ended(self, part: Partition) -> None:
+    def finish_pass(self, part: Partition) -> None:
         """Count a pass over a part; several threads may do so."""
         if self._several:
             with self._lock:
@@ -167,8 +165,8 @@ def run_part(prepared: PreparedRows, part: Partition, passes: Passes) -> None:
     for number, seed in enumerate(part.seeds, 1):
         if seed is not None:
             own.reshuffle(seed)
-        own.run_pass([state for state in part.states if not state.finished], passes.begun(number, part))
-        passes.ended(part)
+        own.run_pass([state for state in part.states if not state.finished], passes.start_pass(number, part))
+        passes.finish_pass(part)
 
 
 class _Wide(Protocol):

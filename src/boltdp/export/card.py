@@ -1,6 +1,6 @@
 """A model card, and the record that the OpenDP deployments registry asks for: both follow from the model.
 
-The sections of a card are the points of NIST SP 800-226: what is promised, the unit of privacy, the parameters with
+The sections of a card are the points of NIST SP 800-226: the guarantee, the unit of privacy, the parameters with
 their curve, the mechanism, the threat model, what is not covered, and the utility, by subgroup if that was measured
 with noise. What only the owner of the data knows is given by whoever makes the card, or is left as a visible blank.
 
@@ -39,7 +39,7 @@ OWNER = {
     "sector": "Technology, Healthcare, Education, Government, Energy or Finance",
     "date": "when it was or will be published, as YYYY-MM-DD",
     "persons": "how many rows one person can have, and how that is known",
-    "collection": "how the rows were collected, and what those they are about were told",
+    "collection": "how the rows were collected, and what the persons concerned were informed of",
     "access": "who may read the rows, and how they are kept",
     "data-source": "whether new rows come in over time: Static or Dynamic",
     "other-releases": "what else is or will be published from the same rows",
@@ -50,11 +50,11 @@ OWNER = {
 #: Epsilons of the curve, as parts of the one that is claimed.
 PARTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 #: The title of the section that a page sets apart.
-PROMISED = "What is promised"
+GUARANTEE = "The guarantee"
 #: Columns that are listed one by one, at most; and categories of each.
-MOST_COLUMNS = 40
+MAX_COLUMNS = 40
 #: Characters of a text of the owner, and of a line that follows from the model.
-LONGEST = 4000
+MAX_LENGTH = 4000
 
 #: Who is there, and what is assumed of them and of the machine.
 ACTORS = (
@@ -105,7 +105,7 @@ def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
             ),
             (_columns(schema.columns),),
         ),
-        Section(PROMISED, (certificate.guarantee(),)),
+        Section(GUARANTEE, (certificate.guarantee(),)),
         Section("The unit of privacy", _unit(certificate), _stated(owner, "persons")),
         Section(
             "Privacy parameters",
@@ -162,17 +162,18 @@ def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
     for section in sections(model, owner, evaluation):
         body += f"<h2>{escape_text(section.title)}</h2>"
         kind = ""
-        if section.title == PROMISED:
-            kind = ' class="promise"' if model.certificate.private else ' class="promise none"'
-        body += "".join(f"<p{kind}>{escape_text(text, LONGEST)}</p>" for text in section.text)
+        if section.title == GUARANTEE:
+            kind = ' class="guarantee"' if model.certificate.private else ' class="guarantee none"'
+        body += "".join(f"<p{kind}>{escape_text(text, MAX_LENGTH)}</p>" for text in section.text)
         if section.facts:
             facts = (
-                f"<dt>{escape_text(name)}</dt><dd>{escape_text(value, LONGEST)}</dd>" for name, value in section.facts
+                f"<dt>{escape_text(name)}</dt><dd>{escape_text(value, MAX_LENGTH)}</dd>"
+                for name, value in section.facts
             )
             body += f"<dl>{''.join(facts)}</dl>"
         for table in section.tables:
             head = "".join(f"<th>{escape_text(cell)}</th>" for cell in table.headings)
-            rows = ("".join(f"<td>{escape_text(cell, LONGEST)}</td>" for cell in line) for line in table.lines)
+            rows = ("".join(f"<td>{escape_text(cell, MAX_LENGTH)}</td>" for cell in line) for line in table.lines)
             body += f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
         if section.command is not None:
             body += f"<pre>{escape_text(section.command)}</pre>"
@@ -181,7 +182,7 @@ def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
 
 def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> dict[str, Any]:
     """The card as JSON-able values, with the certificate and the evaluation that it follows from."""
-    told = [
+    listed = [
         {
             "title": section.title,
             "text": list(section.text),
@@ -193,7 +194,7 @@ def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> d
     return {
         "format": "boltdp-card",
         "owner": {name: owner.get(name) for name in OWNER},
-        "sections": told,
+        "sections": listed,
         "certificate": model.certificate.to_dict(),
         "evaluation": None if evaluation is None else evaluation.to_dict(),
     }
@@ -376,8 +377,8 @@ def _description(model: Model) -> str:
 
 
 def _columns(columns: Sequence[Column]) -> Table:
-    lines = [(column.name, column.describe()) for column in columns[:MOST_COLUMNS]]
-    more = len(columns) - MOST_COLUMNS
+    lines = [(column.name, column.describe()) for column in columns[:MAX_COLUMNS]]
+    more = len(columns) - MAX_COLUMNS
     if more > 0:
         lines.append((f"{more:,} more", ""))
     return Table(("column", "what it can be, which is public"), tuple(lines))
@@ -406,8 +407,8 @@ def _parameters(certificate: Certificate) -> list[tuple[str, str]]:
 
 def _curve_text(certificate: Certificate) -> tuple[str, ...]:
     if not certificate.private:
-        return ("Nothing is promised, so that there is no curve.",)
-    return ("What is claimed is one point of a curve: at any other epsilon no more than this delta is spent.",)
+        return ("Without a guarantee there is no privacy profile.",)
+    return ("The claim is one point of the privacy profile delta(epsilon), which is bounded by:",)
 
 
 def _curve(certificate: Certificate) -> tuple[Table, ...]:
@@ -443,13 +444,13 @@ def _mechanisms(certificate: Certificate) -> Iterator[tuple[str, str]]:
     if certificate.sensitivity is not None:
         yield "sensitivity of the weights", f"{certificate.sensitivity.total:.6g}"
     if certificate.models > 1:
-        yield "models", f"{certificate.models}, one a class, each with noise of its own"
+        yield "models", f"{certificate.models}, one per class, each with noise of its own"
 
 
 def _implementation(certificate: Certificate) -> tuple[str, ...]:
     texts = [f"Implemented by boltdp {certificate.version}; each bound has its proof beside the code."]
     if isinstance(certificate.training, NoisyUpdates):
-        texts.append("Noise in the updates is drawn in floating point: the promise is that of real-valued noise.")
+        texts.append("Noise in the updates is drawn in floating point: the guarantee is that of real-valued noise.")
     elif certificate.private:
         texts.append(
             "Noise is drawn exactly, as a real number that is rounded once, to a public grid, from random bits of the "
@@ -465,7 +466,7 @@ def _preprocessing(certificate: Certificate) -> list[str]:
     if certificate.moments is not None:
         texts.append("Features are centred by noisy moments, which are accounted for.")
     if certificate.selection is not None:
-        texts.append(f"Settings were chosen inside the promise: {certificate.selection.describe()}.")
+        texts.append(f"Settings were chosen within the guarantee: {certificate.selection.describe()}.")
     else:
         texts.append("Settings that were not given were chosen from public numbers, before a row was read.")
     return texts
@@ -481,7 +482,7 @@ def _public(model: Model) -> str:
 def _not_covered(model: Model) -> tuple[str, ...]:
     return (
         _public(model),
-        "Other releases from the same rows: what they spend adds up.",
+        "Other releases from the same rows: their budgets are spent in addition.",
         "Whatever was computed from the rows by other means, such as a threshold that was found by looking at them.",
     )
 
@@ -530,5 +531,5 @@ def _plain(text: str) -> str:
     >>> _plain("a|b_c <i>")
     'a\\|b\\_c &lt;i&gt;'
     """
-    one = printable(text, longest=LONGEST).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    one = printable(text, longest=MAX_LENGTH).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#$])", r"\\\1", one)

@@ -44,7 +44,7 @@ def write_page(report: Report, schema: str) -> str:
     figures = "".join(_figure(column) for column in report.columns)
     return document(
         title,
-        f'<p class="promise none">{escape_text(NOT_PRIVATE, 1000)}.</p>{verdict}'
+        f'<p class="guarantee none">{escape_text(NOT_PRIVATE, 1000)}.</p>{verdict}'
         f'<p class="legend">{escape_text(RULE, 1000)}.</p>'
         f'<div class="drawings">{figures}</div>'
         + (f"<h2>Columns that are not used</h2><dl>{unused}</dl>" if unused else ""),

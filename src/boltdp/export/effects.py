@@ -22,8 +22,7 @@ from boltdp.encoding.plan import (
     ValueRule,
 )
 from boltdp.encoding.values import format_value
-from boltdp.export.original_units import encoded_weights, matrix_of
-from boltdp.losses import Logistic, Multinomial
+from boltdp.export.original_units import encoded_weights
 from boltdp.privacy.weight_uncertainty import WeightDeviation, weight_deviation
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 Kind = Literal["number", "categories", "vector"]
 
 #: Classes that are shown, at most.
-MOST_PANELS = 100
+MAX_PANELS = 100
 #: How many times the largest effect a picture reaches, to show bands.
 WIDEST = 2.5
 #: Pieces of the line of a number with steps, between which the width of the noise is straight.
@@ -133,12 +132,12 @@ def effects(model: Model) -> Effects:
     >>> panel.favours, panel.effects[0].name, panel.effects[0].places, panel.effects[0].difference > 0
     ('true', 'age', (0.0, 50.0, 100.0), True)
     """
-    schema, names = model.schema, [format_value(value) for value in model.classes]
+    schema, loss = model.schema, model.certificate.problem.loss
+    names = schema.target.name_vectors(loss)
     spread = weight_deviation(model.certificate.training)
-    favoured = (names[1:] if len(model.weights) == 1 else names)[:MOST_PANELS]
-    matrix = matrix_of(schema)
+    matrix = schema.encoding.matrix
     panels = []
-    for favours, weights in zip(favoured, encoded_weights(schema, model.weights[:MOST_PANELS]), strict=True):
+    for favours, weights in zip(names[:MAX_PANELS], encoded_weights(schema, model.weights[:MAX_PANELS]), strict=True):
         at, found = 0, []
         for scaled in schema.encoding.scaled:
             part = slice(at, at + scaled.rule.features)
@@ -151,8 +150,8 @@ def effects(model: Model) -> Effects:
             constant = float(weights[-1]) * schema.constant
             deviation = _Noise(spread, None if matrix is None else matrix[-1:]).of(np.array([schema.constant]))
         panels.append(Panel(favours, constant, deviation, tuple(found)))
-    left_out = len(names) - len(favoured) if len(model.weights) > 1 else 0
-    return Effects(_unit(model, names), tuple(panels), left_out, spread, _said_of_noise(model, spread))
+    unit = schema.target.describe_scores(loss)
+    return Effects(unit, tuple(panels), len(names) - len(panels), spread, _said_of_noise(model, spread))
 
 
 @dataclass(frozen=True)
@@ -247,17 +246,6 @@ class _EffectOf(RuleVisitor[Effect]):
         before = np.array([still for _, still in ordered])
         passed = (places[:, None] > steps) | ((places[:, None] == steps) & ~before[:, None])
         return tuple(places.tolist()), (np.column_stack([places, passed]) - self.middles) * self.factors
-
-
-def _unit(model: Model, names: list[str]) -> str:
-    loss = model.certificate.problem.loss
-    if len(model.weights) == 1:
-        known = "log odds" if type(loss) is Logistic else "margin"
-        return f"{known} of {names[1]!r} against {names[0]!r}"
-    if isinstance(loss, Multinomial):
-        return "log odds of each class against the average of all"
-    known = "log odds" if type(loss) is Logistic else "margin"
-    return f"{known} of each class against all others"
 
 
 def _said_of_noise(model: Model, spread: WeightDeviation | None) -> str:

@@ -44,8 +44,8 @@ _STYLE = """
 body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 68rem; margin: 0 auto; padding: 1.5rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
-.promise { border-left: 4px solid var(--good); padding: .5rem 1rem; }
-.promise.none { border-color: var(--warn); color: var(--warn); font-weight: 700; }
+.guarantee { border-left: 4px solid var(--good); padding: .5rem 1rem; }
+.guarantee.none { border-color: var(--warn); color: var(--warn); font-weight: 700; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; }
 dt { color: var(--soft); } dd { margin: 0; }
 .legend { color: var(--soft); }
@@ -68,9 +68,9 @@ svg text { fill: var(--soft); font-size: 11px; }
 
 
 def page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, top: int) -> str:
-    """The page; `facts` are lines below the promise, and `top` columns are drawn for each class."""
+    """The page; `facts` are lines below the guarantee, and `top` columns are drawn for each class."""
     certificate = model.certificate
-    kind = "promise" if certificate.private else "promise none"
+    kind = "guarantee" if certificate.private else "guarantee none"
     title = f"What a model says of {escape_text(model.schema.label)}"
     lines = "".join(f"<dt>{escape_text(name)}</dt><dd>{escape_text(value, 2000)}</dd>" for name, value in facts)
     panels = "".join(_panel(panel, top, effects) for panel in effects.panels)
@@ -115,16 +115,16 @@ def _panel(panel: Panel, top: int, effects: Effects) -> str:
 
 
 def _legend(reach: float, effects: Effects, *, uneven: bool) -> str:
-    told = f"Lines and bars are effects: {effects.unit}, from {-reach:+.2g} to {reach:+.2g} in every drawing."
+    text = f"Lines and bars are effects: {effects.unit}, from {-reach:+.2g} to {reach:+.2g} in every drawing."
     if uneven:
-        told += (
+        text += (
             " Where the steps of a line are close in one place and far in another, they are drawn equally far apart."
         )
     if effects.spread is None or not effects.spread.deviation:
-        return told
+        return text
     if effects.at_most:
-        return f"{told} Thin and dashed: the most that one and two standard deviations of noise can be."
-    return f"{told} Shaded: one and two standard deviations of noise."
+        return f"{text} Thin and dashed: the most that one and two standard deviations of noise can be."
+    return f"{text} Shaded: one and two standard deviations of noise."
 
 
 def _figure(effect: Effect, reach: float, *, at_most: bool) -> str:

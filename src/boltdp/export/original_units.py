@@ -26,18 +26,8 @@ def encoded_weights(schema: Schema, weights: Doubles) -> Doubles:
     >>> encoded_weights(schema, np.ones((1, 2))).shape
     (1, 3)
     """
-    matrix = matrix_of(schema)
+    matrix = schema.encoding.matrix
     return weights if matrix is None else weights @ matrix.T
-
-
-def matrix_of(schema: Schema) -> Doubles | None:
-    """The matrix that projects encoded rows, if the schema has one.
-
-    >>> from boltdp.schema.schema import Classes, Numeric
-    >>> matrix_of(Schema(Classes("y", (0, 1)), (Numeric("a", 0, 1),))) is None
-    True
-    """
-    return schema.encoding.matrix
 
 
 def raw_weights(schema: Schema, weights: Doubles) -> tuple[Doubles, Doubles]:

@@ -34,7 +34,7 @@ from boltdp.encoding.plan import (
 from boltdp.encoding.timestamps import HOUR_AT, PATTERN
 from boltdp.encoding.values import Matcher, Value
 from boltdp.errors import ParameterError
-from boltdp.export.original_units import encoded_weights, matrix_of
+from boltdp.export.original_units import encoded_weights
 from boltdp.export.sql_dialects import Dialect, find_dialect
 from boltdp.schema.schema import Schema
 
@@ -139,7 +139,7 @@ def _clip_row(model: Model, sql: Dialect, body: Callable[[Sequence[str]], str]) 
 
     If there is a projection, both before and after it.
     """
-    row, matrix = _write_row(model.schema, sql), matrix_of(model.schema)
+    row, matrix = _write_row(model.schema, sql), model.schema.encoding.matrix
     margins = _divide_by_norm("x", "norm", model.weights, sql, body)
     if matrix is None:
         return sql.bind("x", row, margins)

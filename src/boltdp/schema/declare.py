@@ -42,8 +42,8 @@ def declare(
     A feature is every column that is declared: in `bounds` by (low, high), in `categories` by a list, in `timestamps`
     by a list of the parts that are categories, such as "hour", or by the source itself, as booleans are by their type
     and a database's columns by enum types and constraints. The others are left out, if there are bounds, categories or
-    timestamps at all; else they are refused, by name. A pair of numbers in the place of
-    bounds by name is for all columns of numbers. Classes are those of `classes`, unless the label's type has them.
+    timestamps at all; else they are refused, by name. A pair of numbers as bounds is
+    for all columns of numbers. Classes are those of `classes`, unless the label's type has them.
 
     >>> columns = {"age": ColumnType("number"), "smokes": ColumnType("bool"), "name": ColumnType("text")}
     >>> schema, unused = declare(columns | {"sick": ColumnType("bool")}, "sick", bounds={"age": (0, 110)})

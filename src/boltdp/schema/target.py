@@ -108,6 +108,14 @@ class Target(ABC):
     def count_vectors(self, loss: Loss) -> int:
         """Count the weight vectors of all models that this loss needs."""
 
+    @abstractmethod
+    def name_vectors(self, loss: Loss) -> tuple[str, ...]:
+        """What a high score of each weight vector speaks for."""
+
+    @abstractmethod
+    def describe_scores(self, loss: Loss) -> str:
+        """What the scores of a model with this loss are, in words."""
+
     def count_models(self, loss: Loss) -> int:
         """Count the models that this loss needs."""
         return self.count_vectors(loss) // loss.vectors
@@ -251,6 +259,15 @@ class Classes(Target):
     def count_vectors(self, loss: Loss) -> int:
         self.check_loss(loss)
         return 1 if self.is_binary and loss.vectors == 1 else len(self.values)
+
+    def name_vectors(self, loss: Loss) -> tuple[str, ...]:
+        return self.names[1:] if self.count_vectors(loss) == 1 else self.names
+
+    def describe_scores(self, loss: Loss) -> str:
+        score = "log odds" if loss.softmax else "margin"
+        if self.count_vectors(loss) == 1:
+            return f"{score} of {self.names[1]!r} against {self.names[0]!r}"
+        return f"{score} of each class against {'all others' if loss.vectors == 1 else 'the average of all'}"
 
     def predict(self, scores: Doubles, cut: float) -> npt.NDArray[Any]:
         predicted: npt.NDArray[Any] = np.array(self.values)[self.choose(scores, cut)]

@@ -122,12 +122,10 @@ class Request:
 
     @property
     def name(self) -> str:
-        """What its model is called."""
         return f"{self.role}/{self.number}"
 
     @property
     def budget(self) -> Budget:
-        """What it may cost."""
         try:
             return Budget(self.epsilon, self.delta)
         except BoltdpError:
@@ -231,7 +229,6 @@ class _Work:
         return Release(budget, Parallel(tuple(one.spent for one in certificates)), first.adjacency)
 
     def train(self, context: Context) -> dict[str, Model]:
-        """A model by its name."""
         plans = list(self.plans.values())
         models = (
             [run_plan(self.engine, plans[0], context)]
@@ -276,7 +273,6 @@ class Worker:
         return bool(channels)
 
     def close(self) -> None:
-        """End the session."""
         self._connection.close()
 
     def run(self, *, once: bool = False) -> int:

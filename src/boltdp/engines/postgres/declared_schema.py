@@ -53,7 +53,6 @@ class Declared:
     key: bool = False
 
     def __and__(self, other: Declared) -> Declared:
-        """Both hold."""
         values = self.values
         if values is None or other.values is None:
             values = values if other.values is None else other.values

@@ -306,7 +306,6 @@ class PostgresGroups:
 
     @property
     def where(self) -> str:
-        """Where the rows are prepared and the passes run, in words."""
         return self._whole.where
 
     @contextmanager

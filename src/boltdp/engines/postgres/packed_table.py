@@ -167,7 +167,6 @@ class _Table:
         return sql.Identifier("pg_temp", f"boltdp_{secrets.token_hex(8)}")
 
     def _target(self) -> Composed:
-        """The table as an argument."""
         return sql.SQL("{}::pg_catalog.regclass").format(sql.Literal(self._name.as_string()))
 
     @property
@@ -177,7 +176,6 @@ class _Table:
         return -(-self._rows // self._block_rows) * (self._block_rows * (4 * self.cells + 4) * 9 // 8 + 64)
 
     def make(self) -> None:
-        """Make the table, empty."""
         fault = "the rows cannot be prepared"
         create = "CREATE TEMPORARY TABLE {} (start bigint, block real[]) USING heap WITH (toast_tuple_target = 8160)"
         self._session.ask(sql.SQL(create).format(self._name), fault=fault)
@@ -190,7 +188,6 @@ class _Table:
             self._session.ask(sql.SQL("VACUUM {}").format(self._name), fault="the rows cannot be prepared")
 
     def run(self, states: Sequence[State], start: int, stop: int) -> None:
-        """Feed the rows from start to stop - 1 to the models."""
         source = sql.SQL("{} WHERE {}").format(self._name, self._within(start, stop))
         call = sql.SQL("boltdp.sgd((SELECT boltdp.get_state($1)), {})").format(self._block(start, stop))
         self._feed(states, call, source)
@@ -257,7 +254,6 @@ class _Table:
             at += len(model)
 
     def blocks(self, start: int, stop: int) -> Iterator[PackedRows]:
-        """The rows from start to stop - 1."""
         block = self._block(start, stop)
         select = sql.SQL("SELECT {} FROM {} WHERE {}").format(block, self._name, self._within(start, stop))
         for gathered in self._session.stream(select, ["bytea"]):
@@ -267,7 +263,6 @@ class _Table:
                 yield numbers.astype(np.float32).reshape(-1, 1 + self.cells)
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
-        """Permute the rows from start to stop - 1, into a new table."""
         old, self._name = self._name, self._new_name()
         try:
             self.make()
@@ -302,7 +297,6 @@ class _Table:
         return sql.SQL(within).format(sql.Literal(start - self._block_rows), sql.Literal(stop))
 
     def _block(self, start: int, stop: int) -> Composed:
-        """The rows of a block that lie within."""
         if self._block_rows == 1 or (start, stop) == (0, self._rows):
             return sql.SQL("block")
         return sql.SQL(

@@ -274,7 +274,6 @@ class Session:
         )
 
     def commit(self) -> None:
-        """End the transaction."""
         if self._snapshot:
             self._snapshot = False
             self._control("COMMIT", "the transaction cannot be ended")
@@ -288,12 +287,10 @@ class Session:
             self._control("ROLLBACK", "the transaction cannot be undone")
 
     def close(self) -> None:
-        """End the session."""
         self._connection.close()
 
     @property
     def closed(self) -> bool:
-        """Whether the session has ended, or was ended by the server."""
         return self._connection.closed
 
     def missing(self) -> str | None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from boltdp._arrays import Doubles
-from boltdp.encoding.timestamps import HOUR_AT, LONGEST, PATTERN, Part
+from boltdp.encoding.timestamps import HOUR_AT, MAX_CHARACTERS, PATTERN, Part
 from boltdp.engines.postgres.declared_schema import declarations
 from boltdp.engines.postgres.session import Composed, Session
 from boltdp.errors import DataError, listed, near
@@ -206,11 +206,9 @@ class SourceColumn:
 
     @property
     def reference(self) -> sql.Identifier:
-        """As it is named in an expression."""
         return sql.Identifier("source", self.name)
 
     def number(self) -> Composed:
-        """As double precision."""
         if self.base == "numeric":
             return _double(self.reference)
         return sql.SQL("{}::int::pg_catalog.float8" if self.base == "bool" else "{}::pg_catalog.float8").format(
@@ -218,7 +216,6 @@ class SourceColumn:
         )
 
     def numbers(self) -> Composed:
-        """A list as real[] or double precision[]."""
         if self.base in ("float4", "float8"):
             return sql.SQL("{}").format(self.reference)
         if self.base == "numeric":
@@ -252,7 +249,7 @@ class SourceColumn:
             " AND pg_catalog.length({text}) OPERATOR(pg_catalog.>) {least} THEN {code} END END"
         ).format(
             text=text,
-            longest=sql.Literal(LONGEST),
+            longest=sql.Literal(MAX_CHARACTERS),
             pattern=sql.Literal(f"^({PATTERN})$"),
             least=sql.Literal(least),
             code=code,
@@ -278,7 +275,6 @@ class SourceColumn:
         return replace(self, base="text", type=ColumnType("text"))
 
     def cell(self) -> Composed:
-        """As it is sent to this process."""
         if self.base in _TIMES:
             counted = "{m} OPERATOR(pg_catalog.-) '1970-01-01'::pg_catalog.date"
             if self.base != "date":  # microseconds, of whole numbers that a double has exactly
@@ -316,7 +312,6 @@ class SourceColumn:
         return {"int2": "int8", "int4": "int8", "numeric": "float8"}.get(self.base, self.base)
 
     def to_arrow(self, cells: Sequence[Any]) -> pa.Array:
-        """What was read, as Arrow."""
         if self.type.kind == "list":
             return _lists(cells)
         if self.base == "date":

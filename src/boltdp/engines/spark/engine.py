@@ -141,7 +141,7 @@ class SparkEngine(Engine):
         names = schema.sources
         make = executor_tasks.EncodedWork(schema, context.on_bad_row, work, secrets.token_bytes(16))
         for shipped in self._shipped([*names, schema.label] if label else names, make):
-            yield pickle.loads(executor_tasks.shown(shipped))
+            yield pickle.loads(executor_tasks.reveal(shipped))
 
     def prepare(self, schema: Schema, context: Context, *, ordered: bool = True) -> PreparedRows:
         return self._prepared(schema, context, 0, self.count(), ordered=ordered)
@@ -378,7 +378,6 @@ def _run(place: Place) -> tuple[int, int | None, int | None]:
 
 
 def _starts(places: Sequence[Place], files: Mapping[int, str]) -> list[int]:
-    """The position of each block's first row in the original order."""
     starts, at = [0] * len(places), 0
     for i in in_file_order(places, files):
         starts[i] = at

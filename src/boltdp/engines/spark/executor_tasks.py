@@ -72,7 +72,6 @@ class Task(ABC):
     columns: ClassVar[str]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Work through a partition."""
         try:
             yield from self.work(batches)
         except BoltdpError as fault:
@@ -92,7 +91,6 @@ class Task(ABC):
         """What the partition becomes."""
 
     def row(self, **values: Any) -> pa.RecordBatch:
-        """One row of the result; what is not given is missing."""
         return result_row(self.columns, **values)
 
 
@@ -141,7 +139,6 @@ class Sealing:
     def row(
         self, rows: PackedRows, *, part: int, number: int, file: int = 0, split: int = 0, start: int | None = None
     ) -> pa.RecordBatch:
-        """A row of `BLOCKS`."""
         digest = block_digest(self.key, rows, part, number, file, split, -1 if start is None else start)
         if self.run is not None:
             block_cache.save(self.run, digest.hex(), rows)
@@ -237,14 +234,14 @@ class Ship(Task):
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         part, number = partition_number(), 0
-        make = arrow_bytes if self.make is None else self.make.begun()
+        make = arrow_bytes if self.make is None else self.make.start()
         for file, split, table in self.batches.runs(batches):
             for at in range(0, len(table), MAX_BATCH_ROWS):
                 some = table.slice(at, MAX_BATCH_ROWS)
                 shipped = make(some)
                 if self.make is not None:
                     at_place = b"".join(place.to_bytes(8, "little") for place in (part, number))
-                    shipped = hidden(shipped, self.make.key + at_place)
+                    shipped = hide(shipped, self.make.key + at_place)
                 places = {"part": part, "number": number, "file": file, "split": split}
                 yield self.row(**places, rows=len(some), shipped=shipped)
                 number += 1
@@ -252,15 +249,14 @@ class Ship(Task):
 
 @dataclass(frozen=True)
 class EncodedWork:
-    """Something that is done with encoded rows; what comes of it is `hidden` by a key, as sums of rows must be."""
+    """Something that is done with encoded rows; what comes of it is `hide` by a key, as sums of rows must be."""
 
     schema: Schema
     on_bad_row: OnBadRow
     work: Callable[[PackedRows], object]
     key: bytes
 
-    def begun(self) -> Callable[[pa.RecordBatch], bytes]:
-        """What encodes a batch, does it, and pickles what came of it."""
+    def start(self) -> Callable[[pa.RecordBatch], bytes]:
         encoder = Encoder(self.schema.encoding, on_bad_row=self.on_bad_row)
         return lambda batch: pickle.dumps(self.work(encoder.encode(batch)))
 
@@ -335,7 +331,6 @@ class Window:
     stop: int
 
     def within(self, block: Block) -> PackedRows:
-        """What of a block lies within."""
         assert block.start is not None
         first, last = max(self.start - block.start, 0), min(self.stop - block.start, len(block.rows))
         return block.rows[first : max(first, last)]
@@ -390,7 +385,7 @@ class Scatter(Task):
     moves: tuple[Move, ...]
     ranges: tuple[tuple[int, int], ...]
     width: int
-    key: bytes  #: by which chunks are `hidden`
+    key: bytes  #: by which chunks are `hide`
 
     columns: ClassVar[str] = CHUNKS
 
@@ -409,7 +404,7 @@ class Scatter(Task):
             for part in np.flatnonzero(counts).tolist():
                 of = slice(int(ends[part] - counts[part]), int(ends[part]))
                 goal = slots[of].tobytes()
-                yield self.row(part=part, slots=goal, packed=hidden(rows[of].tobytes(), self.key + goal))
+                yield self.row(part=part, slots=goal, packed=hide(rows[of].tobytes(), self.key + goal))
 
     def _positions(self, at: int, count: int) -> Integers:
         """Where the rows that stand at a position and after it go."""
@@ -438,7 +433,6 @@ class _Part:
         self._count = 0
 
     def put(self, slots: Integers, packed: npt.NDArray[np.float32]) -> None:
-        """Put rows to their slots."""
         packing.put(packed.reshape(len(slots), -1), slots, self._rows)
         self._met[slots] = True
         self._count += len(slots)
@@ -463,7 +457,7 @@ def gathered(
             if part not in parts:
                 parts[part] = _Part(sizes[part], width, memory_bytes)
             slots = np.frombuffer(columns["slots"][index].as_buffer(), np.uint32).astype(np.int64)
-            parts[part].put(slots, np.frombuffer(shown(columns["packed"][index].as_buffer()), np.float32))
+            parts[part].put(slots, np.frombuffer(reveal(columns["packed"][index].as_buffer()), np.float32))
     return {part: parts.pop(part).whole() for part in sorted(parts)}
 
 
@@ -489,14 +483,14 @@ class PutInOrder(Task):
 class Train(Task):
     """All passes over each range, by states that see its rows alone."""
 
-    parts: bytes  #: for each range its rows, its states and the seeds of its passes, `carried`
+    parts: bytes  #: for each range its rows, its states and the seeds of its passes, `pack_payload`
     width: int
     memory_bytes: int = MEMORY_BYTES
 
     columns: ClassVar[str] = RESULTS
 
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts: list[tuple[int, list[bytes], list[int | None]]] = delivered(self.parts)
+        parts: list[tuple[int, list[bytes], list[int | None]]] = unpack_payload(self.parts)
         sizes = [size for size, *_ in parts]
         for part, rows in gathered(batches, sizes, self.width, self.memory_bytes).items():
             size, given, seeds = parts[part]
@@ -504,7 +498,7 @@ class Train(Task):
             own = Partition(0, size, states, seeds)
             with _spooled(rows, fresh=any(seed is not None for seed in seeds)) as prepared:
                 run_part(prepared, own, Passes([own], Context(seed=0, threads=1)))
-            yield self.row(part=part, rows=size, result=returned(states, self.parts, part))
+            yield self.row(part=part, rows=size, result=hide_results(states, self.parts, part))
 
 
 def _spooled(rows: PackedRows, *, fresh: bool) -> LocalRows:
@@ -528,22 +522,22 @@ def _spooled(rows: PackedRows, *, fresh: bool) -> LocalRows:
     return LocalRows(MemoryStore(rows), 0, size)
 
 
-def hidden(data: bytes, key: bytes) -> bytes:
+def hide(data: bytes, key: bytes) -> bytes:
     """Bytes that no compression makes fewer, whatever they were.
 
     Spark compresses closures, results and shuffles, and logs their sizes, which would depend on weights, sums and rows.
-    It is no encryption: whoever has the bytes has the key, and can have them `shown`. Use a key for one thing only.
+    It is no encryption: whoever has the bytes has the key, and can have them `reveal`. Use a key for one thing only.
 
-    >>> one, other = hidden(bytes(1000), b"key"), hidden(bytes(1000), b"other")
-    >>> one == other, shown(one) == shown(other) == bytes(1000)
+    >>> one, other = hide(bytes(1000), b"key"), hide(bytes(1000), b"other")
+    >>> one == other, reveal(one) == reveal(other) == bytes(1000)
     (False, True)
     """
     seed = blake2b(key, digest_size=16).digest()
     return seed + _masked(np.frombuffer(data, np.uint8), seed).tobytes()
 
 
-def shown(data: bytes) -> bytes:
-    """What was `hidden`."""
+def reveal(data: bytes) -> bytes:
+    """What was `hide`."""
     everything = np.frombuffer(data, np.uint8)
     return _masked(everything[16:], everything[:16].tobytes()).tobytes()
 
@@ -553,54 +547,78 @@ def _masked(data: npt.NDArray[np.uint8], seed: bytes) -> npt.NDArray[np.uint8]:
     return data ^ drawn.view(np.uint8)[: len(data)]
 
 
-def carried(objects: object) -> bytes:
-    """Objects as bytes that are `hidden`, without pages of zeros, of which sums before their first row have many.
+def pack_payload(objects: object) -> bytes:
+    """Objects as bytes that are `hide`, without pages of zeros, of which sums before their first row have many.
 
-    >>> data = carried([bytes(10**6), b"x"])
-    >>> len(data) < 10**4, delivered(data) == [bytes(10**6), b"x"]
+    >>> data = pack_payload([bytes(10**6), b"x"])
+    >>> len(data) < 10**4, unpack_payload(data) == [bytes(10**6), b"x"]
     (True, True)
     """
     data = pickle.dumps(objects)
     pages = np.frombuffer(data + bytes(-len(data) % PAGE_BYTES), np.uint8).reshape(-1, PAGE_BYTES)
     block_cache = pages.any(axis=1)
     packed = pickle.dumps((len(data), np.packbits(block_cache).tobytes(), pages[block_cache].tobytes()))
-    return hidden(packed, secrets.token_bytes(16))
+    return hide(packed, secrets.token_bytes(16))
 
 
-def delivered(data: bytes) -> Any:
-    """What `carried` was given."""
-    size, bits, block_cache = pickle.loads(shown(data))
+def unpack_payload(data: bytes) -> Any:
+    """What `pack_payload` was given."""
+    size, bits, block_cache = pickle.loads(reveal(data))
     pages = np.zeros((-(-size // PAGE_BYTES), PAGE_BYTES), np.uint8)
     met = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(pages)).astype(np.bool_)
     pages[met] = np.frombuffer(block_cache, np.uint8).reshape(-1, PAGE_BYTES)
     return pickle.loads(pages.tobytes()[:size])
 
 
-def returned(results: Sequence[Summation] | Sequence[State], given: bytes, part: int) -> bytes:
+def hide_results(results: Sequence[Summation] | Sequence[State], given: bytes, part: int) -> bytes:
     """What a task has made of what it was given, for its part of the rows; `read_results` reads it."""
-    return hidden(pickle.dumps([each.to_bytes() for each in results]), given[:16] + part.to_bytes(8, "little"))
+    return hide(pickle.dumps([each.to_bytes() for each in results]), given[:16] + part.to_bytes(8, "little"))
 
 
 def read_results(data: bytes) -> list[bytes]:
-    """The bytes of sums or states that were `returned`."""
-    results: list[bytes] = pickle.loads(shown(data))
+    """The bytes of sums or states that were `hide_results`."""
+    results: list[bytes] = pickle.loads(reveal(data))
     return results
 
 
+class _ResultTask(Task):
+    """A task whose result is what it made of sums or states, and of which blocks."""
+
+    columns: ClassVar[str] = RESULTS
+
+    def result(
+        self,
+        results: Sequence[Summation] | Sequence[State],
+        given: bytes,
+        *,
+        rows: int,
+        digests: Sequence[bytes],
+        missing: Sequence[bytes] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """One row, if there was a block."""
+        if digests or missing:
+            part = partition_number()
+            yield self.row(
+                part=part,
+                rows=rows,
+                fingerprint=fingerprint(digests),
+                result=hide_results(results, given, part),
+                missing=b"".join(missing),
+            )
+
+
 @dataclass(frozen=True)
-class Sum(Task):
+class Sum(_ResultTask):
     """A partition's part of sums, of all blocks or those that another scan has missed, which then are kept here."""
 
-    sums: bytes  #: `carried` ones before their first row
+    sums: bytes  #: `pack_payload` ones before their first row
     window: Window | None
     width: int
     missed: frozenset[bytes] | None = None
     run: str | None = None
 
-    columns: ClassVar[str] = RESULTS
-
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sums: list[Summation] = [each.fresh() for each in delivered(self.sums)]
+        sums: list[Summation] = [each.fresh() for each in unpack_payload(self.sums)]
         digests, count = [], 0
         for block in read_blocks(batches, self.width):
             if self.missed is not None and block.digest not in self.missed:
@@ -612,14 +630,11 @@ class Sum(Task):
                 each.add(rows)
             digests.append(block.digest)
             count += len(rows)
-        if digests:
-            part = partition_number()
-            result = returned(sums, self.sums, part)
-            yield self.row(part=part, rows=count, fingerprint=fingerprint(digests), result=result)
+        yield from self.result(sums, self.sums, rows=count, digests=digests)
 
 
 @dataclass(frozen=True)
-class SumCached(Task):
+class SumCached(_ResultTask):
     """A partition's part of sums, of blocks that are where they were packed; Spark tells only which they are.
 
     Sums of a share take few rows of a block, which are kept beside it. Spark knows nothing of them: how many there are
@@ -631,10 +646,8 @@ class SumCached(Task):
     run: str
     share: float = 1.0
 
-    columns: ClassVar[str] = RESULTS
-
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sums: list[Summation] = [each.fresh() for each in delivered(self.sums)]
+        sums: list[Summation] = [each.fresh() for each in unpack_payload(self.sums)]
         digests: list[bytes] = []
         missing: list[bytes] = []
         count = 0
@@ -650,18 +663,9 @@ class SumCached(Task):
                     each.add(rows)
                 digests.append(one["digest"])
                 count += one["rows"]
-        if digests or missing:
-            part = partition_number()
-            yield self.row(
-                part=part,
-                rows=count,
-                fingerprint=fingerprint(digests),
-                result=returned(sums, self.sums, part),
-                missing=b"".join(missing),
-            )
+        yield from self.result(sums, self.sums, rows=count, digests=digests, missing=missing)
 
     def _kept(self, digest: bytes, count: int) -> PackedRows | None:
-        """The rows of a block that the sums take, or all of them."""
         if self.share == 1.0:
             return block_cache.load(self.run, digest.hex(), rows=count, width=self.width)
         name = f"{digest.hex()}-{self.share!r}"
@@ -690,15 +694,13 @@ class Forget(Task):
 
 
 @dataclass(frozen=True)
-class Join(Task):
+class Join(_ResultTask):
     """What several partitions have summed, joined, where it is too much to be joined by the driver alone."""
 
     sums: bytes
 
-    columns: ClassVar[str] = RESULTS
-
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sums: list[Summation] = [each.fresh() for each in delivered(self.sums)]
+        sums: list[Summation] = [each.fresh() for each in unpack_payload(self.sums)]
         fingerprints: list[bytes] = []
         missing: list[bytes] = []
         count = 0
@@ -709,15 +711,7 @@ class Join(Task):
                 fingerprints.append(one["fingerprint"])
                 missing.append(one["missing"] or b"")
                 count += one["rows"]
-        if fingerprints:
-            part = partition_number()
-            yield self.row(
-                part=part,
-                rows=count,
-                fingerprint=fingerprint(fingerprints),
-                result=returned(sums, self.sums, part),
-                missing=b"".join(missing),
-            )
+        yield from self.result(sums, self.sums, rows=count, digests=fingerprints, missing=missing)
 
 
 def join_results(sums: Sequence[Summation], result: bytes) -> None:
@@ -729,17 +723,15 @@ def join_results(sums: Sequence[Summation], result: bytes) -> None:
 
 
 @dataclass(frozen=True)
-class Run(Task):
+class Run(_ResultTask):
     """States, fed with the rows of the one part of the blocks that are there, in order."""
 
-    states: bytes  #: `carried` ones
+    states: bytes  #: `pack_payload` ones
     window: Window
     width: int
 
-    columns: ClassVar[str] = RESULTS
-
     def work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        states = [State.from_bytes(state) for state in delivered(self.states)]
+        states = [State.from_bytes(state) for state in unpack_payload(self.states)]
         digests: list[bytes] = []
         expected, count = None, 0
         for block in read_blocks(batches, self.width):
@@ -749,7 +741,4 @@ class Run(Task):
             sgd.run(states, rows)
             expected, count = (block.start or 0) + len(block.rows), count + len(rows)
             digests.append(block.digest)
-        if digests:
-            part = partition_number()
-            result = returned(states, self.states, part)
-            yield self.row(part=part, rows=count, fingerprint=fingerprint(digests), result=result)
+        yield from self.result(states, self.states, rows=count, digests=digests)

@@ -79,7 +79,6 @@ class Stored:
 
     @property
     def rows(self) -> int:
-        """Of all blocks."""
         return sum(place.rows for place in self.places)
 
     def drop(self) -> None:
@@ -101,7 +100,7 @@ class Stored:
 
         `share` is of the rows that the sums take.
         """
-        carried, chosen = executor_tasks.carried([each.fresh() for each in sums]), self.overlapping(window)
+        carried, chosen = executor_tasks.pack_payload([each.fresh() for each in sums]), self.overlapping(window)
         if self._run is None or window is not None:
             found = self._joined(
                 self.map_partitions(executor_tasks.Sum(carried, window, self.width), window), sums, carried
@@ -174,7 +173,6 @@ class Stored:
             raise DataError(CHANGED, hint=CHANGED_HINT)
 
     def streamed(self, window: Window | None) -> Iterator[PackedRows]:
-        """The blocks, brought to this process one after another."""
         frame = self.frame if window is None else self.frame.where(_overlap(window))
         expected, last = {place.digest: place for place in self.overlapping(window)}, -1
         for one in rows_of(self.session, frame, "the rows cannot be read"):
@@ -190,7 +188,6 @@ class Stored:
             raise DataError(CHANGED, hint=CHANGED_HINT)
 
     def overlapping(self, window: Window | None) -> list[Place]:
-        """The blocks that have rows of a window."""
         if window is None:
             return self.places
         return [
@@ -211,7 +208,6 @@ class PreparedBlocks(StoredRows):
 
     @property
     def parts(self) -> int:
-        """How many parts rows in order are stored in."""
         return len(self._blocks.bounds) - 1
 
     def blocks(self) -> Iterator[PackedRows]:
@@ -242,8 +238,8 @@ class PreparedBlocks(StoredRows):
         passes = Passes(parts, context)
         for part in parts:
             for number in range(1, 1 + len(part.seeds)):
-                passes.begun(number, part).report_rows(part.rows)
-                passes.ended(part)
+                passes.start_pass(number, part).report_rows(part.rows)
+                passes.finish_pass(part)
 
     def run_drawn(self, states: Sequence[State], positions: Iterable[Integers]) -> None:
         self._blocks.local().run_drawn(states, self._join_positions(states, positions, 1 << 16))
@@ -354,7 +350,6 @@ class Blocks:
         return self._stored if window is None and self._stored.rows == self.rows else self.apply_moves()
 
     def sum(self, sums: Sequence[Summation], window: Window | None, share: float) -> None:
-        """One job."""
         self._scanned(window).summed(sums, window, share)
 
     def run(self, states: Sequence[State], window: Window) -> Iterator[int]:
@@ -362,7 +357,7 @@ class Blocks:
         stored, done = self.apply_moves(), 0
         for part, of_part in groupby(stored.overlapping(window), key=lambda place: place.part):
             task = executor_tasks.Run(
-                executor_tasks.carried([state.to_bytes() for state in states]), window, self.width
+                executor_tasks.pack_payload([state.to_bytes() for state in states]), window, self.width
             )
             results = stored.map_partitions(task, window, part=part)
             (one,) = stored.checked(results, [*of_part], "a pass cannot be run")
@@ -378,7 +373,7 @@ class Blocks:
         ranges = [(offset + part.start, offset + part.stop) for part in parts]
         given = [(part.rows, [state.to_bytes() for state in part.states], [*part.seeds]) for part in parts]
         session = self._stored.session
-        task = executor_tasks.Train(executor_tasks.carried(given), self.width, session.memory_bytes)
+        task = executor_tasks.Train(executor_tasks.pack_payload(given), self.width, session.memory_bytes)
         results = session.map_partitions(self._chunks(ranges), task)
         found = session.ask(lambda: results.collect(), "the passes cannot be run")
         raise_faults(found)
@@ -391,7 +386,6 @@ class Blocks:
             self.move([(*of, seed) for of, seed in zip(ranges, seeds, strict=True) if seed is not None])
 
     def local(self) -> LocalRows:
-        """The rows in this process, in their order."""
         stored = self.apply_moves()
         if self._local is None:
             self._local = store_rows(
@@ -406,7 +400,6 @@ class Blocks:
         return self._local
 
     def close(self) -> None:
-        """Drop them here and there."""
         self._forget()
         self._stored.drop()
 
@@ -417,7 +410,6 @@ class Blocks:
 
 
 def _update(states: Sequence[State], one: Any) -> None:
-    """Go on from what a task has made of states."""
     for state, data in zip(states, executor_tasks.read_results(bytes(one["result"])), strict=True):
         state.update(data)
 
@@ -445,7 +437,6 @@ def rows_of(session: Session, frame: Any, fault: str) -> Iterator[Any]:
 
 
 def _overlap(window: Window) -> str:
-    """Which blocks have rows of a window."""
     return f"start < {window.stop} AND start + rows > {window.start}"
 
 

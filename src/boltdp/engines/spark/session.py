@@ -132,7 +132,6 @@ class Session:
         return self.ask(lambda: frame.mapInArrow(task, task.columns), "the rows cannot be read")
 
     def close(self) -> None:
-        """Stop the session, if it was opened here."""
         self._worker.shutdown()
         if self._ours:
             with _signals_kept(), quietly(), suppress(Exception):
