@@ -14,7 +14,7 @@ from boltdp.kernel.sgd import _library, _pointer, _weights_of_classes, feature_m
 from boltdp.kernel.sum_state import Summation, finite_numbers
 from boltdp.losses import Loss
 
-#: The Hessian is summed for up to so many slots, which are as many as features, and two more for each group of them.
+#: The most slots of which the Hessian is summed: those of features, and up to two more for each group of them.
 MAX_HESSIAN_SLOTS = 1024
 
 _GRADIENT, _PRODUCT, _HESSIAN = range(3)

@@ -14,7 +14,7 @@ typedef void blocks_function(const uint32_t start[16], uint32_t out[8 * 16]);
 struct stream {
     blocks_function *blocks;
     uint32_t start[16]; /* ChaCha20's input for the next eight blocks */
-    size_t spare;       /* of the words below, so many are unused: the first ones */
+    size_t spare;       /* how many of the words below, the first ones, are unused */
     uint64_t words[CHUNK];
 };
 

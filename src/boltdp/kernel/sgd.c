@@ -226,7 +226,7 @@ static int recipe_is_sound(const struct sgd_recipe *r)
     return way <= 1e100 && way * (r->deviation * (double) weight_count(r)) <= 1e100 && eta * r->lambda <= 2.0;
 }
 
-/* Rows of a marked pass: so many that no one gets there, so few that counting them is safe. */
+/* Rows of a marked pass: more than anyone feeds, and few enough to count safely. */
 #define MOST_ROWS_TO_MARK (UINT64_C(1) << 62)
 
 /* Everything but the numbers in the arrays, which can be wrong but cannot lead astray. */

@@ -57,7 +57,7 @@ struct sgd_recipe {
     uint64_t rows;     /* m: 1 .. 2^48 */
     uint64_t batches;  /* n, updates of a pass: 1 .. m. Batch j is rows floor(j*m/n) .. floor((j+1)*m/n)-1 */
     uint64_t passes;   /* k: 1 .. , n*k at most 2^53 and m*k at most 2^62 */
-    uint64_t averaged; /* the result is the mean of so many last iterates: 1 .. n*k */
+    uint64_t averaged; /* the result is the mean of this many last iterates: 1 .. n*k */
     uint64_t growth;   /* enum sgd_growth: eta_t = min(cap, scale / (0, t or sqrt(t) + offset)), t = 1, 2, ... */
     double scale;      /* > 0, finite; eta_1 * n * k at most 1e100, so that no weight can overflow */
     double offset;     /* >= 0, finite; 1 for a constant step */
@@ -79,7 +79,7 @@ struct sgd_recipe {
 /*
  * The state: this header, then five arrays, and the feature map if there is one. Vectors have a stride of dims rounded
  * up to a multiple of 4, and zeros at the end; V is the number of weight vectors: 1 for margin losses, for joint ones
- * one a class, class after class.
+ * one for each class, class after class.
  *
  *     double weights[V*stride];  the last iterate, without a row that waits
  *     double total[V*stride];    the sum of the iterates to be averaged so far; zeros while averaged = 1
@@ -89,7 +89,7 @@ struct sgd_recipe {
  *     double aside[];            4 numbers, the first three the waiting row's scale with its sign, weight and y; for joint
  *                                losses 4 * (classes rounded up to a multiple of 4), scratch that is zero
  *                                between calls
- *     double class_weights[];    one a class, above 0 and at most 1; none if the recipe is not weighted
+ *     double class_weights[];    one for each class, above 0 and at most 1; none if the recipe is not weighted
  */
 struct sgd_state {
     uint64_t magic;   /* SGD_MAGIC; also fails on a machine of the other byte order */
@@ -141,7 +141,7 @@ int sgd_weights(const void *state, size_t bytes, double *out);
 /* 1 if this machine can run the build. */
 int sgd_has_build(int build);
 
-/* Whether these can be the weights of so many classes: all above 0 and at most 1. */
+/* Whether these can be the weights of all classes: all above 0 and at most 1. */
 int sgd_class_weights_are_sound(const double *class_weights, uint64_t classes);
 
 /* What an error code means, in words without a value. */
