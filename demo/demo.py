@@ -44,11 +44,11 @@ def main() -> None:
     say(
         f"{count(training):,} rows to learn from, {count(held_out):,} held out. The question: does this person see a "
         f"doctor twice or more in the year? What is public about the columns is declared in {shown(SCHEMA)}. Each row "
-        "is one person in one year, and the promise is about one row: it does not hide all years of a person together."
+        "is one person in one year, and the guarantee is about one row: it does not hide all years of a person."
     )
     model = OUTPUT / "model.json"
 
-    say("1. Train. The promise is about the model file: it may be published, sold or stolen.")
+    say("1. Train. The guarantee is about the model file: it may be published, sold or stolen.")
     boltdp("train", training, "--schema", SCHEMA, "--epsilon", "1", "--overwrite", "-o", model)
 
     say("2. Verify. Anyone who gets the model can recompute what it claims, without the data.")
@@ -108,7 +108,7 @@ def draw(training: Path, held_out: Path, picture: Path) -> None:
     kept = (private.mean(axis=1)[EPSILONS.index(1.0)] - majority) / (noiseless - majority)
     say(
         f"At epsilon = 1 the model keeps {kept:.0%} of what can be learned beyond guessing. A smaller epsilon is a "
-        "stronger promise, and the noise that keeps it hides more of what was learned. "
+        "stronger guarantee, and the noise that keeps it hides more of what was learned. "
         "With ten times the rows, the same accuracy would cost about a tenth of the epsilon. "
         f"The picture: {shown(picture)}"
     )
@@ -161,7 +161,7 @@ def plot(private: npt.NDArray[np.float64], *, noiseless: float, majority: float,
     axes.set_xlim(left, right)
     axes.set_ylim(min(majority - 0.03, ends.min()) - 0.012, noiseless + 0.014)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_xlabel("epsilon   (smaller: stronger promise)")
+    axes.set_xlabel("epsilon   (smaller: stronger guarantee)")
     axes.set_ylabel("accuracy on held-out rows")
     axes.set_title("What privacy costs: who sees a doctor twice a year or more?", loc="left", fontsize=12)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""The benchmark data sets, read from the directory that BOLTDP_DATA names (else ../shared/data).
+"""The benchmark datasets, read from the directory that BOLTDP_DATA names (else ../shared/data).
 
 They are public, and their bounds are those of the documented meaning of each column.
 """
@@ -18,7 +18,7 @@ from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Sche
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A data set: its files, its schema, and the SQL that makes its label if that is not a column.
+    """A dataset: its files, its schema, and the SQL that makes its label if that is not a column.
 
     >>> BENCHMARKS["mnist"].schema.dims
     785
@@ -100,7 +100,7 @@ def _adult() -> Schema:
         "capital_loss": (0, 5_000),
         "hours_per_week": (0, 100),
     }
-    # As the data set's documentation lists them; what is not known is the text "?", and so no category.
+    # As the dataset's documentation lists them; what is not known is the text "?", and so no category.
     categories = {
         "workclass": "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov Without-pay Never-worked",
         "marital_status": "Married-civ-spouse Divorced Never-married Separated Widowed Married-spouse-absent "

@@ -1,10 +1,10 @@
-"""What the promise for persons costs: Diabetes 130-hospitals, where 71,518 patients have 101,766 stays.
+"""What the guarantee for persons costs: Diabetes 130-hospitals, where 71,518 patients have 101,766 stays.
 
     python -m experiments.people --repeats 10
 
 prints a Markdown table of the accuracy and the AUC on the stays of other patients, mean and standard deviation of the
 models; docs/people.md has it. Whether a patient comes back within 30 days is predicted, by `boltdp train` as it is:
-"rows" promises for a stay, g for a patient of whom the first g stays count. A fifth of the patients, by a hash of
+"rows" guarantees for a stay, g for a patient of whom the first g stays count. A fifth of the patients, by a hash of
 their number, are for testing. The data is looked for in BOLTDP_DATA.
 """
 
@@ -25,7 +25,7 @@ from experiments.datasets import BENCHMARKS
 DATA, UNIT = BENCHMARKS["diabetes"], "patient_nbr"
 EPSILONS = (0.1, 0.5, 1.0, None)
 DELTAS = (0.0, 1e-6)
-MOST_ROWS = (None, 1, 2, 5)
+MAX_ROWS = (None, 1, 2, 5)
 #: One patient in this many is for testing.
 TESTED = 5
 
@@ -37,14 +37,14 @@ def main() -> None:
     repeats = parser.parse_args().repeats
     training, testing = split()
     print(f"{training.num_rows:,} stays for training, {testing.num_rows:,} for testing; those that count:")
-    for most in MOST_ROWS[1:]:
+    for most in MAX_ROWS[1:]:
         print(f"- at most {most} of a patient: {counting(training, most):,}")
-    titles = ["rows", *(f"g = {most}" for most in MOST_ROWS[1:])]
+    titles = ["rows", *(f"g = {most}" for most in MAX_ROWS[1:])]
     print(f"\n| epsilon | delta | | {' | '.join(titles)} |\n|---|---|---|{'---|' * len(titles)}", flush=True)
     for epsilon in EPSILONS:
         for delta in DELTAS if epsilon is not None else (0.0,):
             settings = Settings(epsilon=epsilon, delta=delta)
-            cells = [cell(settings, training, testing, most, repeats=repeats) for most in MOST_ROWS]
+            cells = [cell(settings, training, testing, most, repeats=repeats) for most in MAX_ROWS]
             for place, name in enumerate(("accuracy", "AUC")):
                 reached = " | ".join(f"{each[place].mean():.4f} ± {each[place].std():.4f}" for each in cells)
                 named = "none" if epsilon is None else f"{epsilon:g}"

@@ -1,6 +1,6 @@
 """Other people's ways to a private classifier, each at its best: from rows and a budget to answers for testing rows.
 
-A row more or less (add/remove) is half of what boltdp promises about, a row replaced by any other. Each rival below
+A row more or less (add/remove) is half of what boltdp guarantees about, a row replaced by any other. Each rival below
 says which of the two it is calibrated for. Those that are linear get the private centring that "auto" does, for the
 same share of the budget. Settings were chosen on training rows of Adult (and of Covertype, where said) and on nothing
 else: `python -m experiments.rivals_tuning` repeats that.
@@ -199,7 +199,7 @@ def explainable_boosting(task: Task, budget: Budget, rng: Rng, *, wide: float = 
     """DP-EBM of the package `interpret`, for delta > 0 and two classes.
 
     It does not say which neighbours it protects; its noise is for sums that one row changes by 1, which is a row more
-    or less. So at the same epsilon it promises less than the others here: replacing a row can change a sum by 2.
+    or less. So at the same epsilon it guarantees less than the others here: replacing a row can change a sum by 2.
     """
     import pandas as pd
     from interpret.privacy import DPExplainableBoostingClassifier

@@ -24,7 +24,7 @@ from experiments.rivals import Rival
 from experiments.tasks import Scores, Task, budget_of, judged
 
 EPSILONS: Mapping[str, Sequence[float]] = {"adult": (0.1, 0.4, 1.0), "covtype": (0.05, 0.2, 0.8)}
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 BOTH, PURE, APPROXIMATE = ("pure", "approximate"), ("pure",), ("approximate",)
 _SAMPLED = {"batches": (None, 200, 50, 10), "passes": (10, 30), "stretch": (1.0, 3.0, 10.0)}
 _PERMUTED = {"batches": (20, 4, 1), "passes": (1, 3, 10), "stretch": (1.0, 3.0, 10.0)}
@@ -82,7 +82,7 @@ def ranked(way: str, *, repeats: int) -> list[tuple[tuple[float, float], dict[st
     settings = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     lost: list[tuple[list[float], list[float]]] = [([], []) for _ in settings]
     for name in names:
-        task = Task.within(name, most_rows=MOST_ROWS)
+        task = Task.within(name, most_rows=MAX_ROWS)
         for kind, epsilon in itertools.product(kinds, EPSILONS[name]):
             means = [list(mean_scores(task, rival, kind, epsilon, one, repeats)) for one in settings]
             for metric, best in enumerate(np.max(means, axis=0)):

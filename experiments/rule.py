@@ -46,7 +46,7 @@ EPSILONS: Mapping[str, Sequence[float]] = {
     "mnist50, digit 3": (0.05, 0.2, 0.8),
 }
 METRICS = ("accuracy", "auc", "log loss")
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 JUDGING = 0.2
 
 
@@ -150,7 +150,7 @@ def rows_of(task: str) -> tuple[Engine, Engine, Schema]:
         labels = (labels == int(what.split()[-1])).astype(np.int64)
         table = table.set_column(len(names) - 1, schema.label, pa.array(labels))
         schema = replace(schema, target=Classes(schema.label, (0, 1)))
-    kept = kept[:MOST_ROWS]
+    kept = kept[:MAX_ROWS]
     engine = ArrayEngine.from_arrow(table.take(kept))
     cut = len(kept) - round(JUDGING * len(kept))
     return engine.slice(0, cut), engine.slice(cut, len(kept)), schema

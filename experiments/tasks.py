@@ -32,7 +32,7 @@ Scores: TypeAlias = dict[str, float]
 
 TEST_SHARE = 0.2
 #: Probabilities are cut to this and to one minus it before their logarithm is taken.
-SMALLEST_PROBABILITY = 1e-6
+MIN_PROBABILITY = 1e-6
 
 
 def halves(benchmark: Benchmark, *, share: float = TEST_SHARE) -> tuple[Engine, Engine, Schema]:
@@ -228,7 +228,7 @@ def judged(answer: Answer, labels: Integers) -> Scores:
     scores: Scores = {"accuracy": float((answer.chosen == labels).mean())}
     if answer.probabilities is not None:
         of_truth = answer.probabilities[np.arange(len(labels)), labels]
-        kept = np.clip(of_truth, SMALLEST_PROBABILITY, 1.0 - SMALLEST_PROBABILITY)
+        kept = np.clip(of_truth, MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)
         scores["log loss"] = float(-np.log(kept).mean())
     if answer.ranking is not None:
         scores["auc"] = float(roc_auc_score(labels, answer.ranking))

@@ -30,7 +30,7 @@ EPSILONS = (0.1, 0.5, 2.0)
 GRID: dict[str, Sequence[Any]] = {"passes": [5, 10], "regularization": [1e-4, 1e-3, 1e-2]}
 #: The part of the rows that public tuning takes away from the private ones.
 PUBLIC = 0.05
-#: The part of the rows to train on, where a data set has no rows for testing.
+#: The part of the rows to train on, where a dataset has no rows for testing.
 TRAINING = 0.8
 
 Way = Callable[[ArrayEngine, Schema, float], Model]

@@ -75,7 +75,7 @@ def feed_model(dice: random.Random) -> None:
 
 
 def feed_model_bytes(dice: random.Random) -> None:
-    """A model file with bytes that are not; half of them by a forger, who computes the digest anew."""
+    """A model file with bytes that are not; half of them by a forger, who computes the digest again."""
     record = dice.choice(_models())
     text = json.dumps(_sealed(damaged(record, dice) if dice.random() < 0.5 else record), indent=1).encode()
     with tempfile.TemporaryDirectory() as folder:

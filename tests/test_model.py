@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from boltdp._files.sealed import MOST_BYTES, MOST_DIGITS, sealed
+from boltdp._files.sealed import MAX_BYTES, MAX_DIGITS, sealed
 from boltdp.algorithms._base import replace_problem
 from boltdp.cli import main
 from boltdp.engines import ArrayEngine
@@ -226,7 +226,7 @@ def test_file_mode_follows_the_umask(tmp_path: Path) -> None:
 
 
 def tampered(path: Path, **changes: Any) -> Path:
-    """By someone who computes the digest anew."""
+    """By someone who computes the digest again."""
     path.write_text(json.dumps(sealed({**json.loads(path.read_text()), **changes})))
     return path
 
@@ -528,7 +528,7 @@ DAMAGES = {
     "infinity": '{"format": -Infinity}',
     "a large number": '{"format": 1e999}',
     "many digits": '{"format": ' + "9" * 400 + "}",
-    "as many as are read": json.dumps(sealed({"format": "boltdp-model", "format_version": int("9" * MOST_DIGITS)})),
+    "as many as are read": json.dumps(sealed({"format": "boltdp-model", "format_version": int("9" * MAX_DIGITS)})),
     "thousands of digits": '{"format": ' + "9" * 5000 + "}",
     "deep lists": '{"format": ' + "[" * 70 + "]" * 70 + "}",
     "deeper lists": "[" * 200_000 + "]" * 200_000,
@@ -583,7 +583,7 @@ def test_bytes_that_are_no_text_and_files_without_end_are_refused(tmp_path: Path
     path.write_bytes(b"\xff\xfe")
     assert refused(path)
     with open(path, "wb") as file:
-        file.truncate(MOST_BYTES + 1)
+        file.truncate(MAX_BYTES + 1)
     with pytest.raises(ModelFileError, match="longer than 268,435,456 bytes"):
         Model.load(path)
     assert refused(tmp_path)

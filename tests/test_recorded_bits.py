@@ -10,7 +10,7 @@ So the file has a digest of what such functions gave where it was recorded (`mac
 four weights. Where the functions give the same bits, so must the weights. Elsewhere only those four weights are
 compared, to a relative 1e-5: that finds a change of the method, but not one of the last bits.
 
-Record anew, for a change that is meant to change bits, with `python -m tests.test_recorded_bits`.
+Record again, for a change that is meant to change bits, with `python -m tests.test_recorded_bits`.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ EVERYWHERE = (
 
 def columns(rows: int = ROWS, *, seed: int = 1) -> dict[str, list[Any]]:
     """Rows with missing, undeclared and excessive cells. All numbers are short in binary, so that they are exact."""
-    draw = random.Random(seed).random  # the one method whose results are promised never to change
+    draw = random.Random(seed).random  # the one method whose results are guaranteed never to change
     made: dict[str, list[Any]] = {"id": [], "age": [], "sex": [], "scan": [], "sick": [], "stage": []}
     for i in range(rows):
         age, sex = math.floor(draw() * 960) / 8 - 10, math.floor(draw() * 10)

@@ -15,7 +15,7 @@ def main(target: Path = ROOT / "build" / "site") -> int:
     """Gather the pages and build the site; the exit code is not 0 if there was any warning."""
     with tempfile.TemporaryDirectory() as folder:
         source, extra = gather(Path(folder))
-        # A page that is not there any more must not stay: the environment is made anew each time.
+        # A page that is not there any more must not stay: the environment is made again each time.
         options = ["-b", "html", "-W", "--keep-going", "-q", "-E", "-a", "-d", f"{folder}/doctrees"]
         options += ["-D", f"html_extra_path={extra}"]
         failed = build_main([*options, "-c", str(Path(__file__).parent), str(source), str(target)])

@@ -62,7 +62,7 @@ NAVIGATION = {
     ],
     "Explanation": [
         "design",
-        "What is promised <security>",
+        "What is guaranteed <security>",
         "threat-model",
         "objective",
         "noisygd",

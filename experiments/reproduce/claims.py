@@ -1,7 +1,7 @@
 """The paper's claims one by one: what it says, what was measured here, and a verdict, all from the files of results.
 
 A verdict follows from the numbers by the rule that stands beside it. It judges the valid line: what the paper's
-algorithm does with the noise that its promise needs. Where the published line differs, the text says so.
+algorithm does with the noise that its guarantee needs. Where the published line differs, the text says so.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class _Lead:
 
 @dataclass(frozen=True)
 class _Arena:
-    """A figure in which ours and the rivals meet: the data sets, and how ours is tuned."""
+    """A figure in which ours and the rivals meet: the datasets, and how ours is tuned."""
 
     name: str
     data: Sequence[str]
@@ -265,7 +265,7 @@ RIVALS: Mapping[str, str] = {
     "bst14-best": "BST14 at its best",
 }
 DUELS = (
-    "Every data set, test and ε is one cell. Each entry counts the cells in which ours is better / level / worse by "
+    "Every dataset, test and ε is one cell. Each entry counts the cells in which ours is better / level / worse by "
     "more than the pooled standard deviation of the two. “Best λ” is the valid line with the λ of the best mean on the "
     "test rows, which is a little optimistic."
 )
@@ -327,7 +327,7 @@ def _everywhere(results: Path) -> Claim | None:
         "all",
         f"{won} of {cells} cells",
         "holds" if won == cells else "in part" if 2 * won > cells else "fails",
-        "a cell is a data set, test and ε; it is won by more than a pooled standard deviation. Holds if the valid line "
+        "a cell is a dataset, test and ε; it is won by more than a pooled standard deviation. Holds if the valid line "
         "wins all with its best λ, in part if more than half",
         f"With its best λ the valid line loses {lost or 'no'} cells to the rivals as the paper ran them. Against the "
         f"rivals at their best it loses {sum(one[2] for one in fair)} of {sum(map(sum, fair))}: the paper compares "
@@ -636,7 +636,7 @@ _slower_at_ten = _slower(
     size=10,
     claim="b = 10, 20 epochs: SCS13 and BST14 take 2X to 3X as long",
     paper="2X to 3X",
-    rule="a rival must take 1.5X to 4X on every data set. Holds if both do, in part if one does",
+    rule="a rival must take 1.5X to 4X on every dataset. Holds if both do, in part if one does",
     judge=lambda every: _of(all(1.5 <= one <= 4.0 for one in times) for times in every),
 )
 _slower_at_one = _slower(
@@ -652,7 +652,7 @@ _even_at_many = _slower(
     size=500,
     claim="b = 500: the gap practically disappears",
     paper="no gap",
-    rule="a rival must take less than 1.3X on every data set. Holds if both do, in part if one does",
+    rule="a rival must take less than 1.3X on every dataset. Holds if both do, in part if one does",
     judge=lambda every: _of(max(times) < 1.3 for times in every),
 )
 

@@ -1,4 +1,4 @@
-"""The paper's data sets by name: from a folder of Parquet files, or fetched; rows on the unit sphere, its split sizes.
+"""The paper's datasets by name: from a folder of Parquet files, or fetched; rows on the unit sphere, its split sizes.
 
 The folder is the one that BOLTDP_DATA names. What is not there is fetched by scikit-learn where there is a network, and
 kept there (or, if that cannot be written, in a folder of the user's cache); rows and classes are counted before it is
@@ -35,7 +35,7 @@ Tables = Mapping[str, pa.Table]
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: the benchmark that has its schema, what its files must hold, and how the paper used it."""
+    """A dataset: the benchmark that has its schema, what its files must hold, and how the paper used it."""
 
     title: str
     benchmark: str
@@ -129,7 +129,7 @@ SOURCES: Mapping[str, Source] = {
         "HIGGS, part of 54,422 rows",
         "higgs",
         {"higgs_subset.parquet": (54_422, (1, 28_846))},
-        hint="it is a part of the UCI data set HIGGS, put together as the folder's README says",
+        hint="it is a part of the UCI dataset HIGGS, put together as the folder's README says",
     ),
     "kddcup99": Source(
         "KDDCup-99, 10% file",
@@ -192,7 +192,7 @@ def _keep(tables: Tables) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A data set as the paper prepared it: rows on the unit sphere, without an intercept."""
+    """A dataset as the paper prepared it: rows on the unit sphere, without an intercept."""
 
     name: str
     training: PackedRows

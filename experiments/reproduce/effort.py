@@ -72,7 +72,7 @@ class Effort(Figure):
     )
 
     def run(self, options: Options) -> int:
-        """Count anew."""
+        """Count again."""
         path = self.path(options.results)
         path.unlink(missing_ok=True)
         for way, where in counted().items():

@@ -116,12 +116,12 @@ class AccuracyFigure(Figure):
         """All that is trained; two may have the same result."""
 
     def wanted(self, *, quick: bool) -> list[Cell]:
-        """Each cell once, those of a data set after the other."""
+        """Each cell once, those of a dataset after the other."""
         unique = dict.fromkeys(cell.normal() for cell in self.cells(quick=quick) if cell.able)
         return sorted(unique, key=lambda cell: list(data.SOURCES).index(cell.data))
 
     def run(self, options: Options) -> int:
-        """Train what is not there yet: a process takes all cells of one data set and one repeat."""
+        """Train what is not there yet: a process takes all cells of one dataset and one repeat."""
         repeats = options.repeats or (QUICK_REPEATS if options.quick else REPEATS)
         wanted = self.wanted(quick=options.quick)
         for name in sorted({cell.data for cell in wanted}):
@@ -187,7 +187,7 @@ def _span(values: Sequence[float]) -> str:
 
 
 def _measure(path: Path, repeat: int, cells: Sequence[Cell], until: float) -> int:
-    """Train cells of one data set; how many are left when it is time to stop."""
+    """Train cells of one dataset; how many are left when it is time to stop."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):

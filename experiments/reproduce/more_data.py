@@ -14,7 +14,7 @@ from experiments.reproduce.public_tuning import PublicTuning, panel_of
 
 
 class MoreData(AccuracyFigure):
-    """The paper's appendix, on what there is here of the two data sets."""
+    """The paper's appendix, on what there is here of the two datasets."""
 
     number, name = 7, "more-data"
     title = "HIGGS (part of 54,422 rows) and KDDCup-99 (10% file)"
@@ -35,7 +35,7 @@ class MoreData(AccuracyFigure):
                 yield from tuned_cells(name, epsilon, "logistic")
 
     def panels(self, results: Path) -> list[Panel]:
-        """Public tuning, then private tuning, of each data set."""
+        """Public tuning, then private tuning, of each dataset."""
         found = self.read(results)
         panels = []
         for name in self.data:

@@ -34,7 +34,7 @@ class PrivateTuning(AccuracyFigure):
                 yield from tuned_cells(name, epsilon, self.loss)
 
     def panels(self, results: Path) -> list[Panel]:
-        """A panel for each data set and test."""
+        """A panel for each dataset and test."""
         found = self.read(results)
         return [
             panel for name in self.data for test in TESTS if (panel := tuned_panel(found, name, test, self.loss)).series

@@ -1,4 +1,4 @@
-"""Figure 1: test accuracy against epsilon, tuned on public data: three data sets, four tests."""
+"""Figure 1: test accuracy against epsilon, tuned on public data: three datasets, four tests."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PublicTuning(AccuracyFigure):
                             yield Cell(name, test, way, epsilon, regularization=0.0 if test < 3 else one)
 
     def panels(self, results: Path) -> list[Panel]:
-        """A panel for each data set and test."""
+        """A panel for each dataset and test."""
         found = self.read(results)
         return [panel for name in self.data for test in TESTS if (panel := panel_of(found, name, test)).series]
 

@@ -15,7 +15,7 @@ from experiments.reproduce.panels import STYLES, Panel, colours, png, svg
 from experiments.store import lines
 
 PAGE = "reproduction.html"
-MOST_BYTES = 2_000_000  #: of a page that is kept with the documents
+MAX_BYTES = 2_000_000  #: of a page that is kept with the documents
 BEGIN, END = "<!-- made by the report: begin -->", "<!-- made by the report: end -->"
 _DARK_INK, _DARK_FAINT = "#e6e9ee", "#3a4150"
 _STYLE = """
@@ -49,7 +49,7 @@ nav { font-size: .95rem; display: flex; flex-wrap: wrap; gap: .1rem .9rem } a { 
 _INTRODUCTION = """<p>Everything that <em>Bolt-on Differential Privacy for Scalable Stochastic Gradient
 Descent-based Analytics</em> (SIGMOD 2017) measured, measured again on real data. Two lines are ours:
 <strong>as published</strong>, dotted, with the noise that the paper's formulas give, and
-<strong>valid</strong>, the same training with the noise that the promise needs. They differ in the strongly
+<strong>valid</strong>, the same training with the noise that the guarantee needs. They differ in the strongly
 convex tests: there the paper divides its bound by the batch size, which it must not, and the dotted line is
 <strong>not private</strong> at the ε under it; under each figure stands the ε that our proof gives for its
 noise. Tests 1 and 2 are convex, 3 and 4 strongly convex; 2 and 4
@@ -85,7 +85,7 @@ def publish(results: Path, docs: Path) -> None:
         aside.write_text(f"{before}{BEGIN}\n\n{verdicts}\n{END}{after}", "utf-8")
     made = (results / PAGE).read_bytes()
     (docs / PAGE).unlink(missing_ok=True)
-    if len(made) < MOST_BYTES:
+    if len(made) < MAX_BYTES:
         (docs / PAGE).write_bytes(made)
 
 

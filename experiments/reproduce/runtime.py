@@ -52,7 +52,7 @@ class Runtime(TimingFigure):
                 yield from ((name, epochs, size, way) for way in WAYS)
 
     def run(self, options: Options) -> int:
-        """Load each data set once, and time what is not there yet."""
+        """Load each dataset once, and time what is not there yet."""
         repeats = options.repeats or (QUICK_REPEATS if options.quick else REPEATS)
         left = 0
         for name in self.data:

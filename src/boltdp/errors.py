@@ -18,9 +18,9 @@ EXTRAS = {
     "spark": ("pyspark", "PySpark"),
 }
 #: Characters of a value that a message quotes.
-LONGEST_QUOTED = 80
+MAX_QUOTED = 80
 #: Names that a hint lists, at most.
-MOST_NAMES = 12
+MAX_NAMES = 12
 
 
 class BoltdpError(Exception):
@@ -88,10 +88,10 @@ def shown(value: object) -> str:
         return "something nested too deeply"
     except ValueError:
         return "a number of thousands of digits"
-    return text if len(text) <= LONGEST_QUOTED else text[: LONGEST_QUOTED - 4] + " ..."
+    return text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 4] + " ..."
 
 
-def printable(text: str, *, longest: int = LONGEST_QUOTED) -> str:
+def printable(text: str, *, longest: int = MAX_QUOTED) -> str:
     r"""A text of unknown origin as it may be shown: without control characters, which a terminal obeys, and not long.
 
     >>> print(printable("a\x1b[2J\u202eb"), printable("a" * 99, longest=9))
@@ -120,8 +120,8 @@ def quoted(names: Iterable[str]) -> str:
     "'b', 'a'"
     """
     every = [repr(printable(name)) for name in names]
-    more = len(every) - MOST_NAMES
-    return ", ".join(every[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    more = len(every) - MAX_NAMES
+    return ", ".join(every[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def near(name: str, names: Iterable[str], *, before: str = "") -> str | None:
@@ -144,8 +144,8 @@ def listed(names: Iterable[str]) -> str:
     ('a, b', '0, 1, 10, 11, 12, 13, 2, 3, 4, 5, 6, 7 and 2 more')
     """
     every = sorted(map(printable, names))
-    more = len(every) - MOST_NAMES
-    return ", ".join(every[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    more = len(every) - MAX_NAMES
+    return ", ".join(every[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def whole_number(value: object, name: str, *, least: int) -> int:

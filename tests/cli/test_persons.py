@@ -28,12 +28,12 @@ def test_a_model_for_persons_says_so_wherever_it_is_shown(run: Run, visits: Path
     options = ("--schema", "schema.toml", "--person-id", "patient", "--max-rows-per-person", 2, "--epsilon", 1)
     result = run("train", visits, *options, "-o", "model.json")
     assert result.exit_code == 0, result.output
-    promised = "changing the rows of any one person, of which at most 2 are used,"
+    guaranteed = "changing the rows of any one person, of which at most 2 are used,"
     line = ["persons", "the first 2 rows of each are used, and others are ignored"]
     for told in (result, run("verify", "model.json")):
-        assert promised in told.stdout
+        assert guaranteed in told.stdout
         assert line in [text.split(maxsplit=1) for text in told.stdout.splitlines()]
-    assert promised in run("show", "model.json").stdout
+    assert guaranteed in run("show", "model.json").stdout
     assert SECRET not in result.output + Path("model.json").read_text()
     assert json.loads(run("verify", "model.json", "--json").stdout)["adjacency"] == "replace-person"
     model = Model.load("model.json")

@@ -18,7 +18,7 @@ from tests.cli.conftest import Run
 
 @pytest.fixture
 def private(run: Run, rows: Path) -> Path:
-    """A model with a promise: epsilon = 1, delta = 1e-6."""
+    """A model with a guarantee: epsilon = 1, delta = 1e-6."""
     result = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, "--delta", 1e-6, "-o", "private.json")
     assert result.exit_code == 0, result.output
     return rows.with_name("private.json")

@@ -1,4 +1,4 @@
-"""The scikit-learn estimators: scikit-learn's own checks, and what they promise beyond those."""
+"""The scikit-learn estimators: scikit-learn's own checks, and what they guarantee beyond those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark data sets, where they are to be had."""
+"""The benchmark datasets, where they are to be had."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from boltdp.schema.schema import array_schema
 
 
 def small_task(name: str) -> Task:
-    """A few rows in the place of a data set: three classes for MNIST, else two."""
+    """A few rows in the place of a dataset: three classes for MNIST, else two."""
     classes = 3 if name == "mnist" else 2
     rng = np.random.default_rng(len(name))
     labels = rng.integers(classes, size=600)
@@ -57,7 +57,7 @@ def small_task(name: str) -> Task:
 
 @pytest.fixture
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """All data sets are small, and one epsilon of each is enough."""
+    """All datasets are small, and one epsilon of each is enough."""
     tasks = {name: small_task(name) for name in data.SOURCES}
     monkeypatch.setattr(data, "ensure", lambda _: None)
     monkeypatch.setattr(data, "task", lambda name: tasks[name])
@@ -382,7 +382,7 @@ def test_the_document_gets_the_verdicts_and_a_small_page(made_page: Path, monkey
     assert text.endswith(f"{report.END}\nAfter.\n")
     assert "earlier verdicts" not in text
     assert (docs / report.PAGE).read_bytes() == made_page.read_bytes()
-    monkeypatch.setattr(report, "MOST_BYTES", 1000)
+    monkeypatch.setattr(report, "MAX_BYTES", 1000)
     report.publish(made_page.parent, docs)
     assert not (docs / report.PAGE).exists()
 

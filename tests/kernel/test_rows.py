@@ -79,7 +79,7 @@ def test_the_permutation_is_that_of_the_reference(rows: int, seed: int, data: st
 
 
 def test_the_permutation_never_changes() -> None:
-    # Models remember a seed: these numbers are a promise.
+    # Models remember a seed: these numbers are a guarantee.
     assert permuted_position(0, 5, rows=1000, seed=42).tolist() == [223, 534, 354, 536, 728]
 
 

@@ -198,7 +198,7 @@ def test_commands_charge_show_and_refuse(boltdp_command: Boltdp, ledger: Ledger)
     assert "epsilon 0.6 of 1 spent by 1 release" in refused.stderr
     assert not Path("b.json").exists()
     assert (
-        "no budget for a data set 'other'"
+        "no budget for a dataset 'other'"
         in boltdp_command(*train_it, "--epsilon", 1, "-o", "b.json", "--dataset", "other").stderr
     )
     shown = boltdp_command("ledger", "show", ".")

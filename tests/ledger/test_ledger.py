@@ -127,7 +127,7 @@ def test_a_charge_for_very_many_blocks_does_not_stop_the_others(
 
 
 def test_a_data_set_without_a_budget_is_refused(ledger: Ledger) -> None:
-    with pytest.raises(LedgerError, match=r"no budget for a data set 'other'; it has: 'visits'"):
+    with pytest.raises(LedgerError, match=r"no budget for a dataset 'other'; it has: 'visits'"):
         ledger.reserve("other", charge())
 
 

@@ -202,7 +202,7 @@ def test_a_truncated_file_is_an_error(tmp_path: Path, part: float) -> None:
 
 
 def test_check_finds_a_charge_that_does_not_follow_from_its_events(tmp_path: Path) -> None:
-    """Even where somebody computed every digest anew."""
+    """Even where somebody computed every digest again."""
     from dataclasses import replace
 
     from boltdp.ledger.sqlite_store import SQLiteStore

@@ -163,7 +163,7 @@ def test_the_budgets_of_the_role_and_of_the_data_set_both_hold(desk: Desk) -> No
     desk.serve()
     states = desk.ask("postgres", "SELECT state FROM boltdp.requests ORDER BY number")
     assert [one["state"] for one in states] == ["done", "done", "refused"]
-    # The role may have more, and the data set has none left.
+    # The role may have more, and the dataset has none left.
     desk.ask("hospital", ALLOW + ", epsilon => 9)")
     number = desk.request(epsilon=0.001)
     desk.serve()
@@ -209,7 +209,7 @@ def test_a_model_of_the_same_name_stays_and_the_worker_goes_on(desk: Desk) -> No
     desk.request()
     desk.serve()
     (model,) = desk.ask("postgres", "SELECT * FROM boltdp.models")
-    # Numbers begin anew for a role whose requests are cleared away.
+    # Numbers begin again for a role whose requests are cleared away.
     desk.ask("postgres", "DELETE FROM boltdp.requests")
     desk.request()
     desk.request(dataset="nothing")

@@ -38,7 +38,7 @@ def distance(recipe: Recipe, rows: Rows, other: Rows, *, classes: int, order_see
 
 @st.composite
 def neighbours(draw: st.DrawFn) -> tuple[Recipe, Rows, Rows, int]:
-    """A recipe and two data sets that differ in one row; bad rows and rows outside the ball among them."""
+    """A recipe and two datasets that differ in one row; bad rows and rows outside the ball among them."""
     recipe = draw(recipes())
     classes = recipe.loss.classes if isinstance(recipe.loss, Multinomial) else 2
     random = np.random.default_rng(draw(st.integers(0, 2**32)))

@@ -74,7 +74,7 @@ def pulled(schedule: Schedule, *, partitions: int, regularization: float = 0.0, 
 
 @st.composite
 def neighbours(draw: st.DrawFn) -> tuple[Recipe, Rows, Rows, int]:
-    """A recipe in partitions and two data sets that differ in one row, which stands anywhere."""
+    """A recipe in partitions and two datasets that differ in one row, which stands anywhere."""
     recipe = draw(recipes())
     partitions = draw(st.integers(1, min(6, recipe.rows // 2)))
     batch_size = min(recipe.batch_size, recipe.rows // partitions)

@@ -1,4 +1,4 @@
-"""Attacks on the promise for persons: neighbours that differ in all rows of one, from the rule to the mechanisms."""
+"""Attacks on the guarantee for persons: neighbours that differ in all rows of one, from the rule to the mechanisms."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_counts_of_errors_change_by_g_and_no_more() -> None:
 
 @dataclass(frozen=True)
 class People(Neighbours):
-    """Two data sets that differ in several rows: `row` and `other` are tuples of rows."""
+    """Two datasets that differ in several rows: `row` and `other` are tuples of rows."""
 
     def derivatives(self, row: Any, weights: Array) -> tuple[Array, Array]:
         found = [super(People, self).derivatives(one, weights) for one in row]

@@ -1,4 +1,4 @@
-"""Trains many times on two neighbouring data sets and looks for an event that is too likely on one of them.
+"""Trains many times on two neighbouring datasets and looks for an event that is too likely on one of them.
 
 Everything is chosen to leave the bound as little slack as can be: all rows but one have no gradient, and that one pulls
 with full force (the Huber loss at small margins), either way. The event is chosen on one half of the runs and judged

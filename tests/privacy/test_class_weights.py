@@ -28,13 +28,13 @@ from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.serialization import from_record, to_record
 from boltdp.privacy.step_schedules import constant
-from boltdp.privacy.training_problem import SMALLEST_CLASS_WEIGHT, Problem, Recipe
+from boltdp.privacy.training_problem import MIN_CLASS_WEIGHT, Problem, Recipe
 from tests.example_losses import every_loss
 from tests.privacy.test_sgd_sensitivity import recipes
 
 Rows = npt.NDArray[np.float64]
 
-weights = st.floats(SMALLEST_CLASS_WEIGHT, 1.0)
+weights = st.floats(MIN_CLASS_WEIGHT, 1.0)
 
 
 def classes_of(loss: Loss) -> int:

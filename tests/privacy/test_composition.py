@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from boltdp.errors import ParameterError
 from boltdp.privacy.accounting.composition import (
+    MIN_DEVIATION,
     RUNGS_PER_DOUBLING,
-    SMALLEST_DEVIATION,
     Profile,
     composed_delta,
     fixed_size_profile,
@@ -118,7 +118,7 @@ def test_no_three_gradients_are_worse_than_the_bound_for_fixed_sizes(
     assert reached <= float(fixed_size_profile(0.5, rate=rate)(np.array([epsilon]))[0]) + 1e-6
 
 
-@pytest.mark.parametrize("deviation", [0.05, SMALLEST_DEVIATION, 0.6, 1.0])
+@pytest.mark.parametrize("deviation", [0.05, MIN_DEVIATION, 0.6, 1.0])
 def test_far_too_little_noise_is_refused_without_effort(deviation: float) -> None:
     budget = Budget(0.1, 1e-9)
     assert composed_delta(poisson_profile(deviation, rate=0.1), updates=1000, budget=budget) == 1.0
@@ -133,7 +133,7 @@ def test_far_too_much_noise_is_accepted_by_a_bound() -> None:
 @pytest.mark.parametrize("epsilon", [20.0, 100.0])
 def test_large_budgets_take_little_noise(profile: Callable[..., Profile], epsilon: float) -> None:
     deviation = smallest_deviation(lambda one: profile(one, rate=0.5), updates=1, budget=Budget(epsilon, 0.01))
-    assert SMALLEST_DEVIATION <= deviation < 2.0
+    assert MIN_DEVIATION <= deviation < 2.0
 
 
 def test_budgets_that_promise_nothing_are_refused() -> None:

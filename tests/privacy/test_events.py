@@ -712,7 +712,7 @@ def test_every_event_that_can_be_read_states_a_profile_of_its_own() -> None:
 
 def test_an_event_of_its_own_kind_has_no_noise_and_no_faults_unless_it_says_so() -> None:
     class Published(Training):
-        """A training that promises everything; it has no kind, so that no certificate can be read with it."""
+        """A training that guarantees everything; it has no kind, so that no certificate can be read with it."""
 
         algorithm = "mine"
         problem = problem(Logistic())

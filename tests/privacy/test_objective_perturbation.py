@@ -21,8 +21,8 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
 from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, Noiseless, SelfComposition
 from boltdp.privacy.events.objective_perturbation import (
-    LONGEST_NOISE,
-    SHORTEST_STEP,
+    MAX_NOISE,
+    MIN_STEP,
     ObjectivePerturbation,
     check_objective,
     check_solvable,
@@ -316,10 +316,10 @@ def test_smallest_regularization_needs_no_step_that_is_too_short(loss: Loss, noi
     least = least_solvable(problem, noise)
     for factor in (1.0, 3.0, 1e9, 1e18):
         chosen = factor * least
-        steepest = loss.lipschitz + (0.0 if noise is None else LONGEST_NOISE * noise.expected_norm / 10)
+        steepest = loss.lipschitz + (0.0 if noise is None else MAX_NOISE * noise.expected_norm / 10)
         kappa = (loss.smoothness + chosen) / chosen
         shortest = chosen / (10 * loss.lipschitz * math.sqrt(kappa) * steepest) / 2
-        assert shortest >= SHORTEST_STEP * (1 - 1e-9)
+        assert shortest >= MIN_STEP * (1 - 1e-9)
         assert kappa < 2**30
         check_solvable(replace(problem, regularization=chosen * (1 + 1e-9)), noise)
     with pytest.raises(ParameterError, match=r"regularization must be at least \S+ for objective perturbation, got"):

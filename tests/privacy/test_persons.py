@@ -26,7 +26,7 @@ from boltdp.privacy.events.objective_perturbation import (
     volume_bound,
 )
 from boltdp.privacy.events.selection import PortionSelection, TrialSelection, trial_budgets
-from boltdp.privacy.training_problem import MOST_PERSON_ROWS, Problem
+from boltdp.privacy.training_problem import MAX_PERSON_ROWS, Problem
 from boltdp.settings import Settings
 from boltdp.workflows.plan import plan_certificate
 
@@ -103,7 +103,7 @@ def test_all_events_must_be_about_the_same_neighbours() -> None:
             Certificate(budget=Budget(1.1), spent=Composition(parts))
 
 
-@pytest.mark.parametrize("g", [0, -1, 1.5, True, "2", MOST_PERSON_ROWS + 1])
+@pytest.mark.parametrize("g", [0, -1, 1.5, True, "2", MAX_PERSON_ROWS + 1])
 def test_a_number_of_rows_that_is_none_is_refused(g: Any) -> None:
     with pytest.raises(ParameterError, match="person_rows"):
         replace(PROBLEM, person_rows=g)

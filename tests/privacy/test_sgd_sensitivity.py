@@ -211,7 +211,7 @@ def test_chunks_of_the_loop_are_invisible(monkeypatch: pytest.MonkeyPatch) -> No
 def test_very_long_runs_use_the_first_steps_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     run = recipe(harmonic(1e-4, Logistic()), regularization=1e-4, passes=2)
     exact = core.sensitivity(run)
-    monkeypatch.setattr(core, "LONGEST_RECURSION", 100)
+    monkeypatch.setattr(core, "MAX_RECURSION", 100)
     bounded = core.sensitivity.__wrapped__(run)  # what was found before is remembered
     assert (exact.derivation, bounded.derivation) == ("recursion", "first steps")
     assert bounded.bound >= exact.bound

@@ -18,8 +18,8 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.exact_sampling import add_noise, seeded_bytes
 from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, precision, spherical_scale
 from boltdp.privacy.spherical_noise import (
-    LONGEST_DISTANCE,
-    MOST_DIMENSIONS,
+    MAX_DIMENSIONS,
+    MAX_DISTANCE,
     _first,
     find_spherical_scale,
     spherical_bits,
@@ -188,14 +188,14 @@ def test_it_is_shorter_than_gaussian_noise(
     assert low < chosen.expected_norm / gaussian.expected_norm < high
 
 
-@pytest.mark.parametrize(("dimensions", "epsilon"), [(MOST_DIMENSIONS + 1, 1.0), (900, 60.0)])
+@pytest.mark.parametrize(("dimensions", "epsilon"), [(MAX_DIMENSIONS + 1, 1.0), (900, 60.0)])
 def test_gaussian_noise_is_taken_where_nothing_shorter_can_be_certified(dimensions: int, epsilon: float) -> None:
     budget = Budget(epsilon, 1e-3)
     assert calibrate(1.0, dimensions=dimensions, budget=budget).kind == "gaussian"
     assert spherical_scale(budget, dimensions=dimensions) <= (1 + 1e-15) / epsilon
 
 
-@pytest.mark.parametrize(("distance", "dimensions"), [(3.0, MOST_DIMENSIONS + 1), (LONGEST_DISTANCE + 1, 3)])
+@pytest.mark.parametrize(("distance", "dimensions"), [(3.0, MAX_DIMENSIONS + 1), (MAX_DISTANCE + 1, 3)])
 def test_what_is_not_known_is_said_to_be_anything(distance: float, dimensions: int) -> None:
     with precision(256):
         assert spherical_delta(arb(distance), arb(1), dimensions).contains(arb(0.7))
@@ -220,7 +220,7 @@ def test_a_scale_that_cannot_be_certified_is_not_taken(unknown: arb) -> None:
 def test_all_of_delta_is_spent_where_a_search_must_begin_beyond_the_longest_distance() -> None:
     budget, dimensions = Budget(40.0, 0.007), 554
     scale = spherical_scale(budget, dimensions=dimensions)
-    assert 2 * budget.epsilon < 1 / scale < LONGEST_DISTANCE
+    assert 2 * budget.epsilon < 1 / scale < MAX_DISTANCE
     with precision(spherical_bits(1 / scale)):
         spent = spherical_delta(1 / arb(scale), arb(budget.epsilon), dimensions)
         assert arb(0.999) < spent / arb(budget.delta) <= 1

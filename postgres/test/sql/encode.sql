@@ -65,7 +65,7 @@ CREATE TEMP TABLE ranges (start bigint, block real[]);
 SELECT boltdp.pack('ranges', plan, 2, 7, -1, 1, label, age, sex, scan) FROM given, rows;
 SELECT count(*) AS differences FROM placed FULL JOIN ranges USING (start) WHERE placed.block IS DISTINCT FROM ranges.block;
 SELECT boltdp.pack('packed', plan, 3, NULL, NULL, 1, label, age, sex, scan) IS NULL AS none FROM given, rows WHERE false;
--- Permuted anew, all of it or a part.
+-- Permuted again, all of it or a part.
 CREATE TEMP TABLE again (start bigint, block real[]);
 SELECT boltdp.repack('again', 3, 7, -1, 1, 0, 7, start, block) FROM packed;
 SELECT (SELECT array_agg(b) FROM again, unnest(block) AS b) = (SELECT array_agg(b) FROM placed, unnest(block) AS b) AS same;

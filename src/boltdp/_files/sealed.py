@@ -17,11 +17,11 @@ from boltdp._files import read_text
 from boltdp.errors import BoltdpError
 
 #: Bytes of a file, at most: more than the weights of the largest schema and its certificate take.
-MOST_BYTES = 256 * 2**20
+MAX_BYTES = 256 * 2**20
 #: Lists and objects inside each other, at most; a certificate's are about twenty deep.
 DEEPEST = 64
 #: Digits of a whole number, at most: no field needs more, and each of them still fits in a double.
-MOST_DIGITS = 100
+MAX_DIGITS = 100
 #: What the digest does not cover: itself, and what is made from it.
 OUTSIDE = ("digest", "signature")
 
@@ -33,7 +33,7 @@ class ModelFileError(BoltdpError):
 def read_sealed(path: str | Path) -> dict[str, Any]:
     """The object in a file whose digest is that of its contents; anything else is a ModelFileError."""
     try:
-        text = read_text(path, most=MOST_BYTES)
+        text = read_text(path, most=MAX_BYTES)
     except BoltdpError as fault:
         raise ModelFileError(f"the model {path} cannot be read: {fault}") from None
     return unsealed(strict_json(text, what=f"the model {path}"))
@@ -99,8 +99,8 @@ def strict_json(text: str, *, what: str) -> Any:
         return found
 
     def whole(digits: str) -> int:
-        if len(digits.lstrip("-")) > MOST_DIGITS:
-            raise ModelFileError(f"{what} has a whole number of more than {MOST_DIGITS} digits")
+        if len(digits.lstrip("-")) > MAX_DIGITS:
+            raise ModelFileError(f"{what} has a whole number of more than {MAX_DIGITS} digits")
         return int(digits)
 
     def real(digits: str) -> float:

@@ -25,7 +25,7 @@ ALGORITHM = "ed25519"
 #: What is signed begins with this, so that it is a signature of nothing else.
 CONTEXT = b"boltdp model, digest "
 #: Bytes of a key file, at most; one has about 120.
-MOST_BYTES = 10_000
+MAX_BYTES = 10_000
 
 
 class SignatureError(BoltdpError):
@@ -146,7 +146,7 @@ def _raw(key: Ed25519PublicKey) -> bytes:
 
 
 def _decoded(text: Any, length: int) -> bytes:
-    """So many bytes, in the one way that base64 writes them."""
+    """Exactly `length` bytes, in the one way that base64 writes them."""
     try:
         found = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
     except (binascii.Error, ValueError):
@@ -158,7 +158,7 @@ def _decoded(text: Any, length: int) -> bytes:
 
 def _key_text(path: str | Path) -> bytes:
     try:
-        return read_text(path, most=MOST_BYTES).encode()
+        return read_text(path, most=MAX_BYTES).encode()
     except InputError as fault:
         raise SignatureError(f"the key {str(path)!r} cannot be read: {fault}") from None
 

@@ -4,13 +4,13 @@ Everything is scans of the rows that sum a derivative. The minimum of a sample o
 are short, and the way of all rows begins there. Most steps are guessed (BFGS) from the Hessian of the sample and from
 how the gradient changed along the steps before, at the cost of one scan each. A guess that does not
 shorten the gradient by a quarter is dropped for a step of Newton's method, whose linear system conjugate gradients
-solve: that one does, so that the method ends for every data set. No value of the objective is needed, which would lose
+solve: that one does, so that the method ends for every dataset. No value of the objective is needed, which would lose
 half of its digits near the minimum.
 
 A solver does not read rows: it asks for sums and waits for them, so that one scan can serve several solvers.
 
-How many scans are made depends on the rows, as the run time does, which is outside the guarantee: nothing is told of
-them but that they are being made.
+How many scans are made depends on the rows, as the run time does, which is outside the guarantee: nothing is reported
+of them but that they are being made.
 
 Proof: objective_perturbation.md 6
 """
@@ -32,7 +32,7 @@ from boltdp.errors import SolverError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.loss_derivatives import MAX_HESSIAN_SLOTS, DerivativeSums
 from boltdp.privacy.events.objective_perturbation import (
-    SHORTEST_STEP,
+    MIN_STEP,
     SUM_GRID,
     check_objective,
     check_solvable,
@@ -173,7 +173,7 @@ def minimise(
             if ahead.left <= (1.0 - size / 4.0) * point.left:
                 return ahead
             size /= 2.0
-            if size < SHORTEST_STEP:
+            if size < MIN_STEP:
                 raise SolverError("the minimum could not be found to the precision that the privacy proof needs")
 
     def descend(point: _Point, share: float, within: float) -> Generator[DerivativeSums, None, _Point]:

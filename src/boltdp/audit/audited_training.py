@@ -22,8 +22,8 @@ from boltdp.privacy.training_problem import Recipe
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
 
-#: Rows of a replayed training, at most: of more, the same training is planned anew for so many.
-MOST_ROWS = 2000
+#: Rows of a replayed training, at most: a larger training is planned again for this many.
+MAX_ROWS = 2000
 
 #: An event of which something can be audited.
 Audited: TypeAlias = NoisyMoments | Training
@@ -74,13 +74,13 @@ def subject(schema: Schema, certificate: Certificate) -> Subject:
     if schema.spent is not None:
         schema = replace(schema, spent=None)
     whole = _runnable(certificate.spent, budget, left_out, rows=None)
-    few = _runnable(certificate.spent, budget, [], rows=MOST_ROWS)
+    few = _runnable(certificate.spent, budget, [], rows=MAX_ROWS)
     stages, replayed = tuple(_stages(whole, budget)), tuple(_stages(few, budget))
     return Subject(schema, replace(certificate, spent=few), replayed, stages, tuple(left_out))
 
 
 def _runnable(event: Event, budget: Budget, left_out: list[str], *, rows: int | None) -> Event:
-    """The same without what the audit does not run, and for no more than so many rows."""
+    """The same without what the audit does not run, and for no more than `rows` rows."""
     match event:
         case NonPrivate():
             return replace(event, spent=_runnable(event.spent, budget, left_out, rows=rows))
@@ -133,7 +133,7 @@ def resized(
     scans: int | None = None,
     step: float | None = None,
 ) -> Training:
-    """The same training for other numbers of rows and features, its noise made anew for the same budget.
+    """The same training for other numbers of rows and features, its noise made again for the same budget.
 
     Objective perturbation keeps m*Lambda, and so its noise.
 

@@ -1,9 +1,9 @@
-"""Black box: train many times on each of two neighbouring data sets, and prove how well the results tell them apart.
+"""Black box: train many times on each of two neighbouring datasets, and prove how well the results tell them apart.
 
 What an attacker would do, who knows everything but which of the two it was: a score of what was released, and a
 threshold that is chosen beforehand where the density is known, else on one half of the trainings and judged on the
 other. Clopper and Pearson's bounds on both rates then prove an epsilon. Few rows and two features, so that thousands of
-trainings take seconds; noise that is added once, after training, is drawn anew for the same weights.
+trainings take seconds; noise that is added once, after training, is drawn again for the same weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from boltdp._arrays import Doubles
 from boltdp.algorithms import ALGORITHMS, Job
 from boltdp.audit.audited_training import Stage
 from boltdp.audit.confidence import normal_quantile, rate_bounds
-from boltdp.audit.exact_loss import MOST_TRAINED, minimised, output_distance, trained
+from boltdp.audit.exact_loss import MAX_TRAINED, minimised, output_distance, trained
 from boltdp.audit.objective_density import log_ratio, sample
 from boltdp.audit.worst_rows import Opposed, certified, classes_of, opposed, placed, prepared, small, worst
 from boltdp.context import Context
@@ -32,7 +32,7 @@ from boltdp.privacy.release import Randomness, release_weights
 
 #: With what confidence an epsilon is proved.
 CONFIDENCES = (0.95, 0.999)
-#: Trainings on each of the two data sets, if nothing else is asked for: noise alone, descents, minimisers, others.
+#: Trainings on each of the two datasets, if nothing else is asked for: noise alone, descents, minimisers, others.
 TRIALS = {OutputPerturbation: 50_000, NoisyGradients: 6_000, ObjectivePerturbation: 3_000}
 OTHER_TRIALS = 3_000
 #: Rows, where each of many trainings reads them, and scans of gradient descent.
@@ -50,7 +50,7 @@ class BlackBox:
     """What the trainings of a stage have proved."""
 
     stage: Stage
-    trials: int  #: on each of the two data sets
+    trials: int  #: on each of the two datasets
     epsilon: tuple[float, ...]  #: for each of the confidences, at the claimed delta
     rates: tuple[tuple[float, float], ...]  #: false and true positive rates of all thresholds, on the second half
     chosen: tuple[float, float]  #: those of the threshold that was chosen
@@ -92,15 +92,15 @@ def black_box(
     return BlackBox(stage, trials, epsilon, rates, point, _trade_off(audited, stage), str(pair))
 
 
-Scores = list[Doubles]  #: of what was released on each of the two data sets: higher on the first
+Scores = list[Doubles]  #: of what was released on each of the two datasets: higher on the first
 #: Scores, the threshold (None: one half of the scores must tell), the rows, and what was trained.
 Attacked = tuple[Scores, float | None, Opposed, Training]
 
 
 def expected(losses: Doubles, trials: int) -> tuple[float, float]:
-    """The epsilon that so many trainings can be expected to prove by a threshold of the loss, and that threshold.
+    """The epsilon that this many trainings are expected to prove by a threshold of the loss, and that threshold.
 
-    `losses` are of draws on the first data set. On the second, a draw with the loss l is e^-l times as likely.
+    `losses` are of draws on the first dataset. On the second, a draw with the loss l is e^-l times as likely.
     """
     ordered = np.sort(losses)[::-1]
     count = np.arange(1, len(ordered) + 1)
@@ -114,7 +114,7 @@ def expected(losses: Doubles, trials: int) -> tuple[float, float]:
 
 def _outputs(stage: Stage, trials: int, random: np.random.Generator, done: Callable[[int, int], None]) -> Attacked:
     assert isinstance(stage.event, OutputPerturbation)
-    event = small(stage, rows=min(max(ROWS, stage.event.problem.rows), MOST_TRAINED))
+    event = small(stage, rows=min(max(ROWS, stage.event.problem.rows), MAX_TRAINED))
     assert isinstance(event, OutputPerturbation)
     pair = worst(lambda pair: output_distance(stage, event, pair), event.problem, random=random, also=placed)
     certificate = certified(event, stage.budget)
@@ -167,7 +167,7 @@ def _others(stage: Stage, trials: int, done: Callable[[int, int], None]) -> Atta
     pair = opposed(event.problem)
     first, second = (released.reshape(trials, -1) for released in _trainings(stage, event, pair, trials, done))
     if isinstance(event, NoisyGradients):
-        # The two data sets mirror each other: so do their weights, and the middle is 0.
+        # The two datasets mirror each other: so do their weights, and the middle is 0.
         loss, dims = event.problem.loss, event.problem.dims
         towards = -np.outer(loss.slopes(np.zeros(loss.vectors), pair.label, positive=1), np.eye(dims)[0]).ravel()
         return [first @ towards, second @ towards], 0.0, pair, event
@@ -180,7 +180,7 @@ def _others(stage: Stage, trials: int, done: Callable[[int, int], None]) -> Atta
 def _trainings(
     stage: Stage, event: Training, pair: Opposed, trials: int, done: Callable[[int, int], None]
 ) -> list[Doubles]:
-    """Released weights, of shape (trials, vectors, dims), for each of the two data sets."""
+    """Released weights, of shape (trials, vectors, dims), for each of the two datasets."""
     certificate, algorithm = certified(event, stage.budget), ALGORITHMS[event.algorithm]
     classes, context, released = classes_of(event.problem), Context(seed=1, threads=1), []
     for which, rows in enumerate(pair.rows(event.problem.rows, dims=event.problem.dims)):

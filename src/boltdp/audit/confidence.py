@@ -95,7 +95,7 @@ def normal(at: Doubles) -> Doubles:
 
 
 def gamma(shape: int) -> Callable[[Doubles], Doubles]:
-    """The distribution function of the length of spherical noise of scale 1, in so many dimensions.
+    """The distribution function of the norm of spherical noise of scale 1, in this many dimensions.
 
     >>> gamma(1)(np.array([math.log(2.0)])).round(6)
     array([0.5])

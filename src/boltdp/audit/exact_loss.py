@@ -35,9 +35,9 @@ from boltdp.privacy.release import RandomBytes, Randomness
 #: Descents that are sampled, and standard errors of what is found in them that are taken from it.
 DESCENTS, ERRORS = 400, 3.3
 #: Rows that are trained on, at most: by SGD, and in each of the descents.
-MOST_TRAINED, MOST_DESCENDED = 20_000, 200
+MAX_TRAINED, MAX_DESCENDED = 20_000, 200
 #: Of a search, and of what is found by it: pieces of the quadrature; and draws where there are more dimensions.
-COARSE, FINE, FEW_DRAWS, DRAWS = 3, 8, 3_000, 40_000
+COARSE, FINE, PILOT_DRAWS, DRAWS = 3, 8, 3_000, 40_000
 #: How far draws lean to where the loss is large, in scales of the noise: as many by each.
 LEANS = (0.0, 3.0, 6.0, 12.0, 24.0)
 #: Lengths of the linear term at which the largest loss is looked for.
@@ -131,14 +131,14 @@ def trained(rows: Floats, stage: Stage, event: OutputPerturbation) -> Doubles:
 
 
 def output_distance(stage: Stage, event: OutputPerturbation, pair: Opposed) -> float:
-    """How far the two data sets' weights are apart before the noise."""
+    """How far the two datasets' weights are apart before the noise."""
     one, other = (trained(rows, stage, event) for rows in pair.rows(event.problem.rows, dims=event.problem.dims))
     return float(np.linalg.norm(one - other))
 
 
 def _output(stage: Stage, random: np.random.Generator) -> Exact:
     assert isinstance(stage.event, OutputPerturbation)
-    rows = min(stage.event.problem.rows, MOST_TRAINED)
+    rows = min(stage.event.problem.rows, MAX_TRAINED)
     event, whole = small(stage, rows=rows), small(stage, rows=rows, dims=stage.event.problem.dims)
     assert isinstance(event, OutputPerturbation)
     assert isinstance(whole, OutputPerturbation)
@@ -155,7 +155,7 @@ def _output(stage: Stage, random: np.random.Generator) -> Exact:
 
 @dataclass(frozen=True)
 class Descents:
-    """Many descents on one data set: what each scan had noise added to, there and on the neighbour, and the noise."""
+    """Many descents on one dataset: what each scan had noise added to, there and on the neighbour, and the noise."""
 
     given: Doubles  #: of shape (scans, descents, dimensions), as the others are
     other: Doubles
@@ -203,7 +203,7 @@ def descents(stage: Stage, event: NoisyGradients, pair: Opposed, *, count: int, 
 
 def _gradients(stage: Stage, random: np.random.Generator) -> Exact:
     assert isinstance(stage.event, NoisyGradients)
-    event = small(stage, rows=min(stage.event.problem.rows, MOST_DESCENDED))
+    event = small(stage, rows=min(stage.event.problem.rows, MAX_DESCENDED))
     assert isinstance(event, NoisyGradients)
     none = np.zeros(event.problem.dimensions)
 
@@ -245,7 +245,7 @@ def _gradients(stage: Stage, random: np.random.Generator) -> Exact:
 
 
 def minimised(event: ObjectivePerturbation, pair: Opposed) -> Neighbours:
-    """The same two data sets, for the density of the minimiser."""
+    """The same two datasets, for the density of the minimiser."""
     problem = event.problem
     (one, other), (rival, like) = ([(k, x[: problem.dims]) for k, x in rows] for rows in (pair.differing, pair.others))
     left = problem.rows - pair.count if pair.length > 0 else 0
@@ -311,7 +311,7 @@ def _objective(stage: Stage, random: np.random.Generator) -> Exact:
             return largest(neighbours)
         return proved(integrated(neighbours, fine=COARSE) if exact else drawn(neighbours, few))
 
-    few = sample(noise, FEW_DRAWS, random)
+    few = sample(noise, PILOT_DRAWS, random)
     pair = worst(harm, problem, random=random, also=None if claimed.delta else leant)
     neighbours = minimised(event, pair)
     if exact:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 #: Of Newton's method: until it converges, and where it need not.
-MOST_STEPS, FEW_STEPS = 200, 25
+MAX_STEPS, SEARCH_STEPS = 200, 25
 #: How often q is turned to where v is, which turns with it.
 TURNS = 4
 #: A row: the index of its class, and its features.
@@ -29,7 +29,7 @@ Row = tuple[int, Doubles]
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Two data sets: their different rows, rows that they share with how often, and a linear pull on the weights.
+    """Two datasets: their different rows, rows that they share with how often, and a linear pull on the weights.
 
     A person may have the same row several `times`.
 
@@ -62,7 +62,7 @@ class Neighbours:
         return weight * slopes @ turned, weight * turned.T @ bends @ turned
 
     def rest(self, weights: Doubles) -> tuple[Doubles, Doubles]:
-        """The same of all that both data sets have, the penalty included."""
+        """The same of all that both datasets have, the penalty included."""
         free = weights.shape[1]
         strength = self.plan.rows * self.plan.regularization
         slope = strength * weights - (0.0 if self.pull is None else np.array(self.pull))
@@ -74,7 +74,7 @@ class Neighbours:
 
     def minimisers(self, noise: Doubles) -> Doubles:
         """For each q, by Newton's method."""
-        weights, left = self._descended(noise, steps=MOST_STEPS)
+        weights, left = self._descended(noise, steps=MAX_STEPS)
         assert left.max() < self._enough, "Newton's method must converge"
         return weights
 
@@ -110,7 +110,7 @@ class Neighbours:
         return weights, np.linalg.norm(slope, axis=1)
 
     def moves(self, weights: Doubles) -> Doubles:
-        """V: what is to be added to q for the other data set to have the same weights."""
+        """V: what is to be added to q for the other dataset to have the same weights."""
         (gradient, _), (others, _) = (self.derivatives(row, weights) for row in (self.row, self.other))
         return np.asarray(self.times * (gradient - others))
 
@@ -123,7 +123,7 @@ class Neighbours:
         for _ in range(TURNS):
             moves = self.moves(weights)
             far = np.maximum(np.linalg.norm(moves, axis=1, keepdims=True), 1e-300)
-            weights, _ = self._descended(lengths[:, None] * moves / far, steps=FEW_STEPS)
+            weights, _ = self._descended(lengths[:, None] * moves / far, steps=SEARCH_STEPS)
         return weights
 
     def losses_at(self, mechanism: Mechanism, weights: Doubles) -> Doubles:

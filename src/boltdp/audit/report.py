@@ -82,14 +82,14 @@ class Report:
 
     @property
     def notes(self) -> list[str]:
-        told = []
+        notes = []
         rows, claimed = self.audited.rows, self.certificate.problem.rows
         if rows < claimed and self.replay.stages:
-            told.append(f"Replayed with {rows:,} made-up rows in the place of {claimed:,}, the noise planned anew.")
+            notes.append(f"Replayed with {rows:,} made-up rows instead of {claimed:,}, the noise planned again.")
         if any(not limits(stage) for stage in self.audited.replayed):
-            told.append("Noise that is drawn inside the kernel is audited as a black box only.")
-        told += [f"Not audited: {what}." for what in self.audited.left_out]
-        return told
+            notes.append("Noise that is drawn inside the kernel is audited as a black box only.")
+        notes += [f"Not audited: {what}." for what in self.audited.left_out]
+        return notes
 
     @property
     def verdict(self) -> str:
@@ -170,7 +170,7 @@ def audit(
     """Attack what a certificate claims: by replay, by its exact loss, and as a black box.
 
     No rows are needed: they are made up. `seed` is of the made-up rows and of the search, never of the noise; `trials`
-    are trainings of the black box on each of two data sets. `changed` rows differ between neighbours of a replay: one,
+    are trainings of the black box on each of two datasets. `changed` rows differ between neighbours of a replay: one,
     or, where persons are protected, all rows of one who has more of them than count.
     """
     audited, random = subject(schema, certificate), np.random.default_rng(seed)

@@ -75,7 +75,7 @@ class Opposed:
         return np.arange(count) + round(self.place * (rows - count))
 
     def rows(self, rows: int, *, dims: int) -> tuple[Floats, Floats]:
-        """Both data sets, as the kernel reads them: the class, then the features."""
+        """Both datasets, as the kernel reads them: the class, then the features."""
 
         def packed(row: Row) -> Floats:
             label, features = row
@@ -173,7 +173,7 @@ def stretched(pair: Opposed, random: np.random.Generator, far: float) -> Opposed
 
 
 def leant(pair: Opposed, random: np.random.Generator, far: float) -> Opposed:
-    """With others that lean otherwise: only where the noise may be as long as it likes."""
+    """With others that lean otherwise: only where the noise has no bound."""
     return replace(pair, lean=min(pair.lean * math.exp(far * random.standard_normal()), 2.0))
 
 
@@ -191,7 +191,7 @@ def placed(pair: Opposed, random: np.random.Generator, _: float) -> Opposed:
 def small(stage: Stage, *, rows: int, dims: int = 2, scans: int | None = None) -> Training:
     """The training of a stage with few features, and enough rows for a person.
 
-    Gradients that are as long as the clip at weights of zero stay so if the steps are short, which no promise depends
+    Gradients that are as long as the clip at weights of zero stay so if the steps are short, which no guarantee depends
     on: then nothing that is released in one scan lets a later one tell less.
     """
     event = stage.event

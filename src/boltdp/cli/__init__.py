@@ -58,7 +58,7 @@ def main(context: click.Context) -> None:
     A schema says what is public about the data; a model carries a certificate of its guarantee.
 
     Results are on standard output, messages on standard error. The exit code is 0 if all went well, 1 if something
-    must be changed in what was asked for, 2 if boltdp is at fault, and 130 after Ctrl-C (143 after SIGTERM, 129 after
+    must be changed in the command, 2 if boltdp is at fault, and 130 after Ctrl-C (143 after SIGTERM, 129 after
     SIGHUP). NO_COLOR turns colours off.
     """
     if context.invoked_subcommand is None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 USERS_FAULT, OUR_FAULT, INTERRUPTED = 1, 2, 130
 
 #: Characters of a cell of a table, at most.
-MOST_CELL = 1000
+MAX_CELL = 1000
 
 #: Seconds for cleaning after a signal, in which a second one changes nothing.
 PATIENCE = 5.0
@@ -224,10 +224,10 @@ def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = 
     table = Table(box=None, show_header=header is not None, pad_edge=False, header_style="bold")
     for index in range(len(rows[0])):
         right = numbers and index > 0
-        name = Text(printable(header[index], longest=MOST_CELL)) if header else ""
+        name = Text(printable(header[index], longest=MAX_CELL)) if header else ""
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(printable(cell, longest=MOST_CELL)) for cell in row))
+        table.add_row(*(Text(printable(cell, longest=MAX_CELL)) for cell in row))
     # Wrapped for a terminal only: whoever reads a pipe line by line wants whole lines.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
     with console.capture() as captured:

@@ -20,7 +20,7 @@ from boltdp.model import Model
 #: Cells of a bar to each side of 0.
 HALF = 12
 #: Categories of one column that are listed, at most.
-MOST_LINES = 12
+MAX_LINES = 12
 #: An effect, noise over it, noise beside it, and 0; and the same where a terminal has no such characters.
 BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
 
@@ -132,7 +132,7 @@ def _points(effect: Effect) -> list[tuple[str, float, float | None]]:
     noises = (None,) * len(effect.effects) if effect.deviations is None else effect.deviations
     return [
         (printable(effect.labels[index], longest=40), effect.effects[index], noises[index])
-        for index in effect.largest(MOST_LINES)
+        for index in effect.largest(MAX_LINES)
     ]
 
 

@@ -386,7 +386,7 @@ def _columns(columns: Sequence[Column]) -> Table:
 
 def _unit(certificate: Certificate) -> tuple[str, ...]:
     return (
-        f"{certificate.adjacency.unit.capitalize()}. Neighbouring data sets ({certificate.adjacency.value}): "
+        f"{certificate.adjacency.unit.capitalize()}. Neighbouring datasets ({certificate.adjacency.value}): "
         f"{certificate.adjacency.meaning}.",
         *(
             ["Someone with g rows is protected by less: with pure differential privacy by g times epsilon."]

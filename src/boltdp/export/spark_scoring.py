@@ -24,5 +24,5 @@ def predicted(model: Model, frame: Any, *, column: str = "prediction", probabili
         added[probability] = probability_expression(model, "spark")
     for name in added:
         if name in frame.columns:
-            raise ParameterError(f"the new column must have a name of its own, got {name!r}, which is there already")
+            raise ParameterError(f"the new column must have a name of its own, got {name!r}, which exists")
     return frame.withColumns({name: functions.expr(expression) for name, expression in added.items()})

@@ -8,7 +8,7 @@
  *     SEGMENT_NUMBERS   `count` cells, each a feature  (cell - a) * b;  a cell that is NaN is missing, and the feature 0
  *     SEGMENT_CATEGORY  one cell, the index of a category: `count` features, each b where it is the cell's and a elsewhere.
  *                    A cell that is no index is none of them: all are a
- *     SEGMENT_STEPS     one cell, how many steps a number is above: `count` features, b for the first that many and a for
+ *     SEGMENT_STEPS     one cell, how many steps a number is above: `count` features, b for that many first ones and a for
  *                    the others. A cell that is no such number is missing, and all features are 0
  *     SEGMENT_CONSTANT  no cell, `count` features a
  *
@@ -108,7 +108,7 @@ int feature_map_is_finite(const struct feature_map *map);
 void feature_map_features(const struct feature_map *map, const float *rows, size_t n_rows, double *out);
 
 /*
- * <w, x> / max(1, ||x||) for each packed row and each of the vectors of weights of slots, into out[n_rows *
+ * <w, x> / max(1, ||x||) for each packed row and each of `vectors` vectors of weights of slots, into out[n_rows *
  * vectors]. The feature map may be NULL, if every cell is a feature. `room` has as many numbers as there are dense
  * slots, and half as many as there are groups, rounded up.
  */

@@ -59,7 +59,7 @@ class Segment:
         absent, present = weights * self.a, weights * self.b
         below, above = _sums_before(present), _sums_after(absent)
         if self.kind == "steps":
-            # So many steps are present, and the others not; none at all where the cell is missing.
+            # That many steps are present, and the others not; none at all where the cell is missing.
             return np.concatenate([np.zeros_like(below[..., :1]), below + above], axis=-1)
         others = _sums_before(absent)[..., :-1] + above[..., 1:]
         return np.concatenate([above[..., :1], others + present], axis=-1)

@@ -18,7 +18,7 @@
 
 #define FEATURE_SUMS_MAGIC UINT64_C(0x316d6f6d746c6f62) /* "boltmom1" in memory on a little-endian machine */
 #define FEATURE_SUMS_UNIT 1048576.0                     /* 2^20 */
-#define FEATURE_SUMS_MAX_ROWS (UINT64_C(1) << 33)       /* sums of this many are exact */
+#define FEATURE_SUMS_MAX_ROWS (UINT64_C(1) << 33)       /* sums of up to this many rows are exact */
 
 struct feature_sums_state {
     uint64_t magic;     /* FEATURE_SUMS_MAGIC */

@@ -170,7 +170,7 @@ static inline double huber_factor(double score, double y, double parameter, doub
 /* ---- multinomial: softmax cross-entropy ---------------------------------------------------------------------- */
 
 /*
- * p = softmax(units * scores), with the unit of the loss among the units: powers, which replace the scores, `step`
+ * p = softmax(units * scores), with the unit of the loss among the units: powers, instead of the scores, `step`
  * numbers apart, and their sum. p_k = power / sum is at most 1, since the sum only grew from its term.
  */
 static inline double multinomial_powers(double *scores, size_t step, size_t classes, double units)

@@ -79,7 +79,7 @@ int misclassification_init(void *state, size_t bytes, uint64_t cells, uint64_t c
 #define PANEL 4
 #define TILE_ROWS 64
 #define TILE_NUMBERS 8192 /* widened at once: 64 KiB. Of wider rows only these first, then the next, for each panel */
-#define MOST_GROUPS (TILE_ROWS / GROUP)
+#define MAX_GROUPS (TILE_ROWS / GROUP)
 
 struct tile {
     double x[TILE_NUMBERS] __attribute__((aligned(64)));
@@ -184,7 +184,7 @@ INLINE void count_tile(struct misclassification_state *s, struct tile *t, int wi
     const size_t part = dims * groups * GROUP <= TILE_NUMBERS ? dims : TILE_NUMBERS / GROUP;
     const uint64_t all = s->models * s->vectors;
     const double *weights = (const double *) (s->data + s->models);
-    struct race races[MOST_GROUPS];
+    struct race races[MAX_GROUPS];
     for (size_t r = 0; r < groups * GROUP; r++) {
         t->present[r] = -(int64_t) (r < t->n);
         t->labels[r] = r < t->n ? t->labels[r] : 0.0;

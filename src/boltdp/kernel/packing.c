@@ -165,7 +165,7 @@ WIDEST void packing_pack(const struct packing_column *columns, size_t n_columns,
 
 /* ---- rows to other places ----------------------------------------------------------------------------------- */
 
-/* So many rows later, the row that is needed has arrived in the cache. */
+/* This many rows later, the row that is needed has arrived in the cache. */
 #define AHEAD 8
 
 void packing_take(const float *rows, const int64_t *places, size_t n, size_t width, float *out)

@@ -34,7 +34,7 @@ struct packing_column {
     uint64_t type;           /* enum packing_type; for codes no float */
     const void *values;
     const uint8_t *validity; /* bits; NULL if all are valid, as those of width above 1 must be */
-    uint64_t offset;         /* of the first row: the number of rows before it, in both */
+    uint64_t offset;         /* of the first row: the number of rows before it in both */
     uint64_t at;             /* where its cells stand in a row */
     uint64_t width;          /* how many they are: 1 but for numbers */
     uint64_t count;
@@ -65,7 +65,7 @@ void packing_put(const float *rows, const int64_t *places, size_t n, size_t widt
 
 /*
  * Whether a row is in a sample of about share / 2^32 of all rows, by a hash of its bytes: whatever its place is, it is
- * or is not; and those of n rows that are, moved to `out`, which has room for all of them: returns their number.
+ * or is not; and those of n rows that are, moved to `out`, which has room for all of them; the result is their number.
  */
 int packing_is_sampled(const float *row, size_t width, uint64_t share);
 size_t packing_sample(const float *rows, size_t n, size_t width, uint64_t share, float *out);

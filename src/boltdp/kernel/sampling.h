@@ -1,6 +1,6 @@
 /*
  * sampling.h: which rows an update sees, where a proof asks for random samples. The words are those of ChaCha20 with a
- * key that nobody else may know: the key and the positions are secret.
+ * key that nobody else may know: the key and the positions stay secret.
  */
 #ifndef BOLTDP_SAMPLING_H
 #define BOLTDP_SAMPLING_H

@@ -53,7 +53,7 @@ static inline double guard_margin(uint64_t dims)
 }
 
 /* Beyond this a row is neutral. Far enough below DBL_MAX for products of two rows, in any order, not to overflow. */
-#define LARGEST_SQUARES 1e300
+#define MAX_SQUARES 1e300
 
 static inline double row_scale_threshold(double g)
 {
@@ -68,7 +68,7 @@ static inline double row_scale_numerator(double g)
 double sgd_row_scale(double sum_of_squares, uint64_t dims)
 {
     const double g = guard_margin(dims);
-    if (!(sum_of_squares <= LARGEST_SQUARES))
+    if (!(sum_of_squares <= MAX_SQUARES))
         return 0.0;
     return sum_of_squares <= row_scale_threshold(g) ? 1.0 : row_scale_numerator(g) / sqrt(sum_of_squares);
 }
@@ -226,8 +226,8 @@ static int recipe_is_sound(const struct sgd_recipe *r)
     return way <= 1e100 && way * (r->deviation * (double) weight_count(r)) <= 1e100 && eta * r->lambda <= 2.0;
 }
 
-/* Rows of a marked pass: more than anyone feeds, and few enough to count safely. */
-#define MOST_ROWS_TO_MARK (UINT64_C(1) << 62)
+/* Rows of a marked pass: more than any pass has, and few enough to be counted safely. */
+#define MAX_ROWS_TO_MARK (UINT64_C(1) << 62)
 
 /* Everything but the numbers in the arrays, which can be wrong but cannot lead astray. */
 static int check_header(const void *state, size_t bytes)
@@ -249,7 +249,7 @@ static int check_header(const void *state, size_t bytes)
         return SGD_CORRUPT;
     if (r->marked) {
         const int finished = s->updates == r->batches * r->passes;
-        return s->left != 0 || s->carry != 0 || s->row > (finished ? 0 : MOST_ROWS_TO_MARK) || s->drawn > s->row
+        return s->left != 0 || s->carry != 0 || s->row > (finished ? 0 : MAX_ROWS_TO_MARK) || s->drawn > s->row
                    ? SGD_CORRUPT
                    : SGD_OK;
     }
@@ -438,7 +438,7 @@ static int passes_the_end(const struct sgd_state *s, const int64_t *positions, s
     const struct sgd_recipe *r = &s->recipe;
     uint64_t left = r->batches * r->passes - s->updates;
     size_t i = 0;
-    if (n > MOST_ROWS_TO_MARK - s->row)
+    if (n > MAX_ROWS_TO_MARK - s->row)
         return 1;
     for (; positions != NULL && i < n && left > 0 && n - i > left; i++)
         left -= positions[i] == SGD_BATCH_END;

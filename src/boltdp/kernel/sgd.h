@@ -141,7 +141,7 @@ int sgd_weights(const void *state, size_t bytes, double *out);
 /* 1 if this machine can run the build. */
 int sgd_has_build(int build);
 
-/* Whether these can be the weights of all classes: all above 0 and at most 1. */
+/* Whether these can be the weights of this many classes: all above 0 and at most 1. */
 int sgd_class_weights_are_sound(const double *class_weights, uint64_t classes);
 
 /* What an error code means, in words without a value. */

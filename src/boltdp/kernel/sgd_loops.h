@@ -259,7 +259,7 @@ INLINE void NAME(judge)(struct block *b)
         const vec4 squares = FOUR_SUMS(AT(lanes, 0), AT(lanes, 4), AT(lanes, 8), AT(lanes, 12));
         const vec4 scaled = row_scale_numerator(margin) / SQUARE_ROOTS(squares);
         const vec4 scale = CHOOSE(squares <= row_scale_threshold(margin), one, scaled);
-        AT(b->scale, r) = CHOOSE(squares <= LARGEST_SQUARES, scale, none);
+        AT(b->scale, r) = CHOOSE(squares <= MAX_SQUARES, scale, none);
     }
     for (size_t r = 0; r < b->n; r++)
         if (b->scale[r] == 0.0) /* a neutral row is all zeros, which then need no special case anywhere */

@@ -13,7 +13,7 @@
 
 static const struct layer {
     double width;    /* X_i / 2^52, rounded to nearest */
-    uint64_t inside; /* floor(2^52 * X_{i+1} / X_i): how many of its 2^52 columns lie wholly below the curve */
+    uint64_t inside; /* floor(2^52 * X_{i+1} / X_i): this many of its 2^52 columns lie wholly below the curve */
     double height;   /* f(X_i), rounded to nearest; of layer 0, unused */
 } LAYERS[257] = {
     {0x1.f493b7815d982p-51, UINT64_C(0xef33d8025ef65), 0x0.0p+0},

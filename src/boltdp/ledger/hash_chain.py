@@ -1,6 +1,6 @@
 """The entries of a ledger: appended one after the other, each with the digest of the one before it.
 
-A digest has no secret: whoever may write to the store can compute all of them anew. What the chain shows is damage, and
+A digest has no secret: whoever may write to the store can recompute all of them. What the chain shows is damage, and
 entries that were changed, dropped or exchanged without doing so.
 """
 
@@ -26,7 +26,7 @@ Kind = Literal["budget", "reserve", "release", "return"]
 #: What the first entry has for the digest of the one before it: the name of the format and its version.
 BEGINNING = "boltdp-ledger 1"
 #: Characters of a name, at most.
-LONGEST_NAME = 200
+MAX_NAME = 200
 #: Those that no name may have, since they are not seen or obeyed by a terminal: for a class of a regular expression, in
 #: Python and in PostgreSQL alike. What is printable would be decided by each version of Python for itself.
 UNSEEN = (
@@ -63,10 +63,10 @@ class Entry:
     when: str  #: in UTC
     by: str
     dataset: str
-    blocks: tuple[str, ...] = ()  #: that a charge is for; none: the whole data set
+    blocks: tuple[str, ...] = ()  #: that a charge is for; none: the whole dataset
     budget: Budget | None = None  #: that is set, or that the charge claims; None: nothing is claimed
-    composition: Rule | None = None  #: by which rule charges of the data set add up
-    not_private: bool | None = None  #: whether releases that promise nothing are let through
+    composition: Rule | None = None  #: by which rule charges of the dataset add up
+    not_private: bool | None = None  #: whether releases that guarantee nothing are let through
     adjacency: Adjacency | None = None
     event: Any = None  #: the tree of what is spent, as certificates have it
     reasons: tuple[str, ...] = ()  #: why what is released is not private; none: it is
@@ -167,7 +167,7 @@ def _written(record: Any) -> str:
 
 
 def check_name(name: object, what: str) -> str:
-    """A name of a data set or a block, as it may be shown and stored.
+    """A name of a dataset or a block, as it may be shown and stored.
 
     >>> check_name("", "dataset")
     Traceback (most recent call last):
@@ -175,17 +175,17 @@ def check_name(name: object, what: str) -> str:
     """
     if (
         not isinstance(name, str)
-        or not 0 < len(name) <= LONGEST_NAME
+        or not 0 < len(name) <= MAX_NAME
         or name != name.strip(" ")
         or _REFUSED.search(name) is not None
     ):
-        raise ParameterError(f"{what} must be named by up to {LONGEST_NAME} printable characters, got {shown(name)}")
+        raise ParameterError(f"{what} must be named by up to {MAX_NAME} printable characters, got {shown(name)}")
     return name
 
 
 @dataclass
 class Standing:
-    """What the entries say of one data set."""
+    """What the entries say of one dataset."""
 
     budget: Budget
     composition: Rule
@@ -215,7 +215,7 @@ class Standing:
 
 
 def read_standings(entries: Sequence[Entry]) -> dict[str, Standing]:
-    """By the name of the data set; entries that do not fit together are a LedgerError.
+    """By the name of the dataset; entries that do not fit together are a LedgerError.
 
     >>> read_standings([])
     {}

@@ -69,12 +69,12 @@ class BudgetExceeded(BoltdpError):  # noqa: N818 - a refusal, and not a fault
 
 @dataclass(frozen=True)
 class DatasetReport:
-    """What was spent of the budget of a data set, or of the block of it that has spent the most."""
+    """What was spent of the budget of a dataset, or of the block of it that has spent the most."""
 
     dataset: str
     budget: Budget
     composition: Rule
-    not_private: bool  #: whether releases that promise nothing are let through
+    not_private: bool  #: whether releases that guarantee nothing are let through
     spent: Spent
     epsilon: float | None  #: that all keep at the budget's delta by their curves, if that was asked for and is known
     unfinished: int  #: charges that were reserved and neither released nor given back
@@ -88,7 +88,7 @@ class Reservation:
     ledger: Ledger
     number: int
     dataset: str
-    budget: Budget  #: of the data set
+    budget: Budget  #: of the dataset
     spent: Spent  #: with this charge, where it is most
 
     def commit(self, released: str) -> None:
@@ -134,10 +134,10 @@ class Ledger:
         allow_not_private: bool = False,
         by: str | None = None,
     ) -> None:
-        """Set the budget of a data set, or of each of its blocks; makes the ledger if there is none.
+        """Set the budget of a dataset, or of each of its blocks; makes the ledger if there is none.
 
         It may be less than what is spent already: then nothing is released any more. `allow_not_private` lets through,
-        and notes, releases that promise nothing: no budget holds for these rows then.
+        and notes, releases that guarantee nothing: no budget holds for these rows then.
         """
         if composition not in get_args(Rule):
             raise ParameterError(f"composition must be one of {', '.join(get_args(Rule))}, got {composition!r}")
@@ -163,10 +163,10 @@ class Ledger:
     def reserve(
         self, dataset: str, charge: Charge, *, blocks: Sequence[str] = (), by: str | None = None
     ) -> Reservation:
-        """Charge a release before a row is read; BudgetExceeded if the data set, or a block of it, has not that much.
+        """Charge a release before a row is read; BudgetExceeded if the dataset, or a block of it, has not that much.
 
         `charge` is a certificate, or a `Release` of an event and a budget that it keeps. `blocks` are those that the
-        rows of the release belong to, each row to one of them by something public; none: any of the data set.
+        rows of the release belong to, each row to one of them by something public; none: any of the dataset.
         """
         check_charge(charge)
         if isinstance(blocks, str):
@@ -181,7 +181,7 @@ class Ledger:
             standing = self._standing(entries, dataset)
             if charge.reasons and not standing.not_private:
                 raise LedgerError(
-                    f"the release is not private, which the budget of the data set {dataset!r} does not allow: "
+                    f"the release is not private, which the budget of the dataset {dataset!r} does not allow: "
                     f"{'; '.join(charge.reasons)}",
                     hint="whoever owns the ledger may allow it: `boltdp ledger set-budget --allow-not-private`",
                 )
@@ -219,7 +219,7 @@ class Ledger:
         return [self._report(name, standing, whole_curves=whole_curves) for name, standing in standings.items()]
 
     def history(self, dataset: str | None = None) -> list[Entry]:
-        """All entries, or those of one data set; damage anywhere is a LedgerError."""
+        """All entries, or those of one dataset; damage anywhere is a LedgerError."""
         entries = read_chain(self._store.read())
         if dataset is None:
             return entries
@@ -278,7 +278,7 @@ class Ledger:
         if check_name(dataset, "dataset") not in standings:
             known = ", ".join(map(repr, standings)) or "none"
             raise LedgerError(
-                f"the ledger {self.address!r} has no budget for a data set {dataset!r}; it has: {known}",
+                f"the ledger {self.address!r} has no budget for a dataset {dataset!r}; it has: {known}",
                 hint=f"name it by --dataset, or `boltdp ledger set-budget {self.address} {dataset} --epsilon ...`",
             )
         return standings[dataset]
@@ -312,7 +312,7 @@ class Ledger:
             budget=standing.budget,
             composition=standing.composition,
             not_private=standing.not_private,
-            spent=replace(spent),  # told apart from that of a block
+            spent=replace(spent),  # a copy, distinct from that of a block
             epsilon=epsilon,
             unfinished=len(standing.open),
             blocks={block: by_block[block] for block in blocks},
@@ -321,7 +321,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Account:
-    """What a run is charged to: a data set of a ledger, and the blocks that its rows belong to."""
+    """What a run is charged to: a dataset of a ledger, and the blocks that its rows belong to."""
 
     ledger: Ledger
     dataset: str

@@ -46,7 +46,7 @@ def find_account(
         raise ParameterError(
             f"dataset must say what is charged to the ledger {found.address!r}; a query, a pattern or an object has no "
             "name",
-            hint="--dataset NAME, a data set that the ledger has a budget for",
+            hint="--dataset NAME, a dataset that the ledger has a budget for",
         )
     return Account(found, name, tuple(blocks))
 

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from boltdp import _interrupts
-from boltdp.ledger.hash_chain import LONGEST_NAME, UNSEEN, Entry, LedgerError, Line
+from boltdp.ledger.hash_chain import MAX_NAME, UNSEEN, Entry, LedgerError, Line
 from boltdp.ledger.store import Moment, Store
 
 #: Runs a statement with values and gives its rows.
@@ -28,7 +28,7 @@ VERSION = 1
 PATIENCE = 120_000
 
 #: Bytes of an entry, and values inside each other in it, at most: the events of hundreds of models take a part of that.
-LONGEST_RECORD, DEEPEST = 2**22, 50
+MAX_RECORD, DEEPEST = 2**22, 50
 _UNSEEN = UNSEEN.replace("\\", "\\\\")  # as it is written in a text with escapes
 
 _FIELDS = [field.name for field in fields(Entry)]
@@ -81,10 +81,10 @@ BEGIN
           || ' null null string object array null null'
         WHEN 'release' THEN 'null null null null null array number string'
         WHEN 'return' THEN 'null null null null null array number null' END || ' string'
-    AND octet_length(record) <= {LONGEST_RECORD}
+    AND octet_length(record) <= {MAX_RECORD}
     AND length(entry->>'when') = 20 AND entry->>'when' ~ '^[0-9TZ:-]+$'
     AND length(COALESCE(entry->>'reserved', '1')) <= 18 AND COALESCE(entry->>'reserved', '1') ~ '^[1-9][0-9]*$'
-    AND length(COALESCE(entry->>'released', '-')) <= {LONGEST_NAME} AND COALESCE(entry->>'released', '-') ~ '^[!-~]+$'
+    AND length(COALESCE(entry->>'released', '-')) <= {MAX_NAME} AND COALESCE(entry->>'released', '-') ~ '^[!-~]+$'
     AND (kind = 'reserve' OR json_array_length(entry->'blocks') + json_array_length(entry->'reasons') = 0), false) THEN
     RAISE EXCEPTION 'an entry must be one that can be read' USING ERRCODE = 'invalid_parameter_value';
   END IF;
@@ -93,7 +93,7 @@ BEGIN
       -- No number is longer than Python reads, or beyond its largest.
       regexp_replace(record, E'"([^"\\\\]|\\\\.)*"', '', 'g')
         !~ '[0-9]{{40}}|[eE][+]?0*([2-9][0-9]{{2}}|[1-9][0-9]{{3}})'
-      AND (SELECT bool_and(length(name) BETWEEN 1 AND {LONGEST_NAME} AND name = btrim(name) AND name !~ E'[{_UNSEEN}]')
+      AND (SELECT bool_and(length(name) BETWEEN 1 AND {MAX_NAME} AND name = btrim(name) AND name !~ E'[{_UNSEEN}]')
         FROM unnest(blocks || ARRAY[entry->>'dataset', COALESCE(entry->'event'->>'kind', '-')]) AS name)
       AND cardinality(blocks) = (SELECT count(DISTINCT block) FROM unnest(blocks) AS block)
       AND NOT EXISTS (SELECT FROM json_array_elements(entry->'blocks') AS one WHERE json_typeof(one) <> 'string')
@@ -136,7 +136,7 @@ BEGIN
     END IF;
   ELSIF kind = 'reserve' AND NOT EXISTS (SELECT FROM boltdp_ledger.entries e
     WHERE e.record::json->>'kind' = 'budget' AND e.record::json->>'dataset' = entry->>'dataset') THEN
-    RAISE EXCEPTION 'a charge must be of a data set that has a budget' USING ERRCODE = 'invalid_parameter_value';
+    RAISE EXCEPTION 'a charge must be of a dataset that has a budget' USING ERRCODE = 'invalid_parameter_value';
   -- Of two relations nothing adds up: one such charge would stop all others for ever.
   ELSIF kind = 'reserve' AND EXISTS (SELECT FROM boltdp_ledger.entries e
     WHERE e.record::json->>'adjacency' <> entry->>'adjacency' AND e.record::json->>'dataset' = entry->>'dataset'

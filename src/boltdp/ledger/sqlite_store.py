@@ -40,7 +40,7 @@ TABLES = (
 
 
 class SQLiteStore(Store):
-    """Every operation opens the file anew: nothing is shared by processes that are forked from one another."""
+    """Every operation opens the file again: nothing is shared by processes that are forked from one another."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(os.path.abspath(path))

@@ -1,4 +1,4 @@
-"""Between which data sets the promise holds."""
+"""Between which datasets the guarantee holds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Adjacency(Enum):
-    """Neighbouring data sets; every sensitivity in this package is for exactly one of these relations."""
+    """Neighbouring datasets; every sensitivity in this package is for exactly one of these relations."""
 
     REPLACE_ONE = "replace-one"
     REPLACE_PERSON = "replace-person"
@@ -41,7 +41,7 @@ class Adjacency(Enum):
 
     @classmethod
     def of(cls, person_rows: int | None) -> Adjacency:
-        """The relation where so many rows of a person count; None: a row is all that neighbours differ in.
+        """The relation where this many rows of a person count; None: a row is all that neighbours differ in.
 
         >>> Adjacency.of(None), Adjacency.of(2)
         (<Adjacency.REPLACE_ONE: 'replace-one'>, <Adjacency.REPLACE_PERSON: 'replace-person'>)

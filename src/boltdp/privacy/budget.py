@@ -27,7 +27,7 @@ class Budget:
             raise ParameterError(f"epsilon must be a finite number > 0, got {self.epsilon}")
         if not (0 <= self.delta < 1):
             raise ParameterError(f"delta must be in [0, 1), got {self.delta}")
-        # Beyond these nothing is promised or nothing is left, and double precision runs out.
+        # Beyond these nothing is guaranteed or nothing is left, and double precision runs out.
         if not 1e-12 <= self.epsilon <= 1e6:
             raise ParameterError(f"epsilon must be between 1e-12 and 1e6, got {self.epsilon:g}")
         if 0 < self.delta < 1e-100:

@@ -1,4 +1,4 @@
-"""What was promised: the tree of what was spent and a few public facts, from which everything else is derived."""
+"""What was guaranteed: the tree of what was spent and a few public facts, from which everything else is derived."""
 
 from __future__ import annotations
 
@@ -121,12 +121,12 @@ class Certificate:
 
     @property
     def person_rows(self) -> int | None:
-        """How many of a person's rows count, at most, if the promise is about persons; None: it is about rows."""
+        """How many of a person's rows count, at most, if the guarantee is about persons; None: it is about rows."""
         return self.problem.person_rows
 
     @cached_property
     def adjacency(self) -> Adjacency:
-        """Between which data sets the promise holds."""
+        """Between which datasets the guarantee holds."""
         return Adjacency.of(self.person_rows)
 
     @cached_property
@@ -145,7 +145,7 @@ class Certificate:
         return not self.reasons
 
     def delta(self, epsilon: float) -> float:
-        """The curve: no more of delta was spent at any other epsilon; 1 where nothing is promised."""
+        """The curve: no more of delta was spent at any other epsilon; 1 where nothing is guaranteed."""
         target = 1e-9 if self.budget is None or not self.budget.delta else self.budget.delta
         return self.spent.delta(Budget(epsilon).epsilon, target=target)
 

@@ -205,7 +205,7 @@ def _gaussian_is_private(sigma: float, budget: Budget) -> bool:
 
 @contextmanager
 def precision(bits: int) -> Iterator[None]:
-    """Interval arithmetic with so many bits. The setting is global, so one thread at a time.
+    """Interval arithmetic with this many bits. The setting is global, so one thread at a time.
 
     >>> with precision(128):
     ...     str(arb(2).sqrt())[:12]
@@ -216,7 +216,7 @@ def precision(bits: int) -> Iterator[None]:
 
 
 def upper(delta: arb) -> float:
-    """A float no smaller than any number of an interval, at most 1, which is no promise at all.
+    """A float no smaller than any number of an interval, at most 1, which is no guarantee at all.
 
     >>> upper(arb(0.25))
     0.25

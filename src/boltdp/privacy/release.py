@@ -48,7 +48,7 @@ class Randomness:
         self.drawn = False  #: whether anybody ever asked for random bytes
 
     def stream(self, purpose: str = "") -> RandomBytes:
-        """Random bytes for one purpose; of a seed, each purpose has its own, which begins anew each time."""
+        """Random bytes for one purpose; of a seed, each purpose has its own, which begins again each time."""
         self.drawn = True
         if self.seed is None:
             return system_bytes
@@ -187,8 +187,8 @@ def release_values(counts: Mapping[V, int], event: NoisyCounts, random_bytes: Ra
     present = [value for value, count in counts.items() if count > 0]
     noisy = release_counts([counts[value] for value in present], event, random_bytes)
     # In an order that what is released has, not that in which the rows have the values.
-    told = [(count, value) for value, count in zip(present, noisy, strict=True) if count > event.threshold]
-    return {value: count for count, value in sorted(told, key=lambda pair: (-pair[0], str(pair[1])))}
+    above = [(count, value) for value, count in zip(present, noisy, strict=True) if count > event.threshold]
+    return {value: count for count, value in sorted(above, key=lambda pair: (-pair[0], str(pair[1])))}
 
 
 def choose(errors: Sequence[int], *, epsilon: float, random_bytes: RandomBytes) -> int:
@@ -264,7 +264,7 @@ def draw_index(count: int, random_bytes: RandomBytes) -> int:
 def is_on_release_grid(weights: Doubles, certificate: Certificate) -> bool:
     """Whether weights of shape (models, vectors, dims) lie on the grid that a release of this certificate rounds to.
 
-    It finds weights that were put in the place of released ones, such as those from before the noise.
+    It finds weights that replaced released ones, such as those from before the noise.
     """
     noise, basis = certificate.release_noise, certificate.problem.loss.basis
     if noise is None:

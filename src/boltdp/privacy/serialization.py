@@ -1,6 +1,6 @@
 """Frozen dataclasses as JSON and back, by their fields and types alone: what is not declared is refused.
 
-A certificate is made of these. An event is told by its kind and a loss by its name, and both state, beside their
+A certificate is made of these. An event is known by its kind and a loss by its name, and both state, beside their
 fields, numbers that follow from them, under "derived".
 """
 

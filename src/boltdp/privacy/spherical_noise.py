@@ -12,15 +12,15 @@ from collections.abc import Callable
 
 from flint import arb, ctx
 
-#: Above these the series gets long for little: Gaussian noise is within 1 % in so many dimensions, and only an
+#: Above these the series gets long for little: Gaussian noise is within 1 % in this many dimensions, and only an
 #: epsilon of dozens makes such a distance private.
-LONGEST_DISTANCE = 200.0
-MOST_DIMENSIONS = 1000
+MAX_DISTANCE = 200.0
+MAX_DIMENSIONS = 1000
 
 #: A scale found spends all of delta but this part, or is longer than the best by this part.
 UNSPENT = 1e-11
 #: Noise that is shorter than pure noise by less than this part is not worth a search.
-LEAST_GAIN = 1e-9
+MIN_GAIN = 1e-9
 
 
 def spherical_delta(distance: arb, epsilon: arb, dimensions: int) -> arb:
@@ -39,7 +39,7 @@ def spherical_delta(distance: arb, epsilon: arb, dimensions: int) -> arb:
         return arb(0)
     if dimensions == 1:
         return 1 - ((epsilon - distance) / 2).exp()
-    if dimensions > MOST_DIMENSIONS or not distance <= LONGEST_DISTANCE:
+    if dimensions > MAX_DIMENSIONS or not distance <= MAX_DISTANCE:
         return arb(0).union(arb(1))
     half, order = distance / 2, arb(dimensions) / 2 - 1
     factor = half**2 * (half / 2) ** order / (2 * arb.pi().sqrt() * (order + 1.5).gamma())
@@ -54,7 +54,7 @@ def spherical_bits(distance: float) -> int:
     >>> spherical_bits(10.0)
     210
     """
-    return 160 + int(5.0 * min(distance, LONGEST_DISTANCE))
+    return 160 + int(5.0 * min(distance, MAX_DISTANCE))
 
 
 def find_spherical_scale(spent: Callable[[float], arb], *, delta: float, pure: float) -> float:
@@ -77,7 +77,7 @@ def find_spherical_scale(spent: Callable[[float], arb], *, delta: float, pure: f
         return most if math.isfinite(most) else 1.0
 
     # In the logarithm of how much shorter than pure noise it is, the excess is nearly straight.
-    low, high = math.log(LEAST_GAIN), 0.0
+    low, high = math.log(MIN_GAIN), 0.0
     if not (below := excess(low)) <= 0:
         return pure
     while (above := excess(high)) <= 0:

@@ -11,17 +11,17 @@ from boltdp.losses import Loss
 from boltdp.privacy.step_schedules import Schedule
 
 #: Far above any use, and few enough for a list of them.
-MOST_PASSES = 10_000_000
+MAX_PASSES = 10_000_000
 #: Far above any use, and few enough for the rounding of their average to be small.
-MOST_PARTITIONS = 1_000_000
+MAX_PARTITIONS = 1_000_000
 #: Far below any use, and far above the numbers that double precision cannot hold to full accuracy.
-SMALLEST_STEP = 1e-100
+MIN_STEP = 1e-100
 
 #: How small a class weight may be beside the largest: beyond any use, and products with it keep full accuracy.
-SMALLEST_CLASS_WEIGHT = 1e-4
+MIN_CLASS_WEIGHT = 1e-4
 
 #: Of a person's rows that count, at most: far above any use, and exact in products with doubles.
-MOST_PERSON_ROWS = 1_000_000
+MAX_PERSON_ROWS = 1_000_000
 
 #: Of a field that a record has only if it is not the default: it came later, and files without it stay what they are.
 IF_GIVEN = {"record": "if given"}
@@ -50,7 +50,7 @@ class Problem:
     rows: int  #: m
     regularization: float = 0.0  #: lambda
     class_weights: tuple[float, ...] | None = field(default=None, metadata=IF_GIVEN)  #: one a class; None: all are 1
-    #: g: of each person's rows so many count, at most, and neighbours differ in a person; None: they differ in a row
+    #: g: at most this many rows of each person count, and neighbours differ in a person; None: they differ in a row
     person_rows: int | None = field(default=None, metadata=IF_GIVEN)
 
     def __post_init__(self) -> None:
@@ -74,10 +74,8 @@ class Problem:
         classes = self.loss.vectors if self.loss.vectors > 1 else max(2, len(weights))
         if len(weights) != classes:
             raise ParameterError(f"class_weights must be one for each of the {classes} classes, got {len(weights)}")
-        if not all(SMALLEST_CLASS_WEIGHT <= weight <= 1 for weight in weights) or max(weights) != 1:
-            raise ParameterError(
-                f"class_weights must be from {SMALLEST_CLASS_WEIGHT:g} to 1, and the largest of them 1"
-            )
+        if not all(MIN_CLASS_WEIGHT <= weight <= 1 for weight in weights) or max(weights) != 1:
+            raise ParameterError(f"class_weights must be from {MIN_CLASS_WEIGHT:g} to 1, and the largest of them 1")
         return weights
 
     @property
@@ -142,10 +140,10 @@ class Recipe(Problem):
         for name in ("batch_size", "passes", "partitions"):
             object.__setattr__(self, name, whole_number(getattr(self, name), name, least=1))
         object.__setattr__(self, "radius", real_number(self.radius, "radius"))
-        if self.passes > MOST_PASSES:
-            raise ParameterError(f"passes must be at most {MOST_PASSES:,}, got {self.passes}")
-        if self.partitions > MOST_PARTITIONS:
-            raise ParameterError(f"partitions must be at most {MOST_PARTITIONS:,}, got {self.partitions}")
+        if self.passes > MAX_PASSES:
+            raise ParameterError(f"passes must be at most {MAX_PASSES:,}, got {self.passes}")
+        if self.partitions > MAX_PARTITIONS:
+            raise ParameterError(f"partitions must be at most {MAX_PARTITIONS:,}, got {self.partitions}")
         fewest = self.rows // self.partitions
         if fewest < 2:
             raise ParameterError(f"partitions must have at least 2 of the {self.rows} rows each, got {self.partitions}")
@@ -158,15 +156,15 @@ class Recipe(Problem):
             if getattr(self, name) not in allowed:
                 raise ParameterError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         smallest = float(self.schedule.at(self.updates)[0]) / self.largest_batch
-        if smallest < SMALLEST_STEP:
-            raise ParameterError(f"the step of one row must be at least {SMALLEST_STEP:g}, got {smallest:g}")
+        if smallest < MIN_STEP:
+            raise ParameterError(f"the step of one row must be at least {MIN_STEP:g}, got {smallest:g}")
 
     def bounds(self, number: int) -> tuple[int, int]:
         """Where a partition starts and stops: p is rows floor(p*m/P) to floor((p+1)*m/P) - 1 of the permuted ones."""
         return number * self.rows // self.partitions, (number + 1) * self.rows // self.partitions
 
     def of_partition(self, rows: int) -> Recipe:
-        """The run over a partition of so many rows."""
+        """The run over a partition of `rows` rows."""
         return replace(self, rows=rows, partitions=1)
 
     @property
@@ -217,8 +215,8 @@ def check_person_rows(person_rows: int | None) -> None:
     Traceback (most recent call last):
     boltdp.errors.ParameterError: person_rows must be >= 1, got 0
     """
-    if person_rows is not None and whole_number(person_rows, "person_rows", least=1) > MOST_PERSON_ROWS:
-        raise ParameterError(f"person_rows must be at most {MOST_PERSON_ROWS:,}, got {person_rows}")
+    if person_rows is not None and whole_number(person_rows, "person_rows", least=1) > MAX_PERSON_ROWS:
+        raise ParameterError(f"person_rows must be at most {MAX_PERSON_ROWS:,}, got {person_rows}")
 
 
 def check_single_rows(person_rows: int | None, what: str, *, hint: str | None = None) -> None:

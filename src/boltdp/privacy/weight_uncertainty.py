@@ -1,4 +1,4 @@
-"""What the noise does to released weights, in public numbers: for whoever looks at a model, and for no promise.
+"""What the noise does to released weights, in public numbers: for whoever looks at a model, and for no guarantee.
 
 Nothing here is computed from rows. `weight_uncertainty.md` says what is meant, and proves it.
 """

@@ -20,7 +20,7 @@ from boltdp._arrays import Doubles
 from boltdp.encoding.values import Matcher, Value, check_count, check_number, check_values, format_value
 from boltdp.errors import ParameterError, real_number, shown
 from boltdp.losses import Loss
-from boltdp.privacy.training_problem import SMALLEST_CLASS_WEIGHT
+from boltdp.privacy.training_problem import MIN_CLASS_WEIGHT
 from boltdp.schema.columns import Categorical, Column, check_list, check_name, list_values
 
 #: A probability of the second of two classes, or "prior": that class's share in the schema.
@@ -313,8 +313,8 @@ class Classes(Target):
         if not all(0 < weight < math.inf for weight in given):
             raise ParameterError("class_weights must be finite numbers > 0")
         weights = tuple(weight / max(given) for weight in given)
-        if min(weights) < SMALLEST_CLASS_WEIGHT:
-            raise ParameterError(f"class_weights must be within a factor of {1 / SMALLEST_CLASS_WEIGHT:,.0f}")
+        if min(weights) < MIN_CLASS_WEIGHT:
+            raise ParameterError(f"class_weights must be within a factor of {1 / MIN_CLASS_WEIGHT:,.0f}")
         return weights
 
     def _order_class_weights(self, asked: ClassWeights) -> Sequence[float]:

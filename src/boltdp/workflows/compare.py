@@ -1,4 +1,4 @@
-"""Algorithms side by side, on data that may be looked at: accuracies and run times are measured without noise."""
+"""Algorithms side by side, on non-sensitive data: accuracies and run times are measured without noise."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def compare(
     """Train every algorithm at every epsilon, `repeats` times, on the same rows with the same settings.
 
     Runs that are in `before` are not made again; `keep` gets the results after each run. Each repeat has an order of
-    the rows and noise of its own. The result tells accuracies: it is for data that may be looked at.
+    the rows and noise of its own. The result tells accuracies: it is for non-sensitive data.
 
     >>> import numpy as np, pyarrow as pa
     >>> from boltdp.schema.schema import Classes, Numeric

@@ -1,4 +1,4 @@
-"""Choosing among candidates inside the promise: each way is planned from public numbers, and run over prepared rows.
+"""Choosing among candidates inside the guarantee: each way is planned from public numbers, and run over prepared rows.
 
 `portions`  the paper's Algorithm 3. Each candidate is trained on rows of its own, so that all of them together read
             the rows as often as one candidate alone would; other rows choose, by the exponential mechanism
@@ -121,7 +121,7 @@ def choose_by_portions(
 def choose_by_trials(
     prepared: PreparedRows, certificates: Sequence[Certificate], *, classes: int, context: Context
 ) -> Chosen:
-    """A trial releases one of the candidates. How many trials were made is told to nobody."""
+    """A trial releases one of the candidates. How many trials were made stays secret."""
     forks, selection = context.randomness.spawn(), certificates[0].selection
     assert isinstance(selection, TrialSelection)
     check_rows(prepared, selection.rows)
@@ -170,7 +170,7 @@ class Candidates:
     """Trainings over the same rows, of which releases can be made that are independent given the rows.
 
     Where all noise is added at the release, every candidate is trained once, all of them in the same scans. Noise
-    inside training is drawn anew for each release, without a word: progress would tell how many there are.
+    inside training is drawn again for each release, without a word: progress would tell how many there are.
 
     Proof: selection.md 2.3
     """

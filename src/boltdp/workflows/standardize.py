@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: Of the budget, at least and at most, for centring; and its noise, wanted and tolerated, in lengths of a row.
 SHARES = (0.05, 0.25)
 CENTRE_NOISE, MAX_CENTRE_NOISE = 0.35, 0.7
-#: Before noisy gradient descent, whose noise is Gaussian too: so many times that share, which costs the scans little.
+#: Before noisy gradient descent, whose noise is Gaussian too: this many times that share, which costs the scans little.
 GAUSSIAN_SHARE = 2.0
 #: The clip norm, in root mean square norms of standardized rows: longer rows are shortened.
 CLIP_NORM = 1.0

@@ -2,7 +2,7 @@
 
 Two classes are Gaussian clouds around +w and -w for a random direction w, more than two around random directions of
 their own; rows are then shortened into the unit ball. Row i depends on the seed and on i alone, so the first rows of a
-large data set are a small one.
+large dataset are a small one.
 """
 
 from __future__ import annotations

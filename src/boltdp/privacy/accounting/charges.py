@@ -16,7 +16,7 @@ from boltdp._bisect import bisect_integers
 from boltdp.errors import ParameterError
 from boltdp.privacy.accounting.composition import (
     CUT_OFF,
-    LARGEST_EPSILON,
+    MAX_EPSILON,
     RESOLUTION,
     PrivacyLossDistribution,
     delta_of_sum,
@@ -34,8 +34,8 @@ Rule = Literal["curves", "basic"]
 
 #: Sums of claimed epsilons and deltas may exceed a budget by this part, so that ten tenths are one.
 FORGIVEN = 1e-9
-#: PrivacyLossDistribution are told apart by no less: below it the differences of a profile have too few digits.
-SMALLEST_WIDTH = 1e-5
+#: Losses are multiples of no less than this: below it the differences of a profile have too few digits.
+MIN_WIDTH = 1e-5
 #: The delta near which a profile is asked for again where it gave up: the body of the curve, and not its tail.
 BODY = 1e-2
 #: Parts into which an epsilon of `spent_epsilon` is divided.
@@ -57,7 +57,7 @@ class Charge(Protocol):
 
     @property
     def adjacency(self) -> Adjacency:
-        """Between which data sets it holds."""
+        """Between which datasets it holds."""
         ...
 
     @property
@@ -88,7 +88,7 @@ class OneOfSeveral(Event):
     events: tuple[Event, ...]
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """The largest delta at the epsilon they were planned for; below it nothing is promised.
+        """The largest delta at the epsilon they were planned for; below it nothing is guaranteed.
 
         Proof: composition.md 5
         """
@@ -165,7 +165,7 @@ class Spent:
 
 
 def check_charge(charge: Charge) -> None:
-    """Refuse events of kinds that are not known: what they spend cannot be told."""
+    """Refuse events of kinds that are not known: what they spend cannot be known."""
     for event in charge.spent.walk():
         if known_events().get(getattr(event, "kind", "")) is not type(event):
             raise ParameterError(f"a release must be made of known events, got {type(event).__name__!r}")
@@ -243,7 +243,7 @@ def spent_epsilon(charges: Sequence[Charge], budget: Budget) -> float | None:
 def _parts(charges: Sequence[Charge], budget: Budget) -> list[tuple[PrivacyLossDistribution, int]] | None:
     """The losses of each different release on one grid, and how often it was made; None where no grid is fit."""
     width = budget.epsilon / (RESOLUTION * math.sqrt(len(charges)))
-    if not width >= SMALLEST_WIDTH or budget.epsilon > LARGEST_EPSILON:
+    if not width >= MIN_WIDTH or budget.epsilon > MAX_EPSILON:
         return None
     allowed = CUT_OFF * budget.delta / len(charges)
     counted = Counter((charge.budget, _strip_non_private(charge.spent)) for charge in charges)
@@ -269,11 +269,11 @@ def _losses(event: Event, claimed: Budget, width: float, allowed: float) -> Priv
         return np.array([delta(float(epsilon)) for epsilon in epsilons])
 
     longest = max(claimed.epsilon, width)
-    while longest <= 2.0 * LARGEST_EPSILON and delta(longest) > allowed:
+    while longest <= 2.0 * MAX_EPSILON and delta(longest) > allowed:
         if delta(1.25 * longest) > 0.99 * delta(longest):
             break  # it falls no further
         longest *= 1.25
-    if longest > 2.0 * LARGEST_EPSILON:
+    if longest > 2.0 * MAX_EPSILON:
         return None
     while longest > width and delta(0.8 * longest) <= allowed:
         longest *= 0.8
@@ -281,7 +281,7 @@ def _losses(event: Event, claimed: Budget, width: float, allowed: float) -> Priv
 
 
 def _strip_non_private(event: Event) -> Event:
-    """What was done, whatever else takes its promise away: it was spent all the same."""
+    """What was done, whatever else takes its guarantee away: it was spent all the same."""
     while isinstance(event, NonPrivate):
         event = event.spent
     return event

@@ -26,23 +26,23 @@ Profile: TypeAlias = Callable[[Doubles], Doubles]
 
 #: PrivacyLossDistribution are multiples of this part of epsilon / sqrt(T): their variance grows by a percent at most.
 RESOLUTION = 40
-#: Positive losses of one update that are told apart, at most.
-MOST_LOSSES = 1 << 16
+#: Positive losses of one update that are distinguished, at most.
+MAX_LOSSES = 1 << 16
 #: Epsilons at which a profile is asked, at most, where each answer may take a millisecond.
-MOST_POINTS = 96
+MAX_POINTS = 96
 #: The part of delta that is given to what is cut off, twice.
 CUT_OFF = 1e-4
 #: Beyond any rounding in the transforms, as a part of the result.
 ROUNDING = 1e-6
 #: Deviations are tried in steps of 2^(1/512), 0.14 %, so that machines that round differently find the same one.
 RUNGS_PER_DOUBLING = 512
-#: Chernoff's bound is never so many times too large: what it says of such a delta saves the transforms.
+#: Chernoff's bound is never this many times too large: what it says of such a delta saves the transforms.
 FAR_ABOVE = 1e6
-SMALLEST_DEVIATION = 2.0**-3
+MIN_DEVIATION = 2.0**-3
 #: More noise only spends less, and is taken for this much, which double precision can hold.
-LARGEST_DEVIATION = 1e9
-#: Beyond this nothing is promised, and double precision runs out.
-LARGEST_EPSILON = 100.0
+MAX_DEVIATION = 1e9
+#: Beyond this nothing is guaranteed, and double precision runs out.
+MAX_EPSILON = 100.0
 
 
 def poisson_profile(deviation: float, *, rate: float) -> Profile:
@@ -55,7 +55,7 @@ def poisson_profile(deviation: float, *, rate: float) -> Profile:
     >>> poisson_profile(2.0, rate=1.0)(np.zeros(1)).round(4)
     array([0.3829])
     """
-    deviation = min(deviation, LARGEST_DEVIATION)
+    deviation = min(deviation, MAX_DEVIATION)
     shift = 1.0 / deviation
     c = rate * math.exp(-0.5 * shift**2)
     if c == 0.0:  # so little noise that nothing is hidden
@@ -81,7 +81,7 @@ def fixed_size_profile(deviation: float, *, rate: float) -> Profile:
     >>> fixed_size_profile(1.0, rate=0.5)(np.zeros(1)).round(4)
     array([0.1915])
     """
-    deviation = min(deviation, LARGEST_DEVIATION)
+    deviation = min(deviation, MAX_DEVIATION)
     half = 0.5 / deviation
 
     def profile(epsilon: Doubles) -> Doubles:
@@ -140,7 +140,7 @@ class PrivacyLossDistribution:
 
 
 def composed_delta(profile: Profile, *, updates: int, budget: Budget) -> float:
-    """An upper bound of delta at `budget.epsilon` after so many updates of this profile: section 5.
+    """An upper bound of delta at `budget.epsilon` after this many updates of this profile: section 5.
 
     It is close where it is near `budget.delta`; far above it may be 1.
 
@@ -155,7 +155,7 @@ def composed_delta(profile: Profile, *, updates: int, budget: Budget) -> float:
 
 
 def delta_of_sum(parts: Sequence[tuple[PrivacyLossDistribution, int]], budget: Budget) -> float:
-    """An upper bound of delta at `budget.epsilon`, if each of these losses is suffered so many times.
+    """An upper bound of delta at `budget.epsilon`, if each of these losses is suffered as often as stated.
 
     Their widths must be the same. It is close where it is near `budget.delta`; far above it may be 1.
 
@@ -213,7 +213,7 @@ def interpolate_profile(profile: Profile, *, width: float, longest: float) -> Pr
     """PrivacyLossDistribution, multiples of `width`, of a pair whose profile is nowhere below a mechanism's.
 
     `profile` is any upper bound of the mechanism's profile, at positive epsilons up to `longest`; it need not be
-    convex. It is asked at MOST_POINTS of them at most.
+    convex. It is asked at MAX_POINTS of them at most.
 
     Proof: composition.md 2
 
@@ -221,7 +221,7 @@ def interpolate_profile(profile: Profile, *, width: float, longest: float) -> Pr
     >>> losses.places, losses.masses.round(3), losses.infinite
     (array([-1,  0,  1]), array([0.269, 0.   , 0.731]), 0.0)
     """
-    stride = max(1, math.ceil(longest / (MOST_POINTS * width)))
+    stride = max(1, math.ceil(longest / (MAX_POINTS * width)))
     places = stride * np.arange(1, max(1, math.ceil(longest / (stride * width))) + 1)
     epsilons: Doubles = width * places.astype(np.float64)
     deltas = np.minimum.accumulate(np.clip(profile(epsilons), 0.0, 1.0))
@@ -249,7 +249,7 @@ def _slope(left: tuple[int, float, float], right: tuple[int, float, float]) -> f
 
 
 def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, budget: Budget) -> float:
-    """The smallest standard deviation, on a fixed ladder, at which so many updates keep the budget.
+    """The smallest standard deviation, on a fixed ladder, at which this many updates keep the budget.
 
     Proof: noisy_updates.md 5
 
@@ -261,18 +261,18 @@ def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, bud
     >>> 0.5 < once < often < 2.0
     True
     """
-    if budget.epsilon > LARGEST_EPSILON:
-        raise ParameterError(f"epsilon must be <= {LARGEST_EPSILON:g} where rows are sampled, got {budget.epsilon:g}")
+    if budget.epsilon > MAX_EPSILON:
+        raise ParameterError(f"epsilon must be <= {MAX_EPSILON:g} where rows are sampled, got {budget.epsilon:g}")
 
     def deviation(rung: int) -> float:
-        return SMALLEST_DEVIATION * math.pow(2.0, rung / RUNGS_PER_DOUBLING)
+        return MIN_DEVIATION * math.pow(2.0, rung / RUNGS_PER_DOUBLING)
 
     def keeps(rung: int) -> bool:
         return composed_delta(profile(deviation(rung)), updates=updates, budget=budget) <= budget.delta
 
     # With all rows in every update it would be this, and a few rungs more for what the discretisation overstates.
     whole = 2.0 * math.sqrt(updates) * gaussian_sigma(budget)
-    low, high = -1, max(0, math.ceil(RUNGS_PER_DOUBLING * math.log2(whole / SMALLEST_DEVIATION)))
+    low, high = -1, max(0, math.ceil(RUNGS_PER_DOUBLING * math.log2(whole / MIN_DEVIATION)))
     while not keeps(high):
         low, high = high, high + 1
     return deviation(bisect_integers(keeps, low, high))
@@ -288,9 +288,9 @@ def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: floa
     longest = epsilon / math.sqrt(updates)
     while updates * float(profile(np.array([longest]))[0]) > allowed:
         longest *= 1.25
-        if longest > 2.0 * LARGEST_EPSILON:
+        if longest > 2.0 * MAX_EPSILON:
             return None
-    width = max(epsilon / (RESOLUTION * math.sqrt(updates)), longest / MOST_LOSSES)
+    width = max(epsilon / (RESOLUTION * math.sqrt(updates)), longest / MAX_LOSSES)
     places = np.arange(math.ceil(longest / width) + 1)
     grid: Doubles = width * places.astype(np.float64)
     deltas = profile(grid)

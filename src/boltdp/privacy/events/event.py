@@ -43,7 +43,7 @@ class Event(ABC):
 
     @abstractmethod
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """The privacy profile: no larger delta is spent at this epsilon; 1 where nothing is promised.
+        """The privacy profile: no larger delta is spent at this epsilon; 1 where nothing is guaranteed.
 
         `target` is the delta near which the bound should be close, for profiles that are computed on a grid.
         """
@@ -55,7 +55,7 @@ class Event(ABC):
 
     @property
     def non_private_reasons(self) -> tuple[str, ...]:
-        """Why nothing is promised after all, in plain words; empty if something is."""
+        """Why nothing is guaranteed after all, in plain words; empty if something is."""
         return tuple(dict.fromkeys(fault for child in self.children for fault in child.non_private_reasons))
 
     @property
@@ -75,7 +75,7 @@ class Event(ABC):
 
     @property
     def models(self) -> int:
-        """How many times that one was done, with fresh noise: so many models are released."""
+        """How many times that one was done, with fresh noise: the number of released models."""
         return 1
 
     @property
@@ -130,7 +130,7 @@ class Training(Event):
 
 @dataclass(frozen=True)
 class Noiseless(Training):
-    """Training without noise: nothing is promised."""
+    """Training without noise: nothing is guaranteed."""
 
     kind = "training without noise"
     problem: Problem

@@ -1,7 +1,7 @@
 """Noisy counts of rows: of values in columns, of which a schema is drafted, or of a model's errors.
 
 In each release a row adds 1 to one count at most: that of the interval its number is in, or that of its value.
-Intervals are public; values are not, and one is told only if its noisy count exceeds a threshold. `release.py` draws.
+Intervals are public; values are not, and one is released only if its noisy count exceeds a threshold.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class NoisyCounts(Event):
         return in_l1 if self.noise.kind == "spherical" else in_l2
 
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
-        """What the noise spends, and the probability that the value of a single row is told.
+        """What the noise spends, and the probability that the value of a single row is released.
 
         Proof: noisy_counts.md 2, 3, 4
         """
@@ -83,13 +83,13 @@ class NoisyCounts(Event):
                 if not least >= 0:
                     return 1.0
                 far = least / scale
-                told = (-far).exp() / 2 if noise.kind == "spherical" else (far / arb(2).sqrt()).erfc() / 2
-                spent += 2 * self.unknown * told
+                chance = (-far).exp() / 2 if noise.kind == "spherical" else (far / arb(2).sqrt()).erfc() / 2
+                spent += 2 * self.unknown * chance
             return upper(spent)
 
     @property
     def mu(self) -> float | None:
-        """The sensitivity in deviations, if the noise is normal and no value is told.
+        """The sensitivity in deviations, if the noise is normal and no value is released.
 
         Proof: noisy_counts.md 2
         """
@@ -111,7 +111,7 @@ def _moved(releases: int, person_rows: int | None) -> tuple[float, float]:
 def make_noisy_counts(
     budget: Budget, *, releases: int, unknown: int = 0, summed: bool = False, person_rows: int | None = None
 ) -> NoisyCounts:
-    """The event of so many releases that keep a budget; `unknown` of them tell values, which needs a delta.
+    """The event of `releases` releases that keep a budget; `unknown` of them release values, which needs a delta.
 
     Of two noises that are enough, the one with the shorter tail is taken; if counts will be `summed`, the one with the
     smaller deviation.

@@ -17,7 +17,7 @@ from boltdp.privacy.events.objective_perturbation import check_summable, gatheri
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.events.sgd_sensitivity import UNIT, Sensitivity
 from boltdp.privacy.mechanisms import Mechanism, gaussian_sigma
-from boltdp.privacy.training_problem import MOST_PASSES, Problem
+from boltdp.privacy.training_problem import MAX_PASSES, Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +45,8 @@ class NoisyGradients(Training):
         check_dimensions(self.noise, self.problem.dimensions)
         if self.noise.kind != "gaussian":
             raise ParameterError(f"the noise of gradients must be gaussian, got {self.noise.kind!r}")
-        if whole_number(self.scans, "scans", least=1) > MOST_PASSES:
-            raise ParameterError(f"scans must be at most {MOST_PASSES:,}, got {self.scans}")
+        if whole_number(self.scans, "scans", least=1) > MAX_PASSES:
+            raise ParameterError(f"scans must be at most {MAX_PASSES:,}, got {self.scans}")
         for name in ("clip", "step"):
             if not 1e-9 <= real_number(getattr(self, name), name) <= 1e9:
                 raise ParameterError(f"{name} must be between 1e-9 and 1e9, got {getattr(self, name)}")

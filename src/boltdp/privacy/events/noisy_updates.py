@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from boltdp._bisect import bisect
 from boltdp.errors import ParameterError
 from boltdp.privacy.accounting.composition import (
-    LARGEST_EPSILON,
+    MAX_EPSILON,
     composed_delta,
     fixed_size_profile,
     poisson_profile,
@@ -78,8 +78,8 @@ class NoisyUpdates(Training):
             if self.noise.kind == "gaussian":
                 return self.noise.delta(epsilon, sensitivity=reach * math.sqrt(passes))
             return min(1.0, passes * self.noise.delta(epsilon / passes, sensitivity=reach))
-        if epsilon > LARGEST_EPSILON:
-            return self.delta(LARGEST_EPSILON, target=target)
+        if epsilon > MAX_EPSILON:
+            return self.delta(MAX_EPSILON, target=target)
         if self.sampling == "fixed size":
             deviation = self.noise.scale / (_reach(recipe) * _UP)
             profile = fixed_size_profile(deviation, rate=recipe.largest_batch / recipe.rows)

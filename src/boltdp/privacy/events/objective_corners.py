@@ -21,17 +21,17 @@ from flint import arb
 from boltdp._arrays import Doubles
 from boltdp.losses import Simplex
 from boltdp.privacy.mechanisms import Mechanism, gaussian_delta, precision
-from boltdp.privacy.spherical_noise import LONGEST_DISTANCE, MOST_DIMENSIONS, spherical_bits, spherical_delta
+from boltdp.privacy.spherical_noise import MAX_DIMENSIONS, MAX_DISTANCE, spherical_bits, spherical_delta
 
 #: Tilts that are tried: multiples of 1/64.
 TILTS = 64
 #: A tilt is looked for again when the scale of the noise has grown by a factor of 2^(1/16).
 SCALES_AN_OCTAVE = 16
-MOST_OCTAVES = 300.0
+MAX_OCTAVES = 300.0
 #: How much less a tilt must spend than none, by doubles, to be taken: more than these can be wrong by.
-LEAST_SAVING = 0.002
-#: Of so many rows of a person the corners of all rows together are summed, where there are two classes.
-MOST_EXPANDED = 8
+MIN_SAVING = 0.002
+#: For up to this many rows of a person the corners of all rows together are summed, where there are two classes.
+MAX_EXPANDED = 8
 #: The nodes and weights of Gauss and Legendre between 0 and 1, for a look by doubles.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 _PLACES, _PARTS = (1.0 + _NODES) / 2, _WEIGHTS / 2
@@ -104,7 +104,7 @@ def corners_delta(
 
         same, aside = shares_of_volume(simplex, strength_, tilt)
         alone = rows * _of_one_row(simplex, spent, rows * edge, rows * same, rows * aside)
-        if rows == 1 or rows > MOST_EXPANDED or simplex.vertices > 2:
+        if rows == 1 or rows > MAX_EXPANDED or simplex.vertices > 2:
             return alone
         together = arb(0)
         for leaving, coming in product(range(rows + 1), repeat=2):
@@ -136,7 +136,7 @@ def best_tilt(simplex: Simplex, strength: tuple[int, float], noise: Mechanism, e
     """
     octave = round(SCALES_AN_OCTAVE * math.log2(noise.scale)) / SCALES_AN_OCTAVE
     # Beyond these doubles run out.
-    if abs(octave) > MOST_OCTAVES or (noise.kind == "spherical" and noise.dimensions > MOST_DIMENSIONS):
+    if abs(octave) > MAX_OCTAVES or (noise.kind == "spherical" and noise.dimensions > MAX_DIMENSIONS):
         return 0.0
     with np.errstate(all="ignore"):
         return _best_tilt(simplex, strength[0] * strength[1], noise.kind, noise.dimensions, octave, epsilon, rows)
@@ -160,21 +160,21 @@ def _best_tilt(
     aside = rows * (volume + slope * (1 + directions * tilts))
     # With a larger tilt than these, nothing is left at some corners.
     tilts = tilts[aside < epsilon]
-    if tilts.size < 2 or (kind == "spherical" and 2.0 * edge > LONGEST_DISTANCE):
+    if tilts.size < 2 or (kind == "spherical" and 2.0 * edge > MAX_DISTANCE):
         return 0.0
     same, aside = epsilon - same[: tilts.size], epsilon - aside[: tilts.size]
     spent = directions * _look(kind, dimensions, 2.0 * edge, same)
     spent += (2 * directions if others else 1) * _look(kind, dimensions, edge, aside)
     if others:
         spent += directions * others * _look(kind, dimensions, math.sqrt(3.0) * edge, aside)
-    spent[0] *= 1.0 - LEAST_SAVING
+    spent[0] *= 1.0 - MIN_SAVING
     return float(tilts[spent.argmin()])
 
 
 def _look(kind: str, dimensions: int, distance: float, epsilons: Doubles) -> Doubles:
     """About what noise of scale 1 spends of delta at several epsilons > 0, by doubles: `gaussian_delta` and the other.
 
-    To choose by. Nothing that is promised rests on it.
+    To choose by. Nothing that is guaranteed rests on it.
     """
     if kind == "gaussian":
         return np.array([_gaussian_look(distance, epsilon) for epsilon in epsilons.tolist()])

@@ -33,12 +33,12 @@ STOPPING_SHARE = 0.01
 STOPPING_GRADIENT = 2.0**-20
 #: The kernel rounds every number that a row adds to a sum to a multiple of this; such sums are exact.
 SUM_GRID = 2.0**-50
-#: Of so many rows the sums are exact, and no more are taken.
-MOST_SUMMED = 2**33
-#: q is longer than so many times its mean with a probability below 10^-20, in any number of dimensions.
-LONGEST_NOISE = 64.0
+#: Sums of up to this many rows are exact, and no more are taken.
+MAX_SUMMED = 2**33
+#: The norm of q exceeds this many times its mean with a probability below 10^-20, in any number of dimensions.
+MAX_NOISE = 64.0
 #: The share of Newton's step below which the solver gives up: a quarter of it is what doubles near 1 differ by.
-SHORTEST_STEP = 2.0**-50
+MIN_STEP = 2.0**-50
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ def check_summable(problem: Problem) -> None:
     >>> from boltdp.losses import Logistic
     >>> check_summable(Problem(loss=Logistic(), dims=9, rows=10**9))
     """
-    if problem.rows > MOST_SUMMED:
-        raise ParameterError(f"the data must have at most {MOST_SUMMED:,} rows to be summed, got {problem.rows:,}")
+    if problem.rows > MAX_SUMMED:
+        raise ParameterError(f"the data must have at most {MAX_SUMMED:,} rows to be summed, got {problem.rows:,}")
 
 
 def check_solvable(problem: Problem, noise: Mechanism | None) -> None:
@@ -188,7 +188,7 @@ def check_solvable(problem: Problem, noise: Mechanism | None) -> None:
 
 
 def least_solvable(problem: Problem, noise: Mechanism | None) -> float:
-    """The smallest Lambda for which the solver needs no step shorter than `SHORTEST_STEP`, whatever the rows are.
+    """The smallest Lambda for which the solver needs no step shorter than `MIN_STEP`, whatever the rows are.
 
     The problem's own Lambda has no part in it.
 
@@ -200,8 +200,8 @@ def least_solvable(problem: Problem, noise: Mechanism | None) -> float:
     True
     """
     loss = problem.loss
-    longest = 0.0 if noise is None else LONGEST_NOISE * noise.expected_norm
-    bound = 20.0 * math.sqrt(2.0) * SHORTEST_STEP * loss.lipschitz * (loss.lipschitz + longest / problem.rows)
+    longest = 0.0 if noise is None else MAX_NOISE * noise.expected_norm
+    bound = 20.0 * math.sqrt(2.0) * MIN_STEP * loss.lipschitz * (loss.lipschitz + longest / problem.rows)
     return max(bound, math.pow(bound * math.sqrt(loss.smoothness), 2.0 / 3.0))
 
 
@@ -395,7 +395,7 @@ def tolerance(problem: Problem, noise: Mechanism | None) -> float:
     >>> tolerance(problem, None) < 3e-6
     True
     """
-    longest = 0.0 if noise is None else LONGEST_NOISE * noise.expected_norm
+    longest = 0.0 if noise is None else MAX_NOISE * noise.expected_norm
     strength = problem.rows * problem.regularization
     weights = math.sqrt(2.0 * problem.loss.at_zero / problem.regularization) + 2.0 * longest / strength
     unsure = gradient_rounding(problem, weights=weights, noise=longest) + drawing_error(noise)

@@ -22,7 +22,7 @@ from boltdp.privacy.training_problem import Recipe, check_undivided
 UNIT = 2.0**-53  #: u, the relative error of one rounding
 
 #: Beyond this many updates the recursion gives way to a bound that needs no loop over them.
-LONGEST_RECURSION = 50_000_000
+MAX_RECURSION = 50_000_000
 
 #: Updates handled at once; their arrays stay in the processor's cache.
 _CHUNK = 1 << 16
@@ -69,7 +69,7 @@ def _moved(recipe: Recipe) -> tuple[float, str]:
     closed = _closed_form(recipe)
     if closed is not None:
         bound, derivation = closed, "closed form"
-    elif recipe.updates <= LONGEST_RECURSION:
+    elif recipe.updates <= MAX_RECURSION:
         bound, derivation = _recursion(recipe), "recursion"
     else:
         bound, derivation = _first_steps(recipe), "first steps"
@@ -230,7 +230,7 @@ def _constant_step(recipe: Recipe) -> float:
 
 
 def _spacing_of_small_batches(recipe: Recipe) -> int:
-    """Small batches are spread evenly: every so many batches, at least, there is one."""
+    """Small batches are spread evenly: at least one in this many batches is small."""
     n = recipe.batches
     return -(-n // (n - recipe.rows % n))
 
