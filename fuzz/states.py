@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from boltdp.kernel import sgd
+from boltdp.kernel import packing, sgd
 from boltdp.kernel.feature_map import FeatureMap, Segment, scores
 from boltdp.kernel.feature_map import Kind as Segmented
 from boltdp.kernel.feature_sums import FeatureSums
@@ -151,10 +151,10 @@ def feed_rows(dice: random.Random) -> None:
         feature_map,
     )
     out = np.empty((count, 1 + dice.choice((1, 4))), np.float32)
-    sgd.project(rows, np.random.default_rng(1).normal(size=(dims, out.shape[1] - 1)), out)
+    packing.project(rows, np.random.default_rng(1).normal(size=(dims, out.shape[1] - 1)), out)
     total = dice.randrange(1, 1000)
     start = dice.randrange(total)
-    sgd.permuted_position(start, dice.randrange(total - start + 2), rows=total, seed=dice.getrandbits(64))
+    packing.permuted_position(start, dice.randrange(total - start + 2), rows=total, seed=dice.getrandbits(64))
 
 
 TARGETS = (

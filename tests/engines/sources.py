@@ -23,7 +23,7 @@ import pytest
 
 from boltdp.engines import Engine
 from boltdp.kernel.feature_map import FeatureMap
-from boltdp.kernel.sgd import project, source_position
+from boltdp.kernel.packing import project, source_position
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, TimePart, Vector
 
 ROWS = 997

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from boltdp.errors import ParameterError
-from boltdp.kernel.sgd import State, permuted_position, project, run, source_position
+from boltdp.kernel.packing import permuted_position, project, source_position
+from boltdp.kernel.sgd import State, run
 from boltdp.losses import Logistic
 from boltdp.privacy.step_schedules import constant
 from boltdp.privacy.training_problem import Recipe
@@ -151,5 +152,5 @@ def test_a_projection_that_does_not_fit_is_refused() -> None:
     assert len(fits) == 1
     for rows, out in itertools.product([(3, 3), (3, 4)], [(3, 3), (3, 2)]):
         if (rows, out) != ((3, 4), (3, 3)):
-            with pytest.raises(ParameterError, match="must be a C-contiguous float32 array of shape"):
+            with pytest.raises(ParameterError, match=r"rows must have 1 . 3 columns and out 3 rows of 1 . 2"):
                 project(np.zeros(rows, dtype=np.float32), matrix, np.zeros(out, dtype=np.float32))

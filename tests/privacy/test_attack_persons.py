@@ -20,7 +20,7 @@ from boltdp.algorithms.bolton import BoltOn
 from boltdp.context import Context
 from boltdp.engines import PreparedRows, open_source
 from boltdp.kernel.loss_derivatives import DerivativeSums
-from boltdp.kernel.sgd import source_position
+from boltdp.kernel.packing import source_position
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify

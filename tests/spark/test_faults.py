@@ -20,7 +20,7 @@ from boltdp.engines.spark.executor_tasks import CHANGED
 from boltdp.engines.spark.packed_blocks import Place, Stored, part_bounds
 from boltdp.engines.spark.session import quietly
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import sgd
+from boltdp.kernel import packing
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.schema.schema import Classes, Numeric, Schema
 
@@ -65,7 +65,7 @@ def test_a_replaced_row_moves_no_other_row(spark: Any) -> None:
             assert isinstance(prepared, PreparedBlocks)
             assert prepared.parts == parts
             kept.append(np.concatenate([np.array(block) for block in prepared.blocks()]))
-    at = int(sgd.permuted_position(12_345, 1, rows=rows, seed=5)[0])
+    at = int(packing.permuted_position(12_345, 1, rows=rows, seed=5)[0])
     for other in kept[1:]:
         assert np.flatnonzero((kept[0] != other).any(axis=1)).tolist() == [at]
 

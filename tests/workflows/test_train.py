@@ -18,7 +18,7 @@ from boltdp.context import Context
 from boltdp.engines import ArrayEngine, open_source
 from boltdp.engines.base import Engine, PreparedRows, encode_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.sgd import source_position
+from boltdp.kernel.packing import source_position
 from boltdp.losses import HuberSVM, Logistic, MarginLogistic, Multinomial
 from boltdp.model import Model
 from boltdp.privacy.events.event import NOISELESS, SEEDED

@@ -18,7 +18,7 @@ from boltdp.engines import ArrayEngine, Engine
 from boltdp.engines.base import PreparedRows, Slice
 from boltdp.engines.local_store import store_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.sgd import source_position
+from boltdp.kernel.packing import source_position
 from boltdp.model import Model
 from boltdp.privacy import exact_sampling, release
 from boltdp.privacy.budget import Budget

@@ -1,7 +1,7 @@
-"""Which rows an update sees, where a proof asks for random samples: C in `kernel/sampling.c`.
+"""Random batches of rows, for algorithms whose proof needs them: C in `kernel/sampling.c`.
 
-Positions depend on public numbers and a key only, which is fresh for each pass. They must stay secret: the
-guarantee of BST14 and DP-SGD counts on nobody knowing whether a row was in a batch. A -1 is the end of a batch.
+Positions depend on public numbers and a key only, which is fresh for each pass. They are secret: the guarantee of BST14
+and DP-SGD rests on nobody knowing whether a row was in a batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import _library
 from boltdp.privacy.release import RandomBytes, draw_sample_key
 
-#: Positions made at a time, about.
+#: Positions drawn in one call, about.
 CHUNK = 1 << 14
 
 
@@ -42,7 +42,7 @@ def fixed_size_batches(*, rows: int, batches: int, random_bytes: RandomBytes) ->
 
 
 def poisson_batches(*, rows: int, batches: int, random_bytes: RandomBytes) -> Iterator[Integers]:
-    """One pass of DP-SGD: every row is in every batch with probability 1/batches; -1 ends a batch.
+    """One pass of DP-SGD: every row is in every batch with probability 1/batches; `BATCH_END` ends a batch.
 
     >>> from boltdp.privacy.exact_sampling import seeded_bytes
     >>> chunks = list(poisson_batches(rows=1000, batches=10, random_bytes=seeded_bytes(1)))

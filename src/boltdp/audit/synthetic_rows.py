@@ -19,7 +19,7 @@ from boltdp.encoding.plan import (
     TimePartRule,
     ValueRule,
 )
-from boltdp.kernel.sgd import source_position
+from boltdp.kernel.packing import source_position
 from boltdp.schema.schema import Schema
 
 if TYPE_CHECKING:

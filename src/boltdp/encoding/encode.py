@@ -12,7 +12,7 @@ from boltdp.encoding.arrow_cells import Cells, Readers
 from boltdp.encoding.plan import EncodingPlan
 from boltdp.encoding.values import OnBadRow
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel import sgd
+from boltdp.kernel import packing
 from boltdp.kernel.packing import Packer
 
 
@@ -50,7 +50,7 @@ class Encoder:
             return out
         cells = np.empty((batch.num_rows, self._packer.width), np.float32)
         self._pack(batch, cells)
-        sgd.project(self.plan.unprojected_map.features(cells).astype(np.float32), self.plan.matrix, out)
+        packing.project(self.plan.unprojected_map.features(cells).astype(np.float32), self.plan.matrix, out)
         return out
 
     def _pack(self, batch: pa.RecordBatch, out: PackedRows) -> None:

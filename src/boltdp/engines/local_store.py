@@ -220,7 +220,7 @@ class MemoryStore:
 
     def shuffle(self, start: int, stop: int, seed: int) -> None:
         part = self._array[start:stop]
-        packing.put(part.copy(), sgd.permuted_position(0, len(part), rows=len(part), seed=seed), part)
+        packing.put(part.copy(), packing.permuted_position(0, len(part), rows=len(part), seed=seed), part)
 
     def close(self) -> None:
         self._array = self._array[:0]
@@ -249,7 +249,7 @@ class FileStore:
 
             def write(part: Part[Any]) -> int:
                 with part.encoded() as block:
-                    positions = sgd.permuted_position(part.start, len(block), rows=rows, seed=context.seed)
+                    positions = packing.permuted_position(part.start, len(block), rows=rows, seed=context.seed)
                     scatter.add(block, positions)
                 return len(block)
 
@@ -333,7 +333,7 @@ class FileStore:
             def write(part: range) -> None:
                 for block in self.blocks(part.start, part.stop):
                     at = part.start - start
-                    scatter.add(block, sgd.permuted_position(at, len(block), rows=rows, seed=seed))
+                    scatter.add(block, packing.permuted_position(at, len(block), rows=rows, seed=seed))
 
             def put_in_order(bucket: int) -> None:
                 with scatter.read_bucket(bucket) as block:
@@ -539,7 +539,9 @@ def _fill_memory(parts: Iterable[Part[T]], *, rows: int, width: int, ordered: bo
     def write(part: Part[T]) -> int:
         if ordered:
             with part.encoded() as block:
-                packing.put(block, sgd.permuted_position(part.start, part.rows, rows=rows, seed=context.seed), array)
+                packing.put(
+                    block, packing.permuted_position(part.start, part.rows, rows=rows, seed=context.seed), array
+                )
         else:
             part.encode_into(array[part.start : part.start + part.rows])
         return part.rows

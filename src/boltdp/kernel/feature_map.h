@@ -67,6 +67,18 @@ static inline const double *feature_map_units(const struct feature_map *r)
     return feature_map_squares(r) + (r->slots - r->dense);
 }
 
+/* The feature map at the end of a block, or NULL if it has none. */
+static inline const struct feature_map *feature_map_at_end(const void *block, uint64_t bytes, uint64_t map_bytes)
+{
+    return map_bytes == 0 ? NULL : (const void *) ((const char *) block + (bytes - map_bytes));
+}
+
+/* Slots of rows that are read by a map, or without one, NULL. */
+static inline uint64_t feature_map_slots(const struct feature_map *r, uint64_t cells)
+{
+    return r == NULL ? cells : r->slots;
+}
+
 /* Whether all cells are numbers, and the first features. */
 static inline int feature_map_has_only_numbers(const struct feature_map *r)
 {

@@ -6,24 +6,14 @@
 
 #include "feature_map.h"
 #include "sgd.h"
+#include "sum_state.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias)); /* lanes of all ones or all zeros */
 
-#define INLINE static inline __attribute__((always_inline))
 #define AT(p, i) (*(vec4 *) (double *) ((p) + (i)))
 #define CHOOSE(mask, yes, no) ((vec4) (((mask) & (mask4) (yes)) | (~(mask) & (mask4) (no))))
 #define WHOLE (1.5 * 0x1p52) /* adding and subtracting it rounds to a whole number */
-
-static const struct feature_map *feature_map_of(const struct feature_sums_state *s)
-{
-    return s->map_bytes == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->map_bytes));
-}
-
-static uint64_t slots_of(uint64_t cells, const struct feature_map *r)
-{
-    return r == NULL ? cells : r->slots;
-}
 
 static uint64_t dense_of(uint64_t cells, const struct feature_map *r)
 {
@@ -36,7 +26,7 @@ uint64_t feature_sums_bytes(uint64_t cells, const void *map)
     if (cells < 1 || cells > SGD_MAX_DIMS || (r != NULL && r->cells != cells))
         return 0;
     const uint64_t scratch = (dense_of(cells, r) + 3) / 4 * 4 + (r == NULL ? 0 : (r->groups + 1) / 2);
-    return sizeof(struct feature_sums_state) + sizeof(double) * (2 * slots_of(cells, r) + scratch) +
+    return sizeof(struct feature_sums_state) + sizeof(double) * (2 * feature_map_slots(r, cells) + scratch) +
            (r == NULL ? 0 : r->bytes);
 }
 
@@ -49,7 +39,7 @@ int feature_sums_check(const void *state, size_t bytes)
         s->map_bytes % sizeof(double) != 0 || !(s->radius > 0.0) || s->summed > FEATURE_SUMS_MAX_ROWS || s->unused[0] != 0 ||
         s->unused[1] != 0)
         return SGD_CORRUPT;
-    const struct feature_map *r = feature_map_of(s);
+    const struct feature_map *r = MAP_OF(s);
     return (r == NULL || feature_map_check(r, s->map_bytes) == SGD_OK) && feature_sums_bytes(s->cells, r) == bytes ? SGD_OK
                                                                                                         : SGD_CORRUPT;
 }
@@ -67,10 +57,7 @@ int feature_sums_init(void *state, size_t bytes, uint64_t cells, const void *map
     s->bytes = bytes;
     s->cells = cells;
     s->radius = radius;
-    if (r != NULL) {
-        s->map_bytes = r->bytes;
-        memcpy((char *) state + (bytes - r->bytes), r, r->bytes);
-    }
+    sum_state_put_map(state, bytes, r, &s->map_bytes);
     return SGD_OK;
 }
 
@@ -121,10 +108,11 @@ INLINE void add_groups(double *sums, double *squares, const struct feature_map *
     }
 }
 
-INLINE void scan(struct feature_sums_state *s, const float *rows, size_t n_rows)
+INLINE void scan(struct feature_sums_state *s, const float *rows, size_t n_rows, int wide)
 {
-    const struct feature_map *r = feature_map_of(s);
-    const uint64_t slots = slots_of(s->cells, r), dense = dense_of(s->cells, r), padded = (dense + 3) / 4 * 4;
+    (void) wide;
+    const struct feature_map *r = MAP_OF(s);
+    const uint64_t slots = feature_map_slots(r, s->cells), dense = dense_of(s->cells, r), padded = (dense + 3) / 4 * 4;
     double *sums = s->data, *squares = sums + slots, *x = squares + slots;
     uint32_t *active = (uint32_t *) (void *) (x + padded);
     for (size_t i = 0; i < n_rows; i++, rows += 1 + s->cells) {
@@ -150,38 +138,8 @@ INLINE void scan(struct feature_sums_state *s, const float *rows, size_t n_rows)
     memset(x, 0, (padded + (r == NULL ? 0 : (r->groups + 1) / 2)) * sizeof *x);
 }
 
-static void scan_portable(struct feature_sums_state *s, const float *rows, size_t n_rows)
-{
-    scan(s, rows, n_rows);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void scan_avx2(struct feature_sums_state *s, const float *rows, size_t n_rows)
-{
-    scan(s, rows, n_rows);
-}
-#endif
-
-int feature_sums_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build)
-{
-    const int code = feature_sums_check(state, bytes);
-    if (code != SGD_OK)
-        return code;
-    if (!sgd_has_build(build))
-        return SGD_BAD_BUILD;
-    if ((uintptr_t) rows % sizeof(float) != 0)
-        return SGD_UNALIGNED;
-    if (n_rows > FEATURE_SUMS_MAX_ROWS - ((const struct feature_sums_state *) state)->summed)
-        return SGD_FINISHED;
-#if defined(__x86_64__)
-    if (build != SGD_PORTABLE && sgd_has_build(SGD_AVX2)) {
-        scan_avx2(state, rows, n_rows);
-        return SGD_OK;
-    }
-#endif
-    scan_portable(state, rows, n_rows);
-    return SGD_OK;
-}
+#define ROWS_LEFT(s) (FEATURE_SUMS_MAX_ROWS - (s)->summed)
+DEFINE_ADD(feature_sums, ROWS_LEFT)
 
 int feature_sums_join(void *state, size_t bytes, const void *other)
 {
@@ -192,7 +150,7 @@ int feature_sums_join(void *state, size_t bytes, const void *other)
         code = feature_sums_check(other, bytes);
     if (code != SGD_OK)
         return code;
-    const uint64_t slots = slots_of(s->cells, feature_map_of(s));
+    const uint64_t slots = feature_map_slots(MAP_OF(s), s->cells);
     if (memcmp(s, o, offsetof(struct feature_sums_state, summed)) != 0 ||
         memcmp((const char *) s + (bytes - s->map_bytes), (const char *) o + (bytes - s->map_bytes), s->map_bytes) != 0)
         return SGD_BAD_RECIPE;

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from boltdp._arrays import Integers
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import _library, feature_map_pointer
-from boltdp.kernel.sum_state import Block
+from boltdp.kernel.sum_state import Summation
 
 _HEADER = 8 * 8
 #: What the sums are whole multiples of.
 UNIT = 2.0**-20
 
 
-class FeatureSums(Block):
+class FeatureSums(Summation):
     """The sums of the features of all rows fed so far, and of their squares, in multiples of UNIT.
 
     Features are clipped to [-1, 1] and rows shortened to `clip_norm` first. Each row is rounded by itself and the sums
     are exact, so that replacing one row changes nothing but its own terms. The map has numbers as they stand, 0 or
     1 for a category, and steps of one height, above or below zero.
 
-    >>> moments = Moments(clip_norm=1.0, cells=2)
+    >>> moments = FeatureSums(clip_norm=1.0, cells=2)
     >>> moments.add(np.array([[0, 0.5, 0], [1, 3, 0]], np.float32))
     >>> moments.value * UNIT
     array([[1.5 , 0.  ],
            [1.25, 0.  ]])
     """
 
-    aggregate: ClassVar[str] = "moments"
+    aggregate = "moments"
 
     _check = _library.feature_sums_check
     _add = _library.feature_sums_add

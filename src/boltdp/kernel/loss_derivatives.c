@@ -9,11 +9,11 @@
 #include "feature_map.h"
 #include "packing.h"
 #include "sgd.h"
+#include "sum_state.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef uint64_t word4 __attribute__((vector_size(32), aligned(8), may_alias));
 
-#define INLINE static inline __attribute__((always_inline))
 #define AT(p, i) (*(vec4 *) ((p) + (i)))
 #define WORDS_AT(p, i) (*(word4 *) ((p) + (i)))
 #define LANES(v) (((v)[0] + (v)[1]) + ((v)[2] + (v)[3]))
@@ -26,12 +26,6 @@ static uint64_t vectors(const struct derivatives_state *s)
 static uint64_t padded(uint64_t count)
 {
     return (count + 3) / 4 * 4;
-}
-
-/* The feature map of a block that is sound; it is the end of it. */
-static const struct feature_map *feature_map_of(const struct derivatives_state *s)
-{
-    return s->map_bytes == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->map_bytes));
 }
 
 /* How a row of numbers is made up. */
@@ -117,7 +111,7 @@ int derivatives_check(const void *state, size_t bytes)
         s->map_bytes % sizeof(double) != 0 || s->waiting >= DERIVATIVES_SUMMED_ROWS || s->summed > DERIVATIVES_MAX_ROWS ||
         !numbers_are_sound(s->kind, s->parameter, s->clip, s->share) || s->unused[0] != 0 || s->unused[1] != 0)
         return SGD_CORRUPT;
-    const struct feature_map *r = feature_map_of(s);
+    const struct feature_map *r = MAP_OF(s);
     if ((r != NULL && feature_map_check(r, s->map_bytes) != SGD_OK) ||
         derivatives_bytes(s->loss, s->cells, s->classes, s->positive, s->kind, s->weighted, r) != bytes)
         return SGD_CORRUPT;
@@ -160,10 +154,7 @@ int derivatives_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, u
     s->weighted = weighted;
     s->share = share;
     const struct shape shape = shape_of(cells, r);
-    if (r != NULL) {
-        s->map_bytes = r->bytes;
-        memcpy((char *) state + (bytes - r->bytes), r, r->bytes);
-    }
+    sum_state_put_map(state, bytes, r, &s->map_bytes);
     if (class_weights != NULL)
         memcpy(s->data + place_of(s, &shape, CLASS_WEIGHTS), class_weights, classes * sizeof *class_weights);
     for (uint64_t k = 0; k < vectors(s); k++) {
@@ -501,11 +492,12 @@ INLINE void add_tile(struct derivatives_state *s, struct tile *t, const float *r
     s->waiting += (uint64_t) good;
 }
 
-INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows)
+INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows, int wide)
 {
-    const struct shape shape = shape_of(s->cells, feature_map_of(s));
+    (void) wide;
+    const struct shape shape = shape_of(s->cells, MAP_OF(s));
     const size_t width = 1 + s->cells;
-    struct tile t = {.shape = &shape, .map = feature_map_of(s)};
+    struct tile t = {.shape = &shape, .map = MAP_OF(s)};
     t.partial = (uint64_t *) (void *) (s->data + place_of(s, &shape, PARTIAL));
     t.only_numbers = t.map != NULL && feature_map_has_only_numbers(t.map);
     t.units = t.map == NULL ? NULL : feature_map_units(t.map);
@@ -526,38 +518,8 @@ INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows)
     memset(t.x, 0, (char *) (s->data + place_of(s, &shape, CLASS_WEIGHTS)) - (char *) t.x);
 }
 
-static void scan_portable(struct derivatives_state *s, const float *rows, size_t n_rows)
-{
-    scan(s, rows, n_rows);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void scan_avx2(struct derivatives_state *s, const float *rows, size_t n_rows)
-{
-    scan(s, rows, n_rows);
-}
-#endif
-
-int derivatives_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build)
-{
-    const int code = derivatives_check(state, bytes);
-    if (code != SGD_OK)
-        return code;
-    if (!sgd_has_build(build))
-        return SGD_BAD_BUILD;
-    if ((uintptr_t) rows % sizeof(float) != 0)
-        return SGD_UNALIGNED;
-    if (n_rows > DERIVATIVES_MAX_ROWS - ((const struct derivatives_state *) state)->summed)
-        return SGD_FINISHED;
-#if defined(__x86_64__)
-    if (build != SGD_PORTABLE && sgd_has_build(SGD_AVX2)) {
-        scan_avx2(state, rows, n_rows);
-        return SGD_OK;
-    }
-#endif
-    scan_portable(state, rows, n_rows);
-    return SGD_OK;
-}
+#define ROWS_LEFT(s) (DERIVATIVES_MAX_ROWS - (s)->summed)
+DEFINE_ADD(derivatives, ROWS_LEFT)
 
 int derivatives_join(void *state, size_t bytes, const void *other)
 {
@@ -568,7 +530,7 @@ int derivatives_join(void *state, size_t bytes, const void *other)
         code = derivatives_check(other, bytes);
     if (code != SGD_OK)
         return code;
-    const struct shape shape = shape_of(s->cells, feature_map_of(s));
+    const struct shape shape = shape_of(s->cells, MAP_OF(s));
     const uint64_t first = place_of(s, &shape, PARTIAL), count = numbers_of(s, &shape);
     const uint64_t last = place_of(s, &shape, CLASS_WEIGHTS);
     if (memcmp(s, o, offsetof(struct derivatives_state, waiting)) != 0 ||
@@ -595,7 +557,7 @@ int derivatives_sum(const void *state, size_t bytes, double *out)
     const int code = derivatives_check(state, bytes);
     if (code != SGD_OK)
         return code;
-    const struct shape shape = shape_of(s->cells, feature_map_of(s));
+    const struct shape shape = shape_of(s->cells, MAP_OF(s));
     const uint64_t slots = shape.slots, rows = s->kind == DERIVATIVES_HESSIAN ? slots : 1, count = numbers_of(s, &shape);
     const uint64_t *partial = (const uint64_t *) (const void *) (s->data + place_of(s, &shape, PARTIAL));
     const uint64_t *high = partial + count, *low = high + count;

@@ -60,7 +60,7 @@ uint64_t derivatives_bytes(uint64_t loss, uint64_t cells, uint64_t classes, uint
 
 /*
  * The state before the first row. weights have V numbers for each slot, and for a product direction too, no longer than
- * 1 in all; else it is NULL. class_weights have a number a class, or are NULL where `weighted` is 0.
+ * 1 in all; else it is NULL. class_weights have a number for each class, or are NULL where `weighted` is 0.
  */
 int derivatives_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, uint64_t classes, uint64_t positive,
                    uint64_t kind, uint64_t weighted, const void *map, double parameter, double clip, uint64_t share,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import numpy as np
 
@@ -12,17 +11,17 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.packing import of_hashes
 from boltdp.kernel.sgd import _library, _pointer, _weights_of_classes, feature_map_pointer
-from boltdp.kernel.sum_state import Block, finite_numbers
+from boltdp.kernel.sum_state import Summation, finite_numbers
 from boltdp.losses import Loss
 
-#: The Hessian is summed for up to this many slots, which are as many as features, and two more for each group of them.
+#: The most slots of which the Hessian is summed: those of features, and up to two more for each group of them.
 MAX_HESSIAN_SLOTS = 1024
 
 _GRADIENT, _PRODUCT, _HESSIAN = range(3)
 _SUMMED_AT = 8 * 13
 
 
-class DerivativeSums(Block):
+class DerivativeSums(Summation):
     """The derivative of the loss of all rows fed so far, at fixed weights of shape (vectors, dims).
 
     Without a direction it is the gradient, else the Hessian times the direction; with `hessian`, the Hessian with
@@ -35,17 +34,17 @@ class DerivativeSums(Block):
     who adds up how many of them changes a bit.
 
     >>> from boltdp.losses import Logistic
-    >>> sums = Sums(Logistic(), np.zeros((1, 1)))
+    >>> sums = DerivativeSums(Logistic(), np.zeros((1, 1)))
     >>> sums.add(np.array([[1, 0.5], [0, -0.25]], dtype=np.float32))
     >>> sums.value, sums.rows
     (array([[-0.375]]), 2)
-    >>> sums = Sums(Logistic(), np.zeros((1, 1)), hessian=True)
+    >>> sums = DerivativeSums(Logistic(), np.zeros((1, 1)), hessian=True)
     >>> sums.add(np.array([[1, 0.5], [0, -0.5]], dtype=np.float32))
     >>> sums.value
     array([[[0.125]]])
     """
 
-    aggregate: ClassVar[str] = "derivative"
+    aggregate = "derivative"
 
     _check = _library.derivatives_check
     _add = _library.derivatives_add

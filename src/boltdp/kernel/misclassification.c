@@ -6,27 +6,17 @@
 #include "losses.h"
 #include "feature_map.h"
 #include "sgd.h"
+#include "sum_state.h"
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));
 typedef double vec2 __attribute__((vector_size(16), aligned(8), may_alias));
 typedef int64_t mask4 __attribute__((vector_size(32), aligned(8), may_alias)); /* lanes of all ones or all zeros */
 typedef uint32_t bits32 __attribute__((may_alias));
 
-#define INLINE static inline __attribute__((always_inline))
 #define AT(p, i) (*(const vec4 *) ((p) + (i)))
 #define CHOOSE(mask, yes, no) ((vec4) (((mask) & (mask4) (yes)) | (~(mask) & (mask4) (no))))
 
 #define GROUP 8
-
-static const struct feature_map *feature_map_of(const struct misclassification_state *s)
-{
-    return s->map_bytes == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->map_bytes));
-}
-
-static uint64_t slots_of(uint64_t cells, const struct feature_map *r)
-{
-    return r == NULL ? cells : r->slots;
-}
 
 /* Numbers of scratch that rows are read into. */
 static uint64_t scratch_of(const struct feature_map *r)
@@ -42,7 +32,7 @@ uint64_t misclassification_bytes(uint64_t cells, uint64_t classes, uint64_t mode
         (r != NULL && r->cells != cells))
         return 0;
     return sizeof(struct misclassification_state) + sizeof(uint64_t) * models +
-           sizeof(double) * (models * vectors * slots_of(cells, r) + scratch_of(r)) + (r == NULL ? 0 : r->bytes);
+           sizeof(double) * (models * vectors * feature_map_slots(r, cells) + scratch_of(r)) + (r == NULL ? 0 : r->bytes);
 }
 
 int misclassification_check(const void *state, size_t bytes)
@@ -53,7 +43,7 @@ int misclassification_check(const void *state, size_t bytes)
     if (bytes < sizeof *s || s->magic != MISCLASSIFICATION_MAGIC || s->bytes != bytes || s->unused != 0 ||
         s->map_bytes > bytes - sizeof *s || s->map_bytes % sizeof(double) != 0)
         return SGD_CORRUPT;
-    const struct feature_map *r = feature_map_of(s);
+    const struct feature_map *r = MAP_OF(s);
     if ((r != NULL && feature_map_check(r, s->map_bytes) != SGD_OK) ||
         misclassification_bytes(s->cells, s->classes, s->models, s->vectors, r) != bytes)
         return SGD_CORRUPT;
@@ -76,11 +66,8 @@ int misclassification_init(void *state, size_t bytes, uint64_t cells, uint64_t c
     s->classes = classes;
     s->models = models;
     s->vectors = vectors;
-    if (r != NULL) {
-        s->map_bytes = r->bytes;
-        memcpy((char *) state + (bytes - r->bytes), r, r->bytes);
-    }
-    memcpy(s->data + models, weights, models * vectors * slots_of(cells, r) * sizeof *weights);
+    sum_state_put_map(state, bytes, r, &s->map_bytes);
+    memcpy(s->data + models, weights, models * vectors * feature_map_slots(r, cells) * sizeof *weights);
     return SGD_OK;
 }
 
@@ -294,7 +281,7 @@ INLINE void scan_by(struct misclassification_state *s, const struct feature_map 
 INLINE void scan(struct misclassification_state *s, const float *rows, size_t n_rows, int wide)
 {
     if (s->map_bytes != 0) {
-        scan_by(s, feature_map_of(s), rows, n_rows, wide);
+        scan_by(s, MAP_OF(s), rows, n_rows, wide);
         return;
     }
     const size_t fitting = TILE_NUMBERS / s->cells / GROUP * GROUP;
@@ -318,36 +305,8 @@ INLINE void scan(struct misclassification_state *s, const float *rows, size_t n_
         s->data[model] += unsound;
 }
 
-static void scan_portable(struct misclassification_state *s, const float *rows, size_t n_rows)
-{
-    scan(s, rows, n_rows, 0);
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void scan_avx2(struct misclassification_state *s, const float *rows, size_t n_rows)
-{
-    scan(s, rows, n_rows, 1);
-}
-#endif
-
-int misclassification_add(void *state, size_t bytes, const float *rows, size_t n_rows, int build)
-{
-    const int code = misclassification_check(state, bytes);
-    if (code != SGD_OK)
-        return code;
-    if (!sgd_has_build(build))
-        return SGD_BAD_BUILD;
-    if ((uintptr_t) rows % sizeof(float) != 0)
-        return SGD_UNALIGNED;
-#if defined(__x86_64__)
-    if (build != SGD_PORTABLE && sgd_has_build(SGD_AVX2)) {
-        scan_avx2(state, rows, n_rows);
-        return SGD_OK;
-    }
-#endif
-    scan_portable(state, rows, n_rows);
-    return SGD_OK;
-}
+#define ROWS_LEFT(s) ((void) (s), SIZE_MAX)
+DEFINE_ADD(misclassification, ROWS_LEFT)
 
 int misclassification_join(void *state, size_t bytes, const void *other)
 {

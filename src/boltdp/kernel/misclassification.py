@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from boltdp._arrays import Doubles
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.sgd import _library, feature_map_pointer
-from boltdp.kernel.sum_state import Block, finite_numbers
+from boltdp.kernel.sum_state import Summation, finite_numbers
 
 _HEADER = 8 * 8
 
 
-class ErrorCounts(Block):
+class ErrorCounts(Summation):
     """Errors of models, of all rows fed so far; weights of shape (models, vectors, dims).
 
     One vector chooses class 1 where <w, x> > 0, else class 0; one vector per class, the first with the greatest <w, x>.
@@ -23,13 +21,13 @@ class ErrorCounts(Block):
     those with a feature that is not finite, are errors of every model. One row changes each count by at most 1; the
     counts are as private as the rows.
 
-    >>> errors = Errors(np.array([[[1.0, 0.0]], [[-1.0, 0.5]]]), classes=2)
+    >>> errors = ErrorCounts(np.array([[[1.0, 0.0]], [[-1.0, 0.5]]]), classes=2)
     >>> errors.add(np.array([[1, 0.5, 0], [0, -0.5, 0.1], [0, 0.25, 0.125], [np.nan, 0, 0]], dtype=np.float32))
     >>> errors.counts
     [2, 3]
     """
 
-    aggregate: ClassVar[str] = "errors"
+    aggregate = "errors"
 
     _check = _library.misclassification_check
     _add = _library.misclassification_add

@@ -25,14 +25,14 @@ static inline __attribute__((always_inline)) int bit(const uint8_t *bits, uint64
 }
 
 #define EACH_TYPE(DO)                                                                                                  \
-    DO(ROWS_INT8, int8_t)                                                                                              \
-    DO(ROWS_INT16, int16_t)                                                                                            \
-    DO(ROWS_INT32, int32_t)                                                                                            \
-    DO(ROWS_INT64, int64_t)                                                                                            \
-    DO(ROWS_UINT8, uint8_t)                                                                                            \
-    DO(ROWS_UINT16, uint16_t)                                                                                          \
-    DO(ROWS_UINT32, uint32_t)                                                                                          \
-    DO(ROWS_UINT64, uint64_t)
+    DO(PACK_INT8, int8_t)                                                                                              \
+    DO(PACK_INT16, int16_t)                                                                                            \
+    DO(PACK_INT32, int32_t)                                                                                            \
+    DO(PACK_INT64, int64_t)                                                                                            \
+    DO(PACK_UINT8, uint8_t)                                                                                            \
+    DO(PACK_UINT16, uint16_t)                                                                                          \
+    DO(PACK_UINT32, uint32_t)                                                                                          \
+    DO(PACK_UINT64, uint64_t)
 
 /* n values from the `first` on, as doubles. */
 static inline __attribute__((always_inline)) void load_numbers(const struct packing_column *c, uint64_t first, size_t n, double *x)
@@ -44,8 +44,8 @@ static inline __attribute__((always_inline)) void load_numbers(const struct pack
         break;
     switch (c->type) {
         EACH_TYPE(LOAD)
-        LOAD(ROWS_FLOAT32, float)
-        LOAD(ROWS_FLOAT64, double)
+        LOAD(PACK_FLOAT32, float)
+        LOAD(PACK_FLOAT64, double)
     default:
         for (size_t i = 0; i < n; i++)
             x[i] = bit(c->values, first + i);
@@ -117,7 +117,7 @@ static inline __attribute__((always_inline)) void count_places(const double *x, 
 static inline __attribute__((always_inline)) void make_cells(const struct packing_column *c, uint64_t first, size_t n, float *cells)
 {
     const float missing = (float) c->missing;
-    if (c->kind == ROWS_CODES) {
+    if (c->kind == PACK_CODES) {
         uint64_t index[TILE];
         load_indices(c, first, n, index);
         for (size_t i = 0; i < n; i++) {
@@ -128,7 +128,7 @@ static inline __attribute__((always_inline)) void make_cells(const struct packin
         double x[TILE + 3];
         load_numbers(c, first, n, x);
         x[n] = x[n + 1] = x[n + 2] = 0.0;
-        if (c->kind == ROWS_NUMBERS)
+        if (c->kind == PACK_NUMBERS)
             scale(x, n, c->low, c->high, cells);
         else
             count_places(x, n, c->places, c->count, cells);

@@ -8,25 +8,25 @@
 /*
  * Cells (feature_map.h) of any number of columns:
  *
- *     ROWS_NUMBERS  `width` numbers a row, packing_cell() of each
- *     ROWS_STEPS    of a number, how many of `count` increasing places are at or below it, compared in double
- *     ROWS_CODES    of a whole number x, codes[x - base], or x - base without codes; `count` of them
+ *     PACK_NUMBERS  `width` numbers a row, packing_cell() of each
+ *     PACK_STEPS    of a number, how many of `count` increasing places are at or below it, compared in double
+ *     PACK_CODES    of a whole number x, codes[x - base], or x - base without codes; `count` of them
  *
  * What is not valid, no number, not one of the codes or a code below 0 is written as `missing`.
  */
-enum packing_kind { ROWS_NUMBERS, ROWS_STEPS, ROWS_CODES };
+enum packing_kind { PACK_NUMBERS, PACK_STEPS, PACK_CODES };
 enum packing_type {
-    ROWS_INT8,
-    ROWS_INT16,
-    ROWS_INT32,
-    ROWS_INT64,
-    ROWS_UINT8,
-    ROWS_UINT16,
-    ROWS_UINT32,
-    ROWS_UINT64,
-    ROWS_FLOAT32,
-    ROWS_FLOAT64,
-    ROWS_BOOL /* bits, the lowest of a byte first, as in Arrow */
+    PACK_INT8,
+    PACK_INT16,
+    PACK_INT32,
+    PACK_INT64,
+    PACK_UINT8,
+    PACK_UINT16,
+    PACK_UINT32,
+    PACK_UINT64,
+    PACK_FLOAT32,
+    PACK_FLOAT64,
+    PACK_BOOL /* bits, the lowest of a byte first, as in Arrow */
 };
 
 struct packing_column {

@@ -16,7 +16,7 @@ from boltdp._arrays import Doubles, Integers, PackedRows
 from boltdp._native import load
 from boltdp.errors import ParameterError
 
-#: The types of values that can be packed, by NumPy's names, in the order of `enum rows_type`.
+#: The types of values that can be packed, by NumPy's names, in the order of `enum packing_type`.
 TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "bool")
 _FLOATS = (TYPES.index("float32"), TYPES.index("float64"))
 #: Codes that stand for themselves are below this.
@@ -25,12 +25,12 @@ _MAX_CODES = 2**31
 _NUMBERS, _STEPS, _CODES = range(3)
 #: Rows that a sample is taken of at once: few enough to stay in the processor's cache.
 _SAMPLED_AT_ONCE = 4096
-#: Positions of a bucket, at most.
+#: A bucket has at most 2 to the power of this many positions.
 MAX_SHIFT = 32
 
 
 class _Column(ctypes.Structure):
-    """`struct rows_column`."""
+    """`struct packing_column`."""
 
     _fields_ = (
         ("kind", c_uint64),
@@ -52,7 +52,7 @@ class _Column(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Numbers:
-    """`width` numbers a row, between bounds: they become numbers from -1 to 1, and a missing one NaN."""
+    """`width` numbers per row, between bounds: they become numbers from -1 to 1, and a missing one NaN."""
 
     low: float
     high: float
@@ -226,6 +226,60 @@ def sort_by_bucket(
     return order, slots, counts
 
 
+def project(rows: PackedRows, matrix: Doubles, out: PackedRows) -> None:
+    """Multiply the features of packed rows by a matrix, after scaling them into the unit ball as the row guard does.
+
+    A row that the guard makes neutral stays so: its projected features are NaN.
+
+    >>> rows = np.array([[1, 3, 4]], dtype=np.float32)
+    >>> out = np.empty((1, 2), dtype=np.float32)
+    >>> project(rows, np.array([[1.0], [0.0]]), out)
+    >>> out
+    array([[1. , 0.6]], dtype=float32)
+    """
+    _check_rows("rows", rows)
+    _check_rows("out", out)
+    dims, outputs = matrix.shape
+    if rows.shape[1] != 1 + dims or out.shape != (len(rows), 1 + outputs):
+        raise ParameterError(
+            f"rows must have 1 + {dims} columns and out {len(rows)} rows of 1 + {outputs}, got shapes {rows.shape} and "
+            f"{out.shape}"
+        )
+    matrix = np.ascontiguousarray(matrix, dtype=np.float64)
+    _library.packing_project(rows.ctypes.data, rows.shape[0], dims, matrix.ctypes.data, outputs, out.ctypes.data)
+
+
+def permuted_position(start: int, count: int, *, rows: int, seed: int) -> Integers:
+    """Where the rows start .. start+count-1 go: a permutation of 0 .. rows-1 that depends on nothing but the seed.
+
+    >>> sorted(permuted_position(0, 5, rows=5, seed=7).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    return _positions(_library.packing_permuted, start, count, rows=rows, seed=seed)
+
+
+def source_position(start: int, count: int, *, rows: int, seed: int) -> Integers:
+    """Which rows stand at the positions start .. start+count-1: the inverse of `permuted_position`.
+
+    >>> at = int(permuted_position(3, 1, rows=5, seed=7)[0])
+    >>> source_position(at, 1, rows=5, seed=7)
+    array([3])
+    """
+    return _positions(_library.packing_source, start, count, rows=rows, seed=seed)
+
+
+def _positions(function: Any, start: int, count: int, *, rows: int, seed: int) -> Integers:
+    if not 1 <= rows <= 2**62:
+        raise ParameterError(f"rows must be from 1 to 2^62, got {rows}")
+    if start < 0 or count < 0 or start + count > rows:
+        raise ParameterError(f"start and count must stay within the {rows} rows, got {start} and {count}")
+    if not 0 <= seed < 2**64:
+        raise ParameterError(f"seed must be from 0 to 2^64 - 1, got {seed}")
+    out = np.empty(count, dtype=np.int64)
+    function(start, count, rows, seed, out.ctypes.data)
+    return out
+
+
 def _move(function: Any, rows: PackedRows, places: Integers, out: PackedRows, *, count: int) -> None:
     _check_rows("rows", rows)
     _check_rows("out", out)
@@ -257,6 +311,9 @@ _library = load(
         "packing_take": (None, [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p]),
         "packing_put": (None, [c_void_p, c_void_p, c_size_t, c_size_t, c_void_p]),
         "packing_sample": (c_size_t, [c_void_p, c_size_t, c_size_t, c_uint64, c_void_p]),
+        "packing_project": (None, [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_void_p]),
+        "packing_permuted": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
+        "packing_source": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
         "packing_sort": (None, [c_void_p, c_size_t, c_int, c_size_t, c_void_p, c_void_p, c_void_p]),
     }
 )

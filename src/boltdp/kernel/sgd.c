@@ -185,16 +185,16 @@ uint64_t sgd_bytes(const struct sgd_recipe *r, const void *map)
     return by == NULL || own == 0 ? own : by->dims == r->dims ? own + by->bytes : 0;
 }
 
-/* The feature map of a block that is sound; it is the end of it. */
-static const struct feature_map *feature_map_of(const struct sgd_state *s)
+/* The feature map of a sound state, or NULL. */
+static const struct feature_map *map_of(const struct sgd_state *s)
 {
-    return s->map_bytes == 0 ? NULL : (const void *) ((const char *) s + (s->bytes - s->map_bytes));
+    return feature_map_at_end(s, s->bytes, s->map_bytes);
 }
 
 uint64_t sgd_cells(const void *state)
 {
     const struct sgd_state *s = state;
-    return s->map_bytes == 0 ? s->recipe.dims : feature_map_of(s)->cells;
+    return s->map_bytes == 0 ? s->recipe.dims : map_of(s)->cells;
 }
 
 int sgd_class_weights_are_sound(const double *class_weights, uint64_t classes)
@@ -241,7 +241,7 @@ static int check_header(const void *state, size_t bytes)
     if (!recipe_is_sound(r) || s->map_bytes > bytes || s->map_bytes % sizeof(double) != 0 ||
         own_bytes(r) != bytes - s->map_bytes)
         return SGD_CORRUPT;
-    if (s->map_bytes != 0 && (feature_map_check(feature_map_of(s), s->map_bytes) != SGD_OK || feature_map_of(s)->dims != r->dims))
+    if (s->map_bytes != 0 && (feature_map_check(map_of(s), s->map_bytes) != SGD_OK || map_of(s)->dims != r->dims))
         return SGD_CORRUPT;
     if (s->updates > r->batches * r->passes || s->carry >= r->batches || s->drawn > (r->noise != SGD_NOISELESS))
         return SGD_CORRUPT;
@@ -282,7 +282,7 @@ int sgd_check(const void *state, size_t bytes)
     const struct sgd_recipe *r = &s->recipe;
     if (r->weighted && !sgd_class_weights_are_sound(s->data + class_weights_at(r), r->classes))
         return SGD_CORRUPT;
-    return s->map_bytes == 0 || feature_map_is_finite(feature_map_of(s)) ? SGD_OK : SGD_CORRUPT;
+    return s->map_bytes == 0 || feature_map_is_finite(map_of(s)) ? SGD_OK : SGD_CORRUPT;
 }
 
 int sgd_init(void *state, size_t bytes, const struct sgd_recipe *recipe, const void *key, const double *class_weights,
@@ -496,7 +496,7 @@ int sgd_run_drawn(void *const *states, const size_t *bytes, size_t n_states, con
     struct block now, ahead;
     now.dims = ahead.dims = dims;
     now.cells = ahead.cells = sgd_cells(states[0]);
-    now.map = ahead.map = feature_map_of(states[0]);
+    now.map = ahead.map = map_of(states[0]);
     now.stride = ahead.stride = stride;
     now.rows = wide + stride;
     ahead.rows = now.rows + (size + 1) * stride;

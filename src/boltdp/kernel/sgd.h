@@ -79,7 +79,7 @@ struct sgd_recipe {
 /*
  * The state: this header, then five arrays, and the feature map if there is one. Vectors have a stride of dims rounded
  * up to a multiple of 4, and zeros at the end; V is the number of weight vectors: 1 for margin losses, for joint ones
- * one a class, class after class.
+ * one for each class, class after class.
  *
  *     double weights[V*stride];  the last iterate, without a row that waits
  *     double total[V*stride];    the sum of the iterates to be averaged so far; zeros while averaged = 1
@@ -89,7 +89,7 @@ struct sgd_recipe {
  *     double aside[];            4 numbers, the first three the waiting row's scale with its sign, weight and y; for joint
  *                                losses 4 * (classes rounded up to a multiple of 4), scratch that is zero
  *                                between calls
- *     double class_weights[];    one a class, above 0 and at most 1; none if the recipe is not weighted
+ *     double class_weights[];    one for each class, above 0 and at most 1; none if the recipe is not weighted
  */
 struct sgd_state {
     uint64_t magic;   /* SGD_MAGIC; also fails on a machine of the other byte order */

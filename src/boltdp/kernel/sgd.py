@@ -11,12 +11,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_size_t, c_uint64, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from boltdp._arrays import Doubles, Floats, Integers, PackedRows
+from boltdp._arrays import Doubles, Floats, Integers
 from boltdp._native import load
 from boltdp.errors import DataError, ParameterError
 from boltdp.privacy.mechanisms import Kind, Mechanism
@@ -30,10 +30,7 @@ __all__ = [
     "KEY_BYTES",
     "State",
     "builds",
-    "permuted_position",
-    "project",
     "run",
-    "source_position",
 ]
 
 
@@ -148,9 +145,6 @@ _library = load(
         "feature_sums_check": (c_int, [c_void_p, c_size_t]),
         "feature_sums_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),
         "feature_sums_join": (c_int, [c_void_p, c_size_t, c_void_p]),
-        "packing_project": (None, [c_void_p, c_size_t, c_size_t, c_void_p, c_size_t, c_void_p]),
-        "packing_permuted": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
-        "packing_source": (None, [c_uint64, c_size_t, c_uint64, c_uint64, c_void_p]),
         "packing_read": (c_float, [c_void_p, c_size_t]),
         "sampling_fixed": (c_size_t, [c_char_p, *[c_uint64] * 4, c_size_t, c_void_p, c_size_t, c_void_p]),
         "sampling_poisson": (c_size_t, [c_char_p, *[c_uint64] * 3, c_double, c_void_p, c_void_p, c_size_t]),
@@ -164,10 +158,10 @@ def _error_text(code: int) -> str:
 
 
 class State:
-    """One model on its way: its recipe, where it is in the rows, its weights. One flat block of bytes.
+    """One model in training: its recipe, its position in the rows and its weights, in one flat block of bytes.
 
     `positive` is, for a loss with one weight vector, the class index that is y = +1; every other declared class is
-    y = -1, which is how one-vs-all works. `classes` is how many labels are declared (a loss with one vector a
+    y = -1, which is how one-vs-all works. `classes` is the number of declared labels (a loss with one vector per
     class says so itself).
 
     With `noise`, every update adds a fresh draw of it to the averaged gradient of the batch. Its randomness is all in
@@ -276,7 +270,6 @@ class State:
 
     @property
     def noise(self) -> Mechanism | None:
-        """The noise of each update, if there is any."""
         recipe = self._header.recipe
         if recipe.noise == _NOISELESS:
             return None
@@ -285,7 +278,6 @@ class State:
 
     @property
     def updates(self) -> int:
-        """Updates done, of all passes."""
         return int(self._header.updates)
 
     @property
@@ -295,13 +287,11 @@ class State:
 
     @property
     def passes_done(self) -> int:
-        """Whole passes done."""
         header = self._header
         return int(header.updates // header.recipe.batches)
 
     @property
     def finished(self) -> bool:
-        """Whether all passes are done."""
         return self.passes_done == int(self._header.recipe.passes)
 
     @property
@@ -368,43 +358,6 @@ def builds() -> tuple[str, ...]:
     return tuple(name for name, number in _BUILDS.items() if _library.sgd_has_build(number))
 
 
-def project(rows: PackedRows, matrix: Doubles, out: PackedRows) -> None:
-    """Multiply the features of packed rows by a matrix, after scaling them into the unit ball as the row guard does.
-
-    A row that the guard makes neutral stays so: its projected features are NaN.
-
-    >>> rows = np.array([[1, 3, 4]], dtype=np.float32)
-    >>> out = np.empty((1, 2), dtype=np.float32)
-    >>> project(rows, np.array([[1.0], [0.0]]), out)
-    >>> out
-    array([[1. , 0.6]], dtype=float32)
-    """
-    dims, outputs = matrix.shape
-    _check_rows("rows", rows, (rows.shape[0], 1 + dims))
-    _check_rows("out", out, (rows.shape[0], 1 + outputs))
-    matrix = np.ascontiguousarray(matrix, dtype=np.float64)
-    _library.packing_project(rows.ctypes.data, rows.shape[0], dims, matrix.ctypes.data, outputs, out.ctypes.data)
-
-
-def permuted_position(start: int, count: int, *, rows: int, seed: int) -> Integers:
-    """Where the rows start .. start+count-1 go: a permutation of 0 .. rows-1 that depends on nothing but the seed.
-
-    >>> sorted(permuted_position(0, 5, rows=5, seed=7).tolist())
-    [0, 1, 2, 3, 4]
-    """
-    return _positions(_library.packing_permuted, start, count, rows=rows, seed=seed)
-
-
-def source_position(start: int, count: int, *, rows: int, seed: int) -> Integers:
-    """Which rows stand at the positions start .. start+count-1: the inverse of `permuted_position`.
-
-    >>> at = int(permuted_position(3, 1, rows=5, seed=7)[0])
-    >>> source_position(at, 1, rows=5, seed=7)
-    array([3])
-    """
-    return _positions(_library.packing_source, start, count, rows=rows, seed=seed)
-
-
 def _check_noise(recipe: Recipe, noise: Mechanism | None, key: bytes | None) -> None:
     if noise is None:
         if key is not None:
@@ -417,7 +370,7 @@ def _check_noise(recipe: Recipe, noise: Mechanism | None, key: bytes | None) -> 
 
 
 def _weights_of_classes(given: tuple[float, ...] | None, classes: int) -> Doubles | None:
-    """As C takes them, one for each class.
+    """The class weights as an array, one for each class, or None.
 
     >>> _weights_of_classes((1.0, 0.5), 3)
     Traceback (most recent call last):
@@ -431,12 +384,10 @@ def _weights_of_classes(given: tuple[float, ...] | None, classes: int) -> Double
 
 
 def feature_map_pointer(feature_map: FeatureMap | None) -> int | None:
-    """Where C finds a feature map, or NULL."""
     return None if feature_map is None else feature_map.block.ctypes.data
 
 
 def _pointer(numbers: Doubles | None) -> int | None:
-    """Where C finds them, or NULL."""
     return None if numbers is None else numbers.ctypes.data
 
 
@@ -444,24 +395,3 @@ def _aligned_block(size: int) -> npt.NDArray[np.uint8]:
     block = np.zeros(size + _ALIGNMENT, dtype=np.uint8)
     skip = -block.ctypes.data % _ALIGNMENT
     return block[skip : skip + size]
-
-
-def _positions(function: Any, start: int, count: int, *, rows: int, seed: int) -> Integers:
-    if not 1 <= rows <= 2**62:
-        raise ParameterError(f"rows must be from 1 to 2^62, got {rows}")
-    if start < 0 or count < 0 or start + count > rows:
-        raise ParameterError(f"start and count must stay within the {rows} rows, got {start} and {count}")
-    if not 0 <= seed < 2**64:
-        raise ParameterError(f"seed must be from 0 to 2^64 - 1, got {seed}")
-    out = np.empty(count, dtype=np.int64)
-    function(start, count, rows, seed, out.ctypes.data)
-    return out
-
-
-def _check_rows(name: str, array: PackedRows, shape: tuple[int, int]) -> None:
-    if array.dtype != np.float32 or array.shape != shape or not array.flags.c_contiguous:
-        raise ParameterError(
-            f"{name} must be a C-contiguous float32 array of shape {shape}, got {array.dtype} of shape {array.shape}"
-        )
-    if name == "out" and not array.flags.writeable:
-        raise ParameterError("out must be writable, got a read-only array")

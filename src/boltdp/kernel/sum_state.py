@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -16,47 +16,17 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Summation(Protocol):
-    """A sum over rows. How these are ordered and cut, and who adds them up before the parts are joined, changes no bit.
+class Summation:
+    """A sum over rows. Neither the order of rows nor the way they are cut into parts, which are joined, changes a bit.
 
     Where the rows are in PostgreSQL, an aggregate of the extension does what `add` does.
     """
 
-    aggregate: ClassVar[str]  #: its name, in the schema boltdp
-
-    @property
-    def cells(self) -> int:
-        """Numbers of a packed row, without its label."""
-        ...
-
-    def add(self, rows: PackedRows, *, build: str | None = None) -> None:
-        """Add a block of packed rows."""
-        ...
-
-    def fresh(self) -> Self:
-        """The same sum before its first row."""
-        ...
-
-    def join(self, other: Self) -> None:
-        """Add what another sum, made by `fresh`, has of other rows."""
-        ...
-
-    def to_bytes(self) -> bytes:
-        """Everything needed to go on elsewhere: as private as the rows."""
-        ...
-
-    def update(self, data: bytes) -> None:
-        """Go on from what another process has made of this sum."""
-        ...
-
-
-class Block:
-    """What the summations share: their block, which C made, and how it is fed, joined and carried."""
-
+    aggregate: ClassVar[str]  #: the name of the aggregate, in the schema boltdp
     _check: ClassVar[Callable[..., int]]
     _add: ClassVar[Callable[..., int]]
     _join: ClassVar[Callable[..., int]]
-    _other: ClassVar[str]  #: what to say of a block that is of another sum
+    _other: ClassVar[str]  #: the message for a block of another sum
 
     def __init__(self, size: int, cells: int) -> None:
         self._block = _aligned_block(size)
@@ -72,7 +42,7 @@ class Block:
         return self._cells
 
     def add(self, rows: PackedRows, *, build: str | None = None) -> None:
-        """Add a block of packed rows; `build` is that of `kernel.run`."""
+        """Add a block of packed rows; `build` is that of `sgd.run`."""
         if build is not None and build not in builds():
             raise ParameterError(f"build must be one of {', '.join(builds())}, got {build!r}")
         if rows.dtype != np.float32 or rows.ndim != 2 or not rows.flags.c_contiguous:

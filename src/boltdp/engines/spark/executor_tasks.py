@@ -414,7 +414,7 @@ class Scatter(Task):
             first, last = max(start - at, 0), min(stop - at, count)
             if first >= last:
                 break
-            moved = sgd.permuted_position(at + first - start, last - first, rows=stop - start, seed=seed)
+            moved = packing.permuted_position(at + first - start, last - first, rows=stop - start, seed=seed)
             positions[first:last] = start + moved
         return positions
 
