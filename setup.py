@@ -34,7 +34,7 @@ setup(
     cmdclass={"build_ext": PlainName, "bdist_wheel": EveryPython},
     ext_modules=[
         Extension(
-            "boltdp.kernel.sgd._kernel",
+            "boltdp.kernel._kernel",
             sources=[
                 KERNEL + name
                 for name in (

@@ -179,7 +179,7 @@ def test_a_search_that_makes_no_progress_is_an_error_without_a_number(monkeypatc
             found: Matrix = super().value + self._wrong
             return found
 
-    monkeypatch.setattr(_newton, "Sums", Wrong)
+    monkeypatch.setattr(_newton, "DerivativeSums", Wrong)
     rows = some_rows(2, rows=100, dims=2)
     for sampled in (0, 100):
         monkeypatch.setattr(_newton, "choose_sample", lambda *_, sampled=sampled: sampled / 100)
@@ -285,7 +285,7 @@ def test_a_sample_that_misleads_costs_scans_and_nothing_else(label: int, monkeyp
         with spooled(few) as prepared:
             yield prepared
 
-    monkeypatch.setattr(LocalRows, "sampled", misleading)
+    monkeypatch.setattr(LocalRows, "sample_rows", misleading)
     found = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
     assert len(samples) == 1
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -308,7 +308,7 @@ def test_a_start_with_a_longer_gradient_than_the_origin_can_have_is_dropped(monk
         def value(self) -> Matrix:
             return super().value if self.share == 1.0 or self._hessian else np.full((1, 3), 1e9)
 
-    monkeypatch.setattr(_newton, "Sums", Misleading)
+    monkeypatch.setattr(_newton, "DerivativeSums", Misleading)
     found = solved(rows, minimise(problem, np.zeros((1, 3)), noise=None))[0]
     assert np.abs(asked[0]).min() > 1e6
     assert not asked[1].any()

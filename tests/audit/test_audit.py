@@ -312,7 +312,7 @@ def test_rows_that_moments_do_not_shorten_are_caught(monkeypatch: pytest.MonkeyP
         del clip_norm
         return FeatureSums(feature_map, clip_norm=1e3)
 
-    monkeypatch.setattr(standardize, "Moments", unclipped)
+    monkeypatch.setattr(standardize, "FeatureSums", unclipped)
     assert "times as far as the noise is for" in faults(replay_of(made))[0]
 
 

@@ -69,7 +69,7 @@ def find_files(name: str | Path) -> Files:
 
     >>> find_files(Path(__file__).with_suffix(".csv"))
     Traceback (most recent call last):
-    boltdp.errors.DataError: no file is named '.../formats.csv', or matches it
+    boltdp.errors.DataError: no file is named '.../_file_patterns.csv', or matches it
     """
     text = str(name)
     if os.path.isfile(text):
