@@ -235,7 +235,7 @@ def tampered(path: Path, **changes: Any) -> Path:
     ("changes", "error"),
     [
         ({"format": "other"}, ModelFileError),
-        ({"format_version": 1}, ModelFileError),
+        ({"format_version": 3}, ModelFileError),
         ({"format_version": 99}, ModelFileError),
         ({"weights": "none"}, ModelFileError),
         ({"weights": [[1.0]]}, ModelFileError),
@@ -248,7 +248,7 @@ def tampered(path: Path, **changes: Any) -> Path:
         ({"private": 1}, CertificateError),
         ({"private": "true"}, CertificateError),
         ({"luck": 7}, ModelFileError),
-        ({"format_version": 3.0}, ModelFileError),
+        ({"format_version": 4.0}, ModelFileError),
         ({"format_version": True}, ModelFileError),
         ({"schema": {}}, ModelFileError),
         ({"private": False}, CertificateError),
@@ -273,7 +273,7 @@ def test_what_is_written_has_the_format_of_this_version(settings: Settings, tmp_
     path = tmp_path / "model.json"
     model(2, settings).save(path)
     record = json.loads(path.read_text())
-    assert (record["format"], record["format_version"], record["private"]) == ("boltdp-model", 3, True)
+    assert (record["format"], record["format_version"], record["private"]) == ("boltdp-model", 4, True)
 
 
 def forged(record: Any, place: tuple[str, ...], value: Any) -> Any:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold"]
 
 FORMAT = "boltdp-model"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 @dataclass(frozen=True, eq=False)

@@ -912,7 +912,7 @@ def test_an_invented_loss_can_be_planned_with_but_not_read() -> None:
 def test_a_tree_that_is_nested_too_deeply_is_refused() -> None:
     record = written(certify(output(Logistic(), PURE), PURE))
     for _ in range(5000):
-        record["spent"] = {"kind": "not private", "reasons": ["deep"], "spent": record["spent"]}
+        record["spent"] = {"kind": "non-private", "reasons": ["deep"], "spent": record["spent"]}
     with pytest.raises(CertificateError, match=r"^the certificate cannot be read: it is nested too deeply$"):
         Certificate.from_dict(record)
 

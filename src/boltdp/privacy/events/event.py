@@ -257,7 +257,7 @@ class SelfComposition(Event):
 class NonPrivate(Event):
     """An event of which something outside the privacy analysis takes the guarantee away."""
 
-    kind = "not private"
+    kind = "non-private"
     reasons: tuple[str, ...]
     spent: Event
 
