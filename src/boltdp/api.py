@@ -15,7 +15,7 @@ import numpy.typing as npt
 from boltdp._arrays import Doubles
 from boltdp.engines import use_source
 from boltdp.errors import ParameterError, PrivacyWarning, described, hints_shown, near, quoted
-from boltdp.evaluation.classes import ExactEvaluation, NoisyEvaluation
+from boltdp.evaluation.classification import ExactEvaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate, evaluate_privately
 from boltdp.export.original_units import to_sklearn
 from boltdp.ledger import Ledger, find_account
@@ -34,7 +34,7 @@ from boltdp.workflows.tune import tune as tune_engine
 
 if TYPE_CHECKING:
     from boltdp.context import Context
-    from boltdp.encoding.values import Value
+    from boltdp.encoding.declared_values import Value
     from boltdp.engines.base import Engine
     from boltdp.ledger import Account
     from boltdp.privacy.certificate import Certificate

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from boltdp import _interrupts
 from boltdp._threads import processors
-from boltdp.encoding.values import OnBadRow
+from boltdp.encoding.declared_values import OnBadRow
 from boltdp.errors import ParameterError
 from boltdp.privacy.release import Randomness
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from boltdp._arrays import Doubles, PackedRows
 from boltdp._files import replacing
 from boltdp._files.sealed import OUTSIDE, ModelFileError, read_sealed, sealed
-from boltdp.encoding.values import Value
+from boltdp.encoding.declared_values import Value
 from boltdp.errors import ParameterError, shown
 from boltdp.kernel.feature_map import FeatureMap, scores
 from boltdp.privacy import certificate as certificates

@@ -20,7 +20,7 @@ from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify, subtract_spent
 from boltdp.privacy.events.event import BudgetedEvent
-from boltdp.privacy.events.noisy_gradients import make_noisy_gradients
+from boltdp.privacy.events.noisy_gradient_descent import make_noisy_gradients
 from boltdp.privacy.events.noisy_moments import make_noisy_moments
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_moments

@@ -16,7 +16,7 @@ from boltdp.errors import ParameterError
 from boltdp.estimators import PrivateLogisticRegression
 from boltdp.model import Model
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
-from boltdp.privacy.events.noisy_updates import NoisyUpdates
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.release import Randomness, release_weights
 from boltdp.privacy.step_schedules import Schedule

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from boltdp.evaluation.classes import NoisyEvaluation
+from boltdp.evaluation.classification import NoisyEvaluation
 from boltdp.ledger import open_ledger
 from boltdp.privacy.budget import Budget
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boltdp.encoding.declared_values import Value
 from boltdp.encoding.encode import Encoder
-from boltdp.encoding.values import Value
 from boltdp.errors import DataError, ParameterError
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Vector
 

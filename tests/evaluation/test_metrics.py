@@ -27,7 +27,7 @@ from sklearn.metrics import (
 from boltdp import Model
 from boltdp.engines import open_source
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.classes import NO_GROUP, ClassFigures, ExactEvaluation
+from boltdp.evaluation.classification import NO_GROUP, ClassFigures, ExactEvaluation
 from boltdp.evaluation.metrics import Counts, Curve, Score, calibrate, expected_calibration_error
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Multiclass

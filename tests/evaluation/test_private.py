@@ -23,7 +23,7 @@ from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.classes import NO_GROUP, TABLE_ROWS, NoisyEvaluation, plan_bins
+from boltdp.evaluation.classification import NO_GROUP, TABLE_ROWS, NoisyEvaluation, plan_bins
 from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.evaluation.metrics import Score
 from boltdp.ledger import Account, BudgetExceeded, Ledger, LedgerError, open_ledger

@@ -14,7 +14,7 @@ import pytest
 from boltdp.context import Context
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.evaluation.classes import NoisyEvaluation
+from boltdp.evaluation.classification import NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.export.card import OWNER, html, markdown, registry, sections, to_dict, yaml
 from boltdp.model import Model

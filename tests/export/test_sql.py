@@ -15,7 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from boltdp import Model
-from boltdp.encoding.values import Value
+from boltdp.encoding.declared_values import Value
 from boltdp.engines import open_source
 from boltdp.engines.base import encode_rows
 from boltdp.errors import ParameterError

@@ -25,7 +25,7 @@ from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import certify
 from boltdp.privacy.events.event import Noiseless
-from boltdp.privacy.events.noisy_gradients import sum_sensitivity
+from boltdp.privacy.events.noisy_gradient_descent import sum_sensitivity
 from boltdp.privacy.events.noisy_moments import UNIT as MOMENT_UNIT
 from boltdp.privacy.events.noisy_moments import Moments as MomentsKind
 from boltdp.privacy.events.noisy_moments import NoisyMoments

@@ -22,7 +22,7 @@ from boltdp.losses import HuberSVM
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, certify
 from boltdp.privacy.events.event import Training
-from boltdp.privacy.events.noisy_updates import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.release import Randomness
 from boltdp.privacy.step_schedules import constant

@@ -22,7 +22,7 @@ from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sgd import State, run
 from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial, contrasts
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.noisy_gradients import sum_sensitivity
+from boltdp.privacy.events.noisy_gradient_descent import sum_sensitivity
 from boltdp.privacy.events.objective_perturbation import objective_noise
 from boltdp.privacy.events.sgd_sensitivity import sensitivity
 from boltdp.privacy.mechanisms import Mechanism

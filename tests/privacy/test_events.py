@@ -42,7 +42,7 @@ from boltdp.privacy.events.event import (
     mark_non_private,
 )
 from boltdp.privacy.events.noisy_moments import NoisyMoments, make_noisy_moments
-from boltdp.privacy.events.noisy_updates import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates, bst14_noise, dpsgd_noise, scs13_noise
 from boltdp.privacy.events.objective_perturbation import make_objective_perturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation, make_output_perturbation
 from boltdp.privacy.events.selection import PortionSelection, PublicSelection, TrialSelection, trial_budgets

@@ -30,7 +30,7 @@ from boltdp.privacy.events.objective_perturbation import (
 )
 from boltdp.privacy.mechanisms import Kind, Mechanism, gaussian_delta, gaussian_sigma, precision
 from boltdp.privacy.mechanisms import spherical_scale as noise_scale
-from boltdp.privacy.spherical_noise import find_spherical_scale, spherical_bits, spherical_delta
+from boltdp.privacy.spherical_delta import find_spherical_scale, spherical_bits, spherical_delta
 from boltdp.privacy.training_problem import Problem
 
 Array = npt.NDArray[np.float64]

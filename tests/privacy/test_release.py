@@ -17,7 +17,7 @@ from boltdp.privacy.adjacency import Adjacency
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
 from boltdp.privacy.events.event import NOISELESS, SEEDED, BudgetedEvent, Noiseless, SelfComposition, Training
-from boltdp.privacy.events.noisy_updates import NoisyUpdates, scs13_noise
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates, scs13_noise
 from boltdp.privacy.events.objective_perturbation import (
     ObjectivePerturbation,
     gaussian_scale,

@@ -11,7 +11,7 @@ from boltdp._arrays import Doubles
 from boltdp.engines import open_source
 from boltdp.losses import Logistic
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.noisy_updates import NoisyUpdates, scs13_noise
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates, scs13_noise
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import constant

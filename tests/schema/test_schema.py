@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from boltdp.encoding.values import Matcher, Value, list_texts
+from boltdp.encoding.declared_values import Matcher, Value, list_texts
 from boltdp.errors import ParameterError
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import BudgetedEvent

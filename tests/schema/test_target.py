@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from boltdp._arrays import Doubles
+from boltdp.encoding.declared_values import Value
 from boltdp.encoding.encode import Encoder
-from boltdp.encoding.values import Value
 from boltdp.errors import ParameterError
 from boltdp.losses import LOSSES, Logistic, Loss, Multinomial
 from boltdp.schema.columns import Numeric

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions
 
 from boltdp import Model
-from boltdp.encoding.values import Value
+from boltdp.encoding.declared_values import Value
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
 from boltdp.export.spark_scoring import predicted
@@ -96,7 +96,7 @@ def test_projections_thresholds_and_probabilities(spark: Any) -> None:
     found = [one["p"] for one in predicted(many, frame, probability="p").select("p").collect()]
     margins = np.concatenate([*many.score_batches(open_source(rows))])
     np.testing.assert_allclose(found, many.probabilities(margins), rtol=1e-12)
-    with pytest.raises(ParameterError, match=r"^the new column must have a name of its own, got 'f1', which is there"):
+    with pytest.raises(ParameterError, match=r"^the new column must have a name of its own, got 'f1', which exists"):
         predicted(model, frame, column="f1")
 
 

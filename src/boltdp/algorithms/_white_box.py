@@ -11,7 +11,7 @@ from boltdp.errors import ParameterError
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.noisy_updates import NoisyUpdates, Sampling
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates, Sampling
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.training_problem import Recipe
 from boltdp.settings import Settings

@@ -11,7 +11,7 @@ from boltdp.algorithms._white_box import WhiteBox
 from boltdp.errors import ParameterError
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.noisy_updates import bst14_noise, bst14_published
+from boltdp.privacy.events.noisy_sgd import bst14_noise, bst14_published
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import Schedule
 from boltdp.privacy.training_problem import Recipe

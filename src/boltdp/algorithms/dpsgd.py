@@ -6,7 +6,7 @@ from boltdp.algorithms._sampling import poisson_batches
 from boltdp.algorithms._sgd import noisy_step
 from boltdp.algorithms._white_box import WhiteBox
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.noisy_updates import dpsgd_noise
+from boltdp.privacy.events.noisy_sgd import dpsgd_noise
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import Schedule, constant, strongly_convex
 from boltdp.privacy.training_problem import Recipe

@@ -24,7 +24,7 @@ from boltdp.kernel.feature_map import FeatureMap
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.noisy_gradients import NoisyGradients, gradient_noise, make_noisy_gradients
+from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients, gradient_noise, make_noisy_gradients
 from boltdp.privacy.release import release_gradient
 from boltdp.privacy.training_problem import Problem
 from boltdp.settings import Settings

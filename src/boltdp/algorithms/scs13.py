@@ -7,7 +7,7 @@ import math
 from boltdp.algorithms._white_box import WhiteBox
 from boltdp.losses import Loss
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.events.noisy_updates import scs13_noise, scs13_published
+from boltdp.privacy.events.noisy_sgd import scs13_noise, scs13_published
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.privacy.step_schedules import Schedule
 from boltdp.privacy.training_problem import Recipe

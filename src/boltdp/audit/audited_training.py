@@ -12,9 +12,9 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import BudgetedEvent, Composition, Event, NonPrivate, SelfComposition, Training
 from boltdp.privacy.events.noisy_counts import is_draft
-from boltdp.privacy.events.noisy_gradients import NoisyGradients, make_noisy_gradients
+from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients, make_noisy_gradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
-from boltdp.privacy.events.noisy_updates import NoisyUpdates
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation, make_objective_perturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.events.selection import Selection, SelectionAmongTrained

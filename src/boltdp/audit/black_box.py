@@ -24,7 +24,7 @@ from boltdp.audit.worst_rows import Opposed, certified, classes_of, opposed, pla
 from boltdp.context import Context
 from boltdp.errors import ParameterError
 from boltdp.privacy.events.event import Training
-from boltdp.privacy.events.noisy_gradients import NoisyGradients
+from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation
 from boltdp.privacy.mechanisms import gaussian_epsilon

@@ -12,7 +12,7 @@ from flint import arb
 from boltdp._arrays import Doubles
 from boltdp._bisect import bisect
 from boltdp.privacy.mechanisms import Mechanism, gaussian_delta, precision
-from boltdp.privacy.spherical_noise import spherical_bits, spherical_delta
+from boltdp.privacy.spherical_delta import spherical_bits, spherical_delta
 
 
 @lru_cache(maxsize=4096)

@@ -24,7 +24,7 @@ from boltdp.audit.replay import AddNoise, Draw, Replayed, watched
 from boltdp.audit.worst_rows import Opposed, certified, classes_of, leant, placed, prepared, small, worst
 from boltdp.context import Context
 from boltdp.privacy.events.event import Event
-from boltdp.privacy.events.noisy_gradients import NoisyGradients
+from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation

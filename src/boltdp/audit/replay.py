@@ -31,7 +31,7 @@ from boltdp.audit.confidence import gamma, normal, too_far
 from boltdp.audit.synthetic_rows import ORDER, Pair
 from boltdp.context import Context
 from boltdp.privacy import release
-from boltdp.privacy.events.noisy_gradients import NoisyGradients, sum_sensitivity
+from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients, sum_sensitivity
 from boltdp.privacy.events.noisy_moments import NoisyMoments
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.privacy.events.output_perturbation import OutputPerturbation

@@ -18,7 +18,7 @@ from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.event import Training
-from boltdp.privacy.events.noisy_gradients import NoisyGradients
+from boltdp.privacy.events.noisy_gradient_descent import NoisyGradients
 from boltdp.privacy.training_problem import Problem
 
 #: Steps of the search for the worst, and how far they go in its first half and then.

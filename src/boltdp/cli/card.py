@@ -92,7 +92,7 @@ def card(model_path: str, *, output: str | None, evaluation: str | None, **state
 def _evaluation(model: Model, path: str | None) -> Any:
     if path is None:
         return None
-    from boltdp.evaluation.classes import NoisyEvaluation, digest_of_model
+    from boltdp.evaluation.classification import NoisyEvaluation, digest_of_model
 
     found = NoisyEvaluation.load(path)
     if found.model != digest_of_model(model):

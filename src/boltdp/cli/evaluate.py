@@ -25,7 +25,7 @@ from boltdp.cli._options import (
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples, note, state_condition, warn
 from boltdp.engines import open_source
 from boltdp.errors import ParameterError
-from boltdp.evaluation.classes import Evaluation, NoisyEvaluation
+from boltdp.evaluation.classification import Evaluation, NoisyEvaluation
 from boltdp.evaluation.evaluate import evaluate as evaluate_exactly
 from boltdp.evaluation.evaluate import evaluate_privately
 from boltdp.model import Threshold

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from boltdp._arrays import Booleans, Floats
 from boltdp.encoding.arrow_buffers import dtype_of, missing, text_array, values, where
+from boltdp.encoding.declared_values import Matcher, Value
 from boltdp.encoding.plan import NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
 from boltdp.encoding.timestamps import HOUR_AT, LAST_DAY, PATTERN, Part, PartCodes, part_codes
-from boltdp.encoding.values import Matcher, Value
 from boltdp.kernel.packing import Values
 
 Table: TypeAlias = npt.NDArray[np.int32]

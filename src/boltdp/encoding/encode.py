@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from boltdp._arrays import PackedRows
 from boltdp.encoding.arrow_cells import Cells, Readers
+from boltdp.encoding.declared_values import OnBadRow
 from boltdp.encoding.plan import EncodingPlan
-from boltdp.encoding.values import OnBadRow
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel import packing
 from boltdp.kernel.packing import Packer

@@ -25,9 +25,9 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from boltdp._arrays import Doubles, PackedRows
+from boltdp.encoding.declared_values import Value
 from boltdp.encoding.projection import Projection
 from boltdp.encoding.timestamps import PARTS, Part
-from boltdp.encoding.values import Value
 from boltdp.kernel.feature_map import FeatureMap, Segment
 from boltdp.kernel.packing import Codes, Numbers, Steps
 
@@ -205,7 +205,7 @@ class CategoryRule(Rule):
 
 @dataclass(frozen=True)
 class ValueRule(CategoryRule):
-    """A value that is matched with declared ones, see `boltdp.encoding.values`."""
+    """A value that is matched with declared ones, see `boltdp.encoding.declared_values`."""
 
     values: tuple[Value, ...] = ()
 

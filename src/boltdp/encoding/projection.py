@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boltdp._arrays import Doubles, PackedRows
-from boltdp.encoding.values import check_int
+from boltdp.encoding.declared_values import check_int
 
 
 @dataclass(frozen=True)

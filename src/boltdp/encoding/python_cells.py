@@ -44,7 +44,7 @@ def number(cell: Any) -> float:
 
 
 def text(cell: Any) -> str | None:
-    """A cell as `boltdp.encoding.values.list_texts` writes it: a text, a number or a boolean, else None.
+    """A cell as `boltdp.encoding.declared_values.list_texts` writes it: a text, a number or a boolean, else None.
 
     >>> [text(cell) for cell in ("F", 1, 1.0, True, float("nan"), [1])]
     ['F', '1', '1.0', 'true', None, None]

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from boltdp.encoding.values import Value
+from boltdp.encoding.declared_values import Value
 
 Part = Literal["hour", "weekday", "month", "day"]
 #: Codes of the parts of cells, -1 where one is missing.

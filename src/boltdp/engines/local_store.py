@@ -1,4 +1,4 @@
-"""The spool: encoded rows, in memory or in one row-major file without a name.
+"""Encoded rows, in memory or in one row-major file without a name.
 
 Random access to rows costs several times a sequential pass, so the rows are permuted once, while they are written,
 and every pass is a sequential scan. A file is written in two steps, with bounded memory: each row is appended to

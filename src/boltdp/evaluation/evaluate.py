@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from boltdp._arrays import Doubles, Integers, PackedRows
-from boltdp.encoding.values import format_value
+from boltdp.encoding.declared_values import format_value
 from boltdp.errors import DataError, ParameterError
-from boltdp.evaluation.classes import (
+from boltdp.evaluation.classification import (
     Bins,
     ExactEvaluation,
     NoisyEvaluation,

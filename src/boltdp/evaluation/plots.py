@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from boltdp._charts import BLUE, GREY, ORANGE, diagonal, finish, mark, picture, plain
-from boltdp.evaluation.classes import ClassFigures, Evaluation
+from boltdp.evaluation.classification import ClassFigures, Evaluation
 from boltdp.evaluation.metrics import Curve
 
 #: Curves in one drawing, and classes whose numbers are written in the confusion matrix, at most.

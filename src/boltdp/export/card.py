@@ -20,12 +20,12 @@ from boltdp.errors import ParameterError, printable
 from boltdp.export.html import document
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate
-from boltdp.privacy.events.noisy_updates import NoisyUpdates
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.schema.columns import Column
 
 if TYPE_CHECKING:
-    from boltdp.evaluation.classes import NoisyEvaluation
+    from boltdp.evaluation.classification import NoisyEvaluation
     from boltdp.model import Model
 
 #: What only the owner of the data knows: the name of each option, and what it is.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from boltdp._arrays import Doubles
+from boltdp.encoding.declared_values import format_value
 from boltdp.encoding.plan import (
     CategoryRule,
     NumberListRule,
@@ -21,7 +22,6 @@ from boltdp.encoding.plan import (
     TimePartRule,
     ValueRule,
 )
-from boltdp.encoding.values import format_value
 from boltdp.export.original_units import encoded_weights
 from boltdp.privacy.weight_uncertainty import WeightDeviation, weight_deviation
 

@@ -62,7 +62,7 @@ def to_sklearn(model: Model) -> Any:
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.svm import LinearSVC
 
-    from boltdp.export.linked_classifier import LinkedLogisticRegression
+    from boltdp.export.custom_link_classifier import LinkedLogisticRegression
 
     schema, classes = model.schema, np.array(model.classes)
     coefficients, constants = raw_weights(schema, model.weights)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from boltdp._arrays import Doubles
+from boltdp.encoding.declared_values import Matcher, Value
 from boltdp.encoding.plan import (
     BoundedRule,
     NumberListRule,
@@ -32,7 +33,6 @@ from boltdp.encoding.plan import (
     ValueRule,
 )
 from boltdp.encoding.timestamps import HOUR_AT, PATTERN
-from boltdp.encoding.values import Matcher, Value
 from boltdp.errors import ParameterError
 from boltdp.export.original_units import encoded_weights
 from boltdp.export.sql_dialects import Dialect, find_dialect
@@ -310,7 +310,7 @@ class _ValueSql(_ColumnSql):
             yield f"CASE WHEN {condition} THEN {self.sql.constant(present)} ELSE {self.sql.constant(absent)} END"
 
     def _list_matches(self) -> Iterator[str]:
-        """List for each category the condition that a cell is it, by the rule of `boltdp.encoding.values.list_texts`.
+        """List for each category the condition that a cell is it, by the rule of `declared_values.list_texts`.
 
         The rule depends on the type of the cell, which the schema does not say: where it matters, SQL finds it out.
         """

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from boltdp.encoding.values import Value
+from boltdp.encoding.declared_values import Value
 from boltdp.errors import ParameterError
 
 

@@ -24,7 +24,7 @@ from boltdp.privacy.events.event import (
 )
 from boltdp.privacy.events.noisy_counts import is_draft
 from boltdp.privacy.events.noisy_moments import NoisyMoments
-from boltdp.privacy.events.noisy_updates import NoisyUpdates
+from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.events.selection import Selection
 from boltdp.privacy.events.sgd_sensitivity import Sensitivity
 from boltdp.privacy.mechanisms import Mechanism, gaussian_epsilon, gaussian_sigma
@@ -247,7 +247,7 @@ def subtract_spent(whole: Budget, before: BudgetedEvent | None, training: Event 
     it is what fits the whole budget together with the part.
 
     Proof: noisy_moments.md 3
-    Proof: noisy_gradients.md 2
+    Proof: noisy_gradient_descent.md 2
 
     >>> subtract_spent(Budget(1.0), None)
     Budget(epsilon=1.0, delta=0.0)

@@ -1,4 +1,4 @@
-"""Noise, drawn exactly; how much of it there must be is `noise.py`. Only `release.py` may draw.
+"""Noise, drawn exactly; how much of it there must be is `mechanisms.py`. Only `release.py` may draw.
 
 A textbook sampler rounds at each step and so leaks through the low bits of its result. Here the noise is a real
 number: every uniform is an interval given by the random bits read so far, all arithmetic is on intervals

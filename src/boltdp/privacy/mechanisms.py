@@ -1,4 +1,4 @@
-"""How much noise a quantity of known sensitivity needs, and of which kind. Which noise it is, `exact.py` draws."""
+"""How much noise a quantity of known sensitivity needs, and of which kind. `exact_sampling.py` draws it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flint import arb, ctx
 from boltdp._bisect import bisect
 from boltdp.errors import ParameterError, real_number, whole_number
 from boltdp.privacy.budget import Budget
-from boltdp.privacy.spherical_noise import find_spherical_scale, spherical_bits, spherical_delta
+from boltdp.privacy.spherical_delta import find_spherical_scale, spherical_bits, spherical_delta
 
 _ONE_AT_A_TIME = threading.Lock()
 

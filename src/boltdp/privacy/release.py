@@ -95,7 +95,7 @@ def release_gradient(sums: Doubles, certificate: Certificate, randomness: Random
 
     Each scan of a seed has its own noise.
 
-    Proof: noisy_gradients.md 2
+    Proof: noisy_gradient_descent.md 2
     """
     noise = certificate.training_noise
     assert noise is not None

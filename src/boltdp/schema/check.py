@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from boltdp.encoding.values import Value
+from boltdp.encoding.declared_values import Value
 from boltdp.errors import printable
 from boltdp.schema.schema import Schema
 from boltdp.schema.source_columns import ColumnType, Kind, Source

@@ -16,9 +16,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from boltdp._files.toml import toml_key, toml_value
+from boltdp.encoding.declared_values import Value, check_count, check_int, check_number, check_values, format_value
 from boltdp.encoding.plan import NumberListRule, NumberRule, Rule, TimePartRule, ValueRule
 from boltdp.encoding.timestamps import PARTS, Part
-from boltdp.encoding.values import Value, check_count, check_int, check_number, check_values, format_value
 from boltdp.errors import DataError, ParameterError, near, shown
 from boltdp.schema.curves import MAX_PLACES, choose_places, curve_places
 

@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from boltdp.encoding.values import check_int
+from boltdp.encoding.declared_values import check_int
 from boltdp.errors import ParameterError, shown
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from boltdp._files.toml import toml_key, toml_value
-from boltdp.encoding.values import Value
+from boltdp.encoding.declared_values import Value
 from boltdp.errors import DataError, near
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.serialization import to_record

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from boltdp._arrays import Doubles
-from boltdp.encoding.values import Value
+from boltdp.encoding.declared_values import Value
 from boltdp.privacy.events.noisy_counts import NoisyCounts, upper_quantile
 from boltdp.privacy.release import RandomBytes, release_counts, release_values
 from boltdp.schema.source_columns import Kind

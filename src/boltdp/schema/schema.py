@@ -61,9 +61,9 @@ import numpy as np
 
 from boltdp._files import read_text
 from boltdp._files.toml import toml_key, toml_value
+from boltdp.encoding.declared_values import Value, check_count, check_int, check_number
 from boltdp.encoding.plan import EncodingPlan
 from boltdp.encoding.projection import Projection
-from boltdp.encoding.values import Value, check_count, check_int, check_number
 from boltdp.errors import BoltdpError, ParameterError, described, shown
 from boltdp.privacy.events.event import BudgetedEvent
 from boltdp.privacy.events.noisy_counts import is_draft

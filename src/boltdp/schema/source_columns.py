@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from boltdp.encoding.values import Value
+from boltdp.encoding.declared_values import Value
 from boltdp.errors import near, quoted
 
 Kind = Literal["number", "text", "bool", "list", "timestamp", "date", "untyped", "other"]

@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 from boltdp._arrays import Booleans, Doubles, Integers
 from boltdp.encoding.arrow_buffers import missing, values
 from boltdp.encoding.arrow_cells import Coder, PartCoder, numbers_of, vectors_of
+from boltdp.encoding.declared_values import Matcher, Value, format_value
 from boltdp.encoding.python_cells import number
 from boltdp.encoding.timestamps import HOUR_AT, PATTERN, Part
-from boltdp.encoding.values import Matcher, Value, format_value
 from boltdp.errors import ParameterError, printable
 from boltdp.schema.source_columns import ColumnType, Kind, Source
 

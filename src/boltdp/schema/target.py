@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boltdp._arrays import Doubles
-from boltdp.encoding.values import Matcher, Value, check_count, check_number, check_values, format_value
+from boltdp.encoding.declared_values import Matcher, Value, check_count, check_number, check_values, format_value
 from boltdp.errors import ParameterError, real_number, shown
 from boltdp.losses import Loss
 from boltdp.privacy.training_problem import MIN_CLASS_WEIGHT

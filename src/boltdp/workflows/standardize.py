@@ -100,7 +100,7 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
 
 
 def _before_gaussian(settings: Settings, schema: Schema, budget: Budget) -> bool:
-    """Whether the noise of the training is Gaussian too, so that both compose as one: noisy_gradients.md 2."""
+    """Whether the noise of the training is Gaussian too, so that both compose as one: noisy_gradient_descent.md 2."""
     loss, models = settings.choose_loss(schema.target)
     return models == 1 and choose_algorithm([settings], loss, budget).gaussian
 

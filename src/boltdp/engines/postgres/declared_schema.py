@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from boltdp.encoding.values import Value
+from boltdp.encoding.declared_values import Value
 from boltdp.schema.source_columns import ColumnType
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from psycopg import sql
 
+from boltdp.encoding.declared_values import Matcher
 from boltdp.encoding.plan import EncodingPlan, NumberListRule, NumberRule, RuleVisitor, TimePartRule, ValueRule
-from boltdp.encoding.values import Matcher
 from boltdp.engines.postgres.session import Composed
 from boltdp.engines.postgres.source import INTEGERS, SourceColumn
 

@@ -26,8 +26,8 @@ from boltdp._arrays import Integers, PackedRows
 from boltdp._version import __version__
 from boltdp.context import Context
 from boltdp.encoding.arrow_buffers import missing, values
+from boltdp.encoding.declared_values import OnBadRow
 from boltdp.encoding.encode import Encoder
-from boltdp.encoding.values import OnBadRow
 from boltdp.engines.local_store import LocalRows, MemoryStore, store_rows
 from boltdp.engines.prepared_rows import Partition, Passes, run_part
 from boltdp.engines.spark import block_cache

@@ -204,7 +204,7 @@ def composed_delta(charges: Sequence[Charge], budget: Budget) -> float:
     Of Gaussian mechanisms alone it is exact. Releases that claim nothing must not be among them.
 
     Proof: composition.md 3
-    Proof: noisy_gradients.md 2
+    Proof: noisy_gradient_descent.md 2
     """
     events = [_strip_non_private(charge.spent) for charge in charges]
     distances = [event.mu for event in events]

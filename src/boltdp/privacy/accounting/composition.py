@@ -2,7 +2,7 @@
 
 A privacy profile is delta as a function of epsilon. The profile of one update has a closed form (`poisson_profile`,
 `fixed_size_profile`); that of T updates together is computed by composing privacy loss distributions, from a
-discretisation that can only overstate. Proofs: `noisy_updates.md`, sections 3 to 5. Events of any kind are composed
+discretisation that can only overstate. Proofs: `noisy_sgd.md`, sections 3 to 5. Events of any kind are composed
 the same way from bounds of their profiles (`interpolated`). Proofs: `composition.md`.
 """
 
@@ -50,7 +50,7 @@ def poisson_profile(deviation: float, *, rate: float) -> Profile:
 
     Section 3: (1 - q)*N(0, s^2) + q*N(1, s^2) against (1 - q)*N(0, s^2) + q*N(-1, s^2) is the worst pair.
 
-    Proof: noisy_updates.md 3
+    Proof: noisy_sgd.md 3
 
     >>> poisson_profile(2.0, rate=1.0)(np.zeros(1)).round(4)
     array([0.3829])
@@ -76,7 +76,7 @@ def fixed_size_profile(deviation: float, *, rate: float) -> Profile:
 
     Section 4: q times the profile of the Gaussian noise alone, at ln(1 + (e^epsilon - 1)/q).
 
-    Proof: noisy_updates.md 4
+    Proof: noisy_sgd.md 4
 
     >>> fixed_size_profile(1.0, rate=0.5)(np.zeros(1)).round(4)
     array([0.1915])
@@ -144,7 +144,7 @@ def composed_delta(profile: Profile, *, updates: int, budget: Budget) -> float:
 
     It is close where it is near `budget.delta`; far above it may be 1.
 
-    Proof: noisy_updates.md 5
+    Proof: noisy_sgd.md 5
 
     >>> gaussian = poisson_profile(2 * 4.224679 * 10, rate=1.0)
     >>> 1e-6 < composed_delta(gaussian, updates=100, budget=Budget(1.0, 1e-6)) < 1.05e-6
@@ -159,7 +159,7 @@ def delta_of_sum(parts: Sequence[tuple[PrivacyLossDistribution, int]], budget: B
 
     Their widths must be the same. It is close where it is near `budget.delta`; far above it may be 1.
 
-    Proof: noisy_updates.md 5
+    Proof: noisy_sgd.md 5
     Proof: composition.md 3
 
     >>> guess = interpolate_profile(lambda epsilons: np.where(epsilons < 1.0, 1.0, 0.0), width=0.25, longest=1.0)
@@ -251,7 +251,7 @@ def _slope(left: tuple[int, float, float], right: tuple[int, float, float]) -> f
 def smallest_deviation(profile: Callable[[float], Profile], *, updates: int, budget: Budget) -> float:
     """The smallest standard deviation, on a fixed ladder, at which this many updates keep the budget.
 
-    Proof: noisy_updates.md 5
+    Proof: noisy_sgd.md 5
 
     >>> budget = Budget(1.0, 1e-6)
     >>> once, often = (
@@ -283,7 +283,7 @@ def _discretise(profile: Profile, *, updates: int, epsilon: float, allowed: floa
 
     As a function of e^epsilon the profile is convex; the pair's is its interpolation at the multiples of the width.
 
-    Proof: noisy_updates.md 5
+    Proof: noisy_sgd.md 5
     """
     longest = epsilon / math.sqrt(updates)
     while updates * float(profile(np.array([longest]))[0]) > allowed:

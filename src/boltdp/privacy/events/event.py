@@ -1,9 +1,8 @@
 """What was spent, as a tree of frozen events; epsilon, delta and whether it is private are derived from it.
 
 An event is something that was computed from private rows and let out, described in public numbers from which its
-privacy profile follows: delta as a function of epsilon. Each mechanism's event stands beside its analysis: noise after
-training in output.py, before it in objective.py, in every scan in gradients.py, in every update in whitebox.py, noisy
-sums in moments.py, noisy counts in counts.py, the choice among candidates in selection.py.
+privacy profile follows: delta as a function of epsilon. The event of each mechanism has a module of its own in this
+package, with its analysis and its proof.
 
 Here is what joins them. An event without a profile cannot be made, and one that is not known cannot be read.
 """
@@ -184,7 +183,7 @@ class Composition(Event):
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         """One Gaussian, if all are; else basic composition, with epsilon divided as it was planned.
 
-        Proof: noisy_gradients.md 2
+        Proof: noisy_gradient_descent.md 2
         """
         if self.mu is not None:
             return Mechanism("gaussian", 1.0, 1).delta(epsilon, sensitivity=self.mu)
@@ -202,7 +201,7 @@ class Composition(Event):
     def mu(self) -> float | None:
         """That of all Gaussians together, if there is nothing else.
 
-        Proof: noisy_gradients.md 2
+        Proof: noisy_gradient_descent.md 2
         """
         distances = [part.event.mu for part in self.parts]
         known = [one for one in distances if one is not None]

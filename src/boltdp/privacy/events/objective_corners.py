@@ -21,7 +21,7 @@ from flint import arb
 from boltdp._arrays import Doubles
 from boltdp.losses import Simplex
 from boltdp.privacy.mechanisms import Mechanism, gaussian_delta, precision
-from boltdp.privacy.spherical_noise import MAX_DIMENSIONS, MAX_DISTANCE, spherical_bits, spherical_delta
+from boltdp.privacy.spherical_delta import MAX_DIMENSIONS, MAX_DISTANCE, spherical_bits, spherical_delta
 
 #: Tilts that are tried: multiples of 1/64.
 TILTS = 64

@@ -2,7 +2,7 @@
 
 The engine minimises F(w) = sum of phi(w; z_i) + (m*Lambda/2)*||w||^2 + <q, w> with q drawn once.
 `objective_perturbation.md` proves, in this order: what one row can do to the density of the minimiser (section 2) and
-the noise that follows (section 3), both computed in `corners.py`; why an approximate minimiser with a little more
+the noise that follows (section 3), both computed in `objective_corners.py`; why an approximate minimiser with a little more
 noise will do (section 4); how precise a computed gradient is (section 5); and for which Lambda the minimum is found
 whatever the rows are (section 6).
 """
@@ -24,7 +24,7 @@ from boltdp.privacy.events.objective_corners import best_tilt, corners_delta, mo
 from boltdp.privacy.events.output_perturbation import check_dimensions
 from boltdp.privacy.events.sgd_sensitivity import UNIT, Sensitivity
 from boltdp.privacy.mechanisms import Mechanism, calibrate, precision, smallest_noise, smallest_scale, upper
-from boltdp.privacy.spherical_noise import find_spherical_scale
+from boltdp.privacy.spherical_delta import find_spherical_scale
 from boltdp.privacy.training_problem import Problem, Recipe
 
 #: The part of epsilon that pays for stopping before the exact minimum; all of delta stays with q.

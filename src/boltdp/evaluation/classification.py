@@ -27,7 +27,7 @@ import numpy.typing as npt
 from boltdp._arrays import Doubles, Integers, PackedRows
 from boltdp._files.sealed import OUTSIDE, ModelFileError, digest, read_sealed, sealed
 from boltdp._version import __version__
-from boltdp.encoding.values import format_value
+from boltdp.encoding.declared_values import format_value
 from boltdp.errors import ParameterError
 from boltdp.evaluation.metrics import (
     CalibrationBin,

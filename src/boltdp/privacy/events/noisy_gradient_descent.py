@@ -1,7 +1,8 @@
 """Noisy gradient descent: every scan releases the sum of all rows' clipped gradients, with noise.
 
-The weights are made of these sums and of public numbers alone, so they need no noise of their own. `noisy_gradients.md`
-proves how far one row can move a sum, rounding included (section 1), and what all scans spend together (section 2).
+The weights are made of these sums and of public numbers alone, so they need no noise of their own.
+`noisy_gradient_descent.md` proves how far one row can move a sum, rounding included (section 1), and what all scans
+spend together (section 2).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class NoisyGradients(Training):
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         """All scans together are one Gaussian.
 
-        Proof: noisy_gradients.md 2
+        Proof: noisy_gradient_descent.md 2
         """
         together = math.sqrt(self.scans) * sum_sensitivity(self.problem, self.clip).total
         return self.noise.delta(epsilon, sensitivity=math.nextafter(together, math.inf) * (1.0 + 4.0 * UNIT))
@@ -71,7 +72,7 @@ class NoisyGradients(Training):
     def mu(self) -> float:
         """All scans together are one Gaussian.
 
-        Proof: noisy_gradients.md 2
+        Proof: noisy_gradient_descent.md 2
         """
         together = math.sqrt(self.scans) * sum_sensitivity(self.problem, self.clip).total
         return round_up(together / self.noise.scale)
@@ -90,7 +91,7 @@ def make_noisy_gradients(
 ) -> NoisyGradients:
     """The event of a training whose noise keeps a budget.
 
-    Proof: noisy_gradients.md 2
+    Proof: noisy_gradient_descent.md 2
 
     >>> from boltdp.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000)
@@ -111,7 +112,7 @@ def make_noisy_gradients(
 def gradient_noise(problem: Problem, budget: Budget, *, clip: float, scans: int) -> Mechanism:
     """The Gaussian noise of each sum that makes all scans together keep a budget.
 
-    Proof: noisy_gradients.md 2
+    Proof: noisy_gradient_descent.md 2
 
     >>> from boltdp.losses import Logistic
     >>> problem = Problem(loss=Logistic(), dims=9, rows=1000)
@@ -131,7 +132,7 @@ def diverging_step(regularization: float, momentum: float) -> float:
 
     Whether numbers overflow, an error that is seen, is then nothing that a trial which is not released could tell.
 
-    Proof: noisy_gradients.md 3
+    Proof: noisy_gradient_descent.md 3
 
     >>> round(diverging_step(0.01, 0.75), 9), diverging_step(0.0, 0.75)
     (560.0, inf)
@@ -143,7 +144,7 @@ def diverging_step(regularization: float, momentum: float) -> float:
 def sum_sensitivity(problem: Problem, clip: float) -> Sensitivity:
     """How far one row, or one person, can move the computed sum of clipped gradients.
 
-    Proof: noisy_gradients.md 1
+    Proof: noisy_gradient_descent.md 1
     Proof: adjacency.md 2
 
     >>> from boltdp.losses import Logistic

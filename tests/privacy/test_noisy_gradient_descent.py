@@ -24,7 +24,7 @@ from boltdp.losses import HuberSVM, Logistic, Loss, MarginLogistic, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import Certificate, CertificateError, certify, subtract_spent, verify
 from boltdp.privacy.events.event import BudgetedEvent, Composition
-from boltdp.privacy.events.noisy_gradients import (
+from boltdp.privacy.events.noisy_gradient_descent import (
     NoisyGradients,
     diverging_step,
     gradient_noise,

@@ -1,7 +1,7 @@
 """The noise of the white-box algorithms, which add some to every update: SCS13, BST14 and DP-SGD.
 
 Each in its best form that is proved, and SCS13 and BST14 as published besides. The noise is for a batch's averaged
-gradient, with one row replaced. Proofs, and what holds of the published forms: `noisy_updates.md`.
+gradient, with one row replaced. Proofs, and what holds of the published forms: `noisy_sgd.md`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class NoisyUpdates(Training):
     def delta(self, epsilon: float, *, target: float = 1e-9) -> float:
         """By what was proved, whatever the noise was calibrated to.
 
-        Proof: noisy_updates.md 2, 3, 4, 5
+        Proof: noisy_sgd.md 2, 3, 4, 5
         """
         recipe, updates = self.problem, self.problem.updates
         if self.sampling == "permutation":
@@ -109,7 +109,7 @@ class NoisyUpdates(Training):
 def scs13_noise(recipe: Recipe, budget: Budget) -> Mechanism:
     """A row is in one batch of each pass, so k updates see it, each with sensitivity 2L/b.
 
-    Proof: noisy_updates.md 2
+    Proof: noisy_sgd.md 2
     """
     reach = _reach(recipe) * _UP
     spherical = Mechanism("spherical", reach * recipe.passes / budget.epsilon, recipe.dimensions)
@@ -125,7 +125,7 @@ def scs13_published(recipe: Recipe, budget: Budget) -> Mechanism:
 
     That bound holds only for epsilon/k < 1.
 
-    Proof: noisy_updates.md 2
+    Proof: noisy_sgd.md 2
     """
     if budget.delta == 0:
         return scs13_noise(recipe, budget)
@@ -136,7 +136,7 @@ def scs13_published(recipe: Recipe, budget: Budget) -> Mechanism:
 def bst14_noise(recipe: Recipe, budget: Budget) -> Mechanism:
     """Batches are uniform samples of fixed size, and the noise is what their composition needs.
 
-    Proof: noisy_updates.md 4, 5
+    Proof: noisy_sgd.md 4, 5
     """
     _needs_delta("bst14", budget)
     deviation = _fixed_size_deviation(recipe.largest_batch, recipe.rows, recipe.updates, budget)
@@ -161,7 +161,7 @@ def bst14_published(recipe: Recipe, budget: Budget) -> Mechanism:
 def dpsgd_noise(recipe: Recipe, budget: Budget) -> Mechanism:
     """Each row is in a batch with probability 1/n; sums of gradients are divided by the expected size m/n.
 
-    Proof: noisy_updates.md 3, 5
+    Proof: noisy_sgd.md 3, 5
     """
     _needs_delta("dpsgd", budget)
     deviation = _poisson_deviation(recipe.batches, recipe.updates, budget)

@@ -15,7 +15,7 @@ from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, fits_budget, verify
 from boltdp.privacy.events.event import BudgetedEvent, Event, SelfComposition
-from boltdp.privacy.events.noisy_updates import (
+from boltdp.privacy.events.noisy_sgd import (
     BST14_PUBLISHED,
     NoisyUpdates,
     Sampling,

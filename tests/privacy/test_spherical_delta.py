@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.exact_sampling import add_noise, seeded_bytes
 from boltdp.privacy.mechanisms import Mechanism, calibrate, gaussian_sigma, precision, spherical_scale
-from boltdp.privacy.spherical_noise import (
+from boltdp.privacy.spherical_delta import (
     MAX_DIMENSIONS,
     MAX_DISTANCE,
     _first,
