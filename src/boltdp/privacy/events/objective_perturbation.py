@@ -2,9 +2,9 @@
 
 The engine minimises F(w) = sum of phi(w; z_i) + (m*Lambda/2)*||w||^2 + <q, w> with q drawn once.
 `objective_perturbation.md` proves, in this order: what one row can do to the density of the minimiser (section 2) and
-the noise that follows (section 3), both computed in `objective_corners.py`; why an approximate minimiser with a little more
-noise will do (section 4); how precise a computed gradient is (section 5); and for which Lambda the minimum is found
-whatever the rows are (section 6).
+the noise that follows (section 3), both computed in `objective_corners.py`; why an approximate minimiser with a
+little more noise will do (section 4); how precise a computed gradient is (section 5); and for which Lambda the
+minimum is found whatever the rows are (section 6).
 """
 
 from __future__ import annotations
