@@ -45,7 +45,7 @@ SchemaLike = Schema | Mapping[str, Any] | str | Path
 Bounds = Mapping[Any, Sequence[float]] | Sequence[float]
 
 #: What settings are called elsewhere.
-_ELSEWHERE = {"random_state": "noise_seed", "C": "regularization", "max_norm": "radius", "max_iter": "passes"}
+_COMMON_NAMES = {"random_state": "noise_seed", "C": "regularization", "max_norm": "radius", "max_iter": "passes"}
 
 
 class Model(ReleasedModel):
@@ -177,8 +177,8 @@ def train(
     array(['well', 'ill'], dtype='<U4')
     """
     with hints_shown():
-        _check_kind(schema)
-        asked = _settings(settings, chosen)
+        _check_schema_type(schema)
+        asked = _make_settings(settings, chosen)
         declared = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "classes": classes}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
@@ -231,8 +231,8 @@ def tune(
     """
     method = method or ("trials" if public is None else "public")
     with hints_shown():
-        _check_kind(schema)
-        tried = _candidates(candidates, grid, settings, chosen)
+        _check_schema_type(schema)
+        tried = _make_candidates(candidates, grid, settings, chosen)
         first = tried[0] if tried else None
         declared = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "classes": classes}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
@@ -258,7 +258,7 @@ def _open_rows(
 ) -> Iterator[tuple[Engine, Schema, Account | None]]:
     """The rows, their schema and the account to charge, checked as far as that needs no row."""
     with use_source(source, **where_from) as engine:
-        public = _schema(source, engine, schema, **declared)
+        public = _make_schema(source, engine, schema, **declared)
         if threshold is not None and settings is not None:
             # Before a row is read, since a budget that is spent cannot be refunded.
             public.target.resolve_threshold(threshold, settings.choose_loss(public.target)[0])
@@ -291,12 +291,12 @@ def refuse_beside_schema(given: Mapping[str, Any]) -> None:
             raise ParameterError(f"{name} must not be given beside a schema, which declares it")
 
 
-def _settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
+def _make_settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
     """What is asked for: the fields that are given by name, over ready settings if there are any."""
     for name in chosen:
         if name not in OPTIONS:
             arguments = [*OPTIONS, "label", "bounds", "categories", "timestamps", "classes", "schema", "threshold"]
-            hint = near(_ELSEWHERE.get(name, name), arguments) or f"there are {', '.join(arguments)}"
+            hint = near(_COMMON_NAMES.get(name, name), arguments) or f"there are {', '.join(arguments)}"
             raise ParameterError(f"there is no argument {name!r}", hint=hint)
     if settings is not None and not isinstance(settings, Settings):
         raise ParameterError(f"settings must be of boltdp.Settings, got {described(settings)}")
@@ -311,7 +311,7 @@ def _settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Settings:
     return asked
 
 
-def _candidates(
+def _make_candidates(
     candidates: Sequence[Settings] | None,
     grid: Mapping[str, Sequence[Any]] | None,
     settings: Settings | None,
@@ -319,7 +319,7 @@ def _candidates(
 ) -> Sequence[Settings]:
     """What to choose among: as it is given, or the combinations of a grid."""
     if candidates is None and grid is not None:
-        return combinations(_settings(settings, chosen), _grid(grid))
+        return combinations(_make_settings(settings, chosen), _convert_grid(grid))
     if candidates is None or grid is not None:
         raise ParameterError(
             "either a grid or candidates must be given", hint='such as grid={"regularization": [1e-3, 1e-2]}'
@@ -329,7 +329,7 @@ def _candidates(
     return candidates
 
 
-def _grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+def _convert_grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     if not isinstance(grid, Mapping) or any(isinstance(one, str) or not np.iterable(one) for one in grid.values()):
         raise ParameterError(
             "grid must be a dictionary of lists of values", hint='such as grid={"regularization": [1e-3, 1e-2]}'
@@ -341,7 +341,7 @@ def _grid(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     }
 
 
-def _schema(
+def _make_schema(
     source: Any,
     engine: Engine,
     schema: SchemaLike | None,
@@ -352,7 +352,7 @@ def _schema(
     """The schema that is given, or what the arguments and the source declare."""
     columns = engine.columns()
     if schema is not None:
-        given = _given_schema(schema, columns)
+        given = _load_schema(schema, columns)
         refuse_beside_schema({"label": label, **declared})
         return given
     if label is None and isinstance(source, tuple):
@@ -374,7 +374,7 @@ def _schema(
     return public
 
 
-def _given_schema(schema: SchemaLike, columns: Container[str]) -> Schema:
+def _load_schema(schema: SchemaLike, columns: Container[str]) -> Schema:
     """The schema, and a word where a column is in its place."""
     try:
         return Schema.of(schema)
@@ -384,7 +384,7 @@ def _given_schema(schema: SchemaLike, columns: Container[str]) -> Schema:
         raise
 
 
-def _check_kind(schema: Any) -> None:
+def _check_schema_type(schema: Any) -> None:
     """Before the source is use_source: labels are often given apart from the rows."""
     if schema is not None and not isinstance(schema, (Schema, Mapping, str, Path)):
         raise ParameterError(

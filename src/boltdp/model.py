@@ -159,17 +159,17 @@ class Model:
                 f"the model has format version {shown(version)}, this boltdp reads {FORMAT_VERSION}",
                 hint="models of other builds must be trained again",
             )
-        for key in _KEYS:
+        for key in _REQUIRED_KEYS:
             if key not in record:
                 raise ModelFileError(f"the model cannot be read: {key!r} is missing")
         for key in record:
-            if key not in (*_KEYS, "threshold"):
+            if key not in (*_REQUIRED_KEYS, "threshold"):
                 raise ModelFileError(f"the model has an entry {shown(key)} that this boltdp does not know")
         private, certificate = record["private"], record["certificate"]
         if not isinstance(certificate, dict) or not isinstance(private, bool) or certificate.get("private") != private:
             raise certificates.CertificateError("the model says of its privacy what its certificate does not")
         try:
-            schema, weights = Schema.from_dict(record["schema"]), _weights(record["weights"])
+            schema, weights = Schema.from_dict(record["schema"]), _read_weights(record["weights"])
             where = record["trained_where"]
             if where is not None and not isinstance(where, str):
                 raise ValueError("where it was trained must be said in words")
@@ -201,10 +201,10 @@ class Model:
         return model
 
 
-_KEYS = ("format", "format_version", "private", "schema", "weights", "certificate", "trained_where")
+_REQUIRED_KEYS = ("format", "format_version", "private", "schema", "weights", "certificate", "trained_where")
 
 
-def _weights(rows: Any) -> Doubles:
+def _read_weights(rows: Any) -> Doubles:
     """Lists of floats, all of one length, as `to_dict` writes them."""
     if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
         raise ModelFileError("the weights must be lists of numbers")

@@ -312,7 +312,7 @@ class Settings:
             one.convert(getattr(self, name), name)
 
 
-def _complete(name: str, stated: Option, hint: Any, default: Any) -> Option:
+def _complete_option(name: str, stated: Option, hint: Any, default: Any) -> Option:
     """The option with what follows from the type and the default of its field."""
     types = get_args(hint) if type(None) in get_args(hint) else (hint,)
     words = stated.words or tuple(word for kind in types for word in get_args(kind) if isinstance(word, str))
@@ -332,7 +332,7 @@ def _complete(name: str, stated: Option, hint: Any, default: Any) -> Option:
 _HINTS = get_type_hints(Settings)
 #: The options by the names of their fields.
 OPTIONS = {
-    one.name: _complete(one.name, one.metadata["option"], _HINTS[one.name], one.default) for one in fields(Settings)
+    one.name: _complete_option(one.name, one.metadata["option"], _HINTS[one.name], one.default) for one in fields(Settings)
 }
 #: Settings that only some algorithms have. Each says which of these it takes, and the others are refused.
 OPTIONAL = tuple(name for name, one in OPTIONS.items() if one.some_algorithms)

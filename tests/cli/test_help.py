@@ -17,7 +17,7 @@ import pytest
 
 import boltdp
 from boltdp.cli import COMMANDS, main
-from boltdp.cli._help import GROUPS, OTHERS, Grouped
+from boltdp.cli._help import GROUPS, OTHERS, GroupedCommand
 
 from .conftest import Run
 
@@ -42,7 +42,7 @@ def test_every_command_has_examples_that_name_it(run: Run, name: str) -> None:
 @pytest.mark.parametrize("name", GROUPED)
 def test_help_shows_the_usual_options_and_help_all_shows_all(run: Run, name: str) -> None:
     command = command_of(name)
-    assert isinstance(command, Grouped)
+    assert isinstance(command, GroupedCommand)
     short, whole = run(name, "--help").stdout, run(name, "--help-all").stdout
     options = [one.opts[-1] for one in command.params if isinstance(one, click.Option)]
     assert all(f" {option}" in whole for option in options)

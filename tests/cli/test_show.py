@@ -119,12 +119,12 @@ def test_a_changed_model_is_not_shown(run: Run, model: Path) -> None:
     ],
 )
 def test_bars(value: float, noise: float | None, bar: str) -> None:
-    assert show._bar(value, noise, 1.0, show.BLOCKS) == bar
+    assert show._draw_bar(value, noise, 1.0, show.BLOCKS) == bar
 
 
 def test_a_terminal_without_blocks_gets_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     letters = ("#+-|", "##.|")
     for encoding, (exact, bounded) in {"utf-8": ("█▓░│", "██·│"), "ascii": letters, "none such": letters}.items():
         monkeypatch.setattr("sys.stdout", SimpleNamespace(encoding=encoding))
-        assert "".join(show._characters(at_most=False)) == exact
-        assert "".join(show._characters(at_most=True)) == bounded
+        assert "".join(show._choose_characters(at_most=False)) == exact
+        assert "".join(show._choose_characters(at_most=True)) == bounded

@@ -31,13 +31,13 @@ _COMMAND_OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def _settings_of(group: str, *, usual: bool) -> tuple[str, ...]:
+def _list_settings(group: str, *, usual: bool) -> tuple[str, ...]:
     return tuple(name for name, one in OPTIONS.items() if one.group == group and one.usual == usual)
 
 
 #: All of them, with the settings of each group first.
 GROUPS = {
-    title: ((*_settings_of(title, usual=True), *usual), (*_settings_of(title, usual=False), *rare))
+    title: ((*_list_settings(title, usual=True), *usual), (*_list_settings(title, usual=False), *rare))
     for title, (usual, rare) in _COMMAND_OPTIONS.items()
 }
 #: Of options that are in no group.
@@ -46,7 +46,7 @@ OTHERS = "Other options"
 _ALL = f"{__name__}.all"
 
 
-class Grouped(click.Command):
+class GroupedCommand(click.Command):
     """A command with many options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

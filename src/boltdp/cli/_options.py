@@ -25,7 +25,7 @@ from boltdp.schema.schema import Schema
 from boltdp.settings import OPTIONS, Settings
 
 #: Of more classes than these, not all are named.
-SHOWN_CLASSES = 12
+MAX_SHOWN_CLASSES = 12
 
 #: A condition of every query: whether it holds cannot be seen from its text.
 QUERY_CONDITION = (
@@ -50,7 +50,7 @@ FILE = FileName()
 as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
-def _threshold(context: click.Context, parameter: click.Parameter, text: str | None) -> Threshold | None:
+def _parse_threshold(context: click.Context, parameter: click.Parameter, text: str | None) -> Threshold | None:
     """A number, or the word; its range is checked where the schema and the loss are known."""
     del context, parameter
     if text is None or text == "prior":
@@ -61,7 +61,7 @@ def _threshold(context: click.Context, parameter: click.Parameter, text: str | N
         raise ParameterError(f"--threshold must be a number or 'prior', got {text!r}") from None
 
 
-def _class_weights(
+def _parse_class_weights(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> Literal["balanced"] | dict[str, float] | None:
     """The word, or a number for each class that is named; that these are classes is checked with the schema."""
@@ -83,18 +83,18 @@ def _class_weights(
     return weights
 
 
-def _threshold_option(default: str) -> Callable[[Command], Command]:
+def _make_threshold_option(default: str) -> Callable[[Command], Command]:
     return click.option(
         "--threshold",
-        callback=_threshold,
+        callback=_parse_threshold,
         metavar="NUMBER|prior",
         help="Predict the second of two classes where its probability exceeds this; prior: its share in the schema. "
         f"It costs no privacy, unless it was found by looking at private rows.  [default: {default}]",
     )
 
 
-training_threshold = _threshold_option("0.5")
-scoring_threshold = _threshold_option("the model's")
+training_threshold_option = _make_threshold_option("0.5")
+scoring_threshold_option = _make_threshold_option("the model's")
 threads_option = click.option(
     "--threads",
     type=click.IntRange(min=1),
@@ -166,25 +166,25 @@ _LEDGER = (
 
 def source_options(command: Command) -> Command:
     """SOURCE, --table and --query."""
-    return _decorate(command, _SOURCE)
+    return _apply_decorators(command, _SOURCE)
 
 
 def model_options(command: Command) -> Command:
     """--output and --overwrite."""
-    return _decorate(command, _OUTPUT)
+    return _apply_decorators(command, _OUTPUT)
 
 
 def training_options(command: Command) -> Command:
     """--schema, --label and --spool."""
-    return _decorate(command, _TRAINING)
+    return _apply_decorators(command, _TRAINING)
 
 
 def ledger_options(command: Command) -> Command:
     """--ledger, --dataset and --blocks."""
-    return _decorate(command, _LEDGER)
+    return _apply_decorators(command, _LEDGER)
 
 
-def charged_account(
+def find_charged_account(
     source: str,
     *,
     table: str | None,
@@ -202,7 +202,7 @@ def charged_account(
     return account
 
 
-def ledger_line(account: Account | None) -> list[tuple[str, str]]:
+def describe_ledger(account: Account | None) -> list[tuple[str, str]]:
     """The spent budget of the dataset, if there is a ledger."""
     if account is None:
         return []
@@ -212,7 +212,7 @@ def ledger_line(account: Account | None) -> list[tuple[str, str]]:
 
 def settings_options(command: Command, *, leave_out: tuple[str, ...] = ("epsilon",)) -> Command:
     """An option for each field of Settings but epsilon, which commands declare themselves."""
-    return _decorate(command, tuple(_setting_option(name) for name in OPTIONS if name not in leave_out))
+    return _apply_decorators(command, tuple(_make_setting_option(name) for name in OPTIONS if name not in leave_out))
 
 
 def settings_options_without_algorithm(command: Command) -> Command:
@@ -220,7 +220,7 @@ def settings_options_without_algorithm(command: Command) -> Command:
     return settings_options(command, leave_out=("epsilon", "algorithm"))
 
 
-def _setting_option(name: str) -> Callable[[Command], Command]:
+def _make_setting_option(name: str) -> Callable[[Command], Command]:
     """The command-line option of a setting."""
     option, words = OPTIONS[name], OPTIONS[name].words
     about = option.help
@@ -237,7 +237,7 @@ def _setting_option(name: str) -> Callable[[Command], Command]:
         metavar=option.metavar or {"number": "NUMBER", "whole number": "N"}.get(option.kind),
         default=option.default,
         show_default=option.default is not None,
-        callback=_class_weights if name == "class_weights" else None,
+        callback=_parse_class_weights if name == "class_weights" else None,
         help=about + ("" if option.default_text is None else f"  [default: {option.default_text}]"),
     )
 
@@ -269,7 +269,7 @@ def make_context(threads: int | None) -> Context:
     return Context() if threads is None else Context(threads=threads)
 
 
-def check_new(path: str) -> None:
+def check_absent(path: str) -> None:
     """Find out before anything is done that a file cannot be written there, or exists already."""
     if Path(path).exists():
         raise OutputError(f"the file {path!r} exists already", hint="choose another name, or remove it first")
@@ -286,10 +286,10 @@ def check_output(path: str, *, overwrite: bool) -> None:
         )
 
 
-def remind_of_classes(schema: Schema) -> None:
+def note_known_classes(schema: Schema) -> None:
     """Say which labels are used. Whether private rows have others must not be said."""
     note(
-        f"{schema.target.describe_known(SHOWN_CLASSES)}: rows with an unknown {schema.target.key} are ignored; "
+        f"{schema.target.describe_known(MAX_SHOWN_CLASSES)}: rows with an unknown {schema.target.key} are ignored; "
         "`boltdp check` on public rows shows whether there are any"
     )
 
@@ -308,15 +308,15 @@ def load_schema(
 
     --person-id and --max-rows-per-person take the place of those of the schema.
     """
-    schema = _schema_of(path, source=source, table=table, query=query, label=label, person_id=person_id)
-    return with_people(schema, person_id=person_id, max_rows_per_person=max_rows_per_person)
+    schema = _find_schema(path, source=source, table=table, query=query, label=label, person_id=person_id)
+    return set_person_limits(schema, person_id=person_id, max_rows_per_person=max_rows_per_person)
 
 
-def with_people(schema: Schema, *, person_id: str | None, max_rows_per_person: int | None) -> Schema:
+def set_person_limits(schema: Schema, *, person_id: str | None, max_rows_per_person: int | None) -> Schema:
     """The schema with another person_id, or another number of rows that count, if one is given.
 
     >>> schema = Schema.of({"label": "y", "classes": [0, 1], "numeric": {"age": (0, 110)}})
-    >>> with_people(schema, person_id="patient", max_rows_per_person=2).max_rows_per_person
+    >>> set_person_limits(schema, person_id="patient", max_rows_per_person=2).max_rows_per_person
     2
     """
     given = {"person_id": person_id, "max_rows_per_person": max_rows_per_person}
@@ -324,7 +324,7 @@ def with_people(schema: Schema, *, person_id: str | None, max_rows_per_person: i
     return replace(schema, **changes) if changes else schema
 
 
-def _schema_of(
+def _find_schema(
     path: str | None, *, source: str, table: str | None, query: str | None, label: str | None, person_id: str | None
 ) -> Schema:
     if path is None and label is not None and find_engine(source).declares_schema:
@@ -361,14 +361,14 @@ def _schema_of(
     return schema
 
 
-def _decorate(command: Command, decorators: tuple[Callable[[Command], Command], ...]) -> Command:
+def _apply_decorators(command: Command, decorators: tuple[Callable[[Command], Command], ...]) -> Command:
     for decorator in reversed(decorators):
         command = decorator(command)
     return command
 
 
 @contextmanager
-def telling_csv_fault(source: str, query: str | None) -> Iterator[None]:
+def locate_csv_errors(source: str, query: str | None) -> Iterator[None]:
     """For non-sensitive data: if a CSV file cannot be read, name the line at fault."""
     try:
         yield

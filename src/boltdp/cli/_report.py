@@ -7,8 +7,8 @@ from typing import Any
 from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import noise_per_weight
 from boltdp.cli._options import (
-    ledger_line,
-    remind_of_classes,
+    describe_ledger,
+    note_known_classes,
 )
 from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table, is_given
 from boltdp.ledger.ledger import Account
@@ -21,12 +21,12 @@ from boltdp.workflows.standardize import describe_moments
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 #: Of more columns with curves than these, not all are named.
-SHOWN_CURVES = 5
+MAX_SHOWN_CURVES = 5
 
 
 def report(model: Model, output: str, *, as_json: bool, account: Account | None = None) -> None:
     """Print the guarantee of a new model, its cost, and where the model is."""
-    remind_of_classes(model.schema)
+    note_known_classes(model.schema)
     certificate = model.certificate
     if as_json:
         cost = {"noise_per_weight": noise_per_weight(certificate)}
@@ -43,27 +43,27 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
     emit_table(
         [
             *(line for line in algorithm.describe_cost(certificate) if is_given("verbose") or line[0] != "noise"),
-            *persons(certificate),
-            *spent_before(certificate),
-            *curves(model.schema),
+            *describe_persons(certificate),
+            *describe_earlier_costs(certificate),
+            *describe_curves(model.schema),
             *([] if selection is None else [("chosen", selection.describe())]),
             ("training", algorithm.describe_run(certificate)),
             *([] if model.trained_where is None else [("rows", model.trained_where)]),
-            *decision(model),
-            *ledger_line(account),
+            *describe_decision(model),
+            *describe_ledger(account),
             ("model", f"{output}: {model.weights.size:,} weights for {model.schema.target.summary}"),
         ]
     )
 
 
-def decision(model: Model) -> list[tuple[str, str]]:
+def describe_decision(model: Model) -> list[tuple[str, str]]:
     """By which threshold it decides, if it has one."""
     if model.threshold is None:
         return []
     return [("threshold", f"{model.schema.target.describe_threshold(model.threshold)}; this costs no privacy")]
 
 
-def persons(certificate: Certificate) -> list[tuple[str, str]]:
+def describe_persons(certificate: Certificate) -> list[tuple[str, str]]:
     """How many rows of a person are used, if the guarantee is about persons."""
     if certificate.person_rows is None:
         return []
@@ -71,7 +71,7 @@ def persons(certificate: Certificate) -> list[tuple[str, str]]:
     return [("persons", f"the first {certificate.person_rows:,} {used} used, and others are ignored")]
 
 
-def spent_before(certificate: Certificate) -> list[tuple[str, str]]:
+def describe_earlier_costs(certificate: Certificate) -> list[tuple[str, str]]:
     """What was spent before training, if anything was."""
     draft = certificate.draft
     drafted = (
@@ -80,14 +80,14 @@ def spent_before(certificate: Certificate) -> list[tuple[str, str]]:
     return [*drafted, *(("standardizing", text) for text in describe_moments(certificate))]
 
 
-def curves(schema: Schema) -> list[tuple[str, str]]:
+def describe_curves(schema: Schema) -> list[tuple[str, str]]:
     """Which numbers have curves, if any have."""
     steps = {column.name: len(column.rule.places) for column in schema.columns if column.rule.places}
     if not steps:
         return []
-    first, *others = [f"{count} of {name}" for name, count in list(steps.items())[:SHOWN_CURVES]]
+    first, *others = [f"{count} of {name}" for name, count in list(steps.items())[:MAX_SHOWN_CURVES]]
     stated = ", ".join([first.replace(" of ", " steps of ", 1), *others])
-    more = len(steps) - SHOWN_CURVES
+    more = len(steps) - MAX_SHOWN_CURVES
     return [
-        ("curves", stated + (f" and {sum(list(steps.values())[SHOWN_CURVES:])} of {more} more" if more > 0 else ""))
+        ("curves", stated + (f" and {sum(list(steps.values())[MAX_SHOWN_CURVES:])} of {more} more" if more > 0 else ""))
     ]

@@ -30,13 +30,13 @@ from boltdp.errors import BoltdpError, printable
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-USERS_FAULT, OUR_FAULT, INTERRUPTED = 1, 2, 130
+USER_ERROR, INTERNAL_ERROR, INTERRUPTED = 1, 2, 130
 
 #: Characters of a cell of a table, at most.
 MAX_CELL = 1000
 
 #: Seconds for cleaning after a signal, in which a second one changes nothing.
-PATIENCE = 5.0
+CLEANUP_SECONDS = 5.0
 
 
 class Commands(click.Group):
@@ -85,7 +85,7 @@ class Commands(click.Group):
         stopped: list[int] = []
         replaced = len(_files.replaced)
         try:
-            with _stopping_cleanly(stopped):
+            with _handle_signals(stopped):
                 try:
                     # Exit codes of --help and the like are returned; commands return nothing.
                     code = super().main(*args, **kwargs) or 0
@@ -98,26 +98,26 @@ class Commands(click.Group):
         except click.UsageError as fault:
             command = fault.ctx.command_path if fault.ctx else "boltdp"
             # click writes one choice a line.
-            code = _tell(re.sub(r"\s*\n\s*", " ", fault.format_message()).rstrip("."), hint=f"see `{command} --help`")
+            code = _print_error(re.sub(r"\s*\n\s*", " ", fault.format_message()).rstrip("."), hint=f"see `{command} --help`")
         except click.ClickException as fault:
-            code = _tell(fault.format_message())
+            code = _print_error(fault.format_message())
         except BoltdpError as fault:
-            code = _tell(str(fault), hint=fault.hint)
+            code = _print_error(str(fault), hint=fault.hint)
         except (click.Abort, KeyboardInterrupt):
             written = len(_files.replaced) > replaced
-            _tell(f"interrupted; {'the output was written already' if written else 'no output file was changed'}")
+            _print_error(f"interrupted; {'the output was written already' if written else 'no output file was changed'}")
             code = INTERRUPTED
         except MemoryError:
-            code = _tell("there is not enough memory")
+            code = _print_error("there is not enough memory")
         except Exception as fault:
             # What Python says where the system gives no memory for one more thread.
             no_thread = isinstance(fault, RuntimeError) and str(fault) == "can't start new thread"
-            code = _tell("there is not enough memory") if no_thread else _tell_our_fault(fault)
+            code = _print_error("there is not enough memory") if no_thread else _print_internal_error(fault)
         sys.exit(128 + stopped[0] if stopped else code)
 
 
 #: The options of every command, which may stand before its name too.
-COMMON = {
+COMMON_OPTIONS = {
     "quiet": ("-q", "Show no notes and no progress bar; conditions of the guarantee and warnings are always shown."),
     "verbose": ("-v", "Show more about the noise and the training."),
 }
@@ -125,19 +125,19 @@ COMMON = {
 
 def add_common_options(command: click.Command) -> None:
     """Let a command, and those in it, take the common options."""
-    if any(one.name in COMMON for one in command.params):
+    if any(one.name in COMMON_OPTIONS for one in command.params):
         return
-    for name, (letter, line) in COMMON.items():
+    for name, (letter, line) in COMMON_OPTIONS.items():
         command.params.append(
             click.Option(
-                [letter, f"--{name}"], is_flag=True, is_eager=True, expose_value=False, callback=_remember, help=line
+                [letter, f"--{name}"], is_flag=True, is_eager=True, expose_value=False, callback=_store_flag, help=line
             )
         )
     for inner in command.commands.values() if isinstance(command, click.Group) else ():
         add_common_options(inner)
 
 
-def _remember(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+def _store_flag(context: click.Context, parameter: click.Parameter, given: bool) -> None:
     if given:
         context.meta[f"{__name__}.{parameter.name}"] = True
 
@@ -149,7 +149,7 @@ def is_given(name: Literal["quiet", "verbose"]) -> bool:
 
 
 @contextmanager
-def _stopping_cleanly(stopped: list[int]) -> Iterator[None]:
+def _handle_signals(stopped: list[int]) -> Iterator[None]:
     """Let SIGTERM and SIGHUP act like Ctrl-C, so that temporary files, which hold private rows, are removed.
 
     The first is noted too, since a library may swallow the exception; `stopped` gets its number.
@@ -159,7 +159,7 @@ def _stopping_cleanly(stopped: list[int]) -> Iterator[None]:
     def stop(number: int, _: object) -> None:
         nonlocal since
         interruptible, now = _interrupts.request_stop(), time.monotonic()
-        if stopped and now - since < PATIENCE:
+        if stopped and now - since < CLEANUP_SECONDS:
             return  # a second one must not stop the cleaning
         stopped.append(number)
         since = now
@@ -197,14 +197,14 @@ def examples(*lines: str) -> str:
 def emit(text: str, *, newline: bool = True) -> None:
     """Print a result on standard output."""
     try:
-        click.echo(_encodable(text), nl=newline)
+        click.echo(_make_encodable(text), nl=newline)
     except BrokenPipeError:
         raise  # click ends the program quietly
     except OSError as fault:
         raise _files.OutputError(f"the standard output cannot be written: {fault.strerror}") from None
 
 
-def _encodable(text: str) -> str:
+def _make_encodable(text: str) -> str:
     """The text, with names of Greek letters and question marks where standard output has no such characters."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
@@ -237,23 +237,23 @@ def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = 
 
 def emit_guarantee(guarantee: str, *, private: bool) -> None:
     """Print the guarantee, or in red that there is none."""
-    emit(guarantee if private or not _colours(sys.stdout) else click.style(guarantee, fg="red", bold=True))
+    emit(guarantee if private or not _uses_colours(sys.stdout) else click.style(guarantee, fg="red", bold=True))
 
 
 def note(message: str) -> None:
     """Say something on standard error, unless --quiet is given."""
     if not is_given("quiet"):
-        _message("note", message, style="bold cyan")
+        _print_message("note", message, style="bold cyan")
 
 
 def state_condition(message: str) -> None:
     """Say on standard error what the guarantee depends on and boltdp cannot check; --quiet does not silence it."""
-    _message("condition", message, style="bold yellow")
+    _print_message("condition", message, style="bold yellow")
 
 
 def warn(message: str) -> None:
     """Say something on standard error that must not be overlooked."""
-    _message("warning", message, style="bold red")
+    _print_message("warning", message, style="bold red")
 
 
 class RowsBar:
@@ -293,37 +293,37 @@ class RowsBar:
         self._progress.stop()
 
 
-def _colours(stream: Any) -> bool:
+def _uses_colours(stream: Any) -> bool:
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
 
 
-def _message(kind: str, message: str, *, style: str) -> None:
+def _print_message(kind: str, message: str, *, style: str) -> None:
     # Names in it may come from a file of somebody else's: a terminal must show them, and not obey them.
     message = "\n".join(printable(line, longest=len(message)) for line in message.split("\n"))
     # rich itself heeds NO_COLOR and what kind of terminal it is.
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble((f"{kind}:", style), f" {message}"))
 
 
-def _tell(message: str, *, hint: str | None = None) -> int:
-    _message("error", message, style="bold red")
+def _print_error(message: str, *, hint: str | None = None) -> int:
+    _print_message("error", message, style="bold red")
     if hint is not None:
-        _message("hint", hint, style="bold cyan")
-    return USERS_FAULT
+        _print_message("hint", hint, style="bold cyan")
+    return USER_ERROR
 
 
-def _tell_our_fault(fault: Exception) -> int:
+def _print_internal_error(fault: Exception) -> int:
     """Say where it happened, but not what: the text of an unexpected exception may quote a row."""
     if os.environ.get("BOLTDP_DEBUG"):
         warn("what follows may show private values")
         traceback.print_exception(fault)
-    _tell(
-        f"internal error ({type(fault).__name__} in {_place(fault.__traceback__)}); please report this line",
+    _print_error(
+        f"internal error ({type(fault).__name__} in {_find_last_line(fault.__traceback__)}); please report this line",
         hint="BOLTDP_DEBUG=1 shows the whole error, which may quote private values",
     )
-    return OUR_FAULT
+    return INTERNAL_ERROR
 
 
-def _place(trace: TracebackType | None) -> str:
+def _find_last_line(trace: TracebackType | None) -> str:
     """The last line of ours that was being executed."""
     package = Path(boltdp.__file__).parent
     frames = [frame for frame in traceback.extract_tb(trace) if Path(frame.filename).is_relative_to(package)]

@@ -8,10 +8,10 @@ import click
 
 from boltdp._charts import check_picture
 from boltdp._files import check_writable, replacing
-from boltdp.cli._help import Grouped
+from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import FILE, as_json, make_settings, settings_options
 from boltdp.cli._terminal import RowsBar, emit, emit_guarantee, emit_json, emit_table, examples
-from boltdp.cli.plan import public_schema
+from boltdp.cli.plan import make_public_schema
 from boltdp.errors import ParameterError
 from boltdp.model import Model
 from boltdp.privacy.certificate import Certificate
@@ -20,7 +20,7 @@ from boltdp.workflows.plan import make_plan
 
 
 @click.command(
-    cls=Grouped,
+    cls=GroupedCommand,
     epilog=examples(
         "boltdp audit model.json",
         "boltdp audit model.json --html audit.html --plot audit.png",
@@ -83,7 +83,7 @@ def audit(
         schema, certificate = _of_model(model_path)
     else:
         assert rows is not None
-        public = public_schema(schema_path, features=features, classes=classes)
+        public = make_public_schema(schema_path, features=features, classes=classes)
         if schema_path is None and chosen["curves"] is None:
             chosen = {**chosen, "curves": 0}  # as many features as were asked for
         settings = make_settings(epsilon=1.0 if epsilon is None else epsilon, noiseless=False, chosen=chosen)

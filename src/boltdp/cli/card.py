@@ -70,7 +70,7 @@ def card(model_path: str, *, output: str | None, evaluation: str | None, **state
         check_writable(output)
     # One line each, whatever a shell makes of them.
     owner = {name.replace("_", "-"): " ".join(text.split()) for name, text in stated.items() if text and text.strip()}
-    found = _evaluation(model, evaluation)
+    found = _load_evaluation(model, evaluation)
     if ending == ".md":
         text = cards.markdown(model, owner, found)
     elif ending == ".html":
@@ -89,7 +89,7 @@ def card(model_path: str, *, output: str | None, evaluation: str | None, **state
         note(f"left blank, for the owner of the data to state: {', '.join(f'--{name}' for name in blanks)}")
 
 
-def _evaluation(model: Model, path: str | None) -> Any:
+def _load_evaluation(model: Model, path: str | None) -> Any:
     if path is None:
         return None
     from boltdp.evaluation.classification import NoisyEvaluation, digest_of_model

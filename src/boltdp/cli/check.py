@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import as_json, source_options, telling_csv_fault
-from boltdp.cli._terminal import USERS_FAULT, RowsBar, emit_json, emit_table, examples, note, warn
-from boltdp.cli.show import has_characters
+from boltdp.cli._options import as_json, source_options, locate_csv_errors
+from boltdp.cli._terminal import USER_ERROR, RowsBar, emit_json, emit_table, examples, note, warn
+from boltdp.cli.show import can_encode
 from boltdp.engines import open_source
 from boltdp.schema.schema import Schema
 
@@ -62,7 +62,7 @@ def check(
     schema = Schema.load(schema_path)
     warn(NOT_PRIVATE)
     with (
-        telling_csv_fault(source, query),
+        locate_csv_errors(source, query),
         open_source(source, table=table, query=query) as engine,
         RowsBar() as bar,
     ):
@@ -91,7 +91,7 @@ def check(
     if not report.ok:
         note(RULE)
         warn(f"training would learn garbage: {'; '.join(report.problems)}")
-        click.get_current_context().exit(USERS_FAULT)
+        click.get_current_context().exit(USER_ERROR)
 
 
 def draw(column: CheckedColumn) -> str:
@@ -103,7 +103,7 @@ def draw(column: CheckedColumn) -> str:
     """
     if column.fault is not None:
         return ""
-    heights, bound = BLOCKS if has_characters("".join(BLOCKS)) else LETTERS
+    heights, bound = BLOCKS if can_encode("".join(BLOCKS)) else LETTERS
     inner = column.bars or tuple(count for _, count in column.counts[:MAX_DRAWN])
     before = [column.below] if column.bars else []
     after = [column.above if column.bars else column.undeclared]

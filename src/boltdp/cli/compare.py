@@ -10,7 +10,7 @@ import click
 
 from boltdp._charts import check_picture
 from boltdp._files import check_writable
-from boltdp.cli._help import Grouped
+from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
     FILE,
     as_json,
@@ -34,7 +34,7 @@ WARNING = (
 
 
 @click.command(
-    cls=Grouped,
+    cls=GroupedCommand,
     epilog=examples(
         "boltdp compare public.parquet --schema schema.toml --epsilon 0.05,0.1,0.2,0.4 -o comparison.json",
         "boltdp compare train.csv --test test.csv --schema schema.toml --epsilon 0.1,1 --repeats 10 -o comparison.json",

@@ -12,13 +12,13 @@ from boltdp.cli._options import (
     FILE,
     QUERY_CONDITION,
     as_json,
-    charged_account,
+    find_charged_account,
     check_output,
-    ledger_line,
+    describe_ledger,
     ledger_options,
     load_model,
     make_context,
-    scoring_threshold,
+    scoring_threshold_option,
     source_options,
     threads_option,
 )
@@ -42,7 +42,7 @@ from boltdp.privacy.budget import Budget
 )
 @click.argument("model_path", metavar="MODEL", type=FILE)
 @source_options
-@scoring_threshold
+@scoring_threshold_option
 @click.option(
     "--plot",
     metavar="FILE",
@@ -115,7 +115,7 @@ def evaluate(
             found = evaluate_exactly(model, engine, by=by, context=context)
         else:
             budget = Budget(epsilon, delta or 0.0)
-            account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            account = find_charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             found = evaluate_privately(model, engine, budget, by=by, context=context, account=account)
     if isinstance(found, NoisyEvaluation):
         if output is not None:
@@ -145,7 +145,7 @@ def evaluate(
     if isinstance(found, NoisyEvaluation):
         emit_guarantee(found.guarantee(), private=not found.reasons)
     _report(found)
-    written = [*ledger_line(account), *([] if output is None else [("result", output)])]
+    written = [*describe_ledger(account), *([] if output is None else [("result", output)])]
     if written:
         emit("")
         emit_table(written)

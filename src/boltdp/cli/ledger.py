@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from boltdp.ledger.hash_chain import Entry
 
 #: Characters of a digest that a table shows.
-SHOWN_DIGEST = 19
+MAX_SHOWN_DIGEST = 19
 
 ledger_argument = click.argument("ledger_address", metavar="LEDGER")
 dataset_argument = click.argument("dataset", metavar="DATASET")
@@ -183,7 +183,7 @@ def _entry_line(entry: Entry) -> tuple[str, ...]:
     what = {
         "budget": f"composition {entry.composition}",
         "reserve": str(entry.event.get("kind", "")) if isinstance(entry.event, dict) else "",
-        "release": f"entry {entry.reserved}: {(entry.released or '')[:SHOWN_DIGEST]}",
+        "release": f"entry {entry.reserved}: {(entry.released or '')[:MAX_SHOWN_DIGEST]}",
         "return": f"entry {entry.reserved}",
     }[entry.kind]
     blocks = ", ".join(entry.blocks)

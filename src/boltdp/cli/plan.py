@@ -9,16 +9,16 @@ import click
 
 from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import main_noise
-from boltdp.cli._help import Grouped
+from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
     FILE,
     as_json,
     make_settings,
     max_rows_per_person_option,
     settings_options,
-    with_people,
+    set_person_limits,
 )
-from boltdp.cli._report import curves, persons, spent_before
+from boltdp.cli._report import describe_curves, describe_persons, describe_earlier_costs
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.errors import ParameterError
 from boltdp.privacy.certificate import Certificate
@@ -29,11 +29,11 @@ from boltdp.workflows.plan import make_plan
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 #: Of more columns with curves than these, not all are named.
-SHOWN_CURVES = 5
+MAX_SHOWN_CURVES = 5
 
 
 @click.command(
-    cls=Grouped,
+    cls=GroupedCommand,
     epilog=examples(
         "boltdp plan --rows 60000 --features 51 --classes 10 --epsilon 0.5",
         "boltdp plan --rows 20190 --schema schema.toml --epsilon 1 --delta 1e-6",
@@ -61,9 +61,9 @@ def plan(
     **chosen: Any,
 ) -> None:
     """Show how much noise the weights will have, and which settings will be used, without reading data."""
-    schema = public_schema(schema_path, features=features, classes=classes)
+    schema = make_public_schema(schema_path, features=features, classes=classes)
     if max_rows_per_person is not None:
-        schema = with_people(schema, person_id=schema.person_id or "person_id", max_rows_per_person=max_rows_per_person)
+        schema = set_person_limits(schema, person_id=schema.person_id or "person_id", max_rows_per_person=max_rows_per_person)
     settings = make_settings(epsilon=epsilon, noiseless=False, chosen=chosen)
     cost = 0.0 if schema.spent is None or schema.spent.budget is None else schema.spent.budget.epsilon
     dims = None if schema_path is not None else features
@@ -81,9 +81,9 @@ def plan(
     emit_table(
         [
             *algorithm.describe_cost(certificate),
-            *persons(certificate),
-            *spent_before(certificate),
-            *curves(plans[epsilon].schema),
+            *describe_persons(certificate),
+            *describe_earlier_costs(certificate),
+            *describe_curves(plans[epsilon].schema),
             *algorithm.describe_choices(certificate, settings),
         ]
     )
@@ -94,7 +94,7 @@ def plan(
     emit(f"\n{algorithm.explanation}")
 
 
-def public_schema(path: str | None, *, features: int | None, classes: int) -> Schema:
+def make_public_schema(path: str | None, *, features: int | None, classes: int) -> Schema:
     """The schema of --schema, or one of as many columns of numbers as --features says."""
     if path is not None and features is None:
         return Schema.load(path)

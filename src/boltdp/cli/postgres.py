@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from boltdp.cli._options import FILE, load_model, scoring_threshold
+from boltdp.cli._options import FILE, load_model, scoring_threshold_option
 from boltdp.cli._terminal import RowsBar, emit, emit_table, examples, note
 from boltdp.errors import BoltdpError, require
 from boltdp.model import Threshold
@@ -93,7 +93,7 @@ def check(uri: str | None, *, pg_config: str) -> None:
 @click.argument("uri")
 @click.option("--name", help="What to call the model there.  [default: the name of the file]")
 @click.option("--replace", is_flag=True, help="Take the place of a model of this name.")
-@scoring_threshold
+@scoring_threshold_option
 def store(model_path: str, uri: str, *, name: str | None, replace: bool, threshold: Threshold | None) -> None:
     """Put a released MODEL into the table boltdp.models of the database at URI, to be scored there."""
     require("postgres", "PostgreSQL")

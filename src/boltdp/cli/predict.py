@@ -15,7 +15,7 @@ from boltdp.cli._options import (
     FILE,
     load_model,
     make_context,
-    scoring_threshold,
+    scoring_threshold_option,
     source_options,
     threads_option,
 )
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from boltdp.engines.base import Engine
 
 #: All columns of the data, for --keep.
-EVERY = "*"
+ALL_COLUMNS = "*"
 
 
-def _names(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[str]:
+def _parse_names(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[str]:
     """Names with commas between them, in quotes where they have commas themselves; each once."""
     del context, parameter
     return [*dict.fromkeys(name for text in texts for name in next(csv.reader([text]), []))]
@@ -62,12 +62,12 @@ def _names(context: click.Context, parameter: click.Parameter, texts: tuple[str,
     "--keep",
     metavar="COLUMNS",
     multiple=True,
-    callback=_names,
+    callback=_parse_names,
     help="Columns of SOURCE to write before the prediction, such as id,visit_date; '*': all of them.",
 )
 @click.option("--proba", is_flag=True, help="Add the probability of each class.")
 @click.option("--prefix", metavar="TEXT", default="", help="What the names of the added columns begin with.")
-@scoring_threshold
+@scoring_threshold_option
 @threads_option
 def predict(
     model_path: str,
@@ -91,25 +91,25 @@ def predict(
     ending = ".csv" if output is None else Path(output).suffix
     if ending not in (".csv", ".parquet"):
         raise ParameterError(f"the output must end in .csv or .parquet, got {output!r}")
-    added = [prefix + name for name in _added(model, proba=proba)]
+    added = [prefix + name for name in _name_added_columns(model, proba=proba)]
     with open_source(source, table=table, query=query) as engine:
-        if EVERY in keep and EVERY not in engine.columns():
+        if ALL_COLUMNS in keep and ALL_COLUMNS not in engine.columns():
             keep = [*engine.columns()]
         _check_names(keep, added)
-        batches = _predictions(model, engine, make_context(threads), keep=keep, added=added)
+        batches = _predict_batches(model, engine, make_context(threads), keep=keep, added=added)
         if output is None:
-            for text in _csv([*keep, *added], batches):
+            for text in _write_csv([*keep, *added], batches):
                 emit(text, newline=False)
             return
         with replacing(output) as aside:
             if ending == ".csv":
                 with open(aside, "w", encoding="utf-8", newline="") as file:
-                    file.writelines(_csv([*keep, *added], batches))
+                    file.writelines(_write_csv([*keep, *added], batches))
             else:
                 _write_parquet(aside, batches)
 
 
-def _added(model: Model, *, proba: bool) -> list[str]:
+def _name_added_columns(model: Model, *, proba: bool) -> list[str]:
     names = model.schema.target.as_classes().names if proba else ()
     return ["prediction", *(f"probability_{name}" for name in names)]
 
@@ -124,7 +124,7 @@ def _check_names(kept: Sequence[str], added: Sequence[str]) -> None:
             )
 
 
-def _predictions(
+def _predict_batches(
     model: Model, engine: Engine, context: Context, *, keep: Sequence[str], added: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The kept columns and the added ones: the class, then its probabilities if there are names for them."""
@@ -134,12 +134,12 @@ def _predictions(
     from boltdp.engines.base import scan_rows_keeping
     from boltdp.workflows.predict import score_batches
 
-    def scored(margins: Doubles) -> list[pa.Array]:
+    def make_columns(margins: Doubles) -> list[pa.Array]:
         columns = [plain_array(model.schema.target.predict(margins, model.cut))]
         return [*columns, *map(plain_array, model.probabilities(margins).T)] if len(added) > 1 else columns
 
     def work(packed: PackedRows) -> list[pa.Array]:
-        return scored(model.margins(packed))
+        return make_columns(model.margins(packed))
 
     # Asked for here, so that columns that do not exist are an error before anything is written.
     plain = score_batches(model, engine, context) if not keep else iter(())
@@ -147,26 +147,26 @@ def _predictions(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for margins in plain:
-            yield pa.RecordBatch.from_arrays(scored(margins), added)
+            yield pa.RecordBatch.from_arrays(make_columns(margins), added)
         for columns, kept in keeping:
             yield pa.RecordBatch.from_arrays([*kept.columns, *columns], [*keep, *added])
 
     return batches()
 
 
-def _csv(names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    yield _csv_lines([names])
+def _write_csv(names: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
+    yield _format_csv([names])
     for batch in batches:
-        yield _csv_lines(zip(*map(_texts, batch.columns), strict=True))
+        yield _format_csv(zip(*map(_format_cells, batch.columns), strict=True))
 
 
-def _csv_lines(rows: Any) -> str:
+def _format_csv(rows: Any) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
-def _texts(cells: pa.Array) -> list[str | None]:
+def _format_cells(cells: pa.Array) -> list[str | None]:
     """Cells as CSV has them; a missing one is None, which it leaves empty."""
     import pyarrow as pa
 

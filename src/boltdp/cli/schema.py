@@ -10,11 +10,11 @@ import click
 from boltdp._files import replacing
 from boltdp.cli._options import (
     FILE,
-    charged_account,
-    check_new,
+    find_charged_account,
+    check_absent,
     ledger_options,
     source_options,
-    telling_csv_fault,
+    locate_csv_errors,
 )
 from boltdp.cli._terminal import RowsBar, emit, examples, note, state_condition
 from boltdp.engines import open_source
@@ -75,13 +75,13 @@ def schema(
     if epsilon is None and (ledger or dataset or blocks):
         raise ParameterError("--ledger, --dataset and --blocks must be given only with --epsilon")
     if output is not None:
-        check_new(output)
-    faults = telling_csv_fault(source, query) if public else nullcontext()
+        check_absent(output)
+    faults = locate_csv_errors(source, query) if public else nullcontext()
     with faults, open_source(source, table=table, query=query) as engine:
         if epsilon is None:
             text = draft_schema(engine, label, public=public)
         else:
-            account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+            account = find_charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
             text = _draft_privately(engine, label, Budget(epsilon, delta), query=query, account=account)
     if public:
         state_condition("the draft was filled in from the values, which must be public data")

@@ -9,7 +9,7 @@ import click
 
 from boltdp._files import replacing
 from boltdp.cli._options import FILE, as_json
-from boltdp.cli._report import decision
+from boltdp.cli._report import describe_decision
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.errors import printable
 from boltdp.export.effects import Effect, Effects, Panel, effects
@@ -18,9 +18,9 @@ from boltdp.export.plots import draw
 from boltdp.model import Model
 
 #: Cells of a bar to each side of 0.
-HALF = 12
+HALF_WIDTH = 12
 #: Categories of one column that are listed, at most.
-MAX_LINES = 12
+MAX_CATEGORIES = 12
 #: An effect, noise over it, noise beside it, and 0; and the same where a terminal has no such characters.
 BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
 
@@ -55,17 +55,17 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
     model.verify()
     found = effects(model)
     if html is not None:
-        text = page(model, found, facts(model, found), top=top)
+        text = page(model, found, list_facts(model, found), top=top)
         with replacing(html) as aside:
             aside.write_text(text, "utf-8")
     if picture is not None:
         draw(model, found, picture, top=top)
     if as_json:
-        emit_json(_record(model, found))
+        emit_json(_make_record(model, found))
         return
     emit_guarantee(model.certificate.guarantee(), private=model.certificate.private)
     written = [(kind, path) for kind, path in (("page", html), ("picture", picture)) if path is not None]
-    emit_table([*facts(model, found), *written])
+    emit_table([*list_facts(model, found), *written])
     for panel in found.panels:
         emit("")
         if len(found.panels) > 1:
@@ -75,7 +75,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
         emit(f"\n{found.left_out:,} classes more are not shown")
 
 
-def facts(model: Model, found: Effects) -> list[tuple[str, str]]:
+def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
     """The lines below the guarantee."""
     certificate = model.certificate
     where = [] if model.trained_where is None else [("trained", model.trained_where)]
@@ -88,35 +88,35 @@ def facts(model: Model, found: Effects) -> list[tuple[str, str]]:
         ("rows", f"{certificate.rows:,}"),
         ("algorithm", certificate.algorithm),
         *where,
-        *decision(model),
+        *describe_decision(model),
         ("effects", effect),
         ("noise", found.noise),
     ]
 
 
 def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
-    reach, characters = panel.reach(top), _characters(at_most=at_most)
+    reach, characters = panel.reach(top), _choose_characters(at_most=at_most)
     lines: list[tuple[str, ...]] = []
     for effect in panel.effects[:top]:
         name = printable(effect.name, longest=40)
         if effect.kind == "vector":
-            lines.append((name, "length of its weights", f"{effect.difference:.3g}", _noise(effect.deviation), ""))
+            lines.append((name, "length of its weights", f"{effect.difference:.3g}", _format_noise(effect.deviation), ""))
             continue
-        points = _points(effect)
+        points = _list_points(effect)
         for index, (place, value, noise) in enumerate(points):
-            bar = _bar(value, noise, reach, characters)
-            lines.append((name if index == 0 else "", place, f"{value:+.3g}", _noise(noise), bar))
+            bar = _draw_bar(value, noise, reach, characters)
+            lines.append((name if index == 0 else "", place, f"{value:+.3g}", _format_noise(noise), bar))
         left = len(effect.labels) - len(points)
         if left > 0:
             lines.append(("", f"and {left:,} with smaller effects", "", "", ""))
     if panel.constant is not None:
-        lines.append(("all missing", "", f"{panel.constant:+.3g}", _noise(panel.constant_deviation), ""))
+        lines.append(("all missing", "", f"{panel.constant:+.3g}", _format_noise(panel.constant_deviation), ""))
     emit_table(lines, header=("column", "at", "effect", "noise, at most" if at_most else "noise", ""))
     if len(panel.effects) > top:
         emit(f"{len(panel.effects) - top:,} columns with smaller effects: --top shows them")
 
 
-def _points(effect: Effect) -> list[tuple[str, float, float | None]]:
+def _list_points(effect: Effect) -> list[tuple[str, float, float | None]]:
     """The values of a column that are listed, each with its effect and the noise in it."""
     if effect.kind == "number":
         corners = effect.corners
@@ -132,37 +132,37 @@ def _points(effect: Effect) -> list[tuple[str, float, float | None]]:
     noises = (None,) * len(effect.effects) if effect.deviations is None else effect.deviations
     return [
         (printable(effect.labels[index], longest=40), effect.effects[index], noises[index])
-        for index in effect.largest(MAX_LINES)
+        for index in effect.find_largest(MAX_CATEGORIES)
     ]
 
 
-def _bar(value: float, noise: float | None, reach: float, characters: tuple[str, ...]) -> str:
+def _draw_bar(value: float, noise: float | None, reach: float, characters: tuple[str, ...]) -> str:
     """The effect from 0 to its value, and two standard deviations of noise to each side of that.
 
-    >>> _bar(0.5, 0.1, 1.0, BLOCKS)[HALF:], _bar(0.5, 0.1, 1.0, LETTERS)[HALF:]
+    >>> _draw_bar(0.5, 0.1, 1.0, BLOCKS)[HALF_WIDTH:], _draw_bar(0.5, 0.1, 1.0, LETTERS)[HALF_WIDTH:]
     ('│████▓▓░░', '|####++--')
     """
     full, over, beside, zero = characters
     wide = 2.0 * (noise or 0.0)
     cells = []
-    for cell in range(-HALF, HALF + 1):
-        place = (cell - 0.5 if cell > 0 else cell + 0.5) / HALF * reach
+    for cell in range(-HALF_WIDTH, HALF_WIDTH + 1):
+        place = (cell - 0.5 if cell > 0 else cell + 0.5) / HALF_WIDTH * reach
         filled = 0 < place < value or value < place < 0
         noisy = abs(place - value) < wide
         cells.append(over if filled and noisy else full if filled else beside if noisy else " ")
-    cells[HALF] = zero
+    cells[HALF_WIDTH] = zero
     return "".join(cells).rstrip()
 
 
-def _characters(*, at_most: bool) -> tuple[str, ...]:
+def _choose_characters(*, at_most: bool) -> tuple[str, ...]:
     """What bars are made of: noise that is only bounded is dotted, and hides nothing of the effect."""
-    full, over, beside, zero = BLOCKS if has_characters("".join((*BLOCKS, DOT))) else LETTERS
+    full, over, beside, zero = BLOCKS if can_encode("".join((*BLOCKS, DOT))) else LETTERS
     if not at_most:
         return full, over, beside, zero
-    return full, full, DOT if has_characters(DOT) else ".", zero
+    return full, full, DOT if can_encode(DOT) else ".", zero
 
 
-def has_characters(characters: str) -> bool:
+def can_encode(characters: str) -> bool:
     """Whether standard output can show these."""
     try:
         characters.encode(getattr(sys.stdout, "encoding", None) or "ascii")
@@ -171,11 +171,11 @@ def has_characters(characters: str) -> bool:
     return True
 
 
-def _noise(deviation: float | None) -> str:
+def _format_noise(deviation: float | None) -> str:
     return "" if not deviation else f"± {deviation:.2g}"
 
 
-def _record(model: Model, found: Effects) -> dict[str, Any]:
+def _make_record(model: Model, found: Effects) -> dict[str, Any]:
     certificate = model.certificate
     return {
         "guarantee": certificate.guarantee(),
@@ -193,14 +193,14 @@ def _record(model: Model, found: Effects) -> dict[str, Any]:
                 "favours": panel.favours,
                 "constant": panel.constant,
                 "constant_deviation": panel.constant_deviation,
-                "columns": [_column(effect) for effect in panel.effects],
+                "columns": [_make_column_record(effect) for effect in panel.effects],
             }
             for panel in found.panels
         ],
     }
 
 
-def _column(effect: Effect) -> dict[str, Any]:
+def _make_column_record(effect: Effect) -> dict[str, Any]:
     record: dict[str, Any] = {
         "column": effect.name,
         "kind": effect.kind,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from boltdp.cli._options import FILE, SHOWN_CLASSES, as_json, load_model, scoring_threshold
+from boltdp.cli._options import FILE, MAX_SHOWN_CLASSES, as_json, load_model, scoring_threshold_option
 from boltdp.cli._terminal import emit, emit_json, examples, note
 from boltdp.errors import ParameterError
 from boltdp.export.sql import probability_expression, scoring_expression
@@ -28,7 +28,7 @@ from boltdp.model import Threshold
     help="The probability of the second of two classes; of more, an array of all, in the order of the schema.",
 )
 @click.option("--class", "of", metavar="NAME", help="With --proba: the probability of this class alone.")
-@scoring_threshold
+@scoring_threshold_option
 @as_json
 def sql(
     model_path: str, *, dialect: str, proba: bool, of: str | None, threshold: Threshold | None, as_json: bool
@@ -60,6 +60,6 @@ def sql(
     emit(expression)
     if every:
         first = DIALECTS[dialect].first
-        places = ", ".join(f"[{first + place}] {name}" for place, name in enumerate(classes.names[:SHOWN_CLASSES]))
-        more = ", …" if len(classes.names) > SHOWN_CLASSES else ""
+        places = ", ".join(f"[{first + place}] {name}" for place, name in enumerate(classes.names[:MAX_SHOWN_CLASSES]))
+        more = ", …" if len(classes.names) > MAX_SHOWN_CLASSES else ""
         note(f"this is an array: {places}{more}; --class gives one of them")

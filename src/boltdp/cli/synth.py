@@ -10,7 +10,7 @@ from boltdp._files import replacing
 from boltdp.cli._options import (
     FILE,
     as_json,
-    check_new,
+    check_absent,
 )
 from boltdp.cli._terminal import RowsBar, emit, emit_json, examples
 from boltdp.engines.registry import find_engine
@@ -51,7 +51,7 @@ def synth(
     is_file = not find_engine(output).writes_tables
     for path in (output if is_file else None, schema_path):
         if path is not None:
-            check_new(path)
+            check_absent(path)
     try:
         with RowsBar() as bar:
             made = synthesize(

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import click
 
-from boltdp.cli._help import Grouped
+from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
     QUERY_CONDITION,
     as_json,
-    charged_account,
+    find_charged_account,
     check_output,
     ledger_options,
     load_schema,
@@ -20,7 +20,7 @@ from boltdp.cli._options import (
     source_options,
     threads_option,
     training_options,
-    training_threshold,
+    training_threshold_option,
 )
 from boltdp.cli._report import report
 from boltdp.cli._terminal import RowsBar, examples, state_condition
@@ -34,11 +34,11 @@ from boltdp.workflows.train import train as train_model
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 #: Of more columns with curves than these, not all are named.
-SHOWN_CURVES = 5
+MAX_SHOWN_CURVES = 5
 
 
 @click.command(
-    cls=Grouped,
+    cls=GroupedCommand,
     epilog=examples(
         "boltdp train patients.csv --schema schema.toml --epsilon 1 -o model.json",
         "boltdp train 'visits-*.parquet' --schema schema.toml --epsilon 0.5 --delta 1e-6 -o model.json",
@@ -58,7 +58,7 @@ SHOWN_CURVES = 5
 @click.option("--noiseless", is_flag=True, help="Train without noise, and so without privacy, instead of --epsilon.")
 @click.option("--in-server", is_flag=True, help="PostgreSQL: fail rather than let the rows leave the server.")
 @settings_options
-@training_threshold
+@training_threshold_option
 @click.option(
     "--on-bad-row",
     type=click.Choice(["neutral", "error"]),
@@ -125,7 +125,7 @@ def train(
         raise ParameterError("--on-bad-row error looks at the rows here, and must not be given with --in-server")
     where: Literal["auto", "server"] = "server" if in_server else "auto"
     with open_source(source, table=table, query=query, spool=spool, where=where) as engine, RowsBar() as bar:
-        account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+        account = find_charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
         context = settings.context(on_bad_row=on_bad_row, progress=bar, threads=threads)
         model = train_model(engine, schema, settings, context=context, account=account)
     model = model.with_threshold(threshold)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from boltdp.cli._help import Grouped
+from boltdp.cli._help import GroupedCommand
 from boltdp.cli._options import (
     FILE,
     QUERY_CONDITION,
     as_json,
-    charged_account,
+    find_charged_account,
     check_output,
     ledger_options,
     load_schema,
@@ -22,7 +22,7 @@ from boltdp.cli._options import (
     source_options,
     threads_option,
     training_options,
-    training_threshold,
+    training_threshold_option,
 )
 from boltdp.cli._report import report
 from boltdp.cli._terminal import RowsBar, emit_table, examples, state_condition
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=Grouped,
+    cls=GroupedCommand,
     epilog=examples(
         "boltdp tune patients.parquet --schema schema.toml --epsilon 1 --grid passes=5,10 \\",
         "    --grid regularization=1e-4,1e-3,1e-2 --inverse-radius -o model.json",
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     "--public-rows", type=int, metavar="N", help="The same with the first N rows of SOURCE, which must be public data."
 )
 @settings_options
-@training_threshold
+@training_threshold_option
 @threads_option
 @ledger_options
 @as_json
@@ -148,7 +148,7 @@ def tune(
             state_condition(f"{shown.count():,} rows are treated as public data: the guarantee does not cover them")
         bar = stack.enter_context(RowsBar())
         context = settings.context(progress=bar, threads=threads)
-        account = charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
+        account = find_charged_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=blocks)
         model = tune_model(
             engine, schema, tried, method=method, public=shown, trials=trials, context=context, account=account
         )

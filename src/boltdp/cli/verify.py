@@ -8,7 +8,7 @@ from boltdp._files.sealed import read_sealed
 from boltdp._files.signing import check_signature, read_public_key
 from boltdp.algorithms import get_algorithm
 from boltdp.cli._options import FILE, as_json
-from boltdp.cli._report import decision, persons, spent_before
+from boltdp.cli._report import describe_decision, describe_persons, describe_earlier_costs
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
 from boltdp.model import Model
 from boltdp.privacy.certificate import CertificateError, check_within
@@ -71,13 +71,13 @@ def verify(
             checked.append((name, f"{noise.kind}, scale {noise.scale:.6g}, {noise.dimensions:,} dimensions"))
     if any(noise is not None for noise in noises.values()):
         checked.append(("randomness", "seeded" if certificate.seeded else "operating system"))
-    checked += [*persons(certificate), *spent_before(certificate)]
+    checked += [*describe_persons(certificate), *describe_earlier_costs(certificate)]
     if certificate.selection is not None:
         checked.append(("chosen", certificate.selection.describe()))
     if certificate.private and certificate.budget is not None:
         epsilon = certificate.budget.epsilon
         checked.append(("spent", f"at epsilon = {epsilon:g}, delta = {certificate.delta(epsilon):.3g}: recomputed"))
-    checked += decision(model)
+    checked += describe_decision(model)
     if signed is None:
         checked.append(("signature", "none"))
     else:

@@ -116,40 +116,40 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any) -> Any:
         """Train on the rows of X and their labels y, and release the model."""
         with hints_shown():
-            engine, schema, reasons = self._rows(X, y)
-            model = train(engine, schema, self._settings(), reasons=reasons, account=self._account())
-        return self._keep(model)
+            engine, schema, reasons = self._prepare_rows(X, y)
+            model = train(engine, schema, self._settings(), reasons=reasons, account=self._find_account())
+        return self._set_model(model)
 
-    def _account(self) -> Account | None:
+    def _find_account(self) -> Account | None:
         """What fitting is charged to, if there is a ledger."""
         return find_account(None, ledger=self.ledger, dataset=self.dataset, blocks=self.blocks or ())
 
-    def _rows(self, X: Any, y: Any, *, schema: Schema | None = None) -> tuple[ArrayEngine, Schema, tuple[str, ...]]:
+    def _prepare_rows(self, X: Any, y: Any, *, schema: Schema | None = None) -> tuple[ArrayEngine, Schema, tuple[str, ...]]:
         """The rows with their labels, the schema (as declared, unless it is given) and why they are not private."""
-        X = self._features(X, reset=schema is None)
+        X = self._check_features(X, reset=schema is None)
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        given, y = y, _labels(y)
+        given, y = y, _convert_labels(y)
         check_consistent_length(X, y)
-        reasons: tuple[str, ...] = (SEARCHED,) if self.epsilon is not None and _inside_search() else ()
+        reasons: tuple[str, ...] = (SEARCHED,) if self.epsilon is not None and _is_inside_search() else ()
         if schema is None:
-            name, schema = getattr(given, "name", None), self._declared()
+            name, schema = getattr(given, "name", None), self._load_schema()
             if schema is not None:
-                schema = _in_order(schema)
+                schema = _sort_schema_classes(schema)
             else:
                 if self.classes is None:
-                    classes, reasons = _classes_of(given), (*reasons, CLASSES_READ)
+                    classes, reasons = _read_classes(given), (*reasons, CLASSES_READ)
                 else:
-                    classes = _sorted(self.classes)
+                    classes = _sort_classes(self.classes)
                 name = name if isinstance(name, str) and name else "label"
-                schema = self._named_schema(X, classes, name) if self._by_name else self._array_schema(classes, name)
+                schema = self._make_named_schema(X, classes, name) if self._has_named_columns else self._make_array_schema(classes, name)
             if self.threshold is not None:
                 # Now, before the budget is spent; without a random state, which would be drawn from.
                 settings = clone(self).set_params(random_state=None)._settings()
                 schema.target.resolve_threshold(self.threshold, settings.choose_loss(schema.target)[0])
         return rows_of(schema, X).with_column(schema.label, y), schema, reasons
 
-    def _keep(self, model: ReleasedModel) -> Any:
+    def _set_model(self, model: ReleasedModel) -> Any:
         """Take the attributes from a trained model; warn if it should be private and is not."""
         self.model_, self.certificate_ = Model.of(model).with_threshold(self.threshold), model.certificate
         self.classes_ = np.array(model.classes)
@@ -162,12 +162,12 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         The second of two classes is predicted above `model_.cut`, which is 0 without a threshold.
         """
-        margins = self._margins(X)
+        margins = self._compute_margins(X)
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The class of each row."""
-        margins = self._margins(X)
+        margins = self._compute_margins(X)
         predicted: npt.NDArray[Any] = self.classes_[self.model_.choices(margins)]
         return predicted
 
@@ -180,22 +180,22 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def _margins(self, X: Any) -> Doubles:
+    def _compute_margins(self, X: Any) -> Doubles:
         check_is_fitted(self)
-        engine = rows_of(self.model_.schema, self._features(X, reset=False))
+        engine = rows_of(self.model_.schema, self._check_features(X, reset=False))
         return np.concatenate([*self.model_.score_batches(engine)])
 
-    def _features(self, X: Any, *, reset: bool) -> Any:
+    def _check_features(self, X: Any, *, reset: bool) -> Any:
         """X as an array of floats, or, where a schema declares its columns, as it is; names and shape are checked."""
         if hasattr(X, "iloc") and hasattr(X, "columns"):
             check_names([str(name) for name in X.columns])
-        named = self.schema is not None or self._by_name
+        named = self.schema is not None or self._has_named_columns
         if not hasattr(X, "iloc") and is_table(X):
             X = arrow_table(X)
             if not named:
                 validate_data(self, X, reset=reset, skip_check_array=True)  # its names
                 return check_array(
-                    _matrix(X), dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2 if reset else 1
+                    _convert_table(X), dtype=np.float64, ensure_all_finite=False, ensure_min_samples=2 if reset else 1
                 )
         if named and (hasattr(X, "iloc") or isinstance(X, pa.Table)):
             return validate_data(self, X, reset=reset, skip_check_array=True)
@@ -203,7 +203,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with np.errstate(over="ignore"):
             return validate_data(
                 self,
-                _numbers(X, warn=reset),
+                _convert_numbers(X, warn=reset),
                 reset=reset,
                 dtype=(np.float64, np.float32),
                 accept_sparse=("csr", "csc"),
@@ -212,7 +212,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     @property
-    def _by_name(self) -> bool:
+    def _has_named_columns(self) -> bool:
         """Whether columns are declared by their names."""
         return isinstance(self.bounds, Mapping) or self.categories is not None or self.timestamps is not None
 
@@ -225,7 +225,7 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         }
         return Settings(**{**chosen, "seed": seed, "noise_seed": None if self.epsilon is None else seed, **fixed})
 
-    def _declared(self) -> Schema | None:
+    def _load_schema(self) -> Schema | None:
         """The schema that was given, if any."""
         if self.schema is None:
             return None
@@ -234,14 +234,14 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         refuse_beside_schema({"fit_intercept": None if self.fit_intercept else False})
         return Schema.of(self.schema)
 
-    def _named_schema(self, X: Any, classes: npt.NDArray[Any], label: str) -> Schema:
+    def _make_named_schema(self, X: Any, classes: npt.NDArray[Any], label: str) -> Schema:
         """The schema of a data frame by the bounds and categories of its columns."""
         if not isinstance(X, pa.Table) and not (hasattr(X, "iloc") and hasattr(X, "columns")):
             raise ParameterError(
                 "bounds and categories by name must be of a data frame's columns, and X has no names",
                 hint="bounds=(low, high), each a number or one for each feature",
             )
-        norm, intercept = self._norm(), bool(self.fit_intercept)
+        norm, intercept = self._check_clip_norm(), bool(self.fit_intercept)
         rows = ArrayEngine.from_arrow(X) if isinstance(X, pa.Table) else ArrayEngine.from_pandas(X)
         columns = {**rows.columns(), label: ColumnType("untyped")}
         schema, unused = declare(
@@ -255,22 +255,22 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         warn_of_unused(unused, stacklevel=5)
         return replace(
             schema,
-            columns=_curved(schema.columns, self.curves),
+            columns=_add_curves(schema.columns, self.curves),
             intercept=intercept,
             clip_norm=None if norm is None else math.hypot(norm, intercept),
         )
 
-    def _norm(self) -> float | None:
+    def _check_clip_norm(self) -> float | None:
         clip_norm = None if self.clip_norm is None else real_number(self.clip_norm, "clip_norm")
         if clip_norm is not None and not 0 < clip_norm < math.inf:
             raise ParameterError(f"clip_norm must be a finite number > 0, got {clip_norm:g}")
         return clip_norm
 
-    def _array_schema(self, classes: npt.NDArray[Any], label: str) -> Schema:
+    def _make_array_schema(self, classes: npt.NDArray[Any], label: str) -> Schema:
         """The schema of X by its bounds or clip_norm: columns by name, or one vector where nothing tells them apart."""
-        dims, clip_norm = self.n_features_in_, self._norm()
+        dims, clip_norm = self.n_features_in_, self._check_clip_norm()
         if self.bounds is not None:
-            (low, high), norm = _pair(self.bounds), clip_norm
+            (low, high), norm = _unpack_bounds(self.bounds), clip_norm
         else:
             if self.curves is not None:
                 raise ParameterError("curves must be given beside bounds, which their places lie between")
@@ -284,8 +284,8 @@ class _PrivateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             columns = (Vector("x", dims, low, high),)
         else:
             names = [f"x{i}" for i in range(dims)] if names is None else names
-            numbers = tuple(map(Numeric, map(str, names), _spread(low, dims), _spread(high, dims)))
-            columns = _curved(numbers, self.curves)
+            numbers = tuple(map(Numeric, map(str, names), _repeat_bound(low, dims), _repeat_bound(high, dims)))
+            columns = _add_curves(numbers, self.curves)
         while any(column.name == label for column in columns):
             label += "_"
         intercept = bool(self.fit_intercept)
@@ -378,7 +378,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
 
     def predict_proba(self, X: Any) -> Doubles:
         """The probability of each class for each row."""
-        margins = self._margins(X)
+        margins = self._compute_margins(X)
         return self.model_.probabilities(margins)
 
     def predict_log_proba(self, X: Any) -> Doubles:
@@ -416,7 +416,7 @@ class PrivateHuberSVM(_PrivateClassifier):
         return super()._settings(loss="huber", loss_parameter=real_number(self.width, "width"), **fixed)
 
 
-def _inside_search() -> bool:
+def _is_inside_search() -> bool:
     """Whether scikit-learn's model selection is what called: its searches and cross-validations, not its splitters.
 
     So do calibration, which learns from scores of the rows, and a threshold that is tuned by them, but not one that is
@@ -433,7 +433,7 @@ def _inside_search() -> bool:
     return False
 
 
-def _numbers(X: Any, *, warn: bool) -> Any:
+def _convert_numbers(X: Any, *, warn: bool) -> Any:
     """X as scikit-learn takes it for numbers, which itself would raise errors that one value causes, and quote it."""
     if not (hasattr(X, "iloc") and hasattr(X, "columns")):
         values = X if issparse(X) else python_cells.matrix(X)
@@ -466,7 +466,7 @@ def _numbers(X: Any, *, warn: bool) -> Any:
     return X
 
 
-def _matrix(table: pa.Table) -> Doubles:
+def _convert_table(table: pa.Table) -> Doubles:
     """The numbers of an Arrow table, a missing one as NaN."""
     columns = []
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -481,7 +481,7 @@ def _matrix(table: pa.Table) -> Doubles:
     return np.column_stack(columns) if columns else np.empty((table.num_rows, 0))
 
 
-def _labels(y: Any) -> npt.NDArray[Any]:
+def _convert_labels(y: Any) -> npt.NDArray[Any]:
     """Y as an array of its own type; a list's elements untouched, since one odd label would change the type of all."""
     if isinstance(y, (list, tuple)):
         return python_cells.objects(y)
@@ -498,7 +498,7 @@ def _labels(y: Any) -> npt.NDArray[Any]:
     return labels
 
 
-def _sorted(classes: Any) -> npt.NDArray[Any]:
+def _sort_classes(classes: Any) -> npt.NDArray[Any]:
     """Declared classes in the order of scikit-learn, whose metrics take the last one for the positive one."""
     try:
         distinct: npt.NDArray[Any] = np.unique(np.asarray(classes))
@@ -507,12 +507,12 @@ def _sorted(classes: Any) -> npt.NDArray[Any]:
     return distinct
 
 
-def _in_order(schema: Schema) -> Schema:
+def _sort_schema_classes(schema: Schema) -> Schema:
     """The schema with its classes, and the prior with them, in the order of scikit-learn."""
     return replace(schema, target=schema.target.as_classes().sort())
 
 
-def _classes_of(y: Any) -> npt.NDArray[Any]:
+def _read_classes(y: Any) -> npt.NDArray[Any]:
     """The classes that y has: private information."""
     y = np.asarray(y)
     if y.dtype.kind not in "fiubOU":
@@ -531,7 +531,7 @@ def _classes_of(y: Any) -> npt.NDArray[Any]:
     return distinct
 
 
-def _curved(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
+def _add_curves(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
     """The columns with the curves that the parameter declares."""
     if curves is None:
         return columns
@@ -541,17 +541,17 @@ def _curved(columns: tuple[Column, ...], curves: Any) -> tuple[Column, ...]:
     unknown = curves.keys() - numbers.keys()
     if unknown:
         raise ParameterError(f"curves must be of columns of X, got {min(unknown, key=str)!r}")
-    curved = {name: replace(numbers[name], curve=_places(numbers[name], curve)) for name, curve in curves.items()}
+    curved = {name: replace(numbers[name], curve=_resolve_places(numbers[name], curve)) for name, curve in curves.items()}
     return tuple(curved.get(column.name, column) for column in columns)
 
 
-def _places(column: Numeric, curve: Any) -> tuple[float, ...]:
+def _resolve_places(column: Numeric, curve: Any) -> tuple[float, ...]:
     if isinstance(curve, (list, tuple, np.ndarray)):
         return tuple(curve)
     return curve_places(column, int(curve) if isinstance(curve, np.integer) else curve)
 
 
-def _pair(bounds: Any) -> tuple[Any, Any]:
+def _unpack_bounds(bounds: Any) -> tuple[Any, Any]:
     if isinstance(bounds, str) or not hasattr(bounds, "__len__") or len(bounds) != 2:
         raise ParameterError(
             f"bounds must be a pair (low, high), got {described(bounds)}",
@@ -560,7 +560,7 @@ def _pair(bounds: Any) -> tuple[Any, Any]:
     return bounds[0], bounds[1]
 
 
-def _spread(bound: Any, dims: int) -> list[Any]:
+def _repeat_bound(bound: Any, dims: int) -> list[Any]:
     """One bound for each feature."""
     if np.ndim(bound) == 0:
         return [bound] * dims

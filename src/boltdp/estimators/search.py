@@ -96,8 +96,8 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         settings = [clone(best).set_params(**one)._settings() for one in grid]
         # A random state draws other seeds each time; the candidates of one search share theirs.
         settings = [replace(one, seed=settings[0].seed, noise_seed=settings[0].noise_seed) for one in settings]
-        engine, schema, reasons = best._rows(X, y)
-        public = None if self.public_rows is None else best._rows(*self.public_rows, schema=schema)[0]
+        engine, schema, reasons = best._prepare_rows(X, y)
+        public = None if self.public_rows is None else best._prepare_rows(*self.public_rows, schema=schema)[0]
         model = tune(
             engine,
             schema,
@@ -106,12 +106,12 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
             public=public,
             trials=self.trials,
             reasons=reasons,
-            account=best._account(),
+            account=best._find_account(),
         )
         assert model.certificate.selection is not None
         self.best_index_ = model.certificate.selection.chosen
         self.best_params_ = grid[self.best_index_]
-        self.best_estimator_ = best.set_params(**self.best_params_)._keep(model)
+        self.best_estimator_ = best.set_params(**self.best_params_)._set_model(model)
         self.classes_, self.certificate_ = best.classes_, best.certificate_
         self.n_features_in_ = best.n_features_in_
         if hasattr(best, "feature_names_in_"):
@@ -120,16 +120,16 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The class of each row."""
-        return self._best().predict(X)  # type: ignore[no-any-return]
+        return self._fitted_estimator().predict(X)  # type: ignore[no-any-return]
 
     def decision_function(self, X: Any) -> Doubles:
         """The margin of each row."""
-        return self._best().decision_function(X)  # type: ignore[no-any-return]
+        return self._fitted_estimator().decision_function(X)  # type: ignore[no-any-return]
 
     @_estimator_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Doubles:
         """The probability of each class for each row."""
-        return self._best().predict_proba(X)  # type: ignore[no-any-return]
+        return self._fitted_estimator().predict_proba(X)  # type: ignore[no-any-return]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -137,6 +137,6 @@ class PrivateGridSearch(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         tags.input_tags = get_tags(self.estimator).input_tags
         return tags
 
-    def _best(self) -> Any:
+    def _fitted_estimator(self) -> Any:
         check_is_fitted(self)
         return self.best_estimator_

@@ -48,7 +48,7 @@ OWNER = {
 }
 
 #: Epsilons of the curve, as parts of the one that is claimed.
-PARTS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+CURVE_FRACTIONS = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 #: The title of the section that a page sets apart.
 GUARANTEE = "The guarantee"
 #: Columns that are listed one by one, at most; and categories of each.
@@ -98,25 +98,25 @@ def sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
     return [
         Section(
             "The model",
-            (_description(model),),
+            (_describe_model(model),),
             (
-                *_stated(owner, "name", "curator", "contact", "use", "region", "date", "author"),
+                *_list_owner_facts(owner, "name", "curator", "contact", "use", "region", "date", "author"),
                 *([] if model.threshold is None else [("threshold", f"{model.threshold:g}")]),
             ),
-            (_columns(schema.columns),),
+            (_tabulate_columns(schema.columns),),
         ),
         Section(GUARANTEE, (certificate.guarantee(),)),
-        Section("The unit of privacy", _unit(certificate), _stated(owner, "persons")),
+        Section("The unit of privacy", _describe_unit(certificate), _list_owner_facts(owner, "persons")),
         Section(
             "Privacy parameters",
-            _curve_text(certificate),
-            (*_parameters(certificate), *_stated(owner, "justification")),
-            _curve(certificate),
+            _introduce_curve(certificate),
+            (*_list_parameters(certificate), *_list_owner_facts(owner, "justification")),
+            _tabulate_curve(certificate),
         ),
-        Section("The mechanism", _implementation(certificate), tuple(_mechanisms(certificate))),
-        Section("The threat model", (*ACTORS, *ASSUMPTIONS), _stated(owner, "access")),
-        Section("What is not covered", _not_covered(model), _stated(owner, "collection", "other-releases")),
-        _utility(certificate, evaluation),
+        Section("The mechanism", _describe_implementation(certificate), tuple(_list_mechanisms(certificate))),
+        Section("The threat model", (*ACTORS, *ASSUMPTIONS), _list_owner_facts(owner, "access")),
+        Section("What is not covered", _list_exclusions(model), _list_owner_facts(owner, "collection", "other-releases")),
+        _describe_utility(certificate, evaluation),
         Section(
             "How to check it",
             (
@@ -140,17 +140,17 @@ def markdown(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
         f"- tabular-{task}",
         "---",
         "",
-        f"# Model card: {_plain(_title(model, owner))}",
+        f"# Model card: {_escape_markdown(_choose_title(model, owner))}",
     ]
     for section in sections(model, owner, evaluation):
-        lines += ["", f"## {_plain(section.title)}"]
+        lines += ["", f"## {_escape_markdown(section.title)}"]
         for text in section.text:
-            lines += ["", _plain(text)]
+            lines += ["", _escape_markdown(text)]
         if section.facts:
-            lines += ["", *(f"- **{_plain(name)}**: {_plain(value)}" for name, value in section.facts)]
+            lines += ["", *(f"- **{_escape_markdown(name)}**: {_escape_markdown(value)}" for name, value in section.facts)]
         for table in section.tables:
             rule = "|---" * len(table.headings) + "|"
-            lines += ["", _line(table.headings), rule, *map(_line, table.lines)]
+            lines += ["", _write_table_row(table.headings), rule, *map(_write_table_row, table.lines)]
         if section.command is not None:
             lines += ["", "```sh", section.command, "```"]
     return "\n".join(lines) + "\n"
@@ -177,7 +177,7 @@ def html(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> str:
             body += f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
         if section.command is not None:
             body += f"<pre>{escape_text(section.command)}</pre>"
-    return document(f"Model card: {escape_text(_title(model, owner))}", body)
+    return document(f"Model card: {escape_text(_choose_title(model, owner))}", body)
 
 
 def to_dict(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> dict[str, Any]:
@@ -214,20 +214,20 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
         "data_curators": [
             {"data_curator_name": owner.get("curator", ""), "data_curator_type": owner.get("curator-type", "")}
         ],
-        "description": _description(model),
+        "description": _describe_model(model),
         "intended_use": owner.get("use", ""),
         "data_product_type": "Machine learning model",
         "data_product_region": owner.get("region", ""),
         "data_product_sector": owner.get("sector", ""),
         "publication_date": owner.get("date", ""),
     }
-    curve = _curve(certificate)
+    curve = _tabulate_curve(certificate)
     points = [f"delta = {delta} at epsilon = {epsilon}" for epsilon, delta in curve[0].lines] if curve else []
     persons = [f"Rows of a person: {owner['persons']}"] if owner.get("persons") else []
     access = [f"Access to the rows: {owner['access']}"] if owner.get("access") else []
-    mechanisms = [f"{name}: {value}" for name, value in _mechanisms(certificate)]
-    spent = [f"{name}: {value}" for name, value in _parameters(certificate) if name.startswith("spent")]
-    utility = _utility(certificate, evaluation)
+    mechanisms = [f"{name}: {value}" for name, value in _list_mechanisms(certificate)]
+    spent = [f"{name}: {value}" for name, value in _list_parameters(certificate) if name.startswith("spent")]
+    utility = _describe_utility(certificate, evaluation)
     scores = [f"{': '.join(line[:2])} ({', '.join(line[2:])})" for table in utility.tables[:1] for line in table.lines]
     groups = [
         "; ".join(f"{name}: {value}" for name, value in zip(table.headings, line, strict=True))
@@ -240,25 +240,25 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
             "basic": basic,
             "dp_variant": {
                 "variant_name": "Approximate DP" if budget.delta else "Pure DP",
-                "data_domain": _listed(
+                "data_domain": _write_list(
                     [f"Tables of {certificate.rows:,} rows with these columns, whatever is in them:"],
-                    [": ".join(filter(None, line)) for line in _columns(model.schema.columns).lines],
+                    [": ".join(filter(None, line)) for line in _tabulate_columns(model.schema.columns).lines],
                     [f"{target.column}: the {target.key}, {target.describe_values()}"],
                 ),
-                "unprotected_quantities": _public(model),
+                "unprotected_quantities": _describe_public(model),
             },
             "privacy_loss": {
                 "privacy_unit": certificate.adjacency.unit.capitalize(),
-                "privacy_unit_details": _listed(_unit(certificate), persons),
+                "privacy_unit_details": _write_list(_describe_unit(certificate), persons),
                 # How many persons there are is private.
                 "number_of_privacy_units": certificate.rows if certificate.person_rows is None else None,
                 "privacy_parameters": {"epsilon": budget.epsilon, **({"delta": budget.delta} if budget.delta else {})},
-                "privacy_parameters_details": _listed([certificate.guarantee()], points),
+                "privacy_parameters_details": _write_list([certificate.guarantee()], points),
             },
             "deployment_model": {
                 "model_name": "Central",
-                "trust_assumptions": _listed(ASSUMPTIONS, access),
-                "actors": _listed(ACTORS),
+                "trust_assumptions": _write_list(ASSUMPTIONS, access),
+                "actors": _write_list(ACTORS),
                 "release_type": "One release",
                 "release_type_details": owner.get("other-releases", ""),
                 "data_source_type": owner.get("data-source", ""),
@@ -266,12 +266,12 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
                 "access_type_details": "The model is published as it is; nobody queries the rows.",
             },
             "implementation": {
-                "preprocessing_and_hyperparameter_tuning": _listed(_preprocessing(certificate)),
-                "mechanisms": _listed(mechanisms, _implementation(certificate)),
-                "composition": _listed(spent or ["One mechanism: nothing is composed."]),
-                "post_processing": _post_processing(model),
+                "preprocessing_and_hyperparameter_tuning": _write_list(_describe_preprocessing(certificate)),
+                "mechanisms": _write_list(mechanisms, _describe_implementation(certificate)),
+                "composition": _write_list(spent or ["One mechanism: nothing is composed."]),
+                "post_processing": _describe_post_processing(model),
                 "justification": owner.get("justification", ""),
-                "utility": _listed(utility.text, scores, groups),
+                "utility": _write_list(utility.text, scores, groups),
                 "additional_information": "The model file has a certificate; `boltdp verify` recomputes the claim.",
             },
             "administrative": {
@@ -284,7 +284,7 @@ def registry(model: Model, owner: Owner, evaluation: NoisyEvaluation | None) -> 
 
 
 #: The option that fills in each blank of the registry's record.
-_FILLED_BY = {
+_OPTION_OF_KEY = {
     "url_slug": "name",
     "name": "name",
     "data_curator_name": "curator",
@@ -312,31 +312,31 @@ def yaml(record: Mapping[str, Any]) -> str:
     list:
     - x: 1
     """
-    return "\n".join(_yaml(record)) + "\n"
+    return "\n".join(_write_yaml(record)) + "\n"
 
 
-def _yaml(record: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+def _write_yaml(record: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     for key, value in record.items():
         if isinstance(value, Mapping):
             yield f"{indent}{key}:"
-            yield from _yaml(value, indent + "  ")
+            yield from _write_yaml(value, indent + "  ")
         elif isinstance(value, list):
             yield f"{indent}{key}:"
             for one in value:
                 if isinstance(one, Mapping):
-                    first, *others = _yaml(one, indent + "  ")
+                    first, *others = _write_yaml(one, indent + "  ")
                     yield f"{indent}- {first.removeprefix(indent + '  ')}"
                     yield from others
                 else:
-                    yield f"{indent}- {_scalar(one)}{_blank(key, one)}"
+                    yield f"{indent}- {_write_scalar(one)}{_write_blank_comment(key, one)}"
         elif isinstance(value, str) and "\n" in value:
             yield f"{indent}{key}: |"
             yield from (f"{indent}  {line}".rstrip() for line in value.split("\n"))
         else:
-            yield f"{indent}{key}: {_scalar(value)}{_blank(key, value)}"
+            yield f"{indent}{key}: {_write_scalar(value)}{_write_blank_comment(key, value)}"
 
 
-def _scalar(value: Any) -> str:
+def _write_scalar(value: Any) -> str:
     if isinstance(value, float):
         # Readers of YAML take a number with an exponent for a text, unless it has a point.
         text = repr(value)
@@ -344,29 +344,29 @@ def _scalar(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _blank(key: str, value: Any) -> str:
-    if value != "" or key not in _FILLED_BY:
+def _write_blank_comment(key: str, value: Any) -> str:
+    if value != "" or key not in _OPTION_OF_KEY:
         return ""
-    name = _FILLED_BY[key]
+    name = _OPTION_OF_KEY[key]
     return f"  # to be stated by the owner (--{name}): {OWNER[name]}"
 
 
-def _listed(*parts: Sequence[str]) -> str:
+def _write_list(*parts: Sequence[str]) -> str:
     """Sentences as a list in Markdown, each on a line of its own; names in them are not taken for markup."""
-    return "\n".join(f"- {_plain(text)}" for part in parts for text in part)
+    return "\n".join(f"- {_escape_markdown(text)}" for part in parts for text in part)
 
 
-def _stated(owner: Owner, *names: str) -> tuple[tuple[str, str], ...]:
+def _list_owner_facts(owner: Owner, *names: str) -> tuple[tuple[str, str], ...]:
     """What the owner says, or a blank."""
     return tuple((name, owner.get(name) or f"____ (to be stated by the owner: {OWNER[name]})") for name in names)
 
 
-def _title(model: Model, owner: Owner) -> str:
+def _choose_title(model: Model, owner: Owner) -> str:
     target = model.schema.target
     return owner.get("name") or f"a {target.predictor} of {target.column}"
 
 
-def _description(model: Model) -> str:
+def _describe_model(model: Model) -> str:
     certificate, target, count = model.certificate, model.schema.target, len(model.schema.columns)
     return (
         f"A linear {target.predictor} with the {certificate.problem.loss.name} loss that predicts {target.column} "
@@ -376,7 +376,7 @@ def _description(model: Model) -> str:
     )
 
 
-def _columns(columns: Sequence[Column]) -> Table:
+def _tabulate_columns(columns: Sequence[Column]) -> Table:
     lines = [(column.name, column.describe()) for column in columns[:MAX_COLUMNS]]
     more = len(columns) - MAX_COLUMNS
     if more > 0:
@@ -384,7 +384,7 @@ def _columns(columns: Sequence[Column]) -> Table:
     return Table(("column", "what it can be, which is public"), tuple(lines))
 
 
-def _unit(certificate: Certificate) -> tuple[str, ...]:
+def _describe_unit(certificate: Certificate) -> tuple[str, ...]:
     return (
         f"{certificate.adjacency.unit.capitalize()}. Neighbouring datasets ({certificate.adjacency.value}): "
         f"{certificate.adjacency.meaning}.",
@@ -396,7 +396,7 @@ def _unit(certificate: Certificate) -> tuple[str, ...]:
     )
 
 
-def _parameters(certificate: Certificate) -> list[tuple[str, str]]:
+def _list_parameters(certificate: Certificate) -> list[tuple[str, str]]:
     budget = certificate.budget
     facts = [] if budget is None else [("epsilon", f"{budget.epsilon:g}"), ("delta", f"{budget.delta:g}")]
     for number, part in enumerate(certificate.parts, 1):
@@ -405,18 +405,18 @@ def _parameters(certificate: Certificate) -> list[tuple[str, str]]:
     return facts
 
 
-def _curve_text(certificate: Certificate) -> tuple[str, ...]:
+def _introduce_curve(certificate: Certificate) -> tuple[str, ...]:
     if not certificate.private:
         return ("Without a guarantee there is no privacy profile.",)
     return ("The claim is one point of the privacy profile delta(epsilon), which is bounded by:",)
 
 
-def _curve(certificate: Certificate) -> tuple[Table, ...]:
+def _tabulate_curve(certificate: Certificate) -> tuple[Table, ...]:
     if not certificate.private or certificate.budget is None:
         return ()
     claimed = certificate.budget
     lines = []
-    for part in PARTS:
+    for part in CURVE_FRACTIONS:
         epsilon = part * claimed.epsilon
         # Beyond what is claimed a curve on a grid may be coarser than the claim itself.
         delta = min(certificate.delta(epsilon), claimed.delta) if part >= 1 else certificate.delta(epsilon)
@@ -424,12 +424,12 @@ def _curve(certificate: Certificate) -> tuple[Table, ...]:
     return (Table(("epsilon", "delta, at most"), tuple(lines)),)
 
 
-def _noise(noise: Mechanism) -> str:
+def _describe_noise(noise: Mechanism) -> str:
     kind = "normal noise" if noise.kind == "gaussian" else "spherical noise, density ~ exp(-length / scale),"
     return f"{kind} of scale {noise.scale:.6g} in {noise.dimensions:,} dimensions"
 
 
-def _mechanisms(certificate: Certificate) -> Iterator[tuple[str, str]]:
+def _list_mechanisms(certificate: Certificate) -> Iterator[tuple[str, str]]:
     yield "algorithm", certificate.algorithm
     if certificate.draft is not None:
         yield "schema", "found from the rows, by noisy counts"
@@ -438,16 +438,16 @@ def _mechanisms(certificate: Certificate) -> Iterator[tuple[str, str]]:
     if certificate.selection is not None:
         yield "chosen", certificate.selection.describe()
     if certificate.training_noise is not None:
-        yield "noise in training", _noise(certificate.training_noise)
+        yield "noise in training", _describe_noise(certificate.training_noise)
     if certificate.release_noise is not None:
-        yield "noise of the weights", _noise(certificate.release_noise)
+        yield "noise of the weights", _describe_noise(certificate.release_noise)
     if certificate.sensitivity is not None:
         yield "sensitivity of the weights", f"{certificate.sensitivity.total:.6g}"
     if certificate.models > 1:
         yield "models", f"{certificate.models}, one per class, each with noise of its own"
 
 
-def _implementation(certificate: Certificate) -> tuple[str, ...]:
+def _describe_implementation(certificate: Certificate) -> tuple[str, ...]:
     texts = [f"Implemented by boltdp {certificate.version}; each bound has its proof beside the code."]
     if isinstance(certificate.training, NoisyUpdates):
         texts.append("Noise in the updates is drawn in floating point: the guarantee is that of real-valued noise.")
@@ -459,7 +459,7 @@ def _implementation(certificate: Certificate) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _preprocessing(certificate: Certificate) -> list[str]:
+def _describe_preprocessing(certificate: Certificate) -> list[str]:
     texts = ["Bounds, categories and classes are declared as public, and values outside are clipped or neutral."]
     if certificate.draft is not None:
         texts = ["Bounds, categories and classes were found from the rows by noisy counts, which are accounted for."]
@@ -472,28 +472,28 @@ def _preprocessing(certificate: Certificate) -> list[str]:
     return texts
 
 
-def _public(model: Model) -> str:
+def _describe_public(model: Model) -> str:
     return (
         f"The number of rows ({model.certificate.rows:,}) and the schema: names of columns, bounds, categories and "
         "classes."
     )
 
 
-def _not_covered(model: Model) -> tuple[str, ...]:
+def _list_exclusions(model: Model) -> tuple[str, ...]:
     return (
-        _public(model),
+        _describe_public(model),
         "Other releases from the same rows: their budgets are spent in addition.",
         "Whatever was computed from the rows by other means, such as a threshold that was found by looking at them.",
     )
 
 
-def _post_processing(model: Model) -> str:
+def _describe_post_processing(model: Model) -> str:
     if model.threshold is None:
         return "None."
     return f"A threshold of {model.threshold:g}, which changes no weight."
 
 
-def _utility(certificate: Certificate, evaluation: NoisyEvaluation | None) -> Section:
+def _describe_utility(certificate: Certificate, evaluation: NoisyEvaluation | None) -> Section:
     title = "Utility"
     if evaluation is None:
         return Section(
@@ -521,14 +521,14 @@ def _utility(certificate: Certificate, evaluation: NoisyEvaluation | None) -> Se
     return Section(title, text, tables=tuple(tables))
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_plain, cells))} |"
+def _write_table_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_escape_markdown, cells))} |"
 
 
-def _plain(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     r"""A text of unknown origin in Markdown: no part of it is markup, and it is one line.
 
-    >>> _plain("a|b_c <i>")
+    >>> _escape_markdown("a|b_c <i>")
     'a\\|b\\_c &lt;i&gt;'
     """
     one = printable(text, longest=MAX_LENGTH).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

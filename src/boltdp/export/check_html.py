@@ -41,7 +41,7 @@ def write_page(report: Report, schema: str) -> str:
         else "<p>Training can learn from such rows.</p>"
     )
     unused = "".join(f"<dt>{escape_text(name)}</dt><dd>{escape_text(why)}</dd>" for name, why in report.unused)
-    figures = "".join(_figure(column) for column in report.columns)
+    figures = "".join(_draw_column(column) for column in report.columns)
     return document(
         title,
         f'<p class="guarantee none">{escape_text(NOT_PRIVATE, 1000)}.</p>{verdict}'
@@ -51,12 +51,12 @@ def write_page(report: Report, schema: str) -> str:
     )
 
 
-def _figure(column: CheckedColumn) -> str:
-    drawing = "" if column.fault is not None else _histogram(column) if column.bars else _counts(column)
+def _draw_column(column: CheckedColumn) -> str:
+    drawing = "" if column.fault is not None else _draw_histogram(column) if column.bars else _draw_counts(column)
     return draw_figure(column.name, (column.role, *column.findings), drawing)
 
 
-def _histogram(column: CheckedColumn) -> str:
+def _draw_histogram(column: CheckedColumn) -> str:
     """How often numbers occur between the bounds, which are lines, and on the outer sides of them."""
     assert column.low is not None
     assert column.high is not None
@@ -81,7 +81,7 @@ def _histogram(column: CheckedColumn) -> str:
     )
 
 
-def _counts(column: CheckedColumn) -> str:
+def _draw_counts(column: CheckedColumn) -> str:
     """How often each declared value occurs, and all others together."""
     counts = [*column.counts[:MAX_BARS], ("not declared", column.undeclared), ("missing", column.missing)]
     largest, left = max(1, *(count for _, count in counts)), len(column.counts) - MAX_BARS

@@ -33,9 +33,9 @@ Kind = Literal["number", "categories", "vector"]
 #: Classes that are shown, at most.
 MAX_PANELS = 100
 #: How many times the largest effect a picture reaches, to show bands.
-WIDEST = 2.5
+MAX_REACH = 2.5
 #: Pieces of the line of a number with steps, between which the width of the noise is straight.
-PIECES = 32
+MAX_SEGMENTS = 32
 
 _EXACT = (
     "added to the trained weights. Bands are one and two standard deviations of what it does to an effect, to each side"
@@ -72,9 +72,9 @@ class Effect:
         twice = {one for one, other in zip(self.places, self.places[1:], strict=False) if one == other}
         return tuple(point for point in points if point[0] in twice or point in (points[0], points[-1]))
 
-    def largest(self, most: int) -> tuple[int, ...]:
+    def find_largest(self, count: int) -> tuple[int, ...]:
         """The positions of the categories with the largest effects, in their own order."""
-        order = sorted(range(len(self.labels)), key=lambda index: -abs(self.effects[index]))[:most]
+        order = sorted(range(len(self.labels)), key=lambda index: -abs(self.effects[index]))[:count]
         return tuple(sorted(order))
 
 
@@ -87,7 +87,7 @@ class Panel:
     constant_deviation: float | None
     effects: tuple[Effect, ...]
 
-    def reach(self, top: int, *, widest: float = WIDEST) -> float:
+    def reach(self, top: int, *, max_reach: float = MAX_REACH) -> float:
         """How far from 0 pictures of the first `top` effects must reach.
 
         Bands may be much wider than any effect, and are cut where effects would be hard to see.
@@ -99,7 +99,7 @@ class Panel:
             for one in found
             for value, noise in zip(one.effects, one.deviations or (0.0,) * len(one.effects), strict=True)
         ]
-        return min(max(ends, default=0.0), widest * effects) or 1.0
+        return min(max(ends, default=0.0), max_reach * effects) or 1.0
 
 
 @dataclass(frozen=True)
@@ -130,33 +130,33 @@ def effects(model: Model) -> Effects:
         for scaled in schema.encoding.scaled:
             part = slice(at, at + scaled.rule.features)
             at = part.stop
-            noise = _Noise(spread, None if matrix is None else matrix[part])
-            found.append(scaled.rule.accept(_EffectOf(scaled, weights[part], noise)))
+            noise = _NoiseDeviation(spread, None if matrix is None else matrix[part])
+            found.append(scaled.rule.accept(_EffectVisitor(scaled, weights[part], noise)))
         found.sort(key=lambda one: -one.importance)
         constant = deviation = None
         if schema.intercept:
             constant = float(weights[-1]) * schema.constant
-            deviation = _Noise(spread, None if matrix is None else matrix[-1:]).of(np.array([schema.constant]))
+            deviation = _NoiseDeviation(spread, None if matrix is None else matrix[-1:]).deviation(np.array([schema.constant]))
         panels.append(Panel(favours, constant, deviation, tuple(found)))
     unit = schema.target.describe_scores(loss)
-    return Effects(unit, tuple(panels), len(names) - len(panels), spread, _said_of_noise(model, spread))
+    return Effects(unit, tuple(panels), len(names) - len(panels), spread, _describe_noise(model, spread))
 
 
 @dataclass(frozen=True)
-class _Noise:
+class _NoiseDeviation:
     """What noise does to combinations of the encoded features of one column."""
 
     spread: WeightDeviation | None
     rows: Doubles | None  #: of the projection, for these features; None: the features are those of the weights
 
-    def of(self, directions: Doubles) -> Any:
+    def deviation(self, directions: Doubles) -> Any:
         """The deviation of each combination, one a row, or of a single one."""
         if self.spread is None:
             return None
         turned = directions if self.rows is None else directions @ self.rows
         return (self.spread.deviation * np.linalg.norm(turned, axis=-1)).tolist()
 
-    def of_each(self, factors: Doubles) -> tuple[float, ...] | None:
+    def feature_deviations(self, factors: Doubles) -> tuple[float, ...] | None:
         """The deviations of the features themselves, each with its factor."""
         if self.spread is None:
             return None
@@ -164,15 +164,15 @@ class _Noise:
         return tuple((self.spread.deviation * np.abs(factors) * lengths).tolist())
 
 
-class _EffectOf(RuleVisitor[Effect]):
+class _EffectVisitor(RuleVisitor[Effect]):
     """What a column does, by the weights of its features."""
 
-    def __init__(self, scaled: ScaledRule, weights: Doubles, noise: _Noise) -> None:
+    def __init__(self, scaled: ScaledRule, weights: Doubles, noise: _NoiseDeviation) -> None:
         (self.middles, self.factors), self.weights, self.noise = scaled.original_units, weights, noise
 
     def number(self, rule: NumberRule) -> Effect:
         places, features = self._trace_line(rule)
-        values, deviations = features @ self.weights, self.noise.of(features)
+        values, deviations = features @ self.weights, self.noise.deviation(features)
         return Effect(
             rule.column,
             "number",
@@ -181,7 +181,7 @@ class _EffectOf(RuleVisitor[Effect]):
             tuple(values.tolist()),
             None if deviations is None else tuple(deviations),
             float(values[-1] - values[0]),
-            self.noise.of(features[-1] - features[0]),
+            self.noise.deviation(features[-1] - features[0]),
             float(np.ptp(values)),
         )
 
@@ -193,7 +193,7 @@ class _EffectOf(RuleVisitor[Effect]):
 
     def number_list(self, rule: NumberListRule) -> Effect:
         weights = self.weights
-        length, each = float(np.linalg.norm(weights)), self.noise.of_each(np.ones(len(weights)))
+        length, each = float(np.linalg.norm(weights)), self.noise.feature_deviations(np.ones(len(weights)))
         deviation = None if each is None else float(np.linalg.norm(each))
         # Of a row whose norm is at most 1, and of values that are within the bounds.
         widest = min(2.0 * length, float(np.abs(weights * self.factors).sum()) * (rule.high - rule.low))
@@ -213,9 +213,9 @@ class _EffectOf(RuleVisitor[Effect]):
             (),
             labels,
             tuple(values.tolist()),
-            self.noise.of_each(self.factors),
+            self.noise.feature_deviations(self.factors),
             difference,
-            self.noise.of(direction),
+            self.noise.deviation(direction),
             abs(difference),
         )
 
@@ -224,7 +224,7 @@ class _EffectOf(RuleVisitor[Effect]):
         steps = np.array(rule.places, dtype=np.float64)
         ends = [rule.low, float(self.middles[0]), rule.high]
         if len(steps):
-            ends += np.linspace(rule.low, rule.high, PIECES + 1).tolist()
+            ends += np.linspace(rule.low, rule.high, MAX_SEGMENTS + 1).tolist()
         # A place, and whether the step there is still to come.
         found = {(place, False) for place in ends} | {
             (place, before) for place in steps.tolist() for before in (True, False)
@@ -236,7 +236,7 @@ class _EffectOf(RuleVisitor[Effect]):
         return tuple(places.tolist()), (np.column_stack([places, passed]) - self.middles) * self.factors
 
 
-def _said_of_noise(model: Model, spread: WeightDeviation | None) -> str:
+def _describe_noise(model: Model, spread: WeightDeviation | None) -> str:
     if spread is None:
         return _UNKNOWN
     if not spread.deviation:

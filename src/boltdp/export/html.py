@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: How many times the largest effect a drawing reaches, to show bands.
 MAX_REACH = 1.5
 #: Steps of a curve that are this many times as far apart in one place as in another are drawn equally far apart.
-UNEVEN = 8.0
+MAX_GAP_RATIO = 8.0
 #: Places between the ends that are written below a drawing, at most.
 MAX_PLACES = 2
 
@@ -73,7 +73,7 @@ def page(model: Model, effects: Effects, facts: Sequence[tuple[str, str]], *, to
     kind = "guarantee" if certificate.private else "guarantee none"
     title = f"What a model says of {escape_text(model.schema.label)}"
     lines = "".join(f"<dt>{escape_text(name)}</dt><dd>{escape_text(value, 2000)}</dd>" for name, value in facts)
-    panels = "".join(_panel(panel, top, effects) for panel in effects.panels)
+    panels = "".join(_draw_panel(panel, top, effects) for panel in effects.panels)
     if effects.left_out:
         panels += f"<p>{effects.left_out:,} classes more are not shown.</p>"
     bands = "most" if effects.at_most else "exact"
@@ -98,23 +98,23 @@ def document(title: str, body: str) -> str:
     )
 
 
-def _panel(panel: Panel, top: int, effects: Effects) -> str:
+def _draw_panel(panel: Panel, top: int, effects: Effects) -> str:
     head = f"<h2>{escape_text(panel.favours)}</h2>" if len(effects.panels) > 1 else ""
-    at_most, reach = effects.at_most, panel.reach(top, widest=MAX_REACH)
+    at_most, reach = effects.at_most, panel.reach(top, max_reach=MAX_REACH)
     if panel.constant is not None:
-        noise = _noise(panel.constant_deviation, at_most=at_most)
+        noise = _format_noise(panel.constant_deviation, at_most=at_most)
         head += f"<p>With everything missing: {panel.constant:+.3g}{noise}</p>"
     drawn = [effect for effect in panel.effects[:top] if effect.kind != "vector"]
     if drawn:
-        uneven = any(effect.kind == "number" and _uneven(_marks(effect)) for effect in drawn)
-        head += f'<p class="legend">{escape_text(_legend(reach, effects, uneven=uneven), 1000)}</p>'
-    figures = "".join(_figure(effect, reach, at_most=at_most) for effect in panel.effects[:top])
+        uneven = any(effect.kind == "number" and _is_uneven(_find_marks(effect)) for effect in drawn)
+        head += f'<p class="legend">{escape_text(_write_legend(reach, effects, uneven=uneven), 1000)}</p>'
+    figures = "".join(_draw_effect(effect, reach, at_most=at_most) for effect in panel.effects[:top])
     left = len(panel.effects) - top
     more = f"<p>{left:,} columns with smaller effects are not drawn.</p>" if left > 0 else ""
     return f'<section>{head}<div class="drawings">{figures}</div>{more}</section>'
 
 
-def _legend(reach: float, effects: Effects, *, uneven: bool) -> str:
+def _write_legend(reach: float, effects: Effects, *, uneven: bool) -> str:
     text = f"Lines and bars are effects: {effects.unit}, from {-reach:+.2g} to {reach:+.2g} in every drawing."
     if uneven:
         text += (
@@ -127,26 +127,26 @@ def _legend(reach: float, effects: Effects, *, uneven: bool) -> str:
     return f"{text} Shaded: one and two standard deviations of noise."
 
 
-def _figure(effect: Effect, reach: float, *, at_most: bool) -> str:
-    noise = _noise(effect.deviation, at_most=at_most)
+def _draw_effect(effect: Effect, reach: float, *, at_most: bool) -> str:
+    noise = _format_noise(effect.deviation, at_most=at_most)
     if effect.kind == "vector":
         said = f"<p>A vector: the norm of its weights is {effect.difference:.3g}{noise}.</p>"
         return draw_figure(effect.name, (), said)
     if effect.kind == "number":
         ends = f"{format_number(effect.places[0])} to {format_number(effect.places[-1])}: "
-        drawing = _line(effect, reach, at_most=at_most)
+        drawing = _draw_line(effect, reach, at_most=at_most)
     else:
         ends = "smallest to largest: " if len(effect.labels) > 1 else ""
-        drawing = _bars(effect, reach, at_most=at_most)
+        drawing = _draw_bars(effect, reach, at_most=at_most)
     return draw_figure(effect.name, [f"{ends}{effect.difference:+.3g}{noise}"], drawing)
 
 
-def _line(effect: Effect, reach: float, *, at_most: bool) -> str:
+def _draw_line(effect: Effect, reach: float, *, at_most: bool) -> str:
     """A number: its line, with the bands around it, and a mark below each of its steps."""
-    marks = _marks(effect)
+    marks = _find_marks(effect)
     places = (
         np.linspace(0.0, WIDTH, len(marks))
-        if _uneven(marks)
+        if _is_uneven(marks)
         else np.interp(marks, marks[:: len(marks) - 1], (0, WIDTH))
     )
 
@@ -187,25 +187,25 @@ def _line(effect: Effect, reach: float, *, at_most: bool) -> str:
     )
 
 
-def _marks(effect: Effect) -> list[float]:
+def _find_marks(effect: Effect) -> list[float]:
     """Of a number: its ends, and its steps between them."""
     return sorted({place for place, _, _ in effect.corners})
 
 
-def _uneven(marks: Sequence[float]) -> bool:
+def _is_uneven(marks: Sequence[float]) -> bool:
     """Whether steps are much closer to each other in one place than in another; the ends may be anywhere.
 
-    >>> _uneven([0, 1, 10, 100, 1000]), _uneven([0, 0.5, 2.5, 4.5, 5]), _uneven([0, 100])
+    >>> _is_uneven([0, 1, 10, 100, 1000]), _is_uneven([0, 0.5, 2.5, 4.5, 5]), _is_uneven([0, 100])
     (True, False, False)
     """
     gaps = np.diff(marks)[1:-1]
-    return len(gaps) > 1 and bool(gaps.max() > UNEVEN * gaps.min())
+    return len(gaps) > 1 and bool(gaps.max() > MAX_GAP_RATIO * gaps.min())
 
 
-def _bars(effect: Effect, reach: float, *, at_most: bool) -> str:
+def _draw_bars(effect: Effect, reach: float, *, at_most: bool) -> str:
     """Categories: a bar each, with the bands around its end."""
     middle, right = NAMES + (LEFT + WIDTH - NAMES) / 2, LEFT + WIDTH
-    shown = effect.largest(MAX_BARS)
+    shown = effect.find_largest(MAX_BARS)
 
     def across(value: float) -> float:
         return middle + (right - middle) * min(max(value / reach, -1.0), 1.0)
@@ -217,7 +217,7 @@ def _bars(effect: Effect, reach: float, *, at_most: bool) -> str:
             noise = times * (effect.deviations or ())[shown[row]]
             ends = across(value - noise), across(value + noise)
             if at_most:
-                drawn += _whisker(kind, *ends, top + BAR / 2, 2.0 * times)
+                drawn += _draw_whisker(kind, *ends, top + BAR / 2, 2.0 * times)
             else:
                 drawn += draw_box(kind, *ends, top + 2, BAR - 4)
         return drawn
@@ -236,11 +236,11 @@ def _bars(effect: Effect, reach: float, *, at_most: bool) -> str:
     return bars + more
 
 
-def _whisker(name: str, one: float, other: float, middle: float, height: float) -> str:
+def _draw_whisker(name: str, one: float, other: float, middle: float, height: float) -> str:
     """A line with an end of its own to both sides."""
     ends = f"M{one:.1f} {middle - height:g}v{2 * height:g}M{other:.1f} {middle - height:g}v{2 * height:g}"
     return f'<path class="{name}" d="M{one:.1f} {middle:g}H{other:.1f}{ends}"/>'
 
 
-def _noise(deviation: float | None, *, at_most: bool) -> str:
+def _format_noise(deviation: float | None, *, at_most: bool) -> str:
     return "" if not deviation else f" ± {deviation:.2g} of noise{' at most' if at_most else ''}"

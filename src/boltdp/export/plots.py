@@ -44,14 +44,14 @@ def draw(model: Model, effects: Effects, path: str | Path, *, top: int) -> None:
     said = f"{plain(guarantee, 160)}\n{plain(effects.unit + bands, 160)}"
     with picture(path, down=down, across=across, size=(4.2 * across, 2.4 * down + 1.2)) as (figure, axes):
         for place, (effect, reach, title) in zip(axes.flat, drawings, strict=False):
-            _draw(place, effect, reach, at_most=effects.at_most)
+            _draw_effect(place, effect, reach, at_most=effects.at_most)
             place.set_title(plain(title, 48), fontsize=10)
         for place in axes.flat[len(drawings) :]:
             place.set_axis_off()
         figure.suptitle(said, color="black" if model.certificate.private else RED, fontsize=11)
 
 
-def _draw(axes: Any, effect: Effect, reach: float, *, at_most: bool) -> None:
+def _draw_effect(axes: Any, effect: Effect, reach: float, *, at_most: bool) -> None:
     band: dict[str, Any] = {"color": BLUE, "alpha": 0.2, "linewidth": 0}
     if at_most:
         band = {"facecolor": "none", "edgecolor": BLUE, "linestyle": "--", "linewidth": 0.7}
@@ -69,7 +69,7 @@ def _draw(axes: Any, effect: Effect, reach: float, *, at_most: bool) -> None:
         axes.set(xlim=(places[0], places[-1]), ylim=(-reach, reach))
         axes.locator_params(axis="x", nbins=5)
         return
-    shown = list(effect.largest(MAX_BARS))
+    shown = list(effect.find_largest(MAX_BARS))
     values, rows = np.array(effect.effects)[shown], np.arange(len(shown))
     axes.barh(rows, values, height=0.5, color=BLUE)
     for times in (2, 1):

@@ -79,7 +79,7 @@ def probability_expression(model: Model, dialect: str, *, of: Value | None = Non
     if len(model.weights) == 1:
 
         def second(margins: Sequence[str]) -> str:
-            return _link(model, margins[0], sql)
+            return _write_link(model, margins[0], sql)
 
         expression = _clip_row(model, sql, second)
         return expression if of in (None, classes[1]) else f"{sql.constant(1.0)} - ({expression})"
@@ -87,7 +87,7 @@ def probability_expression(model: Model, dialect: str, *, of: Value | None = Non
     return every if of is None else sql.element(f"({every})", classes.index(of))
 
 
-def _link(model: Model, margin: str, sql: Dialect) -> str:
+def _write_link(model: Model, margin: str, sql: Dialect) -> str:
     """The probability of the class that has this margin, or its odds among others that have theirs."""
     linked = model.certificate.problem.loss.link(margin, sql.constant)
     assert linked is not None  # a loss of one vector that tells probabilities has a link
@@ -100,7 +100,7 @@ def _write_shares(model: Model, margins: Sequence[str], sql: Dialect) -> str:
     # No odds are smaller than e^-700: less would be an error in PostgreSQL.
     odds = sql.exponential.format(sql.maximum(["v - top", sql.constant(-700.0)]))
     if model.certificate.problem.loss.vectors == 1:
-        odds = _link(model, "v", sql)  # of a model for each class
+        odds = _write_link(model, "v", sql)  # of a model for each class
     total = sql.dot.format("odds", sql.constants([1.0] * count))
     # Where every one of the models is sure of "no", all classes are equally likely.
     share = f"CASE WHEN total > {sql.constant(0.0)} THEN v / total ELSE {one} / {sql.constant(count)} END"
@@ -278,18 +278,18 @@ class _NumberListSql(_BoundedSql):
 
     def list_features(self) -> Iterator[str]:
         for index in range(self.rule.numbers):
-            cell = f"CASE WHEN {self._fits} THEN {self.sql.element(self.source, index)} END"
+            cell = f"CASE WHEN {self._has_length} THEN {self.sql.element(self.source, index)} END"
             yield self.write_number(self._cast(cell), index)
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
         if len(set(zip(self.centers, self.factors, strict=True))) > 1:
             return super().make_array(group)
         nulls = self.sql.nulls.format(self.rule.numbers)
-        cells = f"CASE WHEN {self._fits} THEN {self.source} ELSE {nulls} END"
+        cells = f"CASE WHEN {self._has_length} THEN {self.source} ELSE {nulls} END"
         return self.sql.map.format(name="v", value=cells, body=self.write_number(self._cast("v"), 0))
 
     @property
-    def _fits(self) -> str:
+    def _has_length(self) -> str:
         return f"{self.sql.length.format(self.source)} = {self.rule.numbers}"
 
     def _cast(self, cell: str) -> str:

@@ -12,7 +12,7 @@ from boltdp.encoding.declared_values import Value
 from boltdp.errors import ParameterError
 
 
-def _numeral(blanks: str) -> str:
+def _number_pattern(blanks: str) -> str:
     """Write the texts that are numbers in every engine as a pattern, where a database has a rule of its own."""
     digits = "[0-9](_?[0-9])*"
     exponent = "[eE][+-]?0*[0-9][0-9]?[0-9]?[0-9]?"
@@ -109,13 +109,13 @@ class Dialect:
         return f"{array}[{index + self.first}]"
 
 
-def _postgres_number(otherwise: str) -> str:
+def _cast_in_postgres(otherwise: str) -> str:
     """A column as a number in PostgreSQL, which before version 16 cannot try a cast; `otherwise` if it has no texts.
 
     By way of numeric, since a text that over- or underflows a double is an error.
     """
     is_text = "pg_typeof({0}) IN ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype)"
-    numeral = _numeral(r"\t\n\v\f\r")
+    numeral = _number_pattern(r"\t\n\v\f\r")
     return (
         f"CASE WHEN {is_text} THEN CASE WHEN {{0}}::text ~ '^({numeral})$' THEN"
         " CASE WHEN {0}::text ~ '[nN]' THEN {0}::text::float8"
@@ -127,7 +127,7 @@ def _postgres_number(otherwise: str) -> str:
 # Java reads 1d and 0x1p3 too, and no underscores.
 _SPARK_NUMBER = (
     "CASE WHEN typeof({0}) <> 'string' THEN try_cast({0} AS DOUBLE)"
-    " WHEN CAST({0} AS STRING) RLIKE '(?s)^(" + _numeral(r"\t\n\u000B\u000C\r") + ")(?!.)'"
+    " WHEN CAST({0} AS STRING) RLIKE '(?s)^(" + _number_pattern(r"\t\n\u000B\u000C\r") + ")(?!.)'"
     " THEN try_cast(replace(CAST({0} AS STRING), '_', '') AS DOUBLE) END"
 )
 
@@ -211,9 +211,9 @@ DIALECTS: dict[str, Dialect] = {
         weekday="CAST(extract(isodow FROM CAST({} AS date)) AS int) - 1",
         backslashes=False,
         underflow=True,
-        cell=_postgres_number("ELSE {0}::float8"),
+        cell=_cast_in_postgres("ELSE {0}::float8"),
         # There is no cast from boolean to double precision, and one by way of text must know a real.
-        flag=_postgres_number(
+        flag=_cast_in_postgres(
             "WHEN pg_typeof({0}) = 'boolean'::regtype THEN ({0}::text = 'true')::int"
             " WHEN pg_typeof({0}) = 'real'::regtype THEN {0}::text::real ELSE {0}::text::float8"
         ),
