@@ -1,4 +1,4 @@
-"""The command line: one module for each command, named as it, and a thin layer over the functions of the package."""
+"""The command line: one module per command, of the same name, each a thin layer over the package's functions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from boltdp._interrupts import let_signal_end_process
 from boltdp._version import __version__
 from boltdp.cli._memory import check_limit
 
-# Before anything large is imported.
+# This must come before any large import.
 check_limit()
 with let_signal_end_process():
     import click
 
     from boltdp.cli._terminal import Commands, add_common_options, emit, examples
 
-#: The commands in the order of a day's work, with their lines in the list. Each is in the module of its name.
+#: The commands in the order in which they are typically used, with their help lines; each is in the module of its name.
 COMMANDS = {
     "schema": "Draft a schema for SOURCE from the names and types of its columns.",
     "check": "Compare non-sensitive rows with a schema.",

@@ -1,4 +1,4 @@
-"""Help that is short first: a command's options in groups, the usual ones with `--help`, all with `--help-all`."""
+"""Help in groups of options: `--help` shows the common ones, `--help-all` shows all."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import click
 from boltdp.cli._terminal import emit
 from boltdp.settings import OPTIONS
 
-#: The options of `plan`, `train`, `tune` and `compare` that are no settings, by the names of their parameters: first
-#: those that `--help` shows, then those that only `--help-all` does.
+#: The options of `plan`, `train`, `tune` and `compare` that are not settings, by the names of their parameters: first
+#: those that `--help` shows, then those that only `--help-all` shows.
 _COMMAND_OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "Data": (
         ("rows", "features", "classes", "table", "query", "schema_path", "label", "person_id", "max_rows_per_person"),
@@ -35,19 +35,19 @@ def _list_settings(group: str, *, usual: bool) -> tuple[str, ...]:
     return tuple(name for name, one in OPTIONS.items() if one.group == group and one.usual == usual)
 
 
-#: All of them, with the settings of each group first.
+#: All options of each group, with the settings first.
 GROUPS = {
     title: ((*_list_settings(title, usual=True), *usual), (*_list_settings(title, usual=False), *rare))
     for title, (usual, rare) in _COMMAND_OPTIONS.items()
 }
-#: Of options that are in no group.
+#: The heading of the options that are in no group.
 OTHERS = "Other options"
 
 _ALL = f"{__name__}.all"
 
 
 class GroupedCommand(click.Command):
-    """A command with many options."""
+    """A command whose help lists its options in groups."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -62,8 +62,7 @@ class GroupedCommand(click.Command):
         self.params.append(every)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options by groups, and how many more there are."""
-        whole, hidden = shows_all(ctx), 0
+        whole, hidden = bool(ctx.meta.get(_ALL)), 0
         found = {
             param.name: record
             for param in self.get_params(ctx)
@@ -85,13 +84,8 @@ class GroupedCommand(click.Command):
 
 
 def show_all(ctx: click.Context) -> None:
-    """Have the help of a context, and of those below it, show every option."""
+    """Make the help of a context and of its subcommands show every option."""
     ctx.meta[_ALL] = True
-
-
-def shows_all(ctx: click.Context) -> bool:
-    """Whether the help shows every option."""
-    return bool(ctx.meta.get(_ALL))
 
 
 def _print_all(ctx: click.Context, _: click.Parameter, asked: bool) -> None:

@@ -1,17 +1,17 @@
-"""Refusing to begin where the libraries would be ended by the C library, without a word."""
+"""A check of the memory limit at startup: below it, native libraries abort without a message."""
 
 from __future__ import annotations
 
 import resource
 import sys
 
-#: Least limit on a process's addresses. DuckDB, Arrow and NumPy start threads, and below it one of these may abort
-#: ("cannot allocate memory for thread-local data"), fault or wait for ever, which Python cannot catch.
+#: The minimum address space of a process. DuckDB, Arrow and NumPy start threads; with less memory one of them may abort
+#: ("cannot allocate memory for thread-local data"), crash or hang, which Python cannot catch.
 MIN_BYTES = 1_500_000_000
 
 
 def check_limit() -> None:
-    """End with our own message if the process may not have the addresses that the libraries need."""
+    """Exit with an error message if the address space limit is below `MIN_BYTES`."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY and limit < MIN_BYTES:
         print(

@@ -24,10 +24,10 @@ from boltdp.model import Model, Threshold
 from boltdp.schema.schema import Schema
 from boltdp.settings import OPTIONS, Settings
 
-#: Of more classes than these, not all are named.
+#: The maximum number of classes that a message lists.
 MAX_SHOWN_CLASSES = 12
 
-#: A condition of every query: whether it holds cannot be seen from its text.
+#: The condition on every query. It cannot be checked from the text of the query.
 QUERY_CONDITION = (
     "the guarantee is about the rows of the query's result, by position: each must come from one row of one person, "
     "and rows must be selected and ordered by public columns only"
@@ -37,10 +37,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class FileName(click.types.StringParamType):
-    """The name of a file or whatever else names data, taken as it is; shells complete it as that of a file."""
+    """A file name, URI or other address of data, passed on unchanged; shells complete it as a file name."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Leave it to the shell."""
         del ctx, param
         return [CompletionItem(incomplete, type="file")]
 
@@ -51,7 +50,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print the result
 
 
 def _parse_threshold(context: click.Context, parameter: click.Parameter, text: str | None) -> Threshold | None:
-    """A number, or the word; its range is checked where the schema and the loss are known."""
+    """Parse a number or "prior"; the range is checked later, when the schema and the loss are known."""
     del context, parameter
     if text is None or text == "prior":
         return text  # type: ignore[return-value]
@@ -64,7 +63,7 @@ def _parse_threshold(context: click.Context, parameter: click.Parameter, text: s
 def _parse_class_weights(
     context: click.Context, parameter: click.Parameter, text: str | None
 ) -> Literal["balanced"] | dict[str, float] | None:
-    """The word, or a number for each class that is named; that these are classes is checked with the schema."""
+    """Parse "balanced" or a weight per class; the class names are checked later, against the schema."""
     del context, parameter
     if text is None or text == "balanced":
         return text  # type: ignore[return-value]
@@ -107,7 +106,7 @@ _OUTPUT = (
 )
 
 _SOURCE = (
-    # Without it, a query over files says where the rows are.
+    # SOURCE is optional because a query over files names them itself.
     click.argument("source", type=FILE, default="", required=False),
     click.option("--table", metavar="NAME", help="Table of a DuckDB file, a PostgreSQL database or Spark."),
     click.option(
@@ -165,35 +164,29 @@ _LEDGER = (
 
 
 def source_options(command: Command) -> Command:
-    """SOURCE, --table and --query."""
+    """Add SOURCE, --table and --query to a command."""
     return _apply_decorators(command, _SOURCE)
 
 
 def model_options(command: Command) -> Command:
-    """--output and --overwrite."""
+    """Add --output and --overwrite to a command."""
     return _apply_decorators(command, _OUTPUT)
 
 
 def training_options(command: Command) -> Command:
-    """--schema, --label and --spool."""
+    """Add --schema, --label, --person-id, --max-rows-per-person and --spool to a command."""
     return _apply_decorators(command, _TRAINING)
 
 
 def ledger_options(command: Command) -> Command:
-    """--ledger, --dataset and --blocks."""
+    """Add --ledger, --dataset and --blocks to a command."""
     return _apply_decorators(command, _LEDGER)
 
 
 def find_charged_account(
-    source: str,
-    *,
-    table: str | None,
-    query: str | None,
-    ledger: str | None,
-    dataset: str | None,
-    blocks: str | None,
+    source: str, *, table: str | None, query: str | None, ledger: str | None, dataset: str | None, blocks: str | None
 ) -> Account | None:
-    """The account that is charged, named on standard error; None: there is no ledger."""
+    """Find the ledger account to charge and name it on standard error; return None if there is no ledger."""
     named = [] if blocks is None else [block.strip() for block in blocks.split(",")]
     account = find_account(source, table=table, query=query, ledger=ledger, dataset=dataset, blocks=named)
     if account is not None:
@@ -203,7 +196,7 @@ def find_charged_account(
 
 
 def describe_ledger(account: Account | None) -> list[tuple[str, str]]:
-    """The spent budget of the dataset, if there is a ledger."""
+    """Return a line with the spent budget of the dataset, if there is a ledger."""
     if account is None:
         return []
     now = account.ledger.spent(account.dataset)
@@ -211,17 +204,16 @@ def describe_ledger(account: Account | None) -> list[tuple[str, str]]:
 
 
 def settings_options(command: Command, *, leave_out: tuple[str, ...] = ("epsilon",)) -> Command:
-    """An option for each field of Settings but epsilon, which commands declare themselves."""
+    """Add an option for each field of Settings except epsilon, which commands declare themselves."""
     return _apply_decorators(command, tuple(_make_setting_option(name) for name in OPTIONS if name not in leave_out))
 
 
 def settings_options_without_algorithm(command: Command) -> Command:
-    """The same for a command that takes several algorithms."""
+    """Add the settings options to a command that takes several algorithms."""
     return settings_options(command, leave_out=("epsilon", "algorithm"))
 
 
 def _make_setting_option(name: str) -> Callable[[Command], Command]:
-    """The command-line option of a setting."""
     option, words = OPTIONS[name], OPTIONS[name].words
     about = option.help
     if name == "algorithm":
@@ -243,7 +235,7 @@ def _make_setting_option(name: str) -> Callable[[Command], Command]:
 
 
 def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, Any]) -> Settings:
-    """The settings of the options."""
+    """Make Settings from the parsed options, and check them."""
     if chosen["algorithm"] == "noiseless":
         noiseless, chosen = True, {**chosen, "algorithm": "auto"}
     if noiseless == (epsilon is not None):
@@ -259,25 +251,25 @@ def make_settings(*, epsilon: float | None, noiseless: bool, chosen: dict[str, A
 
 
 def load_model(path: str, threshold: Threshold | None) -> Model:
-    """The model of a file, deciding by --threshold if that is given."""
+    """Load a model file, with the decision threshold of --threshold if given."""
     model = Model.load(path)
     return model if threshold is None else model.with_threshold(threshold)
 
 
 def make_context(threads: int | None) -> Context:
-    """The context of a scan with --threads."""
+    """Make a context with --threads, or with the default number of threads."""
     return Context() if threads is None else Context(threads=threads)
 
 
 def check_absent(path: str) -> None:
-    """Find out before anything is done that a file cannot be written there, or exists already."""
+    """Raise an OutputError if the file exists or cannot be written."""
     if Path(path).exists():
         raise OutputError(f"the file {path!r} exists already", hint="choose another name, or remove it first")
     check_writable(path)
 
 
 def check_output(path: str, *, overwrite: bool) -> None:
-    """Find out before a row is read that a model cannot be written there, or would replace another by mistake."""
+    """Raise an OutputError if a model cannot be written there, or the file exists and `overwrite` is false."""
     check_writable(path)
     if not overwrite and Path(path).exists():
         raise OutputError(
@@ -287,7 +279,7 @@ def check_output(path: str, *, overwrite: bool) -> None:
 
 
 def note_known_classes(schema: Schema) -> None:
-    """Say which labels are used. Whether private rows have others must not be said."""
+    """Print which labels are used. Whether private rows have other labels is private, and is not printed."""
     note(
         f"{schema.target.describe_known(MAX_SHOWN_CLASSES)}: rows with an unknown {schema.target.key} are ignored; "
         "`boltdp check` on public rows shows whether there are any"
@@ -304,21 +296,16 @@ def load_schema(
     person_id: str | None = None,
     max_rows_per_person: int | None = None,
 ) -> Schema:
-    """The schema of --schema, whose label must be that of --label; or what a PostgreSQL database declares.
+    """Load the schema of --schema, whose label must be --label, or read it from the declarations of the database.
 
-    --person-id and --max-rows-per-person take the place of those of the schema.
+    --person-id and --max-rows-per-person override those of the schema.
     """
     schema = _find_schema(path, source=source, table=table, query=query, label=label, person_id=person_id)
     return set_person_limits(schema, person_id=person_id, max_rows_per_person=max_rows_per_person)
 
 
 def set_person_limits(schema: Schema, *, person_id: str | None, max_rows_per_person: int | None) -> Schema:
-    """The schema with another person_id, or another number of rows that count, if one is given.
-
-    >>> schema = Schema.of({"label": "y", "classes": [0, 1], "numeric": {"age": (0, 110)}})
-    >>> set_person_limits(schema, person_id="patient", max_rows_per_person=2).max_rows_per_person
-    2
-    """
+    """Return the schema with `person_id` and `max_rows_per_person` replaced where they are not None."""
     given = {"person_id": person_id, "max_rows_per_person": max_rows_per_person}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return replace(schema, **changes) if changes else schema
@@ -369,12 +356,12 @@ def _apply_decorators(command: Command, decorators: tuple[Callable[[Command], Co
 
 @contextmanager
 def locate_csv_errors(source: str, query: str | None) -> Iterator[None]:
-    """For non-sensitive data: if a CSV file cannot be read, name the line at fault."""
+    """Name the invalid line if a CSV file cannot be read; for non-sensitive data only."""
     try:
         yield
     except DataError:
         from boltdp.engines._file_headers import ENCODING_HINT, csv_fault
-        from boltdp.engines._file_patterns import find_files, format_of  # only here: they are needed for an error alone
+        from boltdp.engines._file_patterns import find_files, format_of  # needed only for an error
 
         if query is None and format_of(source) == "csv" and (said := csv_fault(find_files(source))) is not None:
             raise DataError(said, hint=ENCODING_HINT if said.endswith("UTF-8") else None) from None

@@ -1,4 +1,4 @@
-"""What is printed of a model and its certificate."""
+"""The lines that commands print about a model and its certificate."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from typing import Any
 
 from boltdp.algorithms import get_algorithm
 from boltdp.algorithms._base import noise_per_weight
-from boltdp.cli._options import (
-    describe_ledger,
-    note_known_classes,
-)
+from boltdp.cli._options import describe_ledger, note_known_classes
 from boltdp.cli._terminal import emit_guarantee, emit_json, emit_table, is_given
 from boltdp.ledger.ledger import Account
 from boltdp.model import Model
@@ -17,10 +14,7 @@ from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Schema
 from boltdp.workflows.standardize import describe_moments
 
-#: The budgets that `plan` shows beside the one asked for.
-EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
-
-#: Of more columns with curves than these, not all are named.
+#: The maximum number of columns with curves that are listed by name.
 MAX_SHOWN_CURVES = 5
 
 
@@ -29,14 +23,13 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
     note_known_classes(model.schema)
     certificate = model.certificate
     if as_json:
-        cost = {"noise_per_weight": noise_per_weight(certificate)}
         stated: dict[str, Any] = {"model": output, "guarantee": certificate.guarantee(), "where": model.trained_where}
         if model.threshold is not None:
             stated["threshold"] = model.threshold
         if account is not None:
             stated["ledger"] = account.ledger.address
             stated["dataset"] = account.dataset
-        emit_json({**stated, **cost, **certificate.to_dict()})
+        emit_json({**stated, "noise_per_weight": noise_per_weight(certificate), **certificate.to_dict()})
         return
     emit_guarantee(certificate.guarantee(), private=certificate.private)
     selection, algorithm = certificate.selection, get_algorithm(certificate.algorithm)
@@ -57,14 +50,14 @@ def report(model: Model, output: str, *, as_json: bool, account: Account | None 
 
 
 def describe_decision(model: Model) -> list[tuple[str, str]]:
-    """By which threshold it decides, if it has one."""
+    """Return a line with the decision threshold, if the model has one."""
     if model.threshold is None:
         return []
     return [("threshold", f"{model.schema.target.describe_threshold(model.threshold)}; this costs no privacy")]
 
 
 def describe_persons(certificate: Certificate) -> list[tuple[str, str]]:
-    """How many rows of a person are used, if the guarantee is about persons."""
+    """Return a line with the number of rows used per person, if the guarantee is about persons."""
     if certificate.person_rows is None:
         return []
     used = "row of each is" if certificate.person_rows == 1 else "rows of each are"
@@ -72,7 +65,7 @@ def describe_persons(certificate: Certificate) -> list[tuple[str, str]]:
 
 
 def describe_earlier_costs(certificate: Certificate) -> list[tuple[str, str]]:
-    """What was spent before training, if anything was."""
+    """Return a line for each release before training: the private schema and the moments."""
     draft = certificate.draft
     drafted = (
         [] if draft is None or draft.budget is None else [("schema", f"found privately, for {draft.budget.describe()}")]
@@ -81,7 +74,7 @@ def describe_earlier_costs(certificate: Certificate) -> list[tuple[str, str]]:
 
 
 def describe_curves(schema: Schema) -> list[tuple[str, str]]:
-    """Which numbers have curves, if any have."""
+    """Return a line that lists the columns with curves, if there are any."""
     steps = {column.name: len(column.rule.places) for column in schema.columns if column.rule.places}
     if not steps:
         return []

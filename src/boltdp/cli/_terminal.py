@@ -1,4 +1,4 @@
-"""What every command has in common: results, messages, progress, errors and exit codes."""
+"""Output shared by all commands: results, messages, progress, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 USER_ERROR, INTERNAL_ERROR, INTERRUPTED = 1, 2, 130
 
-#: Characters of a cell of a table, at most.
+#: The maximum number of characters in a table cell.
 MAX_CELL = 1000
 
-#: Seconds for cleaning after a signal, in which a second one changes nothing.
+#: Seconds for cleanup after a signal, during which further signals are ignored.
 CLEANUP_SECONDS = 5.0
 
 
 class Commands(click.Group):
-    """A group that tells errors in one sentence, with our exit codes, and never quotes what may be private.
+    """A command group that prints errors as one sentence, sets the exit code, and never quotes private values.
 
-    `lines` has the line of each command in the list of all. A command is imported when it is run: the command `train`
-    is `train` in the module `train` of `package`.
+    `lines` maps each command to its line in the help. A command is imported when it is run: the command `train` is the
+    attribute `train` of the module `train` in `package`.
     """
 
     def __init__(self, *args: Any, package: str, lines: Mapping[str, str], **kwargs: Any) -> None:
@@ -51,16 +51,16 @@ class Commands(click.Group):
         self._package, self._lines = package, lines
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they are given, not of the alphabet."""
+        """Return the commands in the order of `lines`, not alphabetically."""
         del ctx
         return list(self._lines)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name, imported whole even if the process is asked to stop meanwhile."""
+        """Import and return a command; a signal does not interrupt the import."""
         del ctx
         if cmd_name not in self._lines:
             return None
-        # A library that is interrupted while it is imported may swallow that, or stay half imported.
+        # A library that is interrupted during import may swallow the interrupt or stay partly imported.
         with _interrupts.check_and_shield():
             command: click.Command = getattr(import_module(f"{self._package}.{cmd_name}"), cmd_name)
         _interrupts.check()
@@ -69,13 +69,13 @@ class Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of all, without importing them."""
+        """Write the list of commands without importing them."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([*self._lines.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands and options that begin so, without importing them."""
+        """Complete commands and options without importing the commands."""
         named = [CompletionItem(name, help=line) for name, line in self._lines.items() if name.startswith(incomplete)]
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
@@ -90,14 +90,14 @@ class Commands(click.Group):
                     # Exit codes of --help and the like are returned; commands return nothing.
                     code = super().main(*args, **kwargs) or 0
                 except Exception:
-                    _interrupts.check()  # a library can make any other error of the interrupt
+                    _interrupts.check()  # a library may have turned the interrupt into another error
                     raise
-                # Nobody who asked for an end may take the exit code for success.
+                # After an interrupt the exit code must not be that of success.
                 if not code:
                     _interrupts.check()
         except click.UsageError as fault:
             command = fault.ctx.command_path if fault.ctx else "boltdp"
-            # click writes one choice a line.
+            # click writes one choice per line.
             code = _print_error(re.sub(r"\s*\n\s*", " ", fault.format_message()).rstrip("."), hint=f"see `{command} --help`")
         except click.ClickException as fault:
             code = _print_error(fault.format_message())
@@ -110,13 +110,13 @@ class Commands(click.Group):
         except MemoryError:
             code = _print_error("there is not enough memory")
         except Exception as fault:
-            # What Python says where the system gives no memory for one more thread.
+            # Python raises this if there is no memory for another thread.
             no_thread = isinstance(fault, RuntimeError) and str(fault) == "can't start new thread"
             code = _print_error("there is not enough memory") if no_thread else _print_internal_error(fault)
         sys.exit(128 + stopped[0] if stopped else code)
 
 
-#: The options of every command, which may stand before its name too.
+#: The options of every command, which may also precede its name.
 COMMON_OPTIONS = {
     "quiet": ("-q", "Show no notes and no progress bar; conditions of the guarantee and warnings are always shown."),
     "verbose": ("-v", "Show more about the noise and the training."),
@@ -124,7 +124,7 @@ COMMON_OPTIONS = {
 
 
 def add_common_options(command: click.Command) -> None:
-    """Let a command, and those in it, take the common options."""
+    """Add the common options to a command and its subcommands."""
     if any(one.name in COMMON_OPTIONS for one in command.params):
         return
     for name, (letter, line) in COMMON_OPTIONS.items():
@@ -143,16 +143,16 @@ def _store_flag(context: click.Context, parameter: click.Parameter, given: bool)
 
 
 def is_given(name: Literal["quiet", "verbose"]) -> bool:
-    """Return whether a common option is given, before the command's name or after it."""
+    """Return whether a common option is given, before or after the command's name."""
     context = click.get_current_context(silent=True)
     return context is not None and f"{__name__}.{name}" in context.meta
 
 
 @contextmanager
 def _handle_signals(stopped: list[int]) -> Iterator[None]:
-    """Let SIGTERM and SIGHUP act like Ctrl-C, so that temporary files, which hold private rows, are removed.
+    """Handle SIGTERM and SIGHUP like Ctrl-C, so that temporary files, which hold private rows, are removed.
 
-    The first is noted too, since a library may swallow the exception; `stopped` gets its number.
+    Signal numbers are appended to `stopped`, since a library may swallow the exception.
     """
     since = 0.0
 
@@ -160,13 +160,13 @@ def _handle_signals(stopped: list[int]) -> Iterator[None]:
         nonlocal since
         interruptible, now = _interrupts.request_stop(), time.monotonic()
         if stopped and now - since < CLEANUP_SECONDS:
-            return  # a second one must not stop the cleaning
+            return  # a second signal must not interrupt the cleanup
         stopped.append(number)
         since = now
         if interruptible:
             raise KeyboardInterrupt
 
-    # What is ignored, as under nohup, stays so; and only the main thread may ask.
+    # Ignored signals, as under nohup, stay ignored; only the main thread may set handlers.
     ours = threading.current_thread() is threading.main_thread()
     usual = (signal.SIG_DFL, signal.default_int_handler)
     handled = {
@@ -186,11 +186,7 @@ def _handle_signals(stopped: list[int]) -> Iterator[None]:
 
 
 def examples(*lines: str) -> str:
-    r"""The examples at the end of a command's help, which click must not wrap.
-
-    >>> examples("boltdp verify model.json")
-    '\x08\nExamples:\n  boltdp verify model.json'
-    """
+    """Format the examples at the end of a command's help; the backspace keeps click from wrapping them."""
     return "\n  ".join(["\b\nExamples:", *lines])
 
 
@@ -205,7 +201,7 @@ def emit(text: str, *, newline: bool = True) -> None:
 
 
 def _make_encodable(text: str) -> str:
-    """The text, with names of Greek letters and question marks where standard output has no such characters."""
+    """Replace characters that the encoding of standard output lacks: Greek letters by names, others by "?"."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)
@@ -220,7 +216,7 @@ def emit_json(record: Mapping[str, Any]) -> None:
 
 
 def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = None, numbers: bool = False) -> None:
-    """Print a result in columns; `numbers` moves all but the first to the right."""
+    """Print a result as a table; `numbers` right-aligns all columns but the first."""
     table = Table(box=None, show_header=header is not None, pad_edge=False, header_style="bold")
     for index in range(len(rows[0])):
         right = numbers and index > 0
@@ -228,7 +224,7 @@ def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = 
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell, longest=MAX_CELL)) for cell in row))
-    # Wrapped for a terminal only: whoever reads a pipe line by line wants whole lines.
+    # Lines are wrapped for a terminal only, since programs read a pipe line by line.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
     with console.capture() as captured:
         console.print(table)
@@ -236,31 +232,31 @@ def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = 
 
 
 def emit_guarantee(guarantee: str, *, private: bool) -> None:
-    """Print the guarantee, or in red that there is none."""
+    """Print the guarantee, in red if the model is not private."""
     emit(guarantee if private or not _uses_colours(sys.stdout) else click.style(guarantee, fg="red", bold=True))
 
 
 def note(message: str) -> None:
-    """Say something on standard error, unless --quiet is given."""
+    """Print a note on standard error, unless --quiet is given."""
     if not is_given("quiet"):
         _print_message("note", message, style="bold cyan")
 
 
 def state_condition(message: str) -> None:
-    """Say on standard error what the guarantee depends on and boltdp cannot check; --quiet does not silence it."""
+    """Print an assumption of the guarantee that boltdp cannot check on standard error, even with --quiet."""
     _print_message("condition", message, style="bold yellow")
 
 
 def warn(message: str) -> None:
-    """Say something on standard error that must not be overlooked."""
+    """Print a warning on standard error, even with --quiet."""
     _print_message("warning", message, style="bold red")
 
 
 class RowsBar:
-    """A progress bar on standard error: rows and passes, which are public. Hidden when nobody looks."""
+    """A progress bar of rows and passes, which are public, on standard error; hidden unless that is a terminal."""
 
     def __init__(self, *, unit: str = "rows") -> None:
-        # Only here: few commands take long enough to show it.
+        # Imported here because few commands show a progress bar.
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._progress = Progress(
@@ -277,7 +273,7 @@ class RowsBar:
         self._task: TaskID | None = None
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """`done` of `total` rows of `stage`."""
+        """Show that `done` of `total` rows of `stage` are processed."""
         if self._task is None:
             self._task = self._progress.add_task(stage, total=total)
         elif stage != self._stage:
@@ -298,9 +294,9 @@ def _uses_colours(stream: Any) -> bool:
 
 
 def _print_message(kind: str, message: str, *, style: str) -> None:
-    # Names in it may come from a file of somebody else's: a terminal must show them, and not obey them.
+    # Names in the message may come from an untrusted file: control characters must not reach the terminal.
     message = "\n".join(printable(line, longest=len(message)) for line in message.split("\n"))
-    # rich itself heeds NO_COLOR and what kind of terminal it is.
+    # rich handles NO_COLOR and the type of the terminal.
     Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble((f"{kind}:", style), f" {message}"))
 
 
@@ -312,7 +308,7 @@ def _print_error(message: str, *, hint: str | None = None) -> int:
 
 
 def _print_internal_error(fault: Exception) -> int:
-    """Say where it happened, but not what: the text of an unexpected exception may quote a row."""
+    """Print where an unexpected exception was raised, but not its message, which may quote a row."""
     if os.environ.get("BOLTDP_DEBUG"):
         warn("what follows may show private values")
         traceback.print_exception(fault)
@@ -324,7 +320,7 @@ def _print_internal_error(fault: Exception) -> int:
 
 
 def _find_last_line(trace: TracebackType | None) -> str:
-    """The last line of ours that was being executed."""
+    """Return the file and line of the innermost frame inside this package."""
     package = Path(boltdp.__file__).parent
     frames = [frame for frame in traceback.extract_tb(trace) if Path(frame.filename).is_relative_to(package)]
     return f"{Path(frames[-1].filename).relative_to(package)}:{frames[-1].lineno}" if frames else "a library"

@@ -14,8 +14,6 @@ from boltdp.cli._terminal import RowsBar, emit, emit_guarantee, emit_json, emit_
 from boltdp.cli.plan import make_public_schema
 from boltdp.errors import ParameterError
 from boltdp.model import Model
-from boltdp.privacy.certificate import Certificate
-from boltdp.schema.schema import Schema
 from boltdp.workflows.plan import make_plan
 
 
@@ -80,12 +78,14 @@ def audit(
     if model_path is not None:
         if schema_path is not None or features is not None or epsilon is not None:
             raise ParameterError("--schema, --features and --epsilon must not be given with MODEL, which has its own")
-        schema, certificate = _of_model(model_path)
+        model = Model.load(model_path)
+        model.verify()
+        schema, certificate = model.schema, model.certificate
     else:
         assert rows is not None
         public = make_public_schema(schema_path, features=features, classes=classes)
         if schema_path is None and chosen["curves"] is None:
-            chosen = {**chosen, "curves": 0}  # as many features as were asked for
+            chosen = {**chosen, "curves": 0}  # so that the number of features is --features
         settings = make_settings(epsilon=1.0 if epsilon is None else epsilon, noiseless=False, chosen=chosen)
         plan = make_plan(public, rows, settings)
         schema, certificate = plan.schema, plan.certificate
@@ -112,10 +112,3 @@ def audit(
         emit_guarantee(report.verdict, private=not report.broken)
     if report.broken:
         raise click.exceptions.Exit(1)
-
-
-def _of_model(path: str) -> tuple[Schema, Certificate]:
-    """What a model claims, after its file, its certificate and its weights are verified."""
-    model = Model.load(path)
-    model.verify()
-    return model.schema, model.certificate

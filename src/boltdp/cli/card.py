@@ -18,12 +18,12 @@ from boltdp.model import Model
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-#: What is written for each ending of a file's name.
+#: The file name extensions of the formats that can be written.
 ENDINGS = (".md", ".html", ".json", ".yaml")
 
 
 def _owner_options(command: Command) -> Command:
-    """An option for each text that only the owner of the data knows."""
+    """Add an option for each text that the owner of the data must state."""
     for name, about in reversed(cards.OWNER.items()):
         option = click.option(f"--{name}", name.replace("-", "_"), metavar="TEXT", help=f"State {about}.")
         command = option(command)
@@ -68,7 +68,7 @@ def card(model_path: str, *, output: str | None, evaluation: str | None, **state
         raise ParameterError(f"the output must end in {', '.join(ENDINGS)}, got {output!r}")
     if output is not None:
         check_writable(output)
-    # One line each, whatever a shell makes of them.
+    # Line breaks and repeated blanks are replaced by single blanks.
     owner = {name.replace("_", "-"): " ".join(text.split()) for name, text in stated.items() if text and text.strip()}
     found = _load_evaluation(model, evaluation)
     if ending == ".md":

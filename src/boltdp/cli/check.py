@@ -17,11 +17,11 @@ from boltdp.schema.schema import Schema
 if TYPE_CHECKING:
     from boltdp.schema.check import CheckedColumn
 
-#: Heights of a bar, and a bound.
+#: The characters for bar heights and for a bound.
 BLOCKS = (" ▁▂▃▄▅▆▇█", "│")
-#: The same for a terminal that has no such characters.
+#: The same in ASCII.
 LETTERS = (" .:-=+*#@", "|")
-#: Categories in a picture, at most.
+#: The maximum number of categories in a drawing.
 MAX_DRAWN = 24
 
 
@@ -37,13 +37,7 @@ MAX_DRAWN = 24
 @click.option("--html", metavar="FILE", help="Write a self-contained page with a drawing of each column.")
 @as_json
 def check(
-    source: str,
-    *,
-    table: str | None,
-    query: str | None,
-    schema_path: str,
-    html: str | None,
-    as_json: bool,
+    source: str, *, table: str | None, query: str | None, schema_path: str, html: str | None, as_json: bool
 ) -> None:
     """Compare non-sensitive rows of SOURCE, such as a sample or last year's public file, with a schema.
 
@@ -57,7 +51,7 @@ def check(
     Nothing of it is private: values and counts of the rows are shown as they are.
     """
     from boltdp.engines.base import check_columns
-    from boltdp.schema.check import NOT_PRIVATE, RULE, check_source  # only here: `--help` needs no Arrow
+    from boltdp.schema.check import NOT_PRIVATE, RULE, check_source  # imported here so that `--help` does not import Arrow
 
     schema = Schema.load(schema_path)
     warn(NOT_PRIVATE)
@@ -68,7 +62,7 @@ def check(
     ):
         columns = engine.columns()
         if not any(name in columns for name in (schema.label, *schema.sources)):
-            check_columns(schema, columns)  # which says what may be wrong
+            check_columns(schema, columns)  # raises an error with a hint
         rows = engine.count()
         report = check_source(engine, schema, progress=lambda done: bar("checking", done, rows))
     if html is not None:
@@ -95,12 +89,7 @@ def check(
 
 
 def draw(column: CheckedColumn) -> str:
-    """Draw how often numbers occur between the bounds and beyond them, or each declared value and all others.
-
-    >>> from boltdp.schema.check import CheckedColumn
-    >>> draw(CheckedColumn(name="age", role="numeric", cells=9, bars=(1, 4, 0), above=4)).isprintable()
-    True
-    """
+    """Draw a histogram: numbers within and beyond the bounds, or each declared value and all others."""
     if column.fault is not None:
         return ""
     heights, bound = BLOCKS if can_encode("".join(BLOCKS)) else LETTERS
@@ -110,7 +99,7 @@ def draw(column: CheckedColumn) -> str:
     largest = max(1, *inner, *before, *after)
 
     def bars(counts: Sequence[int]) -> str:
-        # A count above 0 is never drawn as 0.
+        # Rounded up, so that only a count of 0 is drawn as 0.
         return "".join(heights[-(-count * (len(heights) - 1) // largest)] for count in counts)
 
     return f"{bars(before)}{bound}{bars(inner)}{bound}{bars(after)}"

@@ -101,7 +101,6 @@ def evaluate(
                     f"{name} must be given with --epsilon",
                     hint="without it nothing is spent, and the rows must be non-sensitive data",
                 )
-    # Before the rows are read.
     if output is not None:
         check_output(output, overwrite=overwrite)
     if plot is not None:

@@ -1,4 +1,4 @@
-"""`boltdp ledger`: budgets of datasets, and what was spent of them."""
+"""`boltdp ledger`: the budgets of datasets, and their spent parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from boltdp.privacy.serialization import to_record
 if TYPE_CHECKING:
     from boltdp.ledger.hash_chain import Entry
 
-#: Characters of a digest that a table shows.
+#: The number of characters of a digest that a table shows.
 MAX_SHOWN_DIGEST = 19
 
 ledger_argument = click.argument("ledger_address", metavar="LEDGER")

@@ -15,8 +15,8 @@ from boltdp.cli._options import (
     as_json,
     make_settings,
     max_rows_per_person_option,
-    settings_options,
     set_person_limits,
+    settings_options,
 )
 from boltdp.cli._report import describe_curves, describe_persons, describe_earlier_costs
 from boltdp.cli._terminal import emit, emit_guarantee, emit_json, emit_table, examples
@@ -25,11 +25,8 @@ from boltdp.privacy.certificate import Certificate
 from boltdp.schema.schema import Classes, Numeric, Schema, check_size
 from boltdp.workflows.plan import make_plan
 
-#: The budgets that `plan` shows beside the one asked for.
+#: The budgets that `plan` lists besides --epsilon.
 EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
-
-#: Of more columns with curves than these, not all are named.
-MAX_SHOWN_CURVES = 5
 
 
 @click.command(
@@ -95,7 +92,7 @@ def plan(
 
 
 def make_public_schema(path: str | None, *, features: int | None, classes: int) -> Schema:
-    """The schema of --schema, or one of as many columns of numbers as --features says."""
+    """Load the schema of --schema, or make one with as many numeric columns as --features says."""
     if path is not None and features is None:
         return Schema.load(path)
     if features is None or path is not None:
@@ -103,7 +100,7 @@ def make_public_schema(path: str | None, *, features: int | None, classes: int) 
     if classes < 2:
         raise ParameterError(f"classes must be >= 2, got {classes}")
     check_size(features=features, classes=classes)
-    # Columns of numbers: what standardizing costs depends on how many there are.
+    # The columns are numeric because the cost of standardizing depends on their number.
     columns = tuple(Numeric(f"feature {i}", -1, 1) for i in range(max(features - 1, 1)))
     return Schema(Classes("label", tuple(range(classes))), columns)
 

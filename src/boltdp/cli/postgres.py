@@ -1,4 +1,4 @@
-"""`boltdp postgres`: the extension, models in the database, and a demonstration."""
+"""`boltdp postgres`: install and check the extension, store models, serve training requests, and a demo."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def demo(*, rows: int, epsilon: float) -> None:
         connection.execute("CREATE EXTENSION boltdp")
         dims, seed = 20, secrets.randbits(32)
         schema = synthesize(server.uri, rows=rows + rows // 10, dims=dims, table="everyone", seed=seed)
-        # The last tenth is not private: what a model gets right on it may be shown.
+        # The last tenth of the synthetic rows is test data.
         connection.execute("CREATE TABLE patients AS SELECT * FROM everyone LIMIT %s", [rows])
         connection.execute("CREATE TABLE visitors AS SELECT * FROM everyone OFFSET %s", [rows])
         emit(f"The table patients has {rows:,} rows of {dims} features. Training inside the server ...")

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import (
-    FILE,
-    load_model,
-    make_context,
-    scoring_threshold_option,
-    source_options,
-    threads_option,
-)
+from boltdp.cli._options import FILE, load_model, make_context, scoring_threshold_option, source_options, threads_option
 from boltdp.cli._terminal import emit, examples
 from boltdp.context import Context
 from boltdp.engines import open_source
@@ -31,12 +24,12 @@ if TYPE_CHECKING:
     from boltdp._arrays import Doubles, PackedRows
     from boltdp.engines.base import Engine
 
-#: All columns of the data, for --keep.
+#: The value of --keep that stands for all columns.
 ALL_COLUMNS = "*"
 
 
 def _parse_names(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> list[str]:
-    """Names with commas between them, in quotes where they have commas themselves; each once."""
+    """Parse comma-separated names, quoted as in CSV, without duplicates."""
     del context, parameter
     return [*dict.fromkeys(name for text in texts for name in next(csv.reader([text]), []))]
 
@@ -115,7 +108,7 @@ def _name_added_columns(model: Model, *, proba: bool) -> list[str]:
 
 
 def _check_names(kept: Sequence[str], added: Sequence[str]) -> None:
-    """Refuse an added column that would have the name of one that is kept, in either case, as DuckDB reads names."""
+    """Raise a ParameterError if an added column has the name of a kept one; case is ignored, as in DuckDB."""
     for name in kept:
         if name.lower() in {other.lower() for other in added}:
             raise ParameterError(
@@ -127,7 +120,7 @@ def _check_names(kept: Sequence[str], added: Sequence[str]) -> None:
 def _predict_batches(
     model: Model, engine: Engine, context: Context, *, keep: Sequence[str], added: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The kept columns and the added ones: the class, then its probabilities if there are names for them."""
+    """Yield batches of the kept columns, the predicted class and, if `added` names them, the probabilities."""
     import pyarrow as pa
 
     from boltdp.encoding.arrow_buffers import plain_array
@@ -141,7 +134,7 @@ def _predict_batches(
     def work(packed: PackedRows) -> list[pa.Array]:
         return make_columns(model.margins(packed))
 
-    # Asked for here, so that columns that do not exist are an error before anything is written.
+    # Created here, so that a missing column is an error before anything is written.
     plain = score_batches(model, engine, context) if not keep else iter(())
     keeping = scan_rows_keeping(engine, model.schema, work, keep, context=context) if keep else iter(())
 
@@ -167,14 +160,14 @@ def _format_csv(rows: Any) -> str:
 
 
 def _format_cells(cells: pa.Array) -> list[str | None]:
-    """Cells as CSV has them; a missing one is None, which it leaves empty."""
+    """Format cells as text for CSV; None stands for a missing cell, which is left empty."""
     import pyarrow as pa
 
     if pa.types.is_floating(cells.type) and not pa.types.is_float32(cells.type):
         return [None if cell is None else repr(cell) for cell in cells.to_pylist()]
     try:
         texts: list[str | None] = cells.cast(pa.string()).to_pylist()
-    except pa.ArrowException:  # of lists and the like; its message would quote a cell
+    except pa.ArrowException:  # lists and other nested types; the message would quote a cell
         texts = [None if cell is None else str(cell) for cell in cells.to_pylist()]
     return texts
 

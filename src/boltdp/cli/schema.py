@@ -10,11 +10,12 @@ import click
 from boltdp._files import replacing
 from boltdp.cli._options import (
     FILE,
-    find_charged_account,
+    QUERY_CONDITION,
     check_absent,
+    find_charged_account,
     ledger_options,
-    source_options,
     locate_csv_errors,
+    source_options,
 )
 from boltdp.cli._terminal import RowsBar, emit, examples, note, state_condition
 from boltdp.engines import open_source
@@ -96,7 +97,6 @@ def schema(
 
 
 def _draft_privately(engine: Engine, label: str, budget: Budget, *, query: str | None, account: Account | None) -> str:
-    from boltdp.cli._options import QUERY_CONDITION
     from boltdp.context import Context
     from boltdp.workflows.summarize import draft_private_schema
 

@@ -1,4 +1,4 @@
-"""`boltdp show`: what a model says about each column."""
+"""`boltdp show`: the effect of each column of a model."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from boltdp.export.html import page
 from boltdp.export.plots import draw
 from boltdp.model import Model
 
-#: Cells of a bar to each side of 0.
+#: The number of characters of a bar on each side of 0.
 HALF_WIDTH = 12
-#: Categories of one column that are listed, at most.
+#: The maximum number of categories that are listed per column.
 MAX_CATEGORIES = 12
-#: An effect, noise over it, noise beside it, and 0; and the same where a terminal has no such characters.
+#: The characters for an effect, noise over it, noise beside it and 0; the same in ASCII; and a dot for bounds.
 BLOCKS, LETTERS, DOT = ("█", "▓", "░", "│"), ("#", "+", "-", "|"), "·"
 
 
@@ -76,7 +76,7 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
 
 
 def list_facts(model: Model, found: Effects) -> list[tuple[str, str]]:
-    """The lines below the guarantee."""
+    """List the facts printed below the guarantee, as pairs of name and text."""
     certificate = model.certificate
     where = [] if model.trained_where is None else [("trained", model.trained_where)]
     schema = model.schema
@@ -117,11 +117,11 @@ def _emit_panel(panel: Panel, top: int, *, at_most: bool) -> None:
 
 
 def _list_points(effect: Effect) -> list[tuple[str, float, float | None]]:
-    """The values of a column that are listed, each with its effect and the noise in it."""
+    """List the values to show of a column, each with its effect and the standard deviation of the noise."""
     if effect.kind == "number":
         corners = effect.corners
         places = [place for place, _, _ in corners]
-        # At a step there are two: just below it, and from there on.
+        # A step has two points: just below it, and at it.
         sides = [
             "below " if place in places[at + 1 :] else "from " if place in places[:at] else ""
             for at, place in enumerate(places)
@@ -137,11 +137,7 @@ def _list_points(effect: Effect) -> list[tuple[str, float, float | None]]:
 
 
 def _draw_bar(value: float, noise: float | None, reach: float, characters: tuple[str, ...]) -> str:
-    """The effect from 0 to its value, and two standard deviations of noise to each side of that.
-
-    >>> _draw_bar(0.5, 0.1, 1.0, BLOCKS)[HALF_WIDTH:], _draw_bar(0.5, 0.1, 1.0, LETTERS)[HALF_WIDTH:]
-    ('│████▓▓░░', '|####++--')
-    """
+    """Draw a bar from 0 to the effect, with two standard deviations of noise on each side of its end."""
     full, over, beside, zero = characters
     wide = 2.0 * (noise or 0.0)
     cells = []
@@ -155,7 +151,7 @@ def _draw_bar(value: float, noise: float | None, reach: float, characters: tuple
 
 
 def _choose_characters(*, at_most: bool) -> tuple[str, ...]:
-    """What bars are made of: noise that is only bounded is dotted, and hides nothing of the effect."""
+    """Choose the characters of bars; an upper bound on the noise is dotted and does not cover the effect."""
     full, over, beside, zero = BLOCKS if can_encode("".join((*BLOCKS, DOT))) else LETTERS
     if not at_most:
         return full, over, beside, zero
@@ -163,7 +159,7 @@ def _choose_characters(*, at_most: bool) -> tuple[str, ...]:
 
 
 def can_encode(characters: str) -> bool:
-    """Whether standard output can show these."""
+    """Return whether the encoding of standard output has these characters."""
     try:
         characters.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):

@@ -7,11 +7,7 @@ from pathlib import Path
 import click
 
 from boltdp._files import replacing
-from boltdp.cli._options import (
-    FILE,
-    as_json,
-    check_absent,
-)
+from boltdp.cli._options import FILE, as_json, check_absent
 from boltdp.cli._terminal import RowsBar, emit, emit_json, examples
 from boltdp.engines.registry import find_engine
 from boltdp.workflows.synthesize import TABLE, synthesize
@@ -65,7 +61,7 @@ def synth(
                 progress=lambda done: bar("writing", done, rows),
             )
     except BaseException:
-        # It did not exist before, so what is there now is a part of ours.
+        # The file did not exist before, so it is a partial output.
         if is_file:
             Path(output).unlink(missing_ok=True)
         raise

@@ -30,12 +30,6 @@ from boltdp.errors import ParameterError
 from boltdp.model import Threshold
 from boltdp.workflows.train import train as train_model
 
-#: The budgets that `plan` shows beside the one asked for.
-EPSILONS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
-
-#: Of more columns with curves than these, not all are named.
-MAX_SHOWN_CURVES = 5
-
 
 @click.command(
     cls=GroupedCommand,

@@ -162,7 +162,7 @@ def tune(
 
 
 def _values(text: str) -> tuple[str, list[Any]]:
-    """The name and the values of one --grid."""
+    """Parse one --grid into the name of a setting and its values."""
     name, _, listed = text.partition("=")
     name = name.strip().replace("-", "_")
     if name not in TUNABLE:
